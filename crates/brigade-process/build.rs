@@ -1,4 +1,4 @@
-//! Compiles the shim to a binary of its own, which the library carries with it.
+//! Compiles the shim to a binary of its own, which the library contains.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ROOT: &str = "shim/main.rs";
-/// One thread that mostly sleeps, started once per command: small and quick to load.
+/// Flags for a small program that starts fast: one thread per process, which mostly sleeps.
 const ALWAYS: &[&str] = &[
     "--crate-name=brigade_shim",
     "--crate-type=bin",
@@ -19,10 +19,10 @@ const ALWAYS: &[&str] = &[
     "-Cstrip=symbols",
     "-Ccodegen-units=1",
 ];
-/// Nothing to be found and relocated at the start.
+/// Flags for a static binary, which needs no dynamic linking at the start.
 const STATIC: &[&str] = &["-Crelocation-model=static", "-Ctarget-feature=+crt-static"];
 
-/// One way to build it.
+/// One attempt to compile the shim.
 struct Attempt {
     target: String,
     flags: &'static [&'static str],
@@ -49,8 +49,8 @@ fn main() {
     fs::write(&output, b"").expect("OUT_DIR is writable");
 }
 
-/// In order of preference. Musl, where its standard library is installed, starts in a third of the
-/// time of a static glibc, which asks the processor for all its features first.
+/// Returns the attempts in order of preference. The musl variant starts in a third of the time of
+/// static glibc, which detects all processor features first.
 fn attempts(target: &str) -> Vec<Attempt> {
     let attempt = |target: &str, flags| Attempt { target: target.to_owned(), flags };
     let mut attempts = Vec::new();
@@ -64,14 +64,14 @@ fn attempts(target: &str) -> Vec<Attempt> {
     attempts
 }
 
-/// Linux with all that it offers, and the layout of `siginfo_t` that all but one family have.
+/// Returns true for Linux with all features and with the usual layout of `siginfo_t`.
 fn is_full_linux() -> bool {
     let is_linux = variable("CARGO_CFG_TARGET_OS") == "linux";
     let is_mips = variable("CARGO_CFG_TARGET_ARCH").to_string_lossy().starts_with("mips");
     is_linux && !is_mips && env::var_os("BRIGADE_POSIX_ONLY").is_none()
 }
 
-/// The error is one line for the reader of a build log.
+/// Compiles the shim. The error is one line for the build log.
 fn compile(output: &Path, attempt: &Attempt, is_full_linux: bool) -> Result<(), String> {
     let mut rustc = Command::new(variable("RUSTC"));
     rustc.args(ALWAYS).args(attempt.flags).arg("--target").arg(&attempt.target);
@@ -84,14 +84,14 @@ fn compile(output: &Path, attempt: &Attempt, is_full_linux: bool) -> Result<(), 
         rustc.arg(flag);
     }
     rustc.arg("-o").arg(output).arg(ROOT);
-    let done = rustc.output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    // For those who run cargo with `-vv`.
-    eprintln!("{rustc:?}\n{said}");
-    if done.status.success() {
+    let result = rustc.output().map_err(|error| error.to_string())?;
+    let stderr = String::from_utf8_lossy(&result.stderr);
+    // Visible with `cargo -vv`.
+    eprintln!("{rustc:?}\n{stderr}");
+    if result.status.success() {
         return Ok(());
     }
-    let line = said.lines().find(|line| line.starts_with("error")).unwrap_or("rustc failed");
+    let line = stderr.lines().find(|line| line.starts_with("error")).unwrap_or("rustc failed");
     Err(line.to_owned())
 }
 

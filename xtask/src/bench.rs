@@ -1,27 +1,37 @@
-//! `cargo xtask bench`: the same work by Brigade and by its baselines, in a process each, as
-//! ratios. Absolute times depend on the machine and on who else is using it; ratios less so.
+//! `cargo xtask bench`: measures the same work of Brigade and of its baselines, and prints the
+//! ratios.
+//!
+//! Absolute times depend on the machine and on its other load; ratios depend less.
 
+use crate::cargo::{cargo_command, run_command};
 use std::collections::BTreeMap;
-use std::process::Command;
 
-/// Best and median time of each benchmark, in nanoseconds.
-type BenchTimes = BTreeMap<String, (f64, f64)>;
+/// The times of one benchmark, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct BenchTime {
+    best: f64,
+    median: f64,
+}
 
+/// The times of all benchmarks, by name.
+type BenchTimes = BTreeMap<String, BenchTime>;
+
+/// Measures all benchmarks, or those whose name contains the filter.
 pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     let baseline = measure("baseline", filter)?;
     let product = measure("product", filter)?;
-    println!("\n| what | Brigade (best) | baseline (best) | ratio | median ratio |");
+    println!("\n| benchmark | Brigade (best) | baseline (best) | ratio | median ratio |");
     println!("|---|---|---|---|---|");
-    for (name, (best, median)) in &product {
+    for (name, time) in &product {
         match baseline.get(name) {
-            Some((base_best, base_median)) => println!(
+            Some(base) => println!(
                 "| {name} | {} | {} | {:.1} | {:.1} |",
-                render_time(*best),
-                render_time(*base_best),
-                best / base_best,
-                median / base_median
+                render_time(time.best),
+                render_time(base.best),
+                time.best / base.best,
+                time.median / base.median
             ),
-            None => println!("| {name} | {} | | | |", render_time(*best)),
+            None => println!("| {name} | {} | | | |", render_time(time.best)),
         }
     }
     match filter {
@@ -49,28 +59,19 @@ fn measure(bench: &str, filter: Option<&str>) -> Result<BenchTimes, String> {
     Ok(parse_divan_table(&text))
 }
 
-/// Of everything, or of one thing.
+/// Measures the memory of everything, or of one kind of task.
 fn measure_memory(figure: Option<&str>) -> Result<(), String> {
-    let status = cargo_command()
-        .args(["run", "--quiet", "--release", "--package", "brigade", "--example", "footprint"])
-        .arg("--")
-        .args(figure)
-        .status()
-        .map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err("the footprint was not measured".into()) }
+    let mut footprint = cargo_command();
+    footprint.args(["run", "--quiet", "--release", "--package", "brigade"]);
+    footprint.args(["--example", "footprint", "--"]).args(figure);
+    run_command(&mut footprint).map_err(|error| format!("measuring memory: {error}"))
 }
 
-/// Processes are measured in turns with their baseline, by a program that prints its own table.
+/// Measures processes. The benchmark alternates with its baseline and prints its own table.
 fn measure_processes() -> Result<(), String> {
-    let status = cargo_command()
-        .args(["bench", "--quiet", "--package", "brigade", "--bench", "processes"])
-        .status()
-        .map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err("processes were not measured".into()) }
-}
-
-fn cargo_command() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut bench = cargo_command();
+    bench.args(["bench", "--quiet", "--package", "brigade", "--bench", "processes"]);
+    run_command(&mut bench).map_err(|error| format!("measuring processes: {error}"))
 }
 
 /// Reads divan's table: rows of a tree, with the fastest time first and the median third.
@@ -94,7 +95,7 @@ fn parse_divan_table(table: &str) -> BenchTimes {
         let median = cells.nth(1).unwrap_or_default();
         if let (Some(best), Some(median)) = (parse_nanos(&best.join(" ")), parse_nanos(median)) {
             let key = if nested { format!("{group}/{name}") } else { name };
-            times.insert(key, (best, median));
+            times.insert(key, BenchTime { best, median });
         }
     }
     times
@@ -136,9 +137,9 @@ product                  fastest       │ slowest       │ median        │ m
 ╰─ stop                  2 s           │ 3 s           │ 2.5 s         │ 2 s           │ 5       │ 5
 ";
         let times = parse_divan_table(table);
-        assert_eq!(times["get"], (125.0, 165.3));
-        assert_eq!(times["spawn/100"], (1.376e6, 1.488e6));
-        assert_eq!(times["stop"], (2e9, 2.5e9));
+        assert_eq!(times["get"], BenchTime { best: 125.0, median: 165.3 });
+        assert_eq!(times["spawn/100"], BenchTime { best: 1.376e6, median: 1.488e6 });
+        assert_eq!(times["stop"], BenchTime { best: 2e9, median: 2.5e9 });
         assert_eq!(times.len(), 3);
     }
 }

@@ -1,29 +1,26 @@
-//! `cargo xtask chaos`: what survives being killed, at random moments and many times.
+//! `cargo xtask chaos`: kills runtimes and shims at random moments.
 //!
-//! Everything runs in folders and processes of its own, is bounded in count and time, and looks at
-//! the process table when it is done.
+//! The tests use their own directories and processes, have a bound on count and time, and check the
+//! process table at their end.
 
-use std::process::Command;
+use crate::cargo::{cargo_command, run_cargo, run_command};
 
-/// Kills of a runtime while its commands run.
+/// The number of kills of a runtime while its processes run.
 const DEFAULT_KILLS: u32 = 100;
 
+/// Runs the tests with this number of kills of a runtime.
 pub(crate) fn run(kills: Option<&str>) -> Result<(), String> {
-    let kills = match kills {
+    let kills: u32 = match kills {
         Some(text) => text.parse().map_err(|_| format!("{text:?} is not a number of kills"))?,
         None => DEFAULT_KILLS,
     };
-    println!("== a runtime, killed {kills} times while its commands run");
-    run_cargo(&["build", "--quiet", "--package", "brigade", "--examples"], kills)?;
-    run_cargo(&["test", "--quiet", "--package", "brigade", "--test", "commands"], kills)?;
+    println!("== a runtime, killed {kills} times while its processes run");
+    run_cargo(&["build", "--quiet", "--package", "brigade", "--examples"])?;
+    let mut runtimes = cargo_command();
+    runtimes.args(["test", "--quiet", "--package", "brigade", "--test", "commands"]);
+    run_command(runtimes.env("BRIGADE_KILLS", kills.to_string()))
+        .map_err(|error| format!("killed runtimes: {error}"))?;
     println!("== shims and their starters, killed 1,000 times between any two of their steps");
     let shims = ["test", "--quiet", "--package", "brigade-process", "--test", "shim_crash"];
-    run_cargo(&[&shims[..], &["--", "--ignored", "--nocapture"]].concat(), kills)
-}
-
-fn run_cargo(args: &[&str], kills: u32) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(args).env("BRIGADE_KILLS", kills.to_string()).status();
-    let status = status.map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" "))) }
+    run_cargo(&[&shims[..], &["--", "--ignored", "--nocapture"]].concat())
 }

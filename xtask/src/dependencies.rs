@@ -1,5 +1,5 @@
-//! The licences and sources of all dependencies, by what Cargo knows of them. `deny.toml` has the same
-//! rules for whoever has cargo-deny.
+//! Checks the licences and sources of all dependencies with Cargo's metadata. `deny.toml` has the
+//! same rules for cargo-deny.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::licence::Licence;
 
-/// Licences that a program may be built from that is under MIT or Apache-2.0.
+/// Licences of dependencies that a program under MIT or Apache-2.0 may have.
 const ALLOWED_LICENCES: [&str; 10] = [
     "Apache-2.0",
     "BSD-2-Clause",
@@ -24,39 +24,46 @@ const ALLOWED_LICENCES: [&str; 10] = [
     "Zlib",
 ];
 
-/// Where packages come from, as Cargo writes it in front of an address.
+/// Cargo's prefix of a registry's address.
 const REGISTRY: &str = "registry+";
 const ALLOWED_REGISTRIES: [&str; 1] = ["https://github.com/rust-lang/crates.io-index"];
 
-/// Checks all dependencies. Says how many there are.
+/// Checks all dependencies and returns a summary with their number.
 pub(crate) fn check(root: &Path, faults: &mut Vec<String>) -> Result<String, String> {
     let deny = read_toml(&root.join("deny.toml"))?;
     compare_rules(&deny, faults);
     let lock = read_toml(&root.join("Cargo.lock"))?;
     let locked = check_sources(&lock, faults);
-    let (metadata, is_whole) = read_metadata(root)?;
-    let packages = check_packages(&metadata, faults);
+    let metadata = read_metadata(root)?;
+    let packages = check_packages(&metadata.document, faults);
     let scripts = packages.build_scripts;
-    let mut told = format!("{} dependencies, {scripts} with build scripts", packages.foreign);
-    if !is_whole {
+    let mut summary = format!("{} dependencies, {scripts} with build scripts", packages.foreign);
+    if !metadata.is_whole {
         let missing = locked.saturating_sub(packages.all);
-        told.push_str(&format!("; {missing} for other platforms are not here to be read"));
+        summary.push_str(&format!("; {missing} for other platforms are not downloaded"));
     }
-    Ok(told)
+    Ok(summary)
 }
 
 fn read_toml(path: &Path) -> Result<toml::Table, String> {
-    let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    text.parse().map_err(|error: toml::de::Error| wrong(&error))
+    let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| with_path(&error))?;
+    text.parse().map_err(|error: toml::de::Error| with_path(&error))
 }
 
-/// Everything that Cargo would build here; or what is of use on this platform, where the rest was never
-/// downloaded.
-fn read_metadata(root: &Path) -> Result<(Value, bool), String> {
-    let run = |more: &[&str]| {
+/// The output of `cargo metadata`.
+#[derive(Debug)]
+struct CargoMetadata {
+    document: Value,
+    /// True if the packages for all platforms are included.
+    is_whole: bool,
+}
+
+/// Reads the packages for all platforms, or for this platform if the others were never downloaded.
+fn read_metadata(root: &Path) -> Result<CargoMetadata, String> {
+    let run = |extra: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]).args(more);
+        cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]).args(extra);
         cargo.current_dir(root).output().map_err(|error| format!("cargo metadata: {error}"))
     };
     let mut output = run(&[])?;
@@ -65,11 +72,12 @@ fn read_metadata(root: &Path) -> Result<(Value, bool), String> {
         output = run(&["--filter-platform", &host_platform()?])?;
     }
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo metadata: {}", said.trim()));
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo metadata: {}", message.trim()));
     }
-    let metadata = serde_json::from_slice(&output.stdout);
-    Ok((metadata.map_err(|error| format!("cargo metadata: {error}"))?, is_whole))
+    let document = serde_json::from_slice(&output.stdout);
+    let document = document.map_err(|error| format!("cargo metadata: {error}"))?;
+    Ok(CargoMetadata { document, is_whole })
 }
 
 fn host_platform() -> Result<String, String> {
@@ -77,17 +85,18 @@ fn host_platform() -> Result<String, String> {
     let output = output.map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "cargo does not say its platform".to_owned())
+    host.map(str::to_owned).ok_or_else(|| "`cargo --version --verbose` prints no host".to_owned())
 }
 
-/// Checks where every locked package comes from, for all platforms. Says how many there are.
+/// Checks the source of every locked package, for all platforms. Returns the number of packages.
 fn check_sources(lock: &toml::Table, faults: &mut Vec<String>) -> usize {
     let packages = lock.get("package").and_then(toml::Value::as_array);
     let packages = packages.map_or(&[] as &[toml::Value], Vec::as_slice);
     for package in packages {
         let field = |name: &str| package.get(name).and_then(toml::Value::as_str);
         let name = field("name").unwrap_or("?");
-        // One without a source is in this workspace, or else Cargo's own list would not have it.
+        // A package without a source is a path. `check_packages` refuses paths outside of the
+        // workspace.
         if let Some(source) = field("source").filter(|source| !is_allowed_source(source)) {
             faults.push(format!("{name}: comes from {source}"));
         } else if field("source").is_some() && field("checksum").is_none() {
@@ -104,7 +113,7 @@ fn is_allowed_source(source: &str) -> bool {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PackageCounts {
     all: usize,
-    /// Those that are not of this workspace.
+    /// Packages that are not of this workspace.
     foreign: usize,
     build_scripts: usize,
 }
@@ -163,14 +172,14 @@ fn compare_rules(deny: &toml::Table, faults: &mut Vec<String>) {
         let values = value(table, key).and_then(toml::Value::as_array).into_iter().flatten();
         values.filter_map(toml::Value::as_str).map(str::to_owned).collect()
     };
-    for (table, key, expect) in [
+    for (table, key, expected) in [
         ("licenses", "allow", &ALLOWED_LICENCES[..]),
         ("sources", "allow-registry", &ALLOWED_REGISTRIES[..]),
     ] {
-        let there = list(table, key);
-        if there != expect {
+        let listed = list(table, key);
+        if listed != expected {
             faults.push(format!(
-                "deny.toml: `{table}.{key}` is {there:?}, and xtask/src/dependencies.rs has {expect:?}"
+                "deny.toml: `{table}.{key}` is {listed:?}, and xtask/src/dependencies.rs has {expected:?}"
             ));
         }
     }
@@ -202,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_package_is_told_by_its_name() {
+    fn a_fault_names_its_package() {
         let metadata = json!({"workspace_members": ["ours"], "packages": [
             package("ours", json!("MIT OR Apache-2.0"), Value::Null),
             package("fine", json!("GPL-3.0 OR MIT"), json!(CRATES_IO)),
@@ -216,10 +225,10 @@ mod tests {
         let mut faults = Vec::new();
         let counts = check_packages(&metadata, &mut faults);
         assert_eq!(counts, PackageCounts { all: 8, foreign: 7, build_scripts: 7 });
-        let told =
+        let fault_count =
             |name: &str| faults.iter().filter(|it| it.starts_with(&format!("{name}:"))).count();
         for name in ["copyleft", "bare", "odd", "forked", "private", "beside"] {
-            assert_eq!(told(name), 1, "{name}: {faults:?}");
+            assert_eq!(fault_count(name), 1, "{name}: {faults:?}");
         }
         assert_eq!(faults.len(), 6, "{faults:?}");
     }
@@ -238,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_drift_apart_are_told() {
+    fn rules_that_differ_are_faults() {
         let root = crate::tidy::workspace_root();
         let same = fs::read_to_string(root.join("deny.toml")).expect("deny.toml");
         let faults = |text: &str| {

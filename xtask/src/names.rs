@@ -1,4 +1,4 @@
-//! The readability of names and doc comments: counted, printed, and refused where it gets worse.
+//! Counts unreadable names and doc comments, prints the figures and fails beyond the limits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
 
-/// The list of words that are not used as names.
+/// The file with the words that are not used as names.
 const WORDS: &str = "xtask/words.txt";
-/// Openings that make a reader look for the subject of a doc comment.
+/// First words that hide the subject of a doc comment.
 const WH_WORDS: [&str; 11] =
     ["What", "Whether", "Who", "Whoever", "Whose", "Whom", "How", "Where", "When", "Which", "Of"];
-/// Percent of doc comments that may begin with one of them.
+/// The percentage of doc comments that may begin with one of them.
 const WH_DOCS_MAX: usize = 5;
-/// Percent of types that may have a name of one word, and a name that another type has too.
+/// The percentage of types that may have a name of one word.
 const ONE_WORD_MAX: usize = 30;
+/// The percentage of types that may share their name with another type.
 const SHARED_MAX: usize = 15;
-/// Rows of the lists of the worst.
-const WORST: usize = 12;
+/// The most rows of a printed list.
+const SAMPLE_ROWS: usize = 12;
 
-/// All that is counted.
+/// The counts of all files.
 #[derive(Default)]
 struct NameCounts {
     docs: usize,
@@ -29,7 +30,7 @@ struct NameCounts {
     tuple_parameters: Vec<String>,
 }
 
-/// Prints the figures, and adds a fault for each that is beyond its limit.
+/// Prints the figures and adds a fault for each one beyond its limit.
 pub(crate) fn check(
     root: &Path,
     files: &[PathBuf],
@@ -61,25 +62,25 @@ fn read_words(root: &Path) -> Result<Vec<String>, String> {
     Ok(words.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Whether a file is code that users run: no tests, examples or benchmarks.
+/// Checks that a file is code that users run, not a test, an example or a benchmark.
 fn is_production(name: &str) -> bool {
     let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
-    let is_aid = name.starts_with("crates/brigade-testkit")
+    let is_test_aid = name.starts_with("crates/brigade-testkit")
         || name.starts_with("crates/brigade-store/src/conformance")
         || name.contains("/examples/")
         || name.contains("/benches/");
-    name.ends_with(".rs") && !is_test && !is_aid
+    name.ends_with(".rs") && !is_test && !is_test_aid
 }
 
 impl NameCounts {
-    /// Counts comments, of which each run of lines is one.
+    /// Counts doc comments. Adjacent lines are one comment.
     fn count_docs(&mut self, name: &str, text: &str) {
-        let mut is_inside = false;
+        let mut is_continued = false;
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_start();
             let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
             if let Some(doc) = doc
-                && !is_inside
+                && !is_continued
                 && !doc.is_empty()
             {
                 self.docs += 1;
@@ -88,7 +89,7 @@ impl NameCounts {
                     self.wh_docs.push(format!("{name}:{}: {doc}", at + 1));
                 }
             }
-            is_inside = doc.is_some();
+            is_continued = doc.is_some();
         }
     }
 
@@ -111,7 +112,8 @@ impl NameCounts {
         );
         if wh_docs > WH_DOCS_MAX {
             let worst = sample(self.wh_docs.iter().cloned());
-            faults.push(format!("doc comments begin with a wh-word: {wh_docs} %\n    {worst}"));
+            let limit = format!("begin with a wh-word, more than {WH_DOCS_MAX} %");
+            faults.push(format!("{wh_docs} % of doc comments {limit}\n    {worst}"));
         }
         if one_word_share > ONE_WORD_MAX {
             println!("  one word: {}", sample(one_word.into_iter().cloned()));
@@ -121,11 +123,12 @@ impl NameCounts {
             println!("  shared: {}", sample(rows));
         }
         faults.extend(
-            self.listed.iter().map(|place| format!("{place} is called by a word of {WORDS}")),
+            self.listed.iter().map(|place| format!("{place}: use a name that is not in {WORDS}")),
         );
         let tuples = self.tuple_parameters.iter();
-        faults
-            .extend(tuples.map(|place| format!("{place}: a tuple parameter; name it as a struct")));
+        faults.extend(
+            tuples.map(|place| format!("{place}: replace the tuple parameter by a struct")),
+        );
     }
 }
 
@@ -134,10 +137,10 @@ fn percent(part: usize, whole: usize) -> usize {
 }
 
 fn sample(rows: impl Iterator<Item = String>) -> String {
-    rows.take(WORST).collect::<Vec<_>>().join("\n    ")
+    rows.take(SAMPLE_ROWS).collect::<Vec<_>>().join("\n    ")
 }
 
-/// The definitions of one file.
+/// A visitor that counts the definitions of one file.
 struct FileNames<'a> {
     name: &'a str,
     words: &'a [String],
@@ -230,7 +233,7 @@ impl<'ast> Visit<'ast> for FileNames<'_> {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        // Names of a foreign trait are not ours.
+        // The trait defines the names of its methods.
         let is_inherent = item.trait_.is_none();
         for member in &item.items {
             let syn::ImplItem::Fn(method) = member else { continue };

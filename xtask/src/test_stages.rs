@@ -1,17 +1,20 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: the stages that must pass before a change lands.
 
 use std::process::Command;
 use std::time::Instant;
 
+use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
 use crate::{interop, tidy};
 
-/// Modules that a macro declares, which `cargo fmt` does not find.
+/// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 2] =
-    ["crates/brigade-cli/src/commands", "crates/brigade-server/src/requests"];
+    ["crates/brigade-cli/src/subcommands", "crates/brigade-server/src/requests"];
 
+/// A function that runs one stage.
 type CheckStage = fn() -> Result<(), String>;
 
+/// Runs all stages, or the one with this name.
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
@@ -20,10 +23,10 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("format", check_format),
         ("clippy", run_clippy),
         ("tests", run_tests),
-        ("outside", interop::run),
+        ("interop", interop::run),
     ];
     if let Some(only) = only {
-        // Asked for by name alone: they fetch weights or foreign programs, or take minutes.
+        // Run only by name: they download weights or programs, or take minutes.
         match only {
             "model" => return run_timed(only, interop::test_real_model),
             "clients" => return run_timed(only, interop::test_coding_agents),
@@ -43,77 +46,65 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
 
 fn run_timed(name: &str, stage: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     println!("== {name}");
-    let began = Instant::now();
+    let started_at = Instant::now();
     stage().map_err(|message| format!("{name}: {message}"))?;
-    println!("== {name} passed in {:.1?}", began.elapsed());
+    println!("== {name} passed in {:.1?}", started_at.elapsed());
     Ok(())
 }
 
 fn check_format() -> Result<(), String> {
     if !has_program("rustfmt") {
-        println!("rustfmt is not installed: passed over (rustup component add rustfmt)");
+        println!("skipped: rustfmt is not installed (rustup component add rustfmt)");
         return Ok(());
     }
     run_cargo(&["fmt", "--all", "--check"])?;
     let mut files = Vec::new();
-    for folder in MACRO_MODULE_DIRS {
+    for dir in MACRO_MODULE_DIRS {
         let entries =
-            std::fs::read_dir(tidy::workspace_root().join(folder)).map_err(|e| e.to_string())?;
+            std::fs::read_dir(tidy::workspace_root().join(dir)).map_err(|e| e.to_string())?;
         files.extend(entries.filter_map(Result::ok).map(|entry| entry.path()));
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let mut rustfmt = Command::new("rustfmt");
-    let formatted = rustfmt.args(["--check", "--edition", "2024"]).args(files).status();
-    match formatted.map_err(|e| format!("rustfmt: {e}"))?.success() {
-        true => Ok(()),
-        false => Err("rustfmt --check failed".to_owned()),
-    }
+    rustfmt.args(["--check", "--edition", "2024"]).args(files);
+    run_command(&mut rustfmt).map_err(|error| format!("rustfmt --check: {error}"))
 }
 
 fn run_clippy() -> Result<(), String> {
     if !has_program("cargo-clippy") {
-        println!("clippy is not installed: passed over (rustup component add clippy)");
+        println!("skipped: clippy is not installed (rustup component add clippy)");
         return Ok(());
     }
     run_cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
 }
 
 fn run_tests() -> Result<(), String> {
-    // Examples are built with the tests: one of them is killed and started again by a test.
+    // Tests run the examples, so the examples must be up to date.
     run_cargo(&["build", "--workspace", "--examples"])?;
     test_alone(&["--workspace"])
 }
 
-/// Builds first: a compiler cache may stay, and is nothing that the tests have left.
-fn test_alone(which: &[&str]) -> Result<(), String> {
-    let all = [&["test", "--all-features"], which].concat();
-    run_cargo(&[&all[..], &["--no-run"]].concat())?;
-    run_alone(Command::new(cargo_program()).args(all))
+/// Runs tests in a run of their own. Builds them before it, so that a compiler cache that the build
+/// starts does not count as left behind.
+fn test_alone(selection: &[&str]) -> Result<(), String> {
+    let args = [&["test", "--all-features"], selection].concat();
+    run_cargo(&[&args[..], &["--no-run"]].concat())?;
+    run_alone(cargo_command().args(args))
 }
 
-/// The attacks that the tests try for seconds, for a minute each.
+/// Runs each attack for a minute. The stage `tests` runs them for seconds.
 fn run_attacks() -> Result<(), String> {
-    let mut tests = Command::new(cargo_program());
+    let mut tests = cargo_command();
     tests.args(["test", "--package", "brigade-cli", "--test", "attacks", "--"]);
     tests.args(["--nocapture", "--test-threads", "1"]).env("BRIGADE_ATTACK_SECONDS", "60");
-    run_alone(&mut tests).map_err(|e| format!("an attack succeeded, or could not be tried: {e}"))
-}
-
-fn run_cargo(args: &[&str]) -> Result<(), String> {
-    let status = Command::new(cargo_program()).args(args).status();
-    let status = status.map_err(|e| format!("cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" "))) }
-}
-
-fn cargo_program() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+    run_alone(&mut tests).map_err(|e| format!("an attack succeeded or could not run: {e}"))
 }
 
 fn has_program(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// SQLite is compiled from source. Where nothing can compile it, install what can, and say so.
+/// Installs a C compiler if there is none, since SQLite is compiled from source.
 fn ensure_c_compiler() -> Result<(), String> {
     if ["cc", "gcc", "clang"].into_iter().any(has_program) || install(&["gcc", "libc6-dev"]) {
         return Ok(());
@@ -121,11 +112,12 @@ fn ensure_c_compiler() -> Result<(), String> {
     Err("a C compiler is needed to build SQLite; install gcc or clang".into())
 }
 
-/// The terminal that `exec` and `top` are tested on. Without it those tests are passed over.
+/// Installs tmux if there is none. The tests of `exec` and `top` on a terminal are skipped without
+/// it.
 fn ensure_tmux() {
-    let there = Command::new("tmux").arg("-V").output().is_ok();
-    if !there && !install(&["tmux"]) {
-        println!("tmux could not be installed: tests on a terminal are passed over");
+    let is_installed = Command::new("tmux").arg("-V").output().is_ok();
+    if !is_installed && !install(&["tmux"]) {
+        println!("skipped: tests on a terminal (tmux cannot be installed)");
     }
 }
 

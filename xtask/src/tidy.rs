@@ -1,11 +1,11 @@
-//! What no compiler checks.
+//! `cargo xtask tidy`: checks that no compiler makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{dependencies, names};
 
-/// Who may depend on whom. No other arrow exists.
+/// The allowed dependencies of each crate on our crates.
 const LAYERS: [(&str, &[&str]); 15] = [
     ("brigade-model", &[]),
     ("brigade-llm", &[]),
@@ -74,12 +74,13 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("xtask", &[]),
 ];
 
-/// What the model must not know of.
+/// Code that the model must not contain.
 const IMPURE: [&str; 6] =
     ["std::fs", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread"];
 
 const LINES_MAX: usize = 600;
 
+/// Checks layers, dependencies and files.
 pub(crate) fn run() -> Result<(), String> {
     let root = workspace_root();
     let mut faults = Vec::new();
@@ -113,40 +114,40 @@ fn check_layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
     for manifest in manifests.iter().filter(|path| path.exists()) {
         let text =
             fs::read_to_string(manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
-        let folder = manifest.parent().and_then(Path::file_name).unwrap_or_default();
-        let folder = folder.to_string_lossy();
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == folder) else {
-            faults.push(format!("{folder}: not in the list of layers (xtask/src/tidy.rs)"));
+        let dir = manifest.parent().and_then(Path::file_name).unwrap_or_default();
+        let dir = dir.to_string_lossy();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == dir) else {
+            faults.push(format!("{dir}: add the crate to LAYERS in xtask/src/tidy.rs"));
             continue;
         };
-        if !text.contains(&format!("name = \"{folder}\"")) {
-            faults.push(format!("{folder}: a crate is named like its folder"));
+        if !text.contains(&format!("name = \"{dir}\"")) {
+            faults.push(format!("{dir}: name the crate like its directory"));
         }
         for dependency in read_dependencies(&text) {
             if dependency.starts_with("brigade") && !allowed.contains(&dependency.as_str()) {
-                faults.push(format!("{folder}: must not depend on {dependency}"));
+                faults.push(format!("{dir}: must not depend on {dependency}"));
             }
         }
     }
     Ok(())
 }
 
-/// Names under `[dependencies]`; tests may use what they like.
+/// Returns the names under `[dependencies]`. Dependencies of tests are free.
 fn read_dependencies(manifest: &str) -> Vec<String> {
-    let mut inside = false;
+    let mut in_dependencies = false;
     let mut found = Vec::new();
     for line in manifest.lines() {
         if line.starts_with('[') {
-            inside = line == "[dependencies]";
-        } else if inside && let Some(name) = line.split(['.', ' ', '=']).next() {
+            in_dependencies = line == "[dependencies]";
+        } else if in_dependencies && let Some(name) = line.split(['.', ' ', '=']).next() {
             found.push(name.to_owned());
         }
     }
     found
 }
 
-fn find_sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
-    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+fn find_sources(dir: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     for entry in entries.filter_map(Result::ok) {
         let path = entry.path();
         let name = entry.file_name();
@@ -164,35 +165,35 @@ fn find_sources(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
 }
 
 fn check_file(name: &str, text: &str, faults: &mut Vec<String>) {
-    let mut fault = |line: usize, what: &str| faults.push(format!("{name}:{line}: {what}"));
+    let mut fault = |line: usize, text: &str| faults.push(format!("{name}:{line}: {text}"));
     if name.ends_with(".rs") {
         let lines = text.lines().count();
         if lines > LINES_MAX {
-            fault(lines, &format!("{lines} lines; {LINES_MAX} is the most: two rooms in one?"));
+            fault(lines, &format!("{lines} lines, more than {LINES_MAX}; split the file"));
         }
         if !text.starts_with("//!") {
-            fault(1, "says first what it is for (//!)");
+            fault(1, "begin the file with a `//!` doc");
         }
     }
     let pure = name.starts_with("crates/brigade-model/src");
     for (at, line) in text.lines().enumerate() {
         let at = at + 1;
         if line.ends_with([' ', '\t']) {
-            fault(at, "white space at the end");
+            fault(at, "remove the white space at the end");
         }
         if pure && let Some(word) = IMPURE.iter().find(|word| line.contains(**word)) {
-            fault(at, &format!("the model is pure: no {word}"));
+            fault(at, &format!("the model is pure; remove {word}"));
         }
         if name.ends_with(".rs") && is_separator(line) {
-            fault(at, "a drawn separator");
+            fault(at, "remove the drawn separator");
         }
         if mentions_ticket(line) {
-            fault(at, "speaks of a ticket or a phase instead of the project");
+            fault(at, "describe the project instead of a ticket");
         }
     }
 }
 
-/// A comment that is only a line of the same character.
+/// Checks for a comment that is only a drawn line.
 fn is_separator(line: &str) -> bool {
     let comment = line.trim_start().strip_prefix("//").map(str::trim);
     comment.is_some_and(|c| c.len() > 4 && c.bytes().all(|b| b == b'-' || b == b'=' || b == b'*'))

@@ -1,4 +1,4 @@
-//! The loop: news, model, record, tools, record, until the model has nothing more to do.
+//! The agent loop: inbox, model call, record, tool calls, record, until the model ends its turn.
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -20,99 +20,118 @@ use crate::hooks::HookPoint;
 use crate::host::{self, AgentProgress, Host, JournalRecord, StepGrant};
 use crate::inbox::Quoter;
 use crate::json_schema::Schema;
-use crate::model_call::ChargedReply;
+use crate::model_call::{ChargedReply, ModelCallResult};
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
 use crate::run_end::FinishResult;
 use crate::state::SharedState;
 use crate::stop_policy::StopPolicy;
 use crate::tool_set::ToolSet;
-use crate::transcript::{NextAction, Transcript, TranscriptSeed, label};
+use crate::transcript::{
+    FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed, label,
+};
 
-/// How many bytes of the last words, and of what it is at, whoever looks is shown.
+/// The bytes of the last text that a progress report contains.
 const LAST_TEXT_SHOWN: usize = 400;
+/// The bytes of the activity that a progress report contains.
 const ACTIVITY_SHOWN: usize = 200;
 
-/// One agent, ready to work: everything that it is, but for what it has said and done.
+/// One agent, ready to run. Its transcript is not part of it.
 #[derive(Clone)]
 pub struct Agent {
-    /// Its name or address, for scripts and people.
+    /// The agent's name or address, for scripts and people.
     pub name: Arc<str>,
-    /// What it was asked to do.
+    /// The task that the agent was given.
     pub task: Arc<str>,
     pub system_prompt: Arc<str>,
     pub model: Arc<dyn Model>,
-    /// Who provides it, as telemetry names providers.
+    /// The model's provider, by its name in telemetry.
     pub provider: Arc<str>,
     /// The provider's name of the model.
     pub model_name: Arc<str>,
     pub tools: ToolSet,
     pub plugins: Vec<Arc<dyn Plugin>>,
     pub permissions: Permissions,
-    /// Nobody is there to approve what is to be asked about.
+    /// Nobody is there to decide approvals.
     pub unattended: bool,
-    /// What stands around everything that is quoted to it. Its system prompt names it.
+    /// The mark around all text that is quoted to the agent. The system prompt names it.
     pub quote_mark: Option<QuoteMark>,
     pub stop_policy: StopPolicy,
-    /// What its result must look like; words, when there is none.
+    /// The schema of the result. Without one the result is text.
     pub result_schema: Option<Schema>,
     pub temperature: Option<f64>,
     pub effort: Option<ReasoningEffort>,
     /// The most tokens of one reply.
     pub max_output: u32,
-    /// Tokens that the model takes in all.
+    /// The size of the model's context window in tokens.
     pub context_window: u64,
     pub cost: Arc<dyn Fn(&TokenUsage) -> Usage + Send + Sync>,
 }
 
-/// What an agent begins an attempt with.
+/// The input of one attempt.
 #[derive(Clone, Debug)]
 pub struct AttemptInput {
     pub run: RunNo,
     pub journal: Vec<JournalEntry>,
     pub parked_calls: Vec<ParkedCall>,
-    /// The model may be asked at once: there is nothing to hear before, and no budget.
+    /// The first model call needs no `begin_step`: the inbox is empty, and there is no budget.
     pub skip_first_gate: bool,
 }
 
-/// How an attempt came out.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentExit {
-    /// The work is done, and the host knows.
+    /// The run has ended, and its end is committed.
     Finished,
-    /// It waits, and there is nothing left of it here.
+    /// All calls are parked. The runtime starts the next attempt when they are complete.
     Suspended,
     Failed {
         failure: Failure,
         partial: Option<Json>,
     },
-    /// The host would not go on: the attempt is over.
+    /// The host refused a request, which ends the attempt.
     Refused(Refusal),
 }
 
+/// The context of one attempt.
+struct RunContext<'a> {
+    host: &'a dyn Host,
+    run: RunNo,
+    partial: &'a PartialResult,
+}
+
+/// The result in the model's final message.
+enum ParsedResult {
+    Usable(Json),
+    /// The model must repair the result. The text tells it what is wrong.
+    NeedsRepair(String),
+}
+
 impl Agent {
-    /// Works until the task is done, waits, or fails. Dropped at any point it can be begun anew from
-    /// what the host has written down. `partial` is kept at what there is of a result.
+    /// Runs one attempt until the run ends, suspends or fails. The future can be dropped at any point:
+    /// the next attempt continues from the journal. `partial` always holds the latest partial result.
     pub async fn run(
         &self,
         host: &dyn Host,
-        begun: AttemptInput,
+        input: AttemptInput,
         partial: &PartialResult,
     ) -> AgentExit {
-        let (task, quoter) = (self.task.clone(), Quoter::new(self.quote_mark));
-        let opening =
-            TranscriptSeed { task, quoter, state: SharedState::new(host.session_state()) };
-        let mut transcript = match Transcript::load(opening, begun.journal, &begun.parked_calls) {
+        let seed = TranscriptSeed {
+            task: self.task.clone(),
+            quoter: Quoter::new(self.quote_mark),
+            state: SharedState::new(host.session_state()),
+        };
+        let mut transcript = match Transcript::load(seed, input.journal, &input.parked_calls) {
             Ok(transcript) => transcript,
             Err(refusal) => {
-                return AgentExit::failed(format!("its journal cannot be read: {refusal}"));
+                return AgentExit::failed(format!("the journal cannot be read: {refusal}"));
             }
         };
-        transcript.skip_first_gate = begun.skip_first_gate;
+        transcript.skip_first_gate = input.skip_first_gate;
         partial.set(transcript.partial_result());
         self.tools.wait_until_ready().await;
-        let exit = self.run_loop(host, &mut transcript, (begun.run, partial)).await;
-        match exit {
+        let context = RunContext { host, run: input.run, partial };
+        match self.run_loop(&context, &mut transcript).await {
             Ok(exit) => exit,
             Err(LoopError::Failure(failure)) => {
                 match self.flush_journal(host, &mut transcript).await {
@@ -126,12 +145,12 @@ impl Agent {
 
     async fn run_loop(
         &self,
-        host: &dyn Host,
+        context: &RunContext<'_>,
         transcript: &mut Transcript,
-        (run, partial): (RunNo, &PartialResult),
     ) -> Result<AgentExit, LoopError> {
-        if transcript.run < run {
-            self.record_note(host, transcript, label::RUN, &run).await?;
+        let host = context.host;
+        if transcript.run < context.run {
+            self.record_note(host, transcript, label::RUN, &context.run).await?;
         }
         self.run_start_hooks(host, transcript).await?;
         loop {
@@ -139,15 +158,15 @@ impl Agent {
                 self.flush_journal(host, transcript).await?;
                 match host.suspend(transcript.parked_count()).await? {
                     host::SuspendResult::Suspended => return Ok(AgentExit::Suspended),
-                    host::SuspendResult::Completed(index, answer) => {
-                        transcript.apply_completion(index, &answer)?
+                    host::SuspendResult::Completed(index, completion) => {
+                        transcript.apply_completion(index, &completion)?
                     }
                 }
             }
             match transcript.next_action() {
                 NextAction::RunCalls => self.run_calls(host, transcript).await?,
-                NextAction::EndTurn { said, stop } => {
-                    if self.end_turn(host, transcript, (&said.text(), stop)).await? {
+                NextAction::EndTurn(message) => {
+                    if self.end_turn(host, transcript, &message).await? {
                         return Ok(AgentExit::Finished);
                     }
                 }
@@ -156,26 +175,26 @@ impl Agent {
                         self.run_hooks(host, transcript, HookPoint::StepEnd).await?;
                         transcript.step_end_done = true;
                     }
-                    self.run_step(host, transcript, partial).await?;
+                    self.run_step(context, transcript).await?;
                 }
             }
         }
     }
 
-    /// One step: hear the news, or else ask the model and write down what it says.
+    /// Runs one step: takes the inbox, or else calls the model and records its reply.
     async fn run_step(
         &self,
-        host: &dyn Host,
+        context: &RunContext<'_>,
         transcript: &mut Transcript,
-        partial: &PartialResult,
     ) -> Result<(), LoopError> {
+        let host = context.host;
         if let Some(failure) = self.stop_policy.check_limits(&transcript.tally) {
             return Err(failure.into());
         }
         if self.needs_compaction(transcript)
-            && let Some(cut) = self.compaction_index(transcript)
+            && let Some(kept_from) = self.compaction_index(transcript)
         {
-            return self.compact(host, transcript, cut).await;
+            return self.compact(host, transcript, kept_from).await;
         }
         let Some(granted) = self.begin_step(host, transcript).await? else { return Ok(()) };
         let mut request = self.build_request(transcript, transcript.messages(), granted);
@@ -185,90 +204,92 @@ impl Agent {
             ..self.progress(transcript, "thinking")
         };
         match self.call_model(host, progress, Arc::new(request)).await? {
-            Ok(Some(ChargedReply { reply, spent })) => {
-                let (reply, written) = self.fit_to_journal(reply)?;
-                let written = (label::MODEL, written);
-                let index =
-                    self.run_after_model_hooks(host, transcript, (&reply, spent), written).await?;
-                // Nothing is done before it is written down. Last words are written down with the
-                // ending that they are.
-                if reply.message.calls().next().is_some() {
+            ModelCallResult::Reply(ChargedReply { reply, spent }) => {
+                let (reply, value) = self.fit_to_journal(reply)?;
+                let charged = ChargedReply { reply, spent };
+                let entry = NewEntry { label: label::MODEL, value };
+                let index = self.run_after_model_hooks(host, transcript, &charged, entry).await?;
+                // Calls are committed before they are executed. A final message is committed with the
+                // end of the run.
+                if charged.reply.message.calls().next().is_some() {
                     self.flush_journal(host, transcript).await?;
                 }
-                transcript.apply_reply(index, reply);
-                partial.set(transcript.partial_result());
+                transcript.apply_reply(index, charged.reply);
+                context.partial.set(transcript.partial_result());
                 Ok(())
             }
-            Ok(None) => Ok(()),
-            Err(error) => self.recover_from_error(host, transcript, error).await,
+            ModelCallResult::Interrupted => Ok(()),
+            ModelCallResult::Failed(error) => {
+                self.recover_from_error(host, transcript, error).await
+            }
         }
     }
 
-    /// Hears the news; or else says what may be spent.
+    /// Takes the inbox and returns `None`, or else returns the reserved budget.
     pub(crate) async fn begin_step(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
     ) -> Result<Option<Usage>, LoopError> {
-        let (index, cost) = (transcript.next_index(), self.estimate_cost(transcript));
-        // That plugins know of the run is written down first, or they would be told of it again after
-        // a crash during the call.
+        let index = transcript.next_index();
+        let cost = self.estimate_cost(transcript);
+        // Records of `run_start` hooks are committed first. Otherwise the hooks would run again after a
+        // crash during the model call.
         if mem::take(&mut transcript.skip_first_gate) && transcript.unflushed.is_empty() {
             return Ok(Some(cost.max));
         }
         match host.begin_step(mem::take(&mut transcript.unflushed), index, cost).await? {
-            StepGrant::Inbox(news) => {
-                transcript.apply_entry(index, label::INBOX, &news)?;
+            StepGrant::Inbox(batch) => {
+                transcript.apply_entry(index, label::INBOX, &batch)?;
                 Ok(None)
             }
             StepGrant::Exhausted(limit) => Err(Failure::Budget { limit }.into()),
-            StepGrant::Budget { amount, remaining: left } => {
-                self.warn_of_budgets(transcript, left)?;
+            StepGrant::Budget { amount, remaining } => {
+                self.warn_of_budgets(transcript, remaining)?;
                 Ok(Some(amount))
             }
         }
     }
 
-    /// Tells the model of budgets that run low. Written down with what it replies: without a reply it
-    /// is to be told again.
+    /// Warns the model of low budgets. The warning is committed with the model's reply: without a
+    /// reply, the model gets it again.
     fn warn_of_budgets(
         &self,
         transcript: &mut Transcript,
-        left: RemainingBudgets,
+        remaining: RemainingBudgets,
     ) -> Result<(), Refusal> {
-        let of = u64::from(self.stop_policy.max_steps);
-        let steps = of.saturating_sub(transcript.tally.steps.into());
-        let standing = BudgetStatus {
-            remaining: left,
-            steps: Remaining { amount: steps, limit: of, shared: false },
-        };
-        let Some(warning) =
-            standing.new_warning(transcript.warning_levels, Quoter::new(self.quote_mark))
-        else {
-            // What was raised in the meantime is told anew when it runs low.
-            transcript.warning_levels = standing.warning_levels();
+        let limit = u64::from(self.stop_policy.max_steps);
+        let amount = limit.saturating_sub(transcript.tally.steps.into());
+        let steps = Remaining { amount, limit, shared: false };
+        let status = BudgetStatus { remaining, steps };
+        let quoter = Quoter::new(self.quote_mark);
+        let Some(warning) = status.new_warning(transcript.warning_levels, quoter) else {
+            // A budget that was raised is warned of again when it runs low.
+            transcript.warning_levels = status.warning_levels();
             return Ok(());
         };
-        let (index, answer) = (transcript.next_index(), CallCompletion::Value(Json::of(&warning)?));
-        let record = JournalRecord::new(index, label::WARNING, Arc::new(answer));
+        let index = transcript.next_index();
+        let completion = CallCompletion::Value(Json::of(&warning)?);
+        let record = JournalRecord::new(index, label::WARNING, Arc::new(completion));
         transcript.apply_entry(index, label::WARNING, &record.completion)?;
         transcript.unflushed.push(record);
         Ok(())
     }
 
-    /// Writes down what could wait for the next thing to be said, when that is something else.
+    /// Commits the buffered records, if there are any.
     pub(crate) async fn flush_journal(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
     ) -> Result<(), Refusal> {
         match mem::take(&mut transcript.unflushed) {
-            owed if owed.is_empty() => Ok(()),
-            owed => host.record(owed).await,
+            unflushed if unflushed.is_empty() => Ok(()),
+            unflushed => host.record(unflushed).await,
         }
     }
 
-    /// A conversation that is too long is made shorter; anything else has been tried often enough.
+    /// Compacts a conversation that is too long. Any other error fails the run, since the model was
+    /// retried already.
     async fn recover_from_error(
         &self,
         host: &dyn Host,
@@ -276,10 +297,12 @@ impl Agent {
         error: ModelError,
     ) -> Result<(), LoopError> {
         let failure = match (error.kind, self.compaction_index(transcript)) {
-            (ModelErrorKind::TooLong, Some(cut)) => return self.compact(host, transcript, cut).await,
+            (ModelErrorKind::TooLong, Some(kept_from)) => {
+                return self.compact(host, transcript, kept_from).await;
+            }
             (ModelErrorKind::TooLong, None) => {
-                "the conversation does not fit into the model's window, and there is nothing left in \
-                 it to sum up"
+                "the conversation does not fit into the model's context window, and no part of it can \
+                 be summarized"
                     .to_owned()
             }
             _ => format!("the model: {error}"),
@@ -287,23 +310,27 @@ impl Agent {
         Err(Failure::Error(failure.into()).into())
     }
 
-    /// The model has nothing more to do. True when the task is done with that.
+    /// Ends the model's turn. Returns true if the run ended with it.
     async fn end_turn(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (text, stop): (&str, StopReason),
+        message: &FinalMessage,
     ) -> Result<bool, LoopError> {
-        match self.parse_result(text, stop, transcript).await? {
-            Err(problem) => self.record_note(host, transcript, label::NOTE, &problem).await?,
-            Ok(result) => {
+        match self.parse_result(message, transcript).await? {
+            ParsedResult::NeedsRepair(problem) => {
+                self.record_note(host, transcript, label::NOTE, &problem).await?
+            }
+            ParsedResult::Usable(result) => {
                 match self.try_finish(host, transcript, result).await? {
                     FinishResult::Finished => return Ok(true),
                     FinishResult::Retry => return Ok(false),
                     FinishResult::InboxUnread => {}
                 }
                 match unanswered_reminder(transcript.unanswered()) {
-                    Some(owed) => self.record_note(host, transcript, label::NOTE, &owed).await?,
+                    Some(reminder) => {
+                        self.record_note(host, transcript, label::NOTE, &reminder).await?
+                    }
                     None => self.wait_for_inbox(host, transcript).await?,
                 }
             }
@@ -311,29 +338,28 @@ impl Agent {
         Ok(false)
     }
 
-    /// The result that the last words are; or what is wrong with them, to be mended.
+    /// Reads the result in the model's final message. Fails the run after too many unusable results.
     async fn parse_result(
         &self,
-        text: &str,
-        stop: StopReason,
+        message: &FinalMessage,
         transcript: &Transcript,
-    ) -> Result<Result<Json, String>, LoopError> {
-        let problem = match (stop, &self.result_schema) {
+    ) -> Result<ParsedResult, LoopError> {
+        let text = message.text.as_str();
+        let problem = match (message.stop_reason, &self.result_schema) {
             (StopReason::Filtered, _) => {
-                let held_back = "the provider held the model's reply back";
-                return Err(Failure::Error(held_back.into()).into());
+                let failure = "the provider's content filter withheld the model's reply";
+                return Err(Failure::Error(failure.into()).into());
             }
             (StopReason::Length, _) => {
-                "Your reply was cut off at the most tokens that one may have. Go on, in shorter \
-                 pieces."
+                "Your reply was cut off at the token limit of one reply. Continue in shorter replies."
                     .to_owned()
             }
             (StopReason::EndOfTurn, None) if text.trim().is_empty() => {
-                "Your reply was empty. Say what came of your task, or go on with it.".to_owned()
+                "Your reply was empty. Give the result of your task, or continue with it.".to_owned()
             }
-            (StopReason::EndOfTurn, None) => return Ok(Ok(Json::of(text)?)),
+            (StopReason::EndOfTurn, None) => return Ok(ParsedResult::Usable(Json::of(text)?)),
             (StopReason::EndOfTurn, Some(schema)) => match parse_json_result(schema, text).await {
-                Ok(result) => return Ok(Ok(Json::of(&result)?)),
+                Ok(result) => return Ok(ParsedResult::Usable(Json::of(&result)?)),
                 Err(problem) => format!(
                     "Your result does not fit: {problem}\nReply with the whole result again, as JSON \
                      that fits the schema and nothing else."
@@ -345,7 +371,7 @@ impl Agent {
             let failure = format!("no usable result after {times} tries. The last: {problem}");
             return Err(Failure::Error(failure.into()).into());
         }
-        Ok(Err(problem))
+        Ok(ParsedResult::NeedsRepair(problem))
     }
 
     async fn wait_for_inbox(
@@ -365,25 +391,25 @@ impl Agent {
         host: &dyn Host,
         transcript: &mut Transcript,
         label: &'static str,
-        what: &impl serde::Serialize,
+        note: &impl serde::Serialize,
     ) -> Result<(), LoopError> {
-        let (index, answer) =
-            (transcript.next_index(), Arc::new(CallCompletion::Value(Json::of(what)?)));
-        // In one commit with what is owed: what plugins know of a refused ending, for one, must not be
-        // there without the refusal.
-        transcript.unflushed.push(JournalRecord::new(index, label, answer.clone()));
+        let index = transcript.next_index();
+        let completion = Arc::new(CallCompletion::Value(Json::of(note)?));
+        // The note is in one commit with the buffered records: state changes of plugins must not be
+        // there without the note that they belong to.
+        transcript.unflushed.push(JournalRecord::new(index, label, completion.clone()));
         self.flush_journal(host, transcript).await?;
-        Ok(transcript.apply_entry(index, label, &answer)?)
+        Ok(transcript.apply_entry(index, label, &completion)?)
     }
 
     pub(crate) fn progress(
         &self,
         transcript: &Transcript,
-        doing: impl Into<String>,
+        activity: impl Into<String>,
     ) -> AgentProgress {
         AgentProgress {
             step: transcript.tally.steps,
-            activity: truncate_end(doing.into(), ACTIVITY_SHOWN),
+            activity: truncate_end(activity.into(), ACTIVITY_SHOWN),
             last_tools: truncate_end(transcript.last_tools(), ACTIVITY_SHOWN),
             last_text: truncate_start(&current_text(&transcript.messages)),
             tokens: transcript.tally.tokens,
@@ -391,20 +417,21 @@ impl Agent {
     }
 }
 
-/// The words of the newest message of the model, as long as nobody spoke after it: what it said before
-/// is no word of what it is at now.
-fn current_text(messages: &[(u32, ChatMessage)]) -> String {
-    let newest = messages.iter().rev().find_map(|(_, message)| match message {
-        ChatMessage::Assistant(said) => Some(said.text()),
+/// Returns the text of the model's newest message. Returns an empty text if a user message follows it,
+/// since the text does not describe the current activity then.
+fn current_text(messages: &[IndexedMessage]) -> String {
+    let newest = messages.iter().rev().find_map(|entry| match &entry.message {
+        ChatMessage::Assistant(message) => Some(message.text()),
         ChatMessage::User(_) => Some(String::new()),
         ChatMessage::Results(_) => None,
     });
     newest.unwrap_or_default()
 }
 
-/// Reminds of questions: who waits for tasks that wait for it would wait for ever.
-fn unanswered_reminder(asked: &[TaskNo]) -> Option<String> {
-    let tasks: Vec<String> = asked.iter().map(|no| format!("task {no}")).collect();
+/// Renders a reminder of unanswered questions. Without it, the agent and the asking tasks could wait for
+/// each other for ever.
+fn unanswered_reminder(asking: &[TaskNo]) -> Option<String> {
+    let tasks: Vec<String> = asking.iter().map(|no| format!("task {no}")).collect();
     (!tasks.is_empty()).then(|| {
         format!(
             "You have ended your turn without an answer for {}, which asked you something and may \
@@ -423,12 +450,12 @@ fn truncate_end(mut text: String, bytes: usize) -> String {
     text
 }
 
-/// The last words of a text, as many as whoever looks is shown.
+/// Returns the end of a text, as long as a progress report may contain.
 pub(crate) fn truncate_start(text: &str) -> String {
     text[text.ceil_char_boundary(text.len().saturating_sub(LAST_TEXT_SHOWN))..].to_owned()
 }
 
-/// The JSON in a reply, which may stand in a code block, as far as it fits the schema.
+/// Parses the JSON in a reply, with or without a code block around it, and validates it.
 async fn parse_json_result(schema: &Schema, text: &str) -> Result<Value, String> {
     let text = text.trim();
     let inner = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
@@ -444,7 +471,13 @@ impl AgentExit {
     }
 }
 
-/// Why the loop does not go on.
+/// A journal entry without its index.
+pub(crate) struct NewEntry {
+    pub(crate) label: &'static str,
+    pub(crate) value: Json,
+}
+
+/// The reason why the loop stops early.
 #[derive(Debug)]
 pub(crate) enum LoopError {
     Failure(Failure),
@@ -463,7 +496,7 @@ impl From<Refusal> for LoopError {
     }
 }
 
-/// What there is of a result, for whoever ends the agent from outside.
+/// The partial result of a run. It is part of the outcome if the run is stopped.
 #[derive(Clone, Debug, Default)]
 pub struct PartialResult(Arc<std::sync::Mutex<Option<Json>>>);
 

@@ -1,11 +1,11 @@
-//! What one spawn changes of its agent's definition.
+//! Overrides: the changes of one spawn to its agent's definition.
 
 use brigade_llm::ReasoningEffort;
 use serde::{Deserialize, Serialize};
 
 use crate::client_tool::{self, ClientTool};
 
-/// Instead of what the definition says, and beside the tools that it has.
+/// Values that replace those of the definition, and further tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentOverrides {
@@ -19,10 +19,10 @@ pub struct AgentOverrides {
     /// The most model calls of one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
-    /// What carries it out, by the name under which the program knows it. Without one, our own loop.
+    /// The name of a registered backend. Without one, the loop of this crate runs the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// Tools that whoever started the agent runs.
+    /// Tools that the client that started the agent executes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_tools: Vec<ClientTool>,
 }
@@ -32,13 +32,13 @@ impl AgentOverrides {
         *self == Self::default()
     }
 
-    /// What is wrong with them.
+    /// Returns the first problem of the overrides, if there is one.
     pub fn find_problem(&self) -> Option<String> {
-        if self.temperature.is_some_and(|heat| !(0.0..=2.0).contains(&heat)) {
+        if self.temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {
             return Some("temperature: it must be from 0 to 2".to_owned());
         }
         if self.max_output == Some(0) {
-            return Some("max_output: a reply of no tokens is none".to_owned());
+            return Some("max_output: it must be at least 1".to_owned());
         }
         if self.steps == Some(0) {
             return Some("steps: without a step nothing is done".to_owned());

@@ -1,4 +1,4 @@
-//! Whether a call may be carried out: by the rules, or by what was said when they wanted to be asked.
+//! Authorizes a tool call: by permission rules, or by the approval that an `ask` rule requires.
 
 use std::sync::Arc;
 
@@ -8,58 +8,59 @@ use brigade_model::call::{CallCompletion, ConditionRequest};
 
 use crate::agent::Agent;
 use crate::permission::{self, KEEP, PermissionVerdict};
+use crate::step_calls::DueCall;
 use crate::tool::{OutlivingWork, Tool, ToolError, ToolInvocation, ToolSubject};
 
-/// What is to be done about a call first.
+/// The authorization of a call that no rule denies.
 pub(crate) enum Authorization {
     Granted,
-    /// It waits for this.
+    /// The call must park on this condition first.
     NeedsApproval(ConditionRequest),
 }
 
 impl Agent {
-    /// What the rules say to a call that has not begun, and whoever was asked about it.
+    /// Authorizes a call that has not started, by the rules and by its approval if there is one.
     pub(crate) fn authorize(
         &self,
         tool: &Arc<dyn Tool>,
-        said: &ToolCall,
-        call: &ToolInvocation,
+        due: &DueCall,
     ) -> Result<Authorization, ToolError> {
-        let subject = tool.subject(&call.arguments);
+        let DueCall { tool_call, invocation } = due;
+        let subject = tool.subject(&invocation.arguments);
         let (text, is_shell) = match &subject {
             ToolSubject::Nothing => (None, false),
             ToolSubject::Text(text) => (Some(text.as_str()), false),
             ToolSubject::Shell(text) => (Some(text.as_str()), true),
         };
-        let subject = permission::PermissionSubject { tool: &said.name, text, is_shell };
-        let whole = subject.to_string();
-        let kept =
+        let subject = permission::PermissionSubject { tool: &tool_call.name, text, is_shell };
+        let whole_call = subject.to_string();
+        let keep_subject =
             |text| permission::PermissionSubject { tool: KEEP, text: Some(text), is_shell: false };
-        let (subject, rule, by) =
-            match (self.permissions.check(&subject), self.check_outliving_work(tool, said, call)) {
-                (PermissionVerdict::Refused(refused), _)
-                | (_, PermissionVerdict::Refused(refused)) => {
-                    return Err(ToolError::new(refused.to_string()));
-                }
-                (PermissionVerdict::Allowed, PermissionVerdict::Allowed) => {
-                    return Ok(Authorization::Granted);
-                }
-                (PermissionVerdict::Ask { rule, by }, PermissionVerdict::Allowed) => {
-                    (subject, rule, by)
-                }
-                (PermissionVerdict::Allowed, PermissionVerdict::Ask { rule, by }) => {
-                    (kept(&said.name), rule, by)
-                }
-                // One question for both: what was allowed of either alone does not answer it.
-                (PermissionVerdict::Ask { rule, by }, PermissionVerdict::Ask { .. }) => {
-                    (kept(&whole), rule, by)
-                }
-            };
-        match call.verdict.as_deref() {
+        let verdict = self.permissions.check(&subject);
+        let keep_verdict = self.check_outliving_work(tool, tool_call, invocation);
+        let (subject, rule, by) = match (verdict, keep_verdict) {
+            (PermissionVerdict::Refused(refused), _) | (_, PermissionVerdict::Refused(refused)) => {
+                return Err(ToolError::new(refused.to_string()));
+            }
+            (PermissionVerdict::Allowed, PermissionVerdict::Allowed) => {
+                return Ok(Authorization::Granted);
+            }
+            (PermissionVerdict::Ask { rule, by }, PermissionVerdict::Allowed) => {
+                (subject, rule, by)
+            }
+            (PermissionVerdict::Allowed, PermissionVerdict::Ask { rule, by }) => {
+                (keep_subject(&tool_call.name), rule, by)
+            }
+            // One request for both: an approval of either one alone does not cover it.
+            (PermissionVerdict::Ask { rule, by }, PermissionVerdict::Ask { .. }) => {
+                (keep_subject(&whole_call), rule, by)
+            }
+        };
+        match invocation.verdict.as_deref() {
             None => {
-                let arguments = call.arguments.to_string();
+                let arguments = invocation.arguments.to_string();
                 let request = ApprovalRequest::new(&subject, &arguments, (rule, by));
-                let directory = tool.acts_in(&call.arguments).map(Arc::from);
+                let directory = tool.acts_in(&invocation.arguments).map(Arc::from);
                 let request = request.in_directory(directory);
                 let request = ApprovalRequest { is_unattended: self.unattended, ..request };
                 Ok(Authorization::NeedsApproval(ConditionRequest::Approval {
@@ -82,17 +83,17 @@ impl Agent {
         }
     }
 
-    /// What the rules say to what the call leaves behind when the agent ends.
+    /// Checks the work that the call starts and that outlives the agent.
     fn check_outliving_work(
         &self,
         tool: &Arc<dyn Tool>,
-        said: &ToolCall,
-        call: &ToolInvocation,
+        tool_call: &ToolCall,
+        invocation: &ToolInvocation,
     ) -> PermissionVerdict {
-        match tool.outliving(&call.arguments) {
+        match tool.outliving(&invocation.arguments) {
             OutlivingWork::Nothing => PermissionVerdict::Allowed,
-            OutlivingWork::Process => self.permissions.check_keep(&said.name, false),
-            OutlivingWork::Agent => self.permissions.check_keep(&said.name, self.unattended),
+            OutlivingWork::Process => self.permissions.check_keep(&tool_call.name, false),
+            OutlivingWork::Agent => self.permissions.check_keep(&tool_call.name, self.unattended),
         }
     }
 }

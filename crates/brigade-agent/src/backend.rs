@@ -1,8 +1,7 @@
-//! What carries out a run. Our own loop is one; a program may bring another.
+//! Backends: loops that execute agent runs. [`OwnLoop`] is the default; a program can add others.
 //!
-//! Whatever it is, it is told the same, and says the same: it keeps its journal and its purse through
-//! the [`Host`], so that what it does is listed, waited for, steered, stopped, charged and recovered
-//! like the work of any agent.
+//! A backend sees only the [`Host`] and records through it. Its runs are therefore listed, waited for,
+//! messaged, stopped, charged and recovered like those of any agent.
 
 use std::fmt::Debug;
 
@@ -11,23 +10,23 @@ use crate::host::Host;
 use crate::tool::BoxFuture;
 
 pub trait Backend: Debug + Send + Sync + 'static {
-    /// Works until the task is done, waits or fails. It is dropped to be stopped, and begun anew
-    /// after a crash with what the host has written down.
+    /// Runs one attempt until the run ends, suspends or fails. The runtime drops the future to stop the
+    /// run. After a crash it starts the next attempt from the journal.
     fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit>;
 }
 
 /// One attempt of a run.
 #[derive(Debug)]
 pub struct BackendRun<'a> {
-    /// Who the agent is: its task, model, tools and permissions.
+    /// The agent with its task, model, tools and permissions.
     pub agent: &'a Agent,
     pub host: &'a dyn Host,
     pub input: AttemptInput,
-    /// What there is of a result, for whoever stops the run.
+    /// The partial result, which is part of the outcome if the run is stopped.
     pub partial: &'a PartialResult,
 }
 
-/// Our own loop.
+/// The loop of this crate.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLoop;
 

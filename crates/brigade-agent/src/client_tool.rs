@@ -1,4 +1,4 @@
-//! Tools that the client runs: the agent parks, and goes on when the client answers.
+//! Client tools: the agent parks a call, and the client executes it and sends the result.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::json_schema::Schema;
 use crate::tool::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    BoxFuture, CallPhase, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
 };
 
 const NAME_MAX: usize = 64;
@@ -23,12 +23,12 @@ pub struct ClientTool {
     pub name: String,
     #[serde(default)]
     pub description: String,
-    /// A JSON schema of its arguments.
+    /// A JSON schema of the arguments.
     #[serde(default = "any_arguments")]
     pub parameters: Value,
 }
 
-/// What the client is asked to do.
+/// A call that the client is to execute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientToolCall {
     pub tool: String,
@@ -40,7 +40,7 @@ fn any_arguments() -> Value {
 }
 
 impl ClientTool {
-    /// What is wrong with it.
+    /// Returns the first problem of the description, if there is one.
     pub(crate) fn find_problem(&self) -> Option<String> {
         let name = &self.name;
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -59,7 +59,7 @@ impl ClientTool {
     }
 
     pub(crate) fn into_tool(self) -> Arc<dyn Tool> {
-        // One that cannot be used was refused before anything started.
+        // A tool with an unusable schema was refused before the task started.
         let schema = Schema::compile(&self.parameters).ok();
         let spec = ToolSpec {
             name: self.name.into(),
@@ -70,7 +70,7 @@ impl ClientTool {
     }
 }
 
-/// What is wrong with all of them.
+/// Returns the first problem of the tools, including duplicate names.
 pub(crate) fn problem(tools: &[ClientTool]) -> Option<String> {
     let mut names = BTreeSet::new();
     match tools.iter().find(|tool| !names.insert(&*tool.name)) {
@@ -79,7 +79,7 @@ pub(crate) fn problem(tools: &[ClientTool]) -> Option<String> {
     }
 }
 
-/// The tools of a client, as an agent has them.
+/// Builds the tools of a client for an agent.
 pub fn build_client_tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
     described.iter().cloned().map(ClientTool::into_tool)
 }
@@ -95,7 +95,7 @@ impl Tool for ClientRunTool {
         &self.spec
     }
 
-    /// It keeps what it asked for in its slot: the client is asked once.
+    // The slot of the call holds the request, so the client gets it once.
     fn hints(&self) -> ExecutionHints {
         ExecutionHints::of(ToolEffect::Recorded)
     }
@@ -107,30 +107,31 @@ impl Tool for ClientRunTool {
 
 impl ClientRunTool {
     async fn ask_client(&self, call: ToolInvocation) -> Result<ToolReply, ToolError> {
-        match call.completion.as_deref() {
-            None => {
-                // The client is not bothered with what it has said that it does not take.
+        match call.phase() {
+            CallPhase::New | CallPhase::Started(_) => {
+                // The client does not get arguments that its own schema refuses.
                 if let Some(schema) = &self.schema {
                     let wrong = |mismatch| format!("the arguments do not fit: {mismatch}");
                     let checked = schema.check_async(&call.arguments).await;
                     checked.map_err(|mismatch| ToolError::new(wrong(mismatch)))?;
                 }
                 let tool = self.spec.name.to_string();
-                let asked = ClientToolCall { tool, arguments: call.arguments };
-                let request = Json::of(&asked)?;
+                let request = Json::of(&ClientToolCall { tool, arguments: call.arguments })?;
                 Ok(ToolReply::Park {
                     asked: ConditionRequest::ClientTool { request },
                     effect: None,
                 })
             }
-            Some(CallCompletion::Reply(reply)) => {
+            CallPhase::Resumed(CallCompletion::Reply(reply)) => {
                 Ok(ToolReply::text(match reply.decode::<String>() {
                     Ok(text) => text,
                     Err(_) => reply.as_str().to_owned(),
                 }))
             }
-            Some(CallCompletion::Refused(refusal)) => Err(refusal.clone().into()),
-            Some(other) => Err(ToolError::new(format!("the client did not answer: {other:?}"))),
+            CallPhase::Resumed(CallCompletion::Refused(refusal)) => Err(refusal.clone().into()),
+            CallPhase::Resumed(other) => {
+                Err(ToolError::new(format!("the client did not answer: {other:?}")))
+            }
         }
     }
 }

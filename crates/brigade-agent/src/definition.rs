@@ -1,8 +1,8 @@
-//! Agent definitions: who an agent is, before it has a task.
+//! Agent definitions: the prompt, model, tools, permissions and limits of an agent.
 //!
-//! A definition is a markdown file whose front matter says what the agent may use and whose text is
-//! its prompt, or it is built in Rust. A spawn keeps the definition's content, so a later edit does
-//! not change running work.
+//! A definition is a markdown file, with settings in its front matter and the prompt as its text, or it
+//! is built in Rust. A spawn stores the definition's content, so a later edit does not change running
+//! agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,21 +35,20 @@ const TEMPERATURE_MAX: f64 = 2.0;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Definition {
-    /// How `spawn_agent` calls it.
+    /// The name that `spawn_agent` takes.
     pub name: String,
-    /// For whoever chooses among definitions, a model or a person.
+    /// A description for the model or the person that chooses a definition.
     pub description: String,
     pub prompt: String,
-    /// None is the model of whoever spawns it.
+    /// The model. `None` is the model of the parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// None is all tools that the parent grants.
+    /// The tools. `None` is all tools that the parent grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "PermissionRules::is_empty")]
     pub permissions: PermissionRules,
-    /// The MCP servers whose tools it has, by their names in the configuration. None is those of
-    /// its parent.
+    /// The MCP servers, by their names in the configuration. `None` is those of the parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp_servers: Option<Vec<String>>,
     /// The most model calls of one run.
@@ -57,13 +56,13 @@ pub struct Definition {
     pub steps: Option<u32>,
     #[serde(skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// The definitions it may spawn. None is all that its parent may.
+    /// The definitions that the agent may spawn. `None` is all that its parent may spawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub may_delegate_to: Option<Vec<String>>,
-    /// What `config` of a spawn must be. Without it there is no config.
+    /// The schema of `config` in a spawn. Without a schema, a spawn has no config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_schema: Option<Value>,
-    /// What the agent's result must be. Without it, it is text.
+    /// The schema of the result. Without a schema, the result is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_schema: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,35 +71,35 @@ pub struct Definition {
     pub temperature: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
-    /// What carries it out, by the name under which the program knows it. Without one, our own loop.
+    /// The name of a registered backend. Without one, the loop of this crate runs the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
-    /// What its commands are confined to, and those of all below it.
+    /// The sandbox of all processes of the agent and its descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRequest>,
-    /// What each process of theirs may use.
+    /// The resource limits of each of these processes.
     #[serde(skip_serializing_if = "ResourceLimits::is_empty")]
     pub resources: ResourceLimits,
-    /// What it is called in other languages, by their tags.
+    /// Names and descriptions in other languages, by language tag.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub localized: BTreeMap<String, LocalizedText>,
 }
 
-/// What is wrong with a definition.
+/// A problem of a definition, with its place in the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", render_location(.file, *.line), render_problem(.field.as_deref(), .problem))]
 pub struct DefinitionError {
-    /// None is one that was built in Rust.
+    /// The file. `None` is a definition that was built in Rust.
     pub file: Option<PathBuf>,
-    /// Counted from 1; 0 is the file as a whole.
+    /// The line, counted from 1. 0 is the file as a whole.
     pub line: usize,
-    /// As it is written: `limits.tokens`.
+    /// The path of the field, such as `limits.tokens`.
     pub field: Option<String>,
     pub problem: String,
 }
 
 impl DefinitionError {
-    /// The same for a definition from a file: with the line, as far as the file can still be read.
+    /// Adds the file, and the line if the file can still be read.
     #[must_use]
     pub fn with_file(self, file: &Path) -> Self {
         let error = match std::fs::read_to_string(file) {
@@ -128,13 +127,13 @@ impl Definition {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Reads the text of a file; `file` is what errors call it.
+    /// Parses the text of a file. Errors name it `file`.
     pub fn parse(file: impl Into<PathBuf>, text: &str) -> Result<Self, DefinitionError> {
         front_matter::parse(text)
             .map_err(|error| DefinitionError { file: Some(file.into()), ..error })
     }
 
-    /// What no type can say. A definition from a file has been through it.
+    /// Checks the rules that types cannot express. `parse` calls it too.
     pub fn check(&self) -> Result<(), DefinitionError> {
         let wrong = |field: &str, problem: String| {
             Err(DefinitionError { file: None, line: 0, field: Some(field.to_owned()), problem })
@@ -143,14 +142,14 @@ impl Definition {
             return wrong(
                 "name",
                 format!(
-                    "{:?} is no name: a letter, then letters, digits, `-`, `_` or `.`, {NAME_MAX} \
-                     at most",
+                    "{:?} is no name: use a letter, then letters, digits, `-`, `_` or `.`, at most \
+                     {NAME_MAX} in all",
                     self.name
                 ),
             );
         }
         if self.prompt.trim().is_empty() {
-            return wrong("prompt", "it is empty: what is this agent to do?".to_owned());
+            return wrong("prompt", "it is empty; write the agent's instructions".to_owned());
         }
         if let Some(ShadowedRule { list, rule, deny }) = self.permissions.find_shadowed() {
             return wrong(
@@ -159,16 +158,16 @@ impl Definition {
             );
         }
         if self.steps == Some(0) {
-            return wrong("limits.steps", "without a step it does nothing; 1 is the least".into());
+            return wrong("limits.steps", "it must be at least 1".to_owned());
         }
-        if self.temperature.is_some_and(|it| !(0.0..=TEMPERATURE_MAX).contains(&it)) {
-            return wrong("temperature", format!("from 0 to {TEMPERATURE_MAX}"));
+        if self.temperature.is_some_and(|value| !(0.0..=TEMPERATURE_MAX).contains(&value)) {
+            return wrong("temperature", format!("it must be from 0 to {TEMPERATURE_MAX}"));
         }
         if self.max_output == Some(0) {
-            return wrong("max_output", "a reply has at least 1 token".to_owned());
+            return wrong("max_output", "it must be at least 1".to_owned());
         }
         if let Err(refusal) = self.resources.check() {
-            return wrong("confine", refusal.message);
+            return wrong("sandbox", refusal.message);
         }
         if let Some(problem) = localization::find_problem(&self.localized) {
             return wrong("localized", problem);
@@ -183,19 +182,19 @@ impl Definition {
         Ok(())
     }
 
-    /// What a user interface calls it in this language: of `de-AT`, `de` and its own words the first
-    /// that there is, for the name and the description each.
+    /// Returns the name and the description in this language, for user interfaces. For `de-AT`, each is
+    /// the text for `de-AT` or else for `de`.
     pub fn localized(&self, locale: &Locale) -> LocalizedText {
         localization::find_best_match(&self.localized, locale)
     }
 
-    /// Whether it may spawn agents of that definition, as far as it itself says.
+    /// Returns true if the definition itself allows to spawn agents of that definition.
     pub fn may_delegate_to(&self, name: &str) -> bool {
         self.may_delegate_to.as_ref().is_none_or(|names| names.iter().any(|one| one == name))
     }
 }
 
-/// For programs that have no files.
+/// Setters for programs that build definitions in Rust.
 impl Definition {
     #[must_use]
     pub fn description(self, description: impl Into<String>) -> Self {
@@ -262,15 +261,15 @@ impl Definition {
         Self { temperature: Some(temperature), ..self }
     }
 
-    /// Something else than our own loop carries it out, whoever starts it.
+    /// Sets the backend that runs the agent, instead of the loop of this crate.
     #[must_use]
     pub fn backend(self, name: impl Into<String>) -> Self {
         Self { backend: Some(name.into()), ..self }
     }
 
     #[must_use]
-    pub fn sandbox(self, confine: SandboxRequest) -> Self {
-        Self { sandbox: Some(confine), ..self }
+    pub fn sandbox(self, sandbox: SandboxRequest) -> Self {
+        Self { sandbox: Some(sandbox), ..self }
     }
 
     #[must_use]
@@ -278,7 +277,7 @@ impl Definition {
         Self { resources, ..self }
     }
 
-    /// What it is called in the language of this tag, such as `de`.
+    /// Sets the name and the description in the language of this tag, such as `de`.
     #[must_use]
     pub fn in_language(mut self, tag: impl Into<String>, text: LocalizedText) -> Self {
         self.localized.insert(tag.into(), text);

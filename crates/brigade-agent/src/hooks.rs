@@ -1,4 +1,4 @@
-//! Where in the loop plugins have their say, and how what they change is written down.
+//! The hook points of the loop: calls plugins, and records the state that they change.
 
 use std::sync::Arc;
 
@@ -9,19 +9,20 @@ use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Failure;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Agent, LoopError};
+use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::{Host, JournalRecord};
+use crate::model_call::ChargedReply;
 use crate::plugin::{HookContext, HookDecision, Plugin, run_hook};
 use crate::state::{SharedState, StateChanges, StateView};
+use crate::step_calls::ResultEntry;
 use crate::transcript::{Transcript, label};
 
-/// How often plugins are asked again because somebody else changed what the session shares.
+/// The number of tries of a hook whose changes to the session's state conflict with another writer's.
 pub(crate) const HOOK_TRIES: u32 = 5;
 
-/// What plugins are called for.
+/// The point of the loop at which plugins are called.
 #[derive(Debug)]
 pub(crate) enum HookPoint<'a> {
     RunStart,
@@ -33,27 +34,40 @@ pub(crate) enum HookPoint<'a> {
     RunEnd(&'a Json),
 }
 
-/// What goes along with what plugins change, under the index that it is given.
+/// A builder of a further record, with the given index, for the commit of state changes.
 type CommitWith<'a> = &'a (dyn Fn(CallIndex) -> Option<JournalRecord> + Sync);
 
-/// What came of asking plugins.
+/// One run of all hooks of a point.
+pub(crate) struct HookRun<'a> {
+    point: HookPoint<'a>,
+    commit_with: CommitWith<'a>,
+}
+
+/// The state changes of one hook run.
+struct HookChanges<'a> {
+    point: &'a HookPoint<'a>,
+    /// The names of the plugins that were called.
+    plugins: Vec<String>,
+    state: &'a StateView,
+}
+
 pub(crate) struct HooksResult {
     pub(crate) decision: HookDecision,
-    /// What goes along is written down already.
+    /// The further record is committed already.
     pub(crate) is_written: bool,
 }
 
-/// What became of what plugins changed.
+/// The result of storing the state changes of plugins.
 enum Persisted {
-    /// It is owed, and what goes along is not written down.
+    /// The changes are buffered, and the further record is not.
     Buffered,
-    /// It is written down, with what goes along.
+    /// The changes are committed together with the further record.
     Committed,
-    /// Somebody else was faster: nothing was changed.
+    /// Another writer was first, and nothing was changed.
     Conflict,
 }
 
-/// Written down when plugins have begun a run.
+/// The journal entry of the `run_start` hooks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunStartRecord {
     pub(crate) run: RunNo,
@@ -62,34 +76,32 @@ pub(crate) struct RunStartRecord {
     pub(crate) state: StateChanges,
 }
 
-/// Written down when plugins let a call pass and changed something of the state: the call may wait for
-/// long after that, and they are not asked about it again.
+/// The journal entry of plugins that admitted a call and changed state. They are not asked about the
+/// call again, however long it parks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BeforeToolRecord {
-    /// The index of its result.
+    /// The index of the call's result.
     pub(crate) call: u32,
     #[serde(default, skip_serializing_if = "StateChanges::is_empty")]
     pub(crate) state: StateChanges,
 }
 
-/// Takes in the state that was written down: in the order in which it was, which is not that of the
-/// conversation. Of two calls of a message the first may have come to its end last.
+/// Restores the state from the journal, in the order of the commits. This is not the order of the
+/// conversation: the first of two calls may have finished last.
 pub(crate) fn restore_state(
-    board: &SharedState,
+    state: &SharedState,
     mut journal: Vec<JournalEntry>,
 ) -> Result<(), Refusal> {
     journal.sort_by_key(|entry| entry.order);
-    board.begin_run();
+    state.begin_run();
     for entry in journal {
         let CallCompletion::Value(value) = &*entry.completion else { continue };
         match &*entry.label {
-            label::RUN => board.begin_run(),
-            label::PLUGINS_STARTED => board.apply_changes(&value.decode::<RunStartRecord>()?.state),
-            label::BEFORE_TOOL => board.apply_changes(&value.decode::<BeforeToolRecord>()?.state),
-            label::STATE | label::STEP_END => board.apply_changes(&value.decode()?),
-            label::RESULT_AND_STATE => {
-                board.apply_changes(&value.decode::<(IgnoredAny, StateChanges)>()?.1)
-            }
+            label::RUN => state.begin_run(),
+            label::PLUGINS_STARTED => state.apply_changes(&value.decode::<RunStartRecord>()?.state),
+            label::BEFORE_TOOL => state.apply_changes(&value.decode::<BeforeToolRecord>()?.state),
+            label::STATE | label::STEP_END => state.apply_changes(&value.decode()?),
+            label::RESULT_AND_STATE => state.apply_changes(&value.decode::<ResultEntry>()?.state),
             _ => {}
         }
     }
@@ -112,43 +124,43 @@ impl HookPoint<'_> {
     async fn call_plugin(
         &mut self,
         plugin: &dyn Plugin,
-        at: &HookContext<'_>,
+        context: &HookContext<'_>,
     ) -> Result<HookDecision, Failure> {
-        let words = self.description();
-        // A hook may panic before it has returned its future.
-        let asked = async {
-            let told = match self {
-                Self::RunStart => plugin.run_start(at).await,
-                Self::BeforeModel(request) => plugin.before_model(at, request).await,
-                Self::AfterModel(reply) => plugin.after_model(at, reply).await,
-                Self::AfterTool(call, result) => plugin.after_tool(at, call, result).await,
-                Self::StepEnd => plugin.step_end(at).await,
-                Self::BeforeTool(call) => return plugin.before_tool(at, call).await,
-                Self::RunEnd(result) => return plugin.run_end(at, result).await,
+        let description = self.description();
+        // A hook can panic before it returns its future, so it is called inside this one.
+        let hook = async {
+            let done = match self {
+                Self::RunStart => plugin.run_start(context).await,
+                Self::BeforeModel(request) => plugin.before_model(context, request).await,
+                Self::AfterModel(reply) => plugin.after_model(context, reply).await,
+                Self::AfterTool(call, result) => plugin.after_tool(context, call, result).await,
+                Self::StepEnd => plugin.step_end(context).await,
+                Self::BeforeTool(call) => return plugin.before_tool(context, call).await,
+                Self::RunEnd(result) => return plugin.run_end(context, result).await,
             };
-            told.map(|()| HookDecision::Pass)
+            done.map(|()| HookDecision::Pass)
         };
-        run_hook(plugin, words, asked).await
+        run_hook(plugin, description, hook).await
     }
 }
 
 impl Agent {
-    /// Asks plugins one after the other, until one refuses.
+    /// Calls the selected plugins one after the other, until one refuses.
     pub(crate) async fn call_plugins(
         &self,
-        mut when: HookPoint<'_>,
-        at: &HookContext<'_>,
-        is_asked: impl Fn(&str) -> bool,
+        mut point: HookPoint<'_>,
+        context: &HookContext<'_>,
+        is_selected: impl Fn(&str) -> bool,
     ) -> Result<HookDecision, Failure> {
-        for plugin in self.plugins.iter().filter(|plugin| is_asked(plugin.name())) {
-            if let HookDecision::Refuse(why) = when.call_plugin(&**plugin, at).await? {
-                return Ok(HookDecision::Refuse(format!("{} ({})", why, plugin.name())));
+        for plugin in self.plugins.iter().filter(|plugin| is_selected(plugin.name())) {
+            if let HookDecision::Refuse(reason) = point.call_plugin(&**plugin, context).await? {
+                return Ok(HookDecision::Refuse(format!("{} ({})", reason, plugin.name())));
             }
         }
         Ok(HookDecision::Pass)
     }
 
-    /// Tells the plugins that a run begins, those that do not know it yet.
+    /// Runs the `run_start` hooks of plugins that have not run theirs in this run.
     pub(crate) async fn run_start_hooks(
         &self,
         host: &dyn Host,
@@ -161,164 +173,173 @@ impl Agent {
         self.run_hooks(host, transcript, HookPoint::RunStart).await.map(|_| ())
     }
 
-    /// Asks plugins between calls. What they change is written down with what is said next; what
-    /// the session shares at once, for somebody else may change it too.
+    /// Runs the hooks of a point outside tool calls. Changes to the agent's own state are buffered for
+    /// the next commit. Changes to the session's state are committed at once, since they may conflict.
     pub(crate) async fn run_hooks(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        when: HookPoint<'_>,
+        point: HookPoint<'_>,
     ) -> Result<HookDecision, LoopError> {
-        let consulted = self.run_hooks_with(host, transcript, (when, &|_| None)).await?;
-        Ok(consulted.decision)
+        let run = HookRun { point, commit_with: &|_| None };
+        let result = self.run_hooks_with(host, transcript, run).await?;
+        Ok(result.decision)
     }
 
-    /// The same, with what goes along when something is to be written down at once.
-    pub(crate) async fn run_hooks_with(
+    /// Runs the hooks of a point. A commit of changes to the session's state includes the record of
+    /// `commit_with`.
+    async fn run_hooks_with(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (mut when, along): (HookPoint<'_>, CommitWith<'_>),
+        run: HookRun<'_>,
     ) -> Result<HooksResult, LoopError> {
+        let HookRun { mut point, commit_with } = run;
         if self.plugins.is_empty() {
             return Ok(HooksResult { decision: HookDecision::Pass, is_written: false });
         }
         for _ in 0..HOOK_TRIES {
             let state = transcript.state.view();
-            let (run, step) = (transcript.run, transcript.tally.steps);
-            let at = HookContext { agent: &self.name, run, step, state: &state };
-            let is_asked = |name: &str| {
-                !matches!(when, HookPoint::RunStart) || !transcript.is_plugin_started(name)
+            let context = HookContext {
+                agent: &self.name,
+                run: transcript.run,
+                step: transcript.tally.steps,
+                state: &state,
             };
-            let asked: Vec<&str> = self
+            let is_selected = |name: &str| {
+                !matches!(point, HookPoint::RunStart) || !transcript.is_plugin_started(name)
+            };
+            let selected: Vec<&str> = self
                 .plugins
                 .iter()
                 .map(|plugin| plugin.name())
-                .filter(|name| is_asked(name))
+                .filter(|name| is_selected(name))
                 .collect();
-            let (gate, changed) = match &mut when {
+            let (decision, changed_request) = match &mut point {
                 HookPoint::BeforeModel(request) => {
                     let mut changed = request.clone();
-                    let when = HookPoint::BeforeModel(&mut changed);
-                    (self.call_plugins(when, &at, |_| true).await?, Some(changed))
+                    let point = HookPoint::BeforeModel(&mut changed);
+                    (self.call_plugins(point, &context, |_| true).await?, Some(changed))
                 }
-                when => (
-                    self.call_plugins(when.reborrow(), &at, |name| asked.contains(&name)).await?,
-                    None,
-                ),
+                point => {
+                    let is_selected = |name: &str| selected.contains(&name);
+                    (self.call_plugins(point.reborrow(), &context, is_selected).await?, None)
+                }
             };
-            let asked = asked.into_iter().map(str::to_owned).collect();
-            let is_written = match self
-                .persist_hook_state(host, transcript, (&when, asked, &state), along)
-                .await?
-            {
-                Persisted::Conflict => continue,
-                Persisted::Committed => true,
-                Persisted::Buffered => false,
-            };
-            if let (HookPoint::BeforeModel(request), Some(changed)) = (when, changed) {
+            let plugins = selected.into_iter().map(str::to_owned).collect();
+            let changes = HookChanges { point: &point, plugins, state: &state };
+            let is_written =
+                match self.persist_hook_state(host, transcript, changes, commit_with).await? {
+                    Persisted::Conflict => continue,
+                    Persisted::Committed => true,
+                    Persisted::Buffered => false,
+                };
+            if let (HookPoint::BeforeModel(request), Some(changed)) = (point, changed_request) {
                 *request = changed;
             }
-            return Ok(HooksResult { decision: gate, is_written });
+            return Ok(HooksResult { decision, is_written });
         }
         Err(repeated_conflict_error())
     }
 
-    /// Asks plugins before a model call, for which something is set aside: if they are the end of the
-    /// run, nothing was spent of it.
+    /// Runs the `before_model` hooks. If they fail the run, the reservation for the model call is
+    /// released, and nothing is charged.
     pub(crate) async fn run_before_model_hooks(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
         request: &mut ModelRequest,
     ) -> Result<(), LoopError> {
-        let paid = request.max_output;
-        let consulted = self.run_hooks(host, transcript, HookPoint::BeforeModel(request)).await;
-        if matches!(consulted, Err(LoopError::Failure(_))) {
+        let covered = request.max_output;
+        let result = self.run_hooks(host, transcript, HookPoint::BeforeModel(request)).await;
+        if matches!(result, Err(LoopError::Failure(_))) {
             host.charge(Usage::NONE).await?;
         }
-        request.max_output = request.max_output.min(paid);
-        consulted.map(|_| ())
+        request.max_output = request.max_output.min(covered);
+        result.map(|_| ())
     }
 
-    /// Tells plugins of a reply, which is to be written down like this. It is in one commit with what
-    /// they change of the session's state, or else it is owed. If they are the end of the run, what it
-    /// cost is said all the same.
+    /// Runs the `after_model` hooks of a reply, which is recorded as `entry`. The record is committed with
+    /// changes to the session's state, or else buffered. If the hooks fail the run, the reply is charged.
     pub(crate) async fn run_after_model_hooks(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (reply, spent): (&ModelReply, Usage),
-        (label, written): (&'static str, Json),
+        charged: &ChargedReply,
+        entry: NewEntry,
     ) -> Result<CallIndex, LoopError> {
-        let answer = Arc::new(CallCompletion::Value(written));
+        let completion = Arc::new(CallCompletion::Value(entry.value));
         let record = |index| JournalRecord {
-            spent: Some(spent),
-            ..JournalRecord::new(index, label, answer.clone())
+            spent: Some(charged.spent),
+            ..JournalRecord::new(index, entry.label, completion.clone())
         };
-        let along = |index| Some(record(index));
-        let when = (HookPoint::AfterModel(reply), &along as CommitWith<'_>);
-        let consulted = self.run_hooks_with(host, transcript, when).await;
-        if matches!(consulted, Err(LoopError::Failure(_))) {
-            host.charge(spent).await?;
+        let commit_with = |index| Some(record(index));
+        let point = HookPoint::AfterModel(&charged.reply);
+        let run = HookRun { point, commit_with: &commit_with };
+        let result = self.run_hooks_with(host, transcript, run).await;
+        if matches!(result, Err(LoopError::Failure(_))) {
+            host.charge(charged.spent).await?;
         }
         let index = transcript.next_index();
-        if !consulted?.is_written {
+        if !result?.is_written {
             transcript.unflushed.push(record(index));
         }
         Ok(index)
     }
 
-    /// Writes down what plugins changed.
+    /// Records the state changes of plugins: buffers them, or commits them if they concern the session.
     async fn persist_hook_state(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (when, asked, state): (&HookPoint<'_>, Vec<String>, &StateView),
-        along: CommitWith<'_>,
+        changes: HookChanges<'_>,
+        commit_with: CommitWith<'_>,
     ) -> Result<Persisted, LoopError> {
-        let taken = transcript.state.take_changes(state);
-        let taken = taken.map_err(|error| Failure::Error(error.to_string().into()))?;
-        let changes = taken.changes.clone();
-        let (label, answer) = match when {
+        let HookChanges { point, plugins, state } = changes;
+        let diff = transcript.state.take_changes(state);
+        let diff = diff.map_err(|error| Failure::Error(error.to_string().into()))?;
+        let state = diff.changes.clone();
+        let entry = match point {
             HookPoint::RunStart => {
-                let bound = RunStartRecord { run: transcript.run, plugins: asked, state: changes };
-                (label::PLUGINS_STARTED, Json::of(&bound)?)
+                let start = RunStartRecord { run: transcript.run, plugins, state };
+                NewEntry { label: label::PLUGINS_STARTED, value: Json::of(&start)? }
             }
-            HookPoint::StepEnd => (label::STEP_END, Json::of(&changes)?),
-            _ if taken.is_empty() => return Ok(Persisted::Buffered),
-            _ => (label::STATE, Json::of(&changes)?),
+            HookPoint::StepEnd => NewEntry { label: label::STEP_END, value: Json::of(&state)? },
+            _ if diff.is_empty() => return Ok(Persisted::Buffered),
+            _ => NewEntry { label: label::STATE, value: Json::of(&state)? },
         };
-        let (index, answer) = (transcript.next_index(), Arc::new(CallCompletion::Value(answer)));
-        let shared = taken.shared.clone();
-        let is_shared = !shared.is_empty();
-        let record = JournalRecord { shared, ..JournalRecord::new(index, label, answer.clone()) };
-        let mut kept = Persisted::Buffered;
-        if is_shared {
+        let index = transcript.next_index();
+        let completion = Arc::new(CallCompletion::Value(entry.value));
+        let record = JournalRecord {
+            shared: diff.shared.clone(),
+            ..JournalRecord::new(index, entry.label, completion.clone())
+        };
+        let mut persisted = Persisted::Buffered;
+        if diff.shared.is_empty() {
+            transcript.unflushed.push(record);
+        } else {
             let mut records = transcript.unflushed.clone();
             records.push(record);
-            let along = along(CallIndex(index.0 + 1));
-            if along.is_some() {
-                kept = Persisted::Committed;
+            let further = commit_with(CallIndex(index.0 + 1));
+            if further.is_some() {
+                persisted = Persisted::Committed;
             }
-            records.extend(along);
+            records.extend(further);
             match host.record(records).await {
-                Err(refusal) if taken.is_refused_by(&refusal) => {
-                    transcript.state.roll_back(taken);
+                Err(refusal) if diff.is_refused_by(&refusal) => {
+                    transcript.state.roll_back(diff);
                     return check_conflict(&refusal).map(|()| Persisted::Conflict);
                 }
-                told => told?,
+                recorded => recorded?,
             }
             transcript.unflushed.clear();
-        } else {
-            transcript.unflushed.push(record);
         }
-        transcript.apply_plugin_entry(index, label, &answer)?;
-        Ok(kept)
+        transcript.apply_plugin_entry(index, entry.label, &completion)?;
+        Ok(persisted)
     }
 }
 
-/// What a session shares could not be written down: somebody else was faster, or it is too much.
+/// Accepts a conflict with another writer of the session's state. Any other refusal fails the run.
 pub(crate) fn check_conflict(refusal: &Refusal) -> Result<(), LoopError> {
     match refusal.kind {
         RefusalKind::Conflict => Ok(()),
@@ -329,12 +350,12 @@ pub(crate) fn check_conflict(refusal: &Refusal) -> Result<(), LoopError> {
 }
 
 pub(crate) fn repeated_conflict_error() -> LoopError {
-    let failure = "the plugins' state is changed by others again and again";
+    let failure = "other writers changed the plugins' state again and again";
     Failure::Error(failure.into()).into()
 }
 
 impl<'a> HookPoint<'a> {
-    /// The same, to be asked once more.
+    /// Borrows the same point for another try.
     fn reborrow<'b>(&'b mut self) -> HookPoint<'b>
     where
         'a: 'b,

@@ -1,4 +1,6 @@
-//! What the loop needs of whoever runs it. The loop itself knows no runtime and no store.
+//! The interface between the agent loop and the runtime: journal, inbox and budget.
+//!
+//! The loop knows no runtime and no store. It sees only [`Host`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,72 +17,76 @@ use serde::{Deserialize, Serialize};
 use crate::state::{NoSessionState, SessionStateReader};
 use crate::tool::BoxFuture;
 
-/// Keeps the journal of one agent, and its purse.
+/// The part of the runtime that one agent sees: journal, inbox, budget.
 ///
-/// A refusal means that the attempt is over: the loop ends with it and says nothing more.
+/// A refusal ends the attempt, unless the method says otherwise. The loop then makes no further calls.
 pub trait Host: Debug + Send + Sync {
-    /// Writes down what is owed, and in the same commit takes all news under this index, or else
-    /// sets aside what the next model call may cost.
+    /// Commits the buffered records. In the same commit it records the whole inbox under `index`, or
+    /// else reserves budget for the next model call.
     fn begin_step(
         &self,
-        owed: Vec<JournalRecord>,
+        unflushed: Vec<JournalRecord>,
         index: CallIndex,
         cost: CostEstimate,
     ) -> BoxFuture<'_, Result<StepGrant, Refusal>>;
 
-    /// Writes down entries, all or none, and charges what they cost. Refused as a conflict when
-    /// somebody else has changed what the session shares: then the attempt is not over.
+    /// Commits records, all or none, and charges their cost. Writes to the session's state may be
+    /// refused as `Conflict` (another writer was first) or `Limit`. That does not end the attempt.
     fn record(&self, records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Says what was spent on something that there is no record of.
+    /// Charges the cost of a model call without a record, and releases the reservation.
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// A call waits for this. A refusal is about the call, not about the attempt.
-    fn park(&self, index: CallIndex, asked: ConditionRequest)
-    -> BoxFuture<'_, Result<(), Refusal>>;
+    /// Parks the call of this index on a condition. A refusal concerns the call, not the attempt.
+    fn park(
+        &self,
+        index: CallIndex,
+        condition: ConditionRequest,
+    ) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// The agent can do nothing until its open calls, so many, are answered.
-    fn suspend(&self, open: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>>;
+    /// Suspends the agent until its `parked` calls are complete.
+    fn suspend(&self, parked: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>>;
 
-    /// Writes down what is owed, and in the same commit the work is done. False when there is
-    /// something that the agent must hear of first: then nothing was written down.
+    /// Commits the buffered records and, in the same commit, the end of the run. Returns false, and
+    /// commits nothing, if the agent must process its inbox first.
     fn finish(
         &self,
-        owed: Vec<JournalRecord>,
+        unflushed: Vec<JournalRecord>,
         result: Json,
     ) -> BoxFuture<'_, Result<bool, Refusal>>;
 
-    /// Returns when a message came that is to be heard now.
+    /// Returns when a message arrives that interrupts the model call.
     fn wait_for_interrupt(&self) -> BoxFuture<'_, ()>;
 
-    /// What the session shares.
+    /// Returns a reader of the state that the session shares.
     fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(NoSessionState)
     }
 
-    /// What the model call under way has cost, as far as that can be known. Whoever ends the agent
-    /// within it has nothing better.
+    /// Reports the estimated cost of the current model call. It is charged if the agent is stopped
+    /// during the call.
     fn report_spending(&self, _known: Usage) {}
 
-    /// The model replied, and that took so much.
+    /// Reports the tokens and the cost of a model reply.
     fn report_reply(&self, _tokens: &TokenUsage, _cost: Usage) {}
 
-    /// What the agent is at, for whoever looks. May be left out when much is said.
+    /// Reports the agent's progress. The host may drop a report when there are many.
     fn report_progress(&self, progress: AgentProgress);
 }
 
-/// What a model call may cost.
+/// The bounds on the cost of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostEstimate {
     pub max: Usage,
-    /// Less than this is of no use.
+    /// The least cost with which a call is useful.
     pub min: Usage,
 }
 
+/// The reply to [`Host::begin_step`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepGrant {
     Inbox(Arc<CallCompletion>),
-    /// So much may be spent, of what is left.
+    /// The reserved amount, and the budgets that remain.
     Budget {
         amount: Usage,
         remaining: RemainingBudgets,
@@ -88,7 +94,7 @@ pub enum StepGrant {
     Exhausted(LimitKind),
 }
 
-/// An entry of the journal.
+/// A journal entry that is to be committed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalRecord {
     pub index: CallIndex,
@@ -99,32 +105,32 @@ pub struct JournalRecord {
 }
 
 impl JournalRecord {
-    /// At no cost.
-    pub fn new(index: CallIndex, label: &'static str, answer: Arc<CallCompletion>) -> Self {
-        Self { index, label, completion: answer, spent: None, shared: Vec::new() }
+    /// Creates a record without cost and without writes to the session's state.
+    pub fn new(index: CallIndex, label: &'static str, completion: Arc<CallCompletion>) -> Self {
+        Self { index, label, completion, spent: None, shared: Vec::new() }
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SuspendResult {
-    /// Nothing is left to do here: the agent is built anew when all answers are there.
+    /// The attempt ends. The next one starts when all parked calls are complete.
     Suspended,
-    /// An answer came at once.
+    /// A completion arrived immediately.
     Completed(CallIndex, Arc<CallCompletion>),
 }
 
-/// What an agent is at.
+/// The progress of an agent, for observers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentProgress {
-    /// Model calls in this run.
+    /// The number of model calls in this run.
     pub step: u32,
-    /// In a word or two: thinking, or the tools that run.
+    /// The current activity: `thinking`, or the names of the running tools.
     pub activity: String,
-    /// The last tools that it used, and that have answered.
+    /// The tools of the last step with results.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_tools: String,
-    /// The last words that it said.
+    /// The end of the model's last text.
     pub last_text: String,
     pub tokens: u64,
 }

@@ -1,4 +1,4 @@
-//! Values against JSON schemas, with errors that a model can repair its call by.
+//! Validates values against JSON schemas, with errors that help a model to repair its call.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,19 +15,19 @@ mod pattern_sizes;
 mod schema_extent;
 mod validation_work;
 
-/// The largest schema that is taken, as JSON text in bytes.
+/// The largest schema, in bytes of its JSON text.
 pub const SCHEMA_SIZE_MAX: usize = 64 * 1024;
-/// The deepest one. Compiling goes down as deep as the schema.
+/// The most levels of a schema. Compilation is recursive.
 pub const SCHEMA_DEPTH_MAX: usize = 64;
-/// Errors are found one and all; where that takes more work than this, nobody is told of each.
+/// The most work for a report of all errors. Above it, the report does not name them.
 const REPORT_WORK_MAX: u64 = 1_000_000;
-/// The same for the memory that they take, in units of some hundred bytes.
+/// The most memory for a report of all errors, in units of some hundred bytes.
 const REPORT_ERRORS_MAX: u64 = 50_000;
 const PROBLEMS_MAX: usize = 8;
 const PROBLEM_LENGTH_MAX: usize = 300;
 const VALUE_LENGTH_MAX: usize = 60;
 
-/// A schema, ready for use. Clones share it.
+/// A compiled schema. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Schema(Arc<CompiledSchema>);
 
@@ -39,11 +39,11 @@ struct CompiledSchema {
 }
 
 impl Schema {
-    /// Nothing is ever fetched: references lead into the schema itself. Patterns run in linear time, and
-    /// `format` is a remark for people.
+    /// Compiles a schema. References must stay within the schema, so nothing is fetched. Patterns run in
+    /// linear time, and `format` is not validated.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
-            return Err(SchemaError("a schema is an object".to_owned()));
+            return Err(SchemaError("a schema must be an object".to_owned()));
         }
         if is_deeper(schema, SCHEMA_DEPTH_MAX) {
             let problem = format!("it is more than {SCHEMA_DEPTH_MAX} levels deep");
@@ -69,19 +69,19 @@ impl Schema {
         }
     }
 
-    /// Validates a value of moderate size. It takes some milliseconds at most: what would take longer is
-    /// refused unchecked.
+    /// Validates a value within some milliseconds. Refuses a value whose validation would take longer.
     pub fn check(&self, value: &Value) -> Result<(), SchemaMismatch> {
         self.check_within(value, WorkLimits::INLINE)
     }
 
-    /// Validates a value of any size. What takes long is done on a thread for blocking work; what would
-    /// take too long is refused unchecked.
+    /// Validates a larger value, on a thread for blocking work if it takes long. Refuses a value whose
+    /// validation would take too long.
     pub async fn check_async(&self, value: &Value) -> Result<(), SchemaMismatch> {
         if self.measure(value, WorkLimits::INLINE).is_ok() {
             return self.check(value);
         }
-        let (schema, value) = (self.clone(), value.clone());
+        let schema = self.clone();
+        let value = value.clone();
         let check = move || schema.check_within(&value, WorkLimits::APART);
         match tokio::task::spawn_blocking(check).await {
             Ok(checked) => checked,
@@ -127,42 +127,42 @@ fn refusal_text(reason: TooCostly) -> &'static str {
     }
 }
 
-/// Compiled schemas by their content, since many agents share few of them.
+/// A cache of compiled schemas by their content, since many agents share few schemas.
 #[derive(Debug, Default)]
 pub struct SchemaCache {
     compiled: Mutex<HashMap<String, Schema>>,
 }
 
 impl SchemaCache {
-    /// As many as are kept; when there are more, all are forgotten, and those in use compiled again.
+    /// The most schemas in the cache. A full cache is cleared.
     const CAPACITY: usize = 256;
 
     pub fn get_or_compile(&self, schema: &Value) -> Result<Schema, SchemaError> {
         let text = schema.to_string();
-        let kept = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(schema) = kept().get(&text) {
+        let lock = || self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(schema) = lock().get(&text) {
             return Ok(schema.clone());
         }
         let compiled = Schema::compile(schema)?;
-        let mut kept = kept();
-        if kept.len() >= Self::CAPACITY {
-            kept.clear();
+        let mut cache = lock();
+        if cache.len() >= Self::CAPACITY {
+            cache.clear();
         }
-        kept.insert(text, compiled.clone());
+        cache.insert(text, compiled.clone());
         Ok(compiled)
     }
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no usable JSON schema: {0}")]
 pub struct SchemaError(pub String);
 
-/// Where a value is not as its schema wants it.
+/// The places where a value does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct SchemaMismatch {
     pub problems: Vec<SchemaProblem>,
-    /// How many there are besides.
+    /// The number of further problems.
     pub more: usize,
 }
 
@@ -175,15 +175,15 @@ impl SchemaMismatch {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaProblem {
-    /// A JSON pointer; empty is the value as a whole.
+    /// A JSON pointer. It is empty for the value as a whole.
     pub path: String,
     pub expected: String,
 }
 
 impl fmt::Display for SchemaMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.problems.iter().enumerate() {
-            write!(f, "{}{problem}", if at == 0 { "" } else { "; " })?;
+        for (position, problem) in self.problems.iter().enumerate() {
+            write!(f, "{}{problem}", if position == 0 { "" } else { "; " })?;
         }
         match self.more {
             0 => Ok(()),
@@ -204,10 +204,9 @@ fn schema_problem(error: ValidationError<'_>) -> SchemaProblem {
     SchemaProblem { path, expected: render_error(&error) }
 }
 
-/// The error in its own words, with the value where it is short, and for alternatives what the
-/// nearest of them wants.
+/// Renders an error, with the value if it is short. For alternatives it adds the error of the nearest one.
 fn render_error(error: &ValidationError<'_>) -> String {
-    let mut words = expected_text(error);
+    let mut text = expected_text(error);
     if let ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } =
         error.kind()
     {
@@ -215,40 +214,40 @@ fn render_error(error: &ValidationError<'_>) -> String {
         if let Some(first) = nearest.and_then(|errors| errors.first()) {
             let path = first.instance_path();
             let nearest = format!(" (nearest: {path} {})", expected_text(first));
-            words.push_str(&truncate(&nearest, PROBLEM_LENGTH_MAX));
+            text.push_str(&truncate(&nearest, PROBLEM_LENGTH_MAX));
         }
-        return words;
+        return text;
     }
     match error.instance().as_ref() {
-        Value::Object(_) | Value::Array(_) => words,
+        Value::Object(_) | Value::Array(_) => text,
         value => {
             let value = value.to_string();
-            let shown = value.chars().count() <= VALUE_LENGTH_MAX && !words.contains(&value);
-            if shown { format!("{words}; it is {value}") } else { words }
+            let is_shown = value.chars().count() <= VALUE_LENGTH_MAX && !text.contains(&value);
+            if is_shown { format!("{text}; it is {value}") } else { text }
         }
     }
 }
 
 fn expected_text(error: &ValidationError<'_>) -> String {
-    let words = match error.kind() {
+    let text = match error.kind() {
         ValidationErrorKind::Enum { options } => format!("it is not one of {options}"),
         _ => error.masked_with("it").to_string(),
     };
-    truncate(&words, PROBLEM_LENGTH_MAX)
+    truncate(&text, PROBLEM_LENGTH_MAX)
 }
 
-fn truncate(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+fn truncate(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {
-    let Some(below) = levels.checked_sub(1) else { return true };
+    let Some(levels) = levels.checked_sub(1) else { return true };
     match value {
-        Value::Object(fields) => fields.values().any(|value| is_deeper(value, below)),
-        Value::Array(items) => items.iter().any(|value| is_deeper(value, below)),
+        Value::Object(fields) => fields.values().any(|value| is_deeper(value, levels)),
+        Value::Array(items) => items.iter().any(|value| is_deeper(value, levels)),
         _ => false,
     }
 }

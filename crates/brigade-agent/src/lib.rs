@@ -1,33 +1,29 @@
-//! The agent loop: news, model, tool calls, results, one turn at a time.
+//! The agent loop: inbox, model call, tool calls, results, one step at a time.
 //!
 //! ```text
-//!   Host (journal, purse)         Model            Tools
-//!     │ news, grants                │                │
-//!     ▼                             ▼                ▼
-//!   Agent::run:  hear ── ask ── record ── permit ── carry out ── record ──┐
-//!     ▲                                                                   │
-//!     └────────────── until the model has nothing more to do ─────────────┘
+//!   Host (journal, inbox, budget)     Model              Tools
+//!     │ StepGrant                       │                  │
+//!     ▼                                 ▼                  ▼
+//!   Agent::run:  begin_step ── call_model ── record ── authorize ── call ── record ──┐
+//!     ▲                                                                              │
+//!     └───────────────────────── until the model ends its turn ──────────────────────┘
 //! ```
 //!
-//! The conversation is the journal: whatever was said or done is written down before anything
-//! follows from it, and an agent is built again from that alone. It knows no runtime: delegation
-//! reaches it as ordinary tools, everything else through [`Host`].
+//! The journal is the transcript. Each reply and each result is recorded before the loop acts on it, and
+//! the next attempt is rebuilt from the journal alone. This crate knows no runtime: it gets delegation as
+//! ordinary tools, and everything else through [`Host`].
 //!
-//! - [`agent`]: the loop; `ask`: one model call; `turn`, `calls`: the calls of one message; `leave`: whether they
-//!   may be carried out; `compact`.
-//! - `transcript`: the journal, read as a conversation; [`news`]: how results and messages look in it.
-//! - [`tool`], [`toolbox`], [`arguments`]: what a tool is, those of an agent, and their arguments.
-//! - [`tools`]: the built-in ones, on files of the working directory; `mcp`: tools of MCP servers (feature
-//!   `mcp`).
-//! - [`host`]: what the loop needs of whoever runs it; [`policy`]: when it is stopped.
-//! - [`plugin`]: what a program adds to the loop; [`state`]: what tools and plugins keep.
-//! - [`backend`]: what carries out a run, when it is not our loop; [`client_tool`], [`overrides`]: what one
-//!   spawn adds and changes.
-//! - [`definition`]: who an agent is, before it has a task; [`permission`]: what it may do;
-//!   [`validate`]: what its settings and its result must look like.
-//! - [`telemetry`]: spans and counts, for whoever watches from outside.
-//! - [`localized`]: what definitions and tools are called in other languages.
-//! - [`reading`]: a conversation as text, for whoever looks at it.
+//! - [`agent`]: the loop. `model_call`: one model call. `tool_calls`, `step_calls`: the calls of one step.
+//!   `authorize`: their authorization. `compaction`: summaries of long conversations. `run_end`: the end.
+//! - `transcript`: the journal as a conversation. [`inbox`]: messages and results as quoted text.
+//!   `budget_warning`: warnings of low budgets.
+//! - [`host`]: the interface to the runtime. [`stop_policy`]: limits of one run.
+//! - [`tool`], [`tool_set`], [`arguments`]: a tool, the tools of an agent, their arguments.
+//! - [`plugin`], `hooks`: extensions of the loop. [`state`]: state of tools and plugins.
+//! - [`backend`]: other loops. [`client_tool`], [`agent_overrides`]: tools and settings of one spawn.
+//! - [`definition`]: agent definitions. [`permission`]: permission rules. [`json_schema`]: validation.
+//! - [`localization`]: names and descriptions in other languages.
+//! - [`telemetry`]: spans and metrics. [`transcript_text`]: a transcript as text.
 
 pub mod agent;
 pub mod agent_overrides;

@@ -1,4 +1,4 @@
-//! Names and descriptions in other languages, for user interfaces. A model is told the plain ones.
+//! Names and descriptions in other languages, for user interfaces. Models get the original ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What something is called in one language. What is left out is as it is without it.
+/// A name and a description in one language. An absent field is as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LocalizedText {
@@ -21,7 +21,7 @@ impl LocalizedText {
         self.name.is_none() && self.description.is_none()
     }
 
-    /// What this leaves out, as the other says it.
+    /// Fills absent fields from `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -31,17 +31,18 @@ impl LocalizedText {
     }
 }
 
-/// A language, and perhaps where or how it is written: `de`, `de-AT`, `zh-Hant`.
+/// A language tag, with a script or region where needed: `de`, `de-AT`, `zh-Hant`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Locale(String);
 
-/// A text that names no language.
+/// The error for a text that is not a language tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no language tag, such as de, de-AT or zh-Hant")]
 pub struct LocaleError(String);
 
 impl Locale {
-    /// As `LANG` has it: `de_AT.UTF-8`. `C` and what is no language is none.
+    /// Parses a value of `LANG`, such as `de_AT.UTF-8`. Returns `None` for `C`, `POSIX` and other values
+    /// that name no language.
     pub fn of_environment(value: &str) -> Option<Self> {
         let tag = value.split(['.', '@']).next().unwrap_or_default();
         match tag {
@@ -50,7 +51,7 @@ impl Locale {
         }
     }
 
-    /// Itself, then with less and less of it: `de-AT`, `de`.
+    /// Returns this tag, then its shorter prefixes: `de-AT`, `de`.
     pub fn from_exact_to_broad(&self) -> impl Iterator<Item = Self> {
         let next = |locale: &Self| Some(Self(locale.0.rsplit_once('-')?.0.to_owned()));
         std::iter::successors(Some(self.clone()), next)
@@ -62,10 +63,10 @@ impl FromStr for Locale {
 
     fn from_str(tag: &str) -> Result<Self, LocaleError> {
         let mut parts = Vec::new();
-        for (at, part) in tag.split('-').enumerate() {
+        for (position, part) in tag.split('-').enumerate() {
             let letters = part.chars().all(|c| c.is_ascii_alphabetic());
             let fits = part.chars().all(|c| c.is_ascii_alphanumeric());
-            parts.push(match (at, part.len()) {
+            parts.push(match (position, part.len()) {
                 (0, 2..=3) if letters => part.to_ascii_lowercase(),
                 (1.., 2) if letters => part.to_ascii_uppercase(),
                 (1.., 4) if letters => {
@@ -85,7 +86,7 @@ impl fmt::Display for Locale {
     }
 }
 
-/// What is wrong with texts by their tags. It begins with the tag.
+/// Returns the first problem of texts by tag. Its text begins with the tag.
 pub(crate) fn find_problem(texts: &BTreeMap<String, LocalizedText>) -> Option<String> {
     let mut known = BTreeMap::new();
     for (tag, text) in texts {
@@ -94,29 +95,29 @@ pub(crate) fn find_problem(texts: &BTreeMap<String, LocalizedText>) -> Option<St
             Err(error) => return Some(LocaleError::to_string(&error)),
         };
         if let Some(other) = known.insert(locale, tag) {
-            return Some(format!("`{tag}` is there twice: {other} is the same"));
+            return Some(format!("`{tag}` and `{other}` are the same language; remove one"));
         }
         if text.is_empty() {
             return Some(format!("`{tag}` has neither a name nor a description"));
         }
         let blank = |field: &Option<String>| field.as_ref().is_some_and(|it| it.trim().is_empty());
         if blank(&text.name) || blank(&text.description) {
-            return Some(format!("`{tag}` has a blank text; leave it out"));
+            return Some(format!("`{tag}` has a blank text; write one or remove the field"));
         }
     }
     None
 }
 
-/// The texts for a language, each the nearest that there is.
+/// Returns the name and the description that match the language best, each for itself.
 pub(crate) fn find_best_match(
     texts: &BTreeMap<String, LocalizedText>,
     locale: &Locale,
 ) -> LocalizedText {
-    let of = |locale: Locale| {
+    let find_text = |locale: Locale| {
         let found = texts.iter().find(|(tag, _)| tag.parse().as_ref() == Ok(&locale));
         found.map(|(_, text)| text)
     };
-    let found = locale.from_exact_to_broad().filter_map(of);
+    let found = locale.from_exact_to_broad().filter_map(find_text);
     found.fold(LocalizedText::default(), LocalizedText::or)
 }
 
@@ -145,14 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn each_text_is_the_nearest_that_there_is() {
+    fn each_text_is_the_best_match() {
         let german = LocalizedText { description: Some("Liest.".to_owned()), ..text("Prüfer") };
         let texts = [("de".to_owned(), german), ("de-AT".to_owned(), text("Leser"))].into();
-        let nearest = |tag: &str| find_best_match(&texts, &tag.parse().unwrap());
-        let (name, description) = (|tag| nearest(tag).name, |tag| nearest(tag).description);
-        assert_eq!(name("de-AT").as_deref(), Some("Leser"));
-        assert_eq!(description("de-AT").as_deref(), Some("Liest."));
-        assert_eq!(name("de-CH").as_deref(), Some("Prüfer"));
-        assert!(nearest("fr").is_empty());
+        let best = |tag: &str| find_best_match(&texts, &tag.parse().unwrap());
+        assert_eq!(best("de-AT").name.as_deref(), Some("Leser"));
+        assert_eq!(best("de-AT").description.as_deref(), Some("Liest."));
+        assert_eq!(best("de-CH").name.as_deref(), Some("Prüfer"));
+        assert!(best("fr").is_empty());
     }
 }

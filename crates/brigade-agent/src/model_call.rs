@@ -1,4 +1,4 @@
-//! One call of the model: what is asked, and listening to the answer.
+//! One model call: estimates its cost, builds the request, reads the streamed reply.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,23 +21,30 @@ use crate::host::{AgentProgress, CostEstimate, Host};
 use crate::telemetry::{self, FailOnDrop};
 use crate::transcript::{Transcript, estimate_tokens, message_bytes};
 
-const REPLY_CUT_OFF: &str = "the reply ended before it was whole";
+const REPLY_CUT_OFF: &str = "the reply ended before it was complete";
 
-/// A reply shorter than this is of no use.
+/// The shortest reply that is useful.
 const OUTPUT_TOKENS_MIN: u32 = 256;
-/// How often whoever looks is told of new words.
+/// The interval of progress reports with new text.
 const TEXT_PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// What is over sooner than this, nobody is told of: who looks could not read it.
+/// The time before the first progress report. Shorter activities are not reported.
 pub(crate) const PROGRESS_DELAY: Duration = Duration::from_millis(100);
 
-/// How a call came out, and what of its cost is in no reply, as far as is known.
-enum ModelCallResult {
-    /// Tries before this one that were cut off are paid for too.
+/// The result of a model call. The cost of a call without a reply is charged already.
+pub(crate) enum ModelCallResult {
+    Reply(ChargedReply),
+    /// A message interrupted the call.
+    Interrupted,
+    Failed(ModelError),
+}
+
+/// The end of a reply's stream, with the estimated cost that is in no reply.
+enum StreamResult {
+    /// The whole reply, and the cost of earlier tries that were cut off.
     Reply {
         reply: ModelReply,
         lost_cost: Usage,
     },
-    /// A message came that is to be heard first.
     Interrupted {
         spent: Usage,
     },
@@ -47,51 +54,52 @@ enum ModelCallResult {
     },
 }
 
-/// What a model said, and what that cost with all that it took.
+/// A reply of the model and its whole cost, including retries.
 pub(crate) struct ChargedReply {
     pub(crate) reply: ModelReply,
     pub(crate) spent: Usage,
 }
 
 impl Agent {
-    /// What the next call costs at the most, and at the least.
+    /// Estimates the highest and the lowest useful cost of the next call.
     pub(crate) fn estimate_cost(&self, transcript: &Transcript) -> CostEstimate {
-        let with = |output| self.cost_with_output(transcript, output);
+        let cost = |output| self.cost_with_output(transcript, output);
         CostEstimate {
-            max: with(self.max_output),
-            min: with(self.max_output.min(OUTPUT_TOKENS_MIN)),
+            max: cost(self.max_output),
+            min: cost(self.max_output.min(OUTPUT_TOKENS_MIN)),
         }
     }
 
-    /// What a call costs whose reply has so many tokens.
+    /// Estimates the cost of a call whose reply has so many tokens.
     fn cost_with_output(&self, transcript: &Transcript, output: u32) -> Usage {
         let input = transcript.tokens().saturating_add(self.system_prompt.len() as u64 / 3);
         (self.cost)(&TokenUsage { input, output: output.into(), ..TokenUsage::default() })
     }
 
-    /// The longest reply that what was granted pays for.
+    /// Returns the longest reply, in tokens, that the granted budget covers.
     fn affordable_output(&self, transcript: &Transcript, granted: Usage) -> u32 {
-        let paid = |output: &u32| {
-            let cost = self.cost_with_output(transcript, *output);
+        let is_covered = |output: u32| {
+            let cost = self.cost_with_output(transcript, output);
             cost.tokens <= granted.tokens && cost.money <= granted.money
         };
-        if paid(&self.max_output) {
+        if is_covered(self.max_output) {
             return self.max_output;
         }
-        // What is paid for lies below what is not: the border is found by halving.
-        let (mut enough, mut too_much) = (1, self.max_output);
-        while enough + 1 < too_much {
-            let middle = enough.midpoint(too_much);
-            if paid(&middle) {
-                enough = middle;
+        // The cost grows with the output, so bisection finds the limit.
+        let mut covered = 1;
+        let mut too_much = self.max_output;
+        while covered + 1 < too_much {
+            let middle = covered.midpoint(too_much);
+            if is_covered(middle) {
+                covered = middle;
             } else {
                 too_much = middle;
             }
         }
-        enough
+        covered
     }
 
-    /// These messages as a request. The reply is kept as short as what was granted.
+    /// Builds a request. The granted budget bounds the length of the reply.
     pub(crate) fn build_request(
         &self,
         transcript: &Transcript,
@@ -110,32 +118,37 @@ impl Agent {
         }
     }
 
-    /// What the model replies; `None` when a message came that is to be heard first. What was set
-    /// aside is settled then, and after an error; a reply is recorded with what it cost.
+    /// Calls the model. Without a reply, the cost is charged here, which releases the reservation. The
+    /// cost of a reply is charged with its record.
     pub(crate) async fn call_model(
         &self,
         host: &dyn Host,
         progress: AgentProgress,
         request: Arc<ModelRequest>,
-    ) -> Result<Result<Option<ChargedReply>, ModelError>, Refusal> {
+    ) -> Result<ModelCallResult, Refusal> {
         let span = telemetry::chat_span(self, &request);
-        let cut_off = FailOnDrop::new(&span);
-        let asked = self.stream_reply(host, progress, request).instrument(span.clone()).await;
-        cut_off.disarm();
-        let (heard, spent) = match asked {
-            ModelCallResult::Reply { reply, lost_cost: lost } => {
-                let spent = (self.cost)(&reply.usage).plus(lost);
+        let guard = FailOnDrop::new(&span);
+        let streamed = self.stream_reply(host, progress, request).instrument(span.clone()).await;
+        guard.disarm();
+        let (result, spent) = match streamed {
+            StreamResult::Reply { reply, lost_cost } => {
+                let spent = (self.cost)(&reply.usage).plus(lost_cost);
                 telemetry::record_reply(&span, &reply, spent);
                 host.report_reply(&reply.usage, spent);
-                return Ok(Ok(Some(ChargedReply { reply, spent })));
+                return Ok(ModelCallResult::Reply(ChargedReply { reply, spent }));
             }
-            ModelCallResult::Interrupted { spent } => (Ok(None), spent),
-            ModelCallResult::Failed { error, spent } => (Err(error), spent),
+            StreamResult::Interrupted { spent } => {
+                telemetry::record_no_reply(&span, None);
+                (ModelCallResult::Interrupted, spent)
+            }
+            StreamResult::Failed { error, spent } => {
+                telemetry::record_no_reply(&span, Some(&error));
+                (ModelCallResult::Failed(error), spent)
+            }
         };
-        telemetry::record_no_reply(&span, heard.as_ref().err());
         drop(span);
         host.charge(spent).await?;
-        Ok(heard)
+        Ok(result)
     }
 
     async fn stream_reply(
@@ -143,23 +156,25 @@ impl Agent {
         host: &dyn Host,
         mut progress: AgentProgress,
         request: Arc<ModelRequest>,
-    ) -> ModelCallResult {
+    ) -> StreamResult {
         let bytes: u64 = request.messages.iter().map(message_bytes).sum();
         let input = estimate_tokens(bytes + request.system.len() as u64);
         let mut known = TokenUsage { input, ..TokenUsage::default() };
         let mut streamed = 0;
-        // What tries cost that were cut off, and how much had come with them.
-        let (mut lost, mut lost_bytes) = (TokenUsage::default(), 0);
+        // The usage of tries that were cut off, and the bytes that were streamed with them.
+        let mut lost = TokenUsage::default();
+        let mut lost_bytes = 0;
         let mut parts = self.model.call(request);
         let mut interrupted = host.wait_for_interrupt();
-        let (mut words, mut said) = (String::new(), Instant::now());
-        let beat = Duration::from(self.stop_policy.progress_interval);
-        let mut tell_after = beat;
+        let mut text_so_far = String::new();
+        let mut reported_at = Instant::now();
+        let interval = Duration::from(self.stop_policy.progress_interval);
+        let mut report_after = interval;
         let mut slow = pin!(sleep(PROGRESS_DELAY));
-        let mut is_told = false;
-        // Said of a message that has been heard of in the meantime.
+        let mut is_reported = false;
+        // The interrupt may be older than this call: its message may have been read already.
         if interrupted.as_mut().now_or_never().is_some() {
-            return ModelCallResult::Interrupted { spent: Usage::NONE };
+            return StreamResult::Interrupted { spent: Usage::NONE };
         }
         loop {
             known.output = estimate_tokens(streamed);
@@ -167,62 +182,64 @@ impl Agent {
             let part = tokio::select! {
                 biased;
                 () = &mut interrupted => {
-                    return ModelCallResult::Interrupted { spent: (self.cost)(&known) };
+                    return StreamResult::Interrupted { spent: (self.cost)(&known) };
                 }
                 part = parts.next() => part,
-                () = &mut slow, if !is_told => {
-                    is_told = true;
+                () = &mut slow, if !is_reported => {
+                    is_reported = true;
                     host.report_progress(progress.clone());
                     continue;
                 }
             };
-            let cut = || ModelError::new(ModelErrorKind::Connection, REPLY_CUT_OFF);
-            match part.unwrap_or_else(|| Err(cut())) {
+            let cut_off = || ModelError::new(ModelErrorKind::Connection, REPLY_CUT_OFF);
+            match part.unwrap_or_else(|| Err(cut_off())) {
                 Ok(ReplyPart::Finished(reply)) => {
-                    return ModelCallResult::Reply { reply: *reply, lost_cost: (self.cost)(&lost) };
+                    return StreamResult::Reply { reply: *reply, lost_cost: (self.cost)(&lost) };
                 }
                 Ok(ReplyPart::Text(text)) => {
                     streamed += text.len() as u64;
-                    words.push_str(&text);
-                    tell_after = TEXT_PROGRESS_INTERVAL;
+                    text_so_far.push_str(&text);
+                    report_after = TEXT_PROGRESS_INTERVAL;
                 }
                 Ok(ReplyPart::Restarted { .. }) => {
                     self.count_retry();
-                    (lost, lost_bytes) = (known, streamed);
+                    lost = known;
+                    lost_bytes = streamed;
                     known.input += input;
-                    words.clear();
+                    text_so_far.clear();
                 }
                 Ok(ReplyPart::Reasoning(text)) => streamed += text.len() as u64,
                 Ok(ReplyPart::Call { name }) => streamed += name.len() as u64,
                 Ok(ReplyPart::Queued) => {}
                 Err(error) => {
-                    // Who is turned away pays nothing; who is cut off pays for what has come.
+                    // A rejected request costs nothing. A reply that was cut off costs its streamed part.
                     let spent = if streamed > lost_bytes { known } else { lost };
-                    return ModelCallResult::Failed { error, spent: (self.cost)(&spent) };
+                    return StreamResult::Failed { error, spent: (self.cost)(&spent) };
                 }
             }
-            // A model that thinks or waits for its turn is at it; one that says nothing is not known to be.
-            if said.elapsed() >= tell_after {
-                (said, tell_after) = (Instant::now(), beat);
-                if !words.is_empty() {
-                    progress.last_text = truncate_start(&words);
+            // Every part counts as progress, also reasoning and queueing. Silence does not.
+            if reported_at.elapsed() >= report_after {
+                reported_at = Instant::now();
+                report_after = interval;
+                if !text_so_far.is_empty() {
+                    progress.last_text = truncate_start(&text_so_far);
                 }
                 host.report_progress(progress.clone());
             }
         }
     }
 
-    /// A reply that is too large for the journal loses the arguments of its calls, which are then
-    /// refused, and the middle of its text. With it, how it is written down.
+    /// Fits a reply to the largest journal entry, and returns it with its JSON. A reply that is too
+    /// large loses long arguments, whose calls are then refused, and the end of long texts.
     pub(crate) fn fit_to_journal(
         &self,
         mut reply: ModelReply,
     ) -> Result<(ModelReply, Json), Refusal> {
         const REPLY_BYTES_MAX: usize = PAYLOAD_MAX / 8 * 7;
-        if let Some(written) =
-            Json::of(&reply).ok().filter(|text| text.as_str().len() <= REPLY_BYTES_MAX)
+        if let Some(json) =
+            Json::of(&reply).ok().filter(|json| json.as_str().len() <= REPLY_BYTES_MAX)
         {
-            return Ok((reply, written));
+            return Ok((reply, json));
         }
         for content in &mut reply.message.content {
             if let ContentBlock::Call(ToolCall { arguments, .. }) = content
@@ -238,8 +255,8 @@ impl Agent {
                 truncate_content(content, REPLY_BYTES_MAX / pieces / 2);
             }
         }
-        let written = Json::of(&reply)?;
-        Ok((reply, written))
+        let json = Json::of(&reply)?;
+        Ok((reply, json))
     }
 }
 
@@ -247,13 +264,13 @@ fn content_size(content: &ContentBlock) -> usize {
     serde_json::to_string(content).map_or(usize::MAX, |text| text.len())
 }
 
-fn truncate_content(content: &mut ContentBlock, room: usize) {
+fn truncate_content(content: &mut ContentBlock, bytes: usize) {
     match content {
         ContentBlock::Text(text) => {
-            let head = &text[..text.floor_char_boundary(room / 2)];
+            let head = &text[..text.floor_char_boundary(bytes / 2)];
             *text = format!("{head}\n[cut: the rest of {} bytes was too long]", text.len()).into();
         }
-        // What only the provider can read is worth nothing in part.
+        // Opaque data of the provider is useless in part.
         ContentBlock::Reasoning(reasoning) => {
             reasoning.text = "".into();
             reasoning.opaque = serde_json::Value::Null;

@@ -1,9 +1,9 @@
-//! What an agent may do: rules on tools and their arguments.
+//! Permission rules on tools and their arguments.
 //!
-//! A rule is `tool` or `tool(pattern)`; [`Rules`] are what one of those concerned says, the operator
-//! or an agent definition; [`Permissions`] are the rules of all of them, from the session down. The
-//! strictest of them decides, so a child never has more than its parent: what one denies is refused,
-//! what one wants to be asked about is asked, and only what all of them allow is simply done.
+//! A rule is `tool` or `tool(pattern)`. [`PermissionRules`] are the rules of one source: the operator or an
+//! agent definition. [`Permissions`] are the rules of all sources, from the session to the agent. The
+//! strictest source decides, so a child never has more permissions than its parent. A call is refused if
+//! one source denies it, needs an approval if one source asks, and runs at once only if all allow it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +12,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 pub use brigade_model::permission::{PermissionRule, PermissionSubject, RuleError};
 
-/// The name under which rules speak of calls that start something which outlives the agent: `keep` is
-/// every such call, `keep(spawn_agent)` those of one tool. An allow list of nothing else allows no less
-/// than none.
+/// The name of rules on calls that start work that outlives the agent. `keep` matches every such call,
+/// `keep(spawn_agent)` those of one tool. An allow list with only such rules restricts no other tools.
 pub const KEEP: &str = "keep";
 
-/// What one of those concerned allows.
+/// The permission rules of one source.
 ///
-/// Without an allow list everything is allowed that is not denied. With one, even an empty one, only
-/// what it lists, and what the ask list lists if somebody says yes. A deny wins over any ask, and an
-/// ask over any allow.
+/// Without an allow list, every call is allowed that is not denied. With one, even an empty one, only
+/// listed calls are allowed, and calls of the ask list after an approval. A deny rule takes precedence
+/// over any ask rule, and an ask rule over any allow rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionRules {
@@ -33,7 +32,7 @@ pub struct PermissionRules {
     pub deny: Vec<PermissionRule>,
 }
 
-/// An allow list that is there but has no value must not read as none, which allows everything.
+/// Refuses an allow list without a value. It must not read as no list, which allows everything.
 fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<PermissionRule>>, D::Error> {
@@ -41,7 +40,7 @@ fn present<'de, D: Deserializer<'de>>(
 }
 
 impl PermissionRules {
-    /// Allows everything.
+    /// Returns rules that allow everything.
     pub fn all() -> Self {
         Self::default()
     }
@@ -50,7 +49,7 @@ impl PermissionRules {
         *self == Self::default()
     }
 
-    /// The same without a word on what may outlive an agent: a child has that from its parent.
+    /// Removes the allow rules on outliving work: a child inherits those of its parent.
     #[must_use]
     pub fn without_keep(self) -> Self {
         let allow = self
@@ -59,7 +58,7 @@ impl PermissionRules {
         Self { allow, ..self }
     }
 
-    /// A rule that can never allow or ask anything, and the deny that keeps it from that.
+    /// Finds a rule that can never match, and the deny rule that covers it.
     pub fn find_shadowed(&self) -> Option<ShadowedRule<'_>> {
         let allow = self.allow.iter().flatten().map(|rule| ("allow", rule));
         let mut rules = allow.chain(self.ask.iter().map(|rule| ("ask", rule)));
@@ -69,19 +68,19 @@ impl PermissionRules {
         })
     }
 
-    /// The rule that asks, if the call is neither denied nor simply allowed.
+    /// Checks a call. Returns the ask rule that matches, or `None` if the call is allowed.
     fn check(
         &self,
         by: &Arc<str>,
         subject: &PermissionSubject<'_>,
     ) -> Result<Option<&PermissionRule>, PermissionRefusal> {
-        let refused = |why| {
-            Err(PermissionRefusal { by: Arc::clone(by), call: subject.to_string(), reason: why })
+        let refused = |reason| {
+            Err(PermissionRefusal { by: Arc::clone(by), call: subject.to_string(), reason })
         };
         if let Some(rule) = self.deny.iter().find(|rule| rule.denies(subject)) {
             return refused(PermissionRefusalReason::Denied { rule: rule.clone() });
         }
-        // Whoever is asked sees the whole call, so a rule asks about all that it may speak of.
+        // The approver sees the whole call, so an ask rule matches as broadly as a deny rule.
         if let Some(rule) = self.ask.iter().find(|rule| rule.denies(subject)) {
             return Ok(Some(rule));
         }
@@ -101,7 +100,7 @@ impl PermissionRules {
         }
     }
 
-    /// The list beside which nothing is allowed, if there is one.
+    /// Returns the allow list, if it restricts tools.
     fn allow_list(&self) -> Option<&[PermissionRule]> {
         let lists_tools = |allow: &&[PermissionRule]| {
             allow.is_empty() || allow.iter().any(|rule| rule.tool() != KEEP)
@@ -109,13 +108,13 @@ impl PermissionRules {
         self.allow.as_deref().filter(lists_tools)
     }
 
-    /// Whether a rule says by name that a call may start what outlives the agent.
+    /// Returns true if an allow rule permits the call's outliving work by name.
     fn allows_keep(&self, subject: &PermissionSubject<'_>) -> bool {
         let mut rules = self.allow.iter().flatten().filter(|rule| rule.tool() == KEEP);
         rules.any(|rule| rule.allows(subject))
     }
 
-    /// Whether some call of the tool may be allowed.
+    /// Returns true if some call of the tool may be allowed.
     fn may_use(&self, tool: &str) -> bool {
         let denied = self.deny.iter().any(|rule| rule.is_whole_tool() && rule.matches_tool(tool));
         let allowed = self.allow_list();
@@ -124,7 +123,7 @@ impl PermissionRules {
     }
 }
 
-/// A rule that a deny makes useless.
+/// A rule that a deny rule makes useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowedRule<'a> {
     /// `allow` or `ask`.
@@ -133,12 +132,12 @@ pub struct ShadowedRule<'a> {
     pub deny: &'a PermissionRule,
 }
 
-/// The rules of all those concerned, from the session down. There is always at least one.
+/// The rules of all sources, from the session to the agent. There is always at least one source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<PermissionGrant>", into = "Vec<PermissionGrant>")]
 pub struct Permissions(Vec<PermissionGrant>);
 
-/// What one of those concerned allows, and who that is, for the words of a refusal.
+/// The rules of one source, and its name for refusals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionGrant {
     pub by: Arc<str>,
@@ -146,12 +145,12 @@ pub struct PermissionGrant {
 }
 
 impl Permissions {
-    /// The beginning of a chain: what the operator allows.
+    /// Creates the permissions of a session, from the operator's rules.
     pub fn of(by: impl Into<Arc<str>>, rules: PermissionRules) -> Self {
         Self(vec![PermissionGrant { by: by.into(), rules: Arc::new(rules) }])
     }
 
-    /// What a child has: all that holds for its parent, and its own rules.
+    /// Returns the permissions of a child: those of its parent, and its own rules.
     #[must_use]
     pub fn narrow(&self, by: impl Into<Arc<str>>, rules: PermissionRules) -> Self {
         let mut grants = self.0.clone();
@@ -176,18 +175,18 @@ impl Permissions {
         }
     }
 
-    /// Checks whether what a call of this tool starts may outlive the agent. Where that has to be
-    /// allowed by name, saying nothing denies it.
+    /// Checks if the work that a call of this tool starts may outlive the agent. With `by_name`, the work
+    /// is refused unless a rule names it.
     pub fn check_keep(&self, tool: &str, by_name: bool) -> PermissionVerdict {
         let subject = PermissionSubject { tool: KEEP, text: Some(tool), is_shell: false };
         let mut asks = None;
         for PermissionGrant { by, rules } in &self.0 {
-            let refused =
-                |why| PermissionRefusal { by: by.clone(), call: subject.to_string(), reason: why };
             if let Some(rule) = rules.deny.iter().find(|rule| rule.denies(&subject)) {
-                return PermissionVerdict::Refused(refused(PermissionRefusalReason::Denied {
-                    rule: rule.clone(),
-                }));
+                return PermissionVerdict::Refused(PermissionRefusal {
+                    by: by.clone(),
+                    call: subject.to_string(),
+                    reason: PermissionRefusalReason::Denied { rule: rule.clone() },
+                });
             }
             let rule = rules.ask.iter().find(|rule| rule.denies(&subject));
             asks = asks
@@ -195,17 +194,16 @@ impl Permissions {
         }
         let allowed = self.0.iter().any(|grant| grant.rules.allows_keep(&subject));
         if by_name && !allowed && asks.is_none() {
-            let (by, call) = ("the unattended run".into(), subject.to_string());
             return PermissionVerdict::Refused(PermissionRefusal {
-                by,
-                call,
+                by: "the unattended run".into(),
+                call: subject.to_string(),
                 reason: PermissionRefusalReason::OutlivesTheRun,
             });
         }
         asks.unwrap_or(PermissionVerdict::Allowed)
     }
 
-    /// Whether some call of the tool may be allowed. A model is not told of other tools.
+    /// Returns true if some call of the tool may be allowed. A model does not get other tools.
     pub fn may_use(&self, tool: &str) -> bool {
         self.0.iter().all(|grant| grant.rules.may_use(tool))
     }
@@ -214,7 +212,7 @@ impl Permissions {
 impl TryFrom<Vec<PermissionGrant>> for Permissions {
     type Error = &'static str;
 
-    /// An empty chain would allow everything.
+    /// Refuses an empty list, which would allow everything.
     fn try_from(grants: Vec<PermissionGrant>) -> Result<Self, Self::Error> {
         if grants.is_empty() {
             return Err("permissions without any rules");
@@ -229,12 +227,12 @@ impl From<Permissions> for Vec<PermissionGrant> {
     }
 }
 
-/// What comes of a check.
+/// The result of a permission check.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionVerdict {
     Allowed,
-    /// If whoever may decide says yes. The rule is the one nearest to the session that asks.
+    /// The call needs an approval. The rule is the matching ask rule nearest to the session.
     Ask {
         rule: PermissionRule,
         by: Arc<str>,
@@ -248,7 +246,7 @@ impl PermissionVerdict {
     }
 }
 
-/// Why a call is not allowed, in words for a model.
+/// The refusal of a call, rendered for a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} is not permitted: {by} {reason}")]
 pub struct PermissionRefusal {
@@ -262,18 +260,18 @@ pub enum PermissionRefusalReason {
     Denied {
         rule: PermissionRule,
     },
-    /// No rule allows it; these allow other calls of the tool.
+    /// No rule allows the call. The listed rules allow other calls of the tool.
     NotAllowed {
         allowed: Vec<PermissionRule>,
     },
-    /// Nobody is there to look after what outlives the run.
+    /// The work would outlive an unattended run.
     OutlivesTheRun,
-    /// A rule with a pattern allows it but for an option, which can make it another command.
+    /// A rule with a pattern matches, but the call has an option that can run other programs.
     Option {
         option: &'static str,
         allowed: Vec<PermissionRule>,
     },
-    /// A rule with a pattern speaks of one command, and this is more than one.
+    /// A rule with a pattern allows one simple command, and the call has more than one.
     Compound {
         sign: &'static str,
         allowed: Vec<PermissionRule>,
@@ -312,8 +310,8 @@ struct RuleList<'a>(&'a [PermissionRule]);
 impl fmt::Display for RuleList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 10;
-        for (at, rule) in self.0.iter().take(SHOWN).enumerate() {
-            write!(f, "{}`{rule}`", if at == 0 { "" } else { ", " })?;
+        for (position, rule) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}`{rule}`", if position == 0 { "" } else { ", " })?;
         }
         match self.0.len().saturating_sub(SHOWN) {
             0 => Ok(()),

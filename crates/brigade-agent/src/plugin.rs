@@ -1,4 +1,4 @@
-//! Plugins: what a program adds to its agents without touching the loop.
+//! Plugins: extend agents with hooks and tools, without a change to the loop.
 //!
 //! ```text
 //! run_start ─> before_model ─> after_model ─┬─> before_tool ─> after_tool ─> step_end ─┐
@@ -6,9 +6,9 @@
 //!                   └──────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What a plugin changes of the [`State`] is written down with the step that it belongs to. A hook
-//! runs again when its step does: after a crash before that was written down. A plugin that fails,
-//! panics or takes too long ends the run, which says so and keeps what there is of a result.
+//! Changes of a plugin to the [`StateView`] are committed with the step that made them. After a crash
+//! before that commit, the step and its hooks run again. A plugin that fails, panics or exceeds its
+//! timeout fails the run. The failure names the plugin, and the partial result is kept.
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -25,80 +25,82 @@ use futures_util::FutureExt;
 use crate::state::StateView;
 use crate::tool::{BoxFuture, Tool};
 
-/// What comes of a hook, in time.
+/// The future of a hook.
 pub type HookFuture<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
 
 pub trait Plugin: Debug + Send + Sync + 'static {
-    /// By which it is known in messages, and again when an agent goes on.
+    /// Returns the name of the plugin, for messages and journal entries. It must not change between
+    /// attempts.
     fn name(&self) -> &str;
 
-    /// Whether agents of this definition have it.
+    /// Returns true if agents of this definition use the plugin.
     fn is_for(&self, _definition: &str) -> bool {
         true
     }
 
-    /// Tools that agents have by it, as far as they may use them.
+    /// Returns tools for the agents that use the plugin. Permissions still apply.
     fn tools(&self) -> Vec<Arc<dyn Tool>> {
         Vec::new()
     }
 
-    /// How long a hook may take.
+    /// Returns the timeout of each hook.
     fn timeout(&self) -> Duration {
         Duration::from_secs(30)
     }
 
-    /// A run begins. Called once in a run, however often the agent is begun anew in it.
-    fn run_start<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+    /// Runs at the start of a run: once, however many attempts the run has.
+    fn run_start<'a>(&'a self, _context: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         no_op()
     }
 
-    /// The model is about to be asked, or to sum the conversation up. A reply is never longer than what
-    /// is paid for.
+    /// Runs before a model call, also before the one that summarizes the conversation. A plugin cannot
+    /// raise `max_output` above the reserved budget.
     fn before_model<'a>(
         &'a self,
-        _at: &'a HookContext<'a>,
+        _context: &'a HookContext<'a>,
         _request: &'a mut ModelRequest,
     ) -> HookFuture<'a, ()> {
         no_op()
     }
 
-    /// The model has replied; this is not written down yet.
+    /// Runs after the model's reply, before the reply is committed.
     fn after_model<'a>(
         &'a self,
-        _at: &'a HookContext<'a>,
+        _context: &'a HookContext<'a>,
         _reply: &'a ModelReply,
     ) -> HookFuture<'a, ()> {
         no_op()
     }
 
-    /// A call that the permissions let pass is about to be carried out for the first time.
+    /// Runs before the first execution of a call, or before its approval is requested. Permission rules
+    /// have not denied the call.
     fn before_tool<'a>(
         &'a self,
-        _at: &'a HookContext<'a>,
+        _context: &'a HookContext<'a>,
         _call: &'a ToolCall,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(std::future::ready(Ok(HookDecision::Pass)))
     }
 
-    /// A call has been carried out, or refused. What is written here is what the model is told.
+    /// Runs after a call was executed or refused. The model gets the result as the plugins change it.
     fn after_tool<'a>(
         &'a self,
-        _at: &'a HookContext<'a>,
+        _context: &'a HookContext<'a>,
         _call: &'a ToolCall,
         _result: &'a mut ToolResult,
     ) -> HookFuture<'a, ()> {
         no_op()
     }
 
-    /// All calls of a message are answered.
-    fn step_end<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+    /// Runs when all calls of a step have results.
+    fn step_end<'a>(&'a self, _context: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         no_op()
     }
 
-    /// The agent has a result and is about to end with it.
+    /// Runs before the run ends with this result.
     fn run_end<'a>(
         &'a self,
-        _at: &'a HookContext<'a>,
+        _context: &'a HookContext<'a>,
         _result: &'a Json,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(std::future::ready(Ok(HookDecision::Pass)))
@@ -109,26 +111,26 @@ fn no_op<'a>() -> HookFuture<'a, ()> {
     Box::pin(std::future::ready(Ok(())))
 }
 
-/// Whether something goes on.
+/// The decision of a hook about a tool call or the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookDecision {
     Pass,
-    /// It does not, and the model is told why.
+    /// A refusal, with the reason for the model.
     Refuse(String),
 }
 
-/// Where in its work an agent is.
+/// The context of a hook.
 #[derive(Debug)]
 pub struct HookContext<'a> {
     /// The agent's name.
     pub agent: &'a str,
     pub run: RunNo,
-    /// Model calls so far in this run.
+    /// The number of model calls in this run so far.
     pub step: u32,
     pub state: &'a StateView,
 }
 
-/// Why a plugin could not do its part.
+/// The error of a hook. It fails the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginError(pub String);
 
@@ -150,20 +152,20 @@ impl fmt::Display for PluginError {
     }
 }
 
-/// Lets a plugin do its part, within its time and whatever it does.
+/// Runs a hook with its timeout. Turns an error, a panic or a timeout into a failure of the run.
 pub(crate) async fn run_hook<T>(
     plugin: &dyn Plugin,
-    when: &str,
+    point: &str,
     hook: impl Future<Output = Result<T, PluginError>>,
 ) -> Result<T, Failure> {
-    let patience = plugin.timeout();
-    let hook = tokio::time::timeout(patience, AssertUnwindSafe(hook).catch_unwind());
+    let timeout = plugin.timeout();
+    let hook = tokio::time::timeout(timeout, AssertUnwindSafe(hook).catch_unwind());
     let problem = match hook.await {
         Ok(Ok(Ok(done))) => return Ok(done),
         Ok(Ok(Err(PluginError(problem)))) => problem,
         Ok(Err(panic)) => format!("it panicked: {}", crate::tool_calls::panic_message(&*panic)),
-        Err(_) => format!("it took longer than {patience:?}"),
+        Err(_) => format!("it took longer than {timeout:?}"),
     };
     let name = plugin.name();
-    Err(Failure::Error(format!("the plugin {name:?}, {when}: {problem}").into()))
+    Err(Failure::Error(format!("the plugin {name:?}, {point}: {problem}").into()))
 }

@@ -1,4 +1,4 @@
-//! The end of a run, as far as plugins have a say in it.
+//! The end of a run, which plugins and the host may refuse.
 
 use std::sync::Arc;
 
@@ -14,18 +14,24 @@ use crate::plugin::{HookContext, HookDecision};
 use crate::state::StateDiff;
 use crate::transcript::{Transcript, label};
 
-/// What came of last words.
+/// The result of an attempt to end the run.
 pub(crate) enum FinishResult {
     Finished,
-    /// The model is sent back to its work, or plugins are to be asked again.
+    /// A plugin refused the end, or the hooks must run again after a conflict.
     Retry,
-    /// There is something that the agent must hear of first.
+    /// The agent must process its inbox first.
     InboxUnread,
 }
 
+/// A plugin's refusal to end the run, and the state changes of the hooks.
+struct FinishRefusal {
+    reason: String,
+    diff: StateDiff,
+}
+
 impl Agent {
-    /// Ends with this result, if plugins let it. What they change is in one commit with the ending or
-    /// with its refusal: of words that were not the last nothing is kept.
+    /// Ends the run with this result, unless a plugin refuses. State changes of plugins are in one commit
+    /// with the end or its refusal. If the host does not end the run, they are rolled back.
     pub(crate) async fn try_finish(
         &self,
         host: &dyn Host,
@@ -33,74 +39,81 @@ impl Agent {
         result: Json,
     ) -> Result<FinishResult, LoopError> {
         let state = transcript.state.view();
-        let (run, step) = (transcript.run, transcript.tally.steps);
-        let at = HookContext { agent: &self.name, run, step, state: &state };
-        let gate = self.call_plugins(HookPoint::RunEnd(&result), &at, |_| true).await?;
-        let taken = transcript.state.take_changes(&state);
-        let taken = taken.map_err(|error| Failure::Error(error.to_string().into()))?;
-        if let HookDecision::Refuse(why) = gate {
-            return self.refuse_finish(host, transcript, (&why, taken)).await;
+        let context = HookContext {
+            agent: &self.name,
+            run: transcript.run,
+            step: transcript.tally.steps,
+            state: &state,
+        };
+        let point = HookPoint::RunEnd(&result);
+        let decision = self.call_plugins(point, &context, |_| true).await?;
+        let diff = transcript.state.take_changes(&state);
+        let diff = diff.map_err(|error| Failure::Error(error.to_string().into()))?;
+        if let HookDecision::Refuse(reason) = decision {
+            return self.refuse_finish(host, transcript, FinishRefusal { reason, diff }).await;
         }
         let mut records = transcript.unflushed.clone();
-        records.extend(state_record(transcript, &taken)?);
-        let tried = match host.finish(records, result).await {
+        records.extend(state_record(transcript, &diff)?);
+        let finished = match host.finish(records, result).await {
             Ok(true) => return Ok(FinishResult::Finished),
-            Ok(false) if transcript.state.is_stale(&taken) => FinishResult::Retry,
+            Ok(false) if transcript.state.is_stale(&diff) => FinishResult::Retry,
             Ok(false) => FinishResult::InboxUnread,
-            Err(refusal) if taken.is_refused_by(&refusal) => {
+            Err(refusal) if diff.is_refused_by(&refusal) => {
                 check_conflict(&refusal)?;
                 FinishResult::Retry
             }
             Err(refusal) => return Err(refusal.into()),
         };
-        transcript.state.roll_back(taken);
+        transcript.state.roll_back(diff);
         self.flush_journal(host, transcript).await?;
-        Ok(tried)
+        Ok(finished)
     }
 
-    /// Sends the model back to its work, as often as plugins may.
+    /// Records the refusal as a note to the model. Fails the run after too many refusals.
     async fn refuse_finish(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        (why, taken): (&str, StateDiff),
+        refused: FinishRefusal,
     ) -> Result<FinishResult, LoopError> {
+        let FinishRefusal { reason, diff } = refused;
         let times = transcript.tally.refusals + 1;
         if times > self.stop_policy.max_refusals {
-            let failure = format!("plugins refused its ending {times} times. The last: {why}");
+            let failure =
+                format!("plugins refused the end of the run {times} times. The last: {reason}");
             return Err(Failure::Error(failure.into()).into());
         }
         let mut records = transcript.unflushed.clone();
-        let changed = state_record(transcript, &taken)?;
-        let index = CallIndex(transcript.next_index().0 + u32::from(changed.is_some()));
-        records.extend(changed);
-        let told = Json::of(&format!("You cannot end yet: {why}"))?;
-        let told = Arc::new(CallCompletion::Value(told));
-        records.push(JournalRecord::new(index, label::END_REFUSED, told.clone()));
+        let state_record = state_record(transcript, &diff)?;
+        let index = CallIndex(transcript.next_index().0 + u32::from(state_record.is_some()));
+        records.extend(state_record);
+        let note = Json::of(&format!("You cannot end yet: {reason}"))?;
+        let note = Arc::new(CallCompletion::Value(note));
+        records.push(JournalRecord::new(index, label::END_REFUSED, note.clone()));
         match host.record(records).await {
-            Err(refusal) if taken.is_refused_by(&refusal) => {
-                transcript.state.roll_back(taken);
+            Err(refusal) if diff.is_refused_by(&refusal) => {
+                transcript.state.roll_back(diff);
                 check_conflict(&refusal)?;
             }
             recorded => {
                 recorded?;
                 transcript.unflushed.clear();
-                transcript.apply_entry(index, label::END_REFUSED, &told)?;
+                transcript.apply_entry(index, label::END_REFUSED, &note)?;
             }
         }
         Ok(FinishResult::Retry)
     }
 }
 
-/// What plugins changed, as the next entry, if they changed anything.
+/// Builds the next entry from the state changes of plugins, if there are any.
 fn state_record(
     transcript: &Transcript,
-    taken: &StateDiff,
+    diff: &StateDiff,
 ) -> Result<Option<JournalRecord>, LoopError> {
-    if taken.is_empty() {
+    if diff.is_empty() {
         return Ok(None);
     }
-    let answer = Arc::new(CallCompletion::Value(Json::of(&taken.changes)?));
-    let record = JournalRecord::new(transcript.next_index(), label::STATE, answer);
-    Ok(Some(JournalRecord { shared: taken.shared.clone(), ..record }))
+    let completion = Arc::new(CallCompletion::Value(Json::of(&diff.changes)?));
+    let record = JournalRecord::new(transcript.next_index(), label::STATE, completion);
+    Ok(Some(JournalRecord { shared: diff.shared.clone(), ..record }))
 }

@@ -1,8 +1,8 @@
 //! Typed state that tools and plugins share.
 //!
-//! A value is found by its type. What a tool or a plugin changes is kept apart until its step is
-//! written down, and is written down with it: after a crash there is either the step with its changes
-//! or neither. Who writes over something that changed after it was looked at is refused, by name.
+//! A value is found by its type. Changes of a tool or a plugin are buffered until its step is recorded,
+//! and are committed with it. After a crash, either the step and its changes are there, or neither. A
+//! write is refused as a conflict if the value has changed since this writer read it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -15,28 +15,28 @@ use brigade_model::shared_values::{SharedValue, SharedWrite};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A type that is kept as state. Its default is what is there before anybody wrote.
+/// A type that is stored as state. Its default is the value before the first write.
 pub trait StateKey: Serialize + DeserializeOwned + Default {
-    /// By which it is stored: two types must not have the same.
+    /// The stored name. Two types must not share a name.
     const NAME: &'static str;
     const SCOPE: StateScope = StateScope::Run;
 }
 
-/// How far a value reaches.
+/// The scope of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateScope {
-    /// The agent's own, from the beginning of a run to its end.
+    /// One run of one agent.
     Run,
-    /// All agents of the session have the same.
+    /// All agents of the session.
     Session,
 }
 
-/// What a session shares, as whoever runs the agent keeps it.
+/// A reader of the committed state of the session.
 pub trait SessionStateReader: Debug + Send + Sync {
     fn read(&self, name: &str) -> Option<SharedValue>;
 }
 
-/// Nothing is shared.
+/// A session without state.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSessionState;
 
@@ -48,9 +48,9 @@ impl SessionStateReader for NoSessionState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateError {
-    /// What is stored is not of this type, or the value cannot be stored.
+    /// The stored value is not of this type, or the value cannot be serialized.
     Unreadable { name: String, problem: String },
-    /// Somebody else wrote it after it was looked at. Nothing was changed.
+    /// Another writer changed the value after this one read it. Nothing was changed.
     Conflict { name: String },
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-/// The values of one agent, for one attempt.
+/// The state of one agent during one attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedState {
     values: Arc<Mutex<BTreeMap<String, Versioned>>>,
@@ -82,7 +82,7 @@ struct Versioned {
     version: u64,
 }
 
-/// Where one tool call, or one plugin, reads and writes.
+/// The state as one tool call or one hook run reads and writes it.
 #[derive(Clone)]
 pub struct StateView {
     shared: SharedState,
@@ -91,7 +91,7 @@ pub struct StateView {
 
 #[derive(Debug, Default)]
 struct ReadWriteSet {
-    /// What was seen of each value when it was first looked at.
+    /// The version of each value at its first read.
     reads: BTreeMap<&'static str, SeenVersion>,
     writes: BTreeMap<&'static str, Json>,
 }
@@ -102,23 +102,28 @@ enum SeenVersion {
     Session(Option<Seq>),
 }
 
-/// What is written down of state.
+/// State changes in a journal entry: new values by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct StateChanges(BTreeMap<String, Json>);
 
-/// What somebody changed.
+/// The state changes of one call or hook run, which can be rolled back.
 #[derive(Debug, Default)]
 pub(crate) struct StateDiff {
     pub(crate) changes: StateChanges,
     pub(crate) shared: Vec<SharedWrite>,
-    /// What there was before, and the version that took its place.
-    before: BTreeMap<String, (Option<Json>, u64)>,
+    before: BTreeMap<String, PriorValue>,
+}
+
+/// A value before a change, and the version of the change.
+#[derive(Debug)]
+struct PriorValue {
+    value: Option<Json>,
+    version: u64,
 }
 
 impl StateDiff {
-    /// Whether it is what the session shares that could not be written down, and not the attempt that
-    /// is over.
+    /// Returns true if the refusal concerns writes to the session's state. Otherwise it ends the attempt.
     pub(crate) fn is_refused_by(&self, refusal: &Refusal) -> bool {
         let kinds = [RefusalKind::Conflict, RefusalKind::Limit];
         kinds.contains(&refusal.kind) && !self.shared.is_empty()
@@ -144,75 +149,80 @@ impl SharedState {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place to read and write for somebody who does one thing.
+    /// Creates a view for one call or one hook run.
     pub(crate) fn view(&self) -> StateView {
         StateView { shared: self.clone(), accesses: Arc::default() }
     }
 
-    /// Takes in what was written down.
+    /// Applies the changes of a journal entry.
     pub(crate) fn apply_changes(&self, changes: &StateChanges) {
-        let mut kept = self.lock();
+        let mut values = self.lock();
         for (name, value) in &changes.0 {
-            let version = kept.get(name).map_or(0, |kept| kept.version) + 1;
-            kept.insert(name.clone(), Versioned { value: value.clone(), version });
+            let version = values.get(name).map_or(0, |current| current.version) + 1;
+            values.insert(name.clone(), Versioned { value: value.clone(), version });
         }
     }
 
-    /// A new run begins: what was its own is gone.
+    /// Clears the state of the previous run.
     pub(crate) fn begin_run(&self) {
         self.lock().clear();
     }
 
-    /// Takes over what somebody changed, all or nothing: for the agent itself at once, for the
-    /// session as writes that are decided where they are stored.
+    /// Takes the changes of a view, all or none. Changes of the scope `Run` are applied at once. Changes
+    /// of the scope `Session` are returned as writes, which the store accepts or refuses.
     pub(crate) fn take_changes(&self, state: &StateView) -> Result<StateDiff, StateError> {
-        let touched = std::mem::take(&mut *state.lock_accesses());
-        let mut taken = StateDiff::default();
-        let kept = self.lock();
-        for (name, value) in &touched.writes {
-            match touched.reads.get(name) {
-                Some(SeenVersion::Session(seen)) => {
-                    let (name, value, seen) = ((*name).into(), value.clone(), *seen);
-                    taken.shared.push(SharedWrite { name, value, expected_version: seen });
-                }
+        let accesses = std::mem::take(&mut *state.lock_accesses());
+        let mut diff = StateDiff::default();
+        let values = self.lock();
+        for (name, value) in &accesses.writes {
+            match accesses.reads.get(name) {
+                Some(SeenVersion::Session(seen)) => diff.shared.push(SharedWrite {
+                    name: (*name).into(),
+                    value: value.clone(),
+                    expected_version: *seen,
+                }),
                 Some(SeenVersion::Run(seen)) => {
-                    if kept.get(*name).map_or(0, |kept| kept.version) != *seen {
+                    if values.get(*name).map_or(0, |current| current.version) != *seen {
                         return Err(StateError::Conflict { name: (*name).to_owned() });
                     }
-                    let before = kept.get(*name).map(|kept| kept.value.clone());
-                    taken.before.insert((*name).to_owned(), (before, seen + 1));
-                    taken.changes.0.insert((*name).to_owned(), value.clone());
+                    let prior = PriorValue {
+                        value: values.get(*name).map(|current| current.value.clone()),
+                        version: seen + 1,
+                    };
+                    diff.before.insert((*name).to_owned(), prior);
+                    diff.changes.0.insert((*name).to_owned(), value.clone());
                 }
                 None => {}
             }
         }
-        drop(kept);
-        self.apply_changes(&taken.changes);
-        Ok(taken)
+        drop(values);
+        self.apply_changes(&diff.changes);
+        Ok(diff)
     }
 
-    /// Whether somebody else has changed what the session shares, after it was looked at.
-    pub(crate) fn is_stale(&self, taken: &StateDiff) -> bool {
+    /// Returns true if another writer has changed the session's state since it was read.
+    pub(crate) fn is_stale(&self, diff: &StateDiff) -> bool {
         let version = |name: &str| self.session.read(name).map(|shared| shared.version);
-        taken.shared.iter().any(|write| version(&write.name) != write.expected_version)
+        diff.shared.iter().any(|write| version(&write.name) != write.expected_version)
     }
 
-    /// What was taken could not be written down: it is as if nothing had been changed, but for what
-    /// somebody else has changed since.
-    pub(crate) fn roll_back(&self, taken: StateDiff) {
-        let mut kept = self.lock();
-        for (name, (before, version)) in taken.before {
-            match (before, kept.get_mut(&name).filter(|now| now.version == version)) {
+    /// Restores the values before changes that were not committed. Later changes of others stay.
+    pub(crate) fn roll_back(&self, diff: StateDiff) {
+        let mut values = self.lock();
+        for (name, PriorValue { value, version }) in diff.before {
+            match (value, values.get_mut(&name).filter(|current| current.version == version)) {
                 (_, None) => {}
-                (Some(value), Some(now)) => *now = Versioned { value, version: version + 1 },
-                (None, Some(_)) => drop(kept.remove(&name)),
+                (Some(value), Some(current)) => {
+                    *current = Versioned { value, version: version + 1 }
+                }
+                (None, Some(_)) => drop(values.remove(&name)),
             }
         }
     }
 }
 
 impl StateView {
-    /// Nothing is kept, and nothing that is written stays: for calls outside an agent.
+    /// Creates an empty view whose changes are not stored, for calls outside an agent.
     pub fn detached() -> Self {
         SharedState::new(Arc::new(NoSessionState)).view()
     }
@@ -221,40 +231,40 @@ impl StateView {
         self.accesses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value as this writer sees it: with its own changes, before they are written down.
+    /// Returns the value, including this view's own changes that are not committed yet.
     pub fn get<T: StateKey>(&self) -> Result<T, StateError> {
-        let mut touched = self.lock_accesses();
-        let stored = self.read_stored::<T>(&mut touched);
-        let json = touched.writes.get(T::NAME).cloned().or(stored);
+        let mut accesses = self.lock_accesses();
+        let stored = self.read_stored::<T>(&mut accesses);
+        let json = accesses.writes.get(T::NAME).cloned().or(stored);
         json.map_or_else(|| Ok(T::default()), |json| json.decode().map_err(unreadable_error::<T>))
     }
 
     pub fn set<T: StateKey>(&self, value: &T) -> Result<(), StateError> {
         let json = Json::of(value).map_err(unreadable_error::<T>)?;
-        let mut touched = self.lock_accesses();
-        self.read_stored::<T>(&mut touched);
-        touched.writes.insert(T::NAME, json);
+        let mut accesses = self.lock_accesses();
+        self.read_stored::<T>(&mut accesses);
+        accesses.writes.insert(T::NAME, json);
         Ok(())
     }
 
-    /// Reads, changes and writes.
+    /// Reads the value, changes it and writes it back.
     pub fn update<T: StateKey, R>(
         &self,
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<R, StateError> {
         let mut value = self.get::<T>()?;
-        let came_of_it = change(&mut value);
+        let output = change(&mut value);
         self.set(&value)?;
-        Ok(came_of_it)
+        Ok(output)
     }
 
-    /// What is stored. Which version that is counts from the first look on.
-    fn read_stored<T: StateKey>(&self, touched: &mut ReadWriteSet) -> Option<Json> {
+    /// Reads the stored value. The version at the first read is the one that a write expects.
+    fn read_stored<T: StateKey>(&self, accesses: &mut ReadWriteSet) -> Option<Json> {
         let (stored, seen) = match T::SCOPE {
             StateScope::Run => {
-                let kept = self.shared.lock().get(T::NAME).cloned();
-                let version = kept.as_ref().map_or(0, |kept| kept.version);
-                (kept.map(|kept| kept.value), SeenVersion::Run(version))
+                let current = self.shared.lock().get(T::NAME).cloned();
+                let version = current.as_ref().map_or(0, |current| current.version);
+                (current.map(|current| current.value), SeenVersion::Run(version))
             }
             StateScope::Session => {
                 let shared = self.shared.session.read(T::NAME);
@@ -262,7 +272,7 @@ impl StateView {
                 (shared.map(|shared| shared.value), SeenVersion::Session(version))
             }
         };
-        touched.reads.entry(T::NAME).or_insert(seen);
+        accesses.reads.entry(T::NAME).or_insert(seen);
         stored
     }
 }
@@ -273,7 +283,7 @@ fn unreadable_error<T: StateKey>(problem: impl fmt::Display) -> StateError {
 
 impl Debug for StateView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("State")
+        f.write_str("StateView")
     }
 }
 
@@ -289,44 +299,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_seen_by_others_when_it_is_taken() {
-        let board = SharedState::new(Arc::new(NoSessionState));
-        let [one, two] = [board.view(), board.view()];
+    fn other_views_see_a_change_after_it_is_taken() {
+        let shared = SharedState::new(Arc::new(NoSessionState));
+        let [one, two] = [shared.view(), shared.view()];
         one.update(|count: &mut Count| count.0 += 1).unwrap();
         assert_eq!(
             (one.get::<Count>().unwrap(), two.get::<Count>().unwrap()),
             (Count(1), Count(0))
         );
-        let taken = board.take_changes(&one).unwrap();
-        assert!(!taken.changes.is_empty() && taken.shared.is_empty());
-        assert_eq!(board.view().get::<Count>().unwrap(), Count(1));
-        board.roll_back(taken);
-        assert_eq!(board.view().get::<Count>().unwrap(), Count(0));
+        let diff = shared.take_changes(&one).unwrap();
+        assert!(!diff.changes.is_empty() && diff.shared.is_empty());
+        assert_eq!(shared.view().get::<Count>().unwrap(), Count(1));
+        shared.roll_back(diff);
+        assert_eq!(shared.view().get::<Count>().unwrap(), Count(0));
     }
 
     #[test]
-    fn who_writes_over_what_changed_meanwhile_is_refused_by_name() {
-        let board = SharedState::new(Arc::new(NoSessionState));
-        let [one, two] = [board.view(), board.view()];
+    fn a_write_after_a_concurrent_change_is_refused_by_name() {
+        let shared = SharedState::new(Arc::new(NoSessionState));
+        let [one, two] = [shared.view(), shared.view()];
         one.update(|count: &mut Count| count.0 += 1).unwrap();
         two.update(|count: &mut Count| count.0 += 10).unwrap();
-        board.take_changes(&one).unwrap();
-        let refused = board.take_changes(&two).unwrap_err();
+        shared.take_changes(&one).unwrap();
+        let refused = shared.take_changes(&two).unwrap_err();
         assert_eq!(refused, StateError::Conflict { name: "count".into() });
-        assert_eq!(board.view().get::<Count>().unwrap(), Count(1));
+        assert_eq!(shared.view().get::<Count>().unwrap(), Count(1));
     }
 
     #[test]
-    fn what_is_of_another_type_is_told_and_not_guessed() {
+    fn a_value_of_another_type_is_unreadable() {
         #[derive(Debug, Default, Serialize, Deserialize)]
         struct Other(Vec<String>);
         impl StateKey for Other {
             const NAME: &'static str = "count";
         }
-        let board = SharedState::new(Arc::new(NoSessionState));
-        let state = board.view();
+        let shared = SharedState::new(Arc::new(NoSessionState));
+        let state = shared.view();
         state.set(&Count(3)).unwrap();
-        board.take_changes(&state).unwrap();
+        shared.take_changes(&state).unwrap();
         assert!(matches!(state.get::<Other>(), Err(StateError::Unreadable { .. })));
     }
 }

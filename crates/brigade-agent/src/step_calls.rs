@@ -1,14 +1,16 @@
-//! The calls of one message, and how far each has come.
+//! The tool calls of one step, and the state of each.
 
 use std::sync::Arc;
 
 use brigade_llm::{ToolCall, ToolResult};
 use brigade_model::call::CallCompletion;
 use brigade_model::ids::CallIndex;
+use serde::{Deserialize, Serialize};
 
-use crate::tool::CallSlotRange;
+use crate::state::StateChanges;
+use crate::tool::{CallSlotRange, ToolInvocation};
 
-/// Calls of one message.
+/// The calls of the model's last message.
 #[derive(Clone, Debug)]
 pub(crate) struct StepCalls {
     pub(crate) calls: Vec<StepCall>,
@@ -23,20 +25,36 @@ pub(crate) struct StepCall {
 
 #[derive(Clone, Debug)]
 pub(crate) enum CallState {
-    /// To be carried out: what its slots have tells how far it came.
+    /// The call is to be executed. Its slots tell from where it continues.
     Due(CallSlots),
     Parked(CallSlots),
     Answered(ToolResult),
 }
 
-/// What is written down of a call before its result.
+/// The journal entries of a call before its result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallSlots {
     pub(crate) effect: Option<Arc<CallCompletion>>,
     pub(crate) completion: Option<Arc<CallCompletion>>,
     pub(crate) verdict: Option<Arc<CallCompletion>>,
-    /// Plugins let it pass, and what they changed is written down.
+    /// Plugins admitted the call, and their state changes are recorded.
     pub(crate) passed_hooks: bool,
+}
+
+/// A call that is to be executed now.
+#[derive(Clone, Debug)]
+pub(crate) struct DueCall {
+    /// The call as the model made it.
+    pub(crate) tool_call: ToolCall,
+    /// The call as its tool gets it.
+    pub(crate) invocation: ToolInvocation,
+}
+
+/// A journal entry with the result of a call and its state changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ResultEntry {
+    pub(crate) result: ToolResult,
+    pub(crate) state: StateChanges,
 }
 
 impl CallState {
@@ -56,6 +74,7 @@ impl CallState {
 }
 
 impl StepCall {
+    /// Returns true if `index` is one of the call's own indexes.
     pub(crate) fn has(&self, index: CallIndex) -> bool {
         (self.slot_range.0..self.slot_range.0 + CallSlotRange::SLOTS_PER_CALL).contains(&index.0)
     }

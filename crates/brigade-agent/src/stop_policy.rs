@@ -1,4 +1,4 @@
-//! When an agent is stopped although it would go on.
+//! The stop policy: limits of one run that only the loop can enforce.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::step_calls::StepCall;
 
-/// Bounds on one run that only the loop can see. Tokens, money and time are the runtime's.
+/// The limits of one run. The runtime enforces limits on tokens, money and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StopPolicy {
-    /// Model calls.
+    /// The most model calls.
     pub max_steps: u32,
-    /// The very same calls in a row.
+    /// The most consecutive repetitions of the same calls with the same results.
     pub max_repeats: u32,
-    /// Failed calls in a row.
+    /// The most consecutive failed calls.
     pub max_errors: u32,
-    /// How often in a row the model is sent back to mend its result or finish its sentence.
+    /// The most consecutive notes that ask the model to repair or complete its result.
     pub max_repairs: u32,
-    /// How often in a run plugins may refuse its ending.
+    /// The most refusals of plugins to end the run.
     pub max_refusals: u32,
-    /// How often whoever looks is told that the agent is at it, while there is nothing else to tell.
+    /// The interval of progress reports while nothing else is reported.
     pub progress_interval: Millis,
 }
 
@@ -42,7 +42,7 @@ impl Default for StopPolicy {
 }
 
 impl StopPolicy {
-    /// What ends the run here, if anything does.
+    /// Returns the failure that ends the run, if a limit is reached.
     pub(crate) fn check_limits(&self, tally: &RunTally) -> Option<Failure> {
         if tally.repeated >= self.max_repeats {
             Some(Failure::Loop { times: tally.repeated + 1 })
@@ -56,26 +56,26 @@ impl StopPolicy {
     }
 }
 
-/// What the stop policies look at.
+/// The counts that [`StopPolicy`] limits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunTally {
-    /// Model calls in this run.
+    /// The number of model calls in this run.
     pub(crate) steps: u32,
-    /// How often the last calls were made in a row, exactly as they are and with the same results.
+    /// The number of consecutive repetitions of the last calls, with the same arguments and results.
     pub(crate) repeated: u32,
     last_calls: Option<u64>,
-    /// Calls in a row that failed.
+    /// The number of consecutive failed calls.
     pub(crate) errors: u32,
     pub(crate) last_error: Arc<str>,
-    /// Notes in a row that sent the model back to its work.
+    /// The number of consecutive notes that asked the model to continue.
     pub(crate) notes: u32,
-    /// Endings in this run that plugins refused.
+    /// The number of refusals of plugins to end this run.
     pub(crate) refusals: u32,
     pub(crate) tokens: u64,
 }
 
 impl RunTally {
-    /// Who calls the same again and hears something else does not turn in a circle.
+    /// Counts repetitions of the calls of a step. The same calls with other results are no repetition.
     pub(crate) fn count_calls(&mut self, calls: &[StepCall], results: &[ToolResult]) {
         let mut hasher = DefaultHasher::new();
         for (call, result) in calls.iter().zip(results) {

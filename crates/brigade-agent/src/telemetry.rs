@@ -1,7 +1,7 @@
-//! Spans and counts of what an agent does, by OpenTelemetry's conventions for generative AI.
+//! Spans and metrics of an agent, by OpenTelemetry's conventions for generative AI.
 //!
-//! Names, numbers and kinds of errors are in them, and nothing that was said, asked or answered.
-//! Without anybody who listens to the target a span is a look at a flag.
+//! They contain names, numbers and kinds of errors, and no prompts, arguments or replies. Without a
+//! subscriber to the target, a span costs one check of a flag.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,15 +13,15 @@ use tracing::field::Empty;
 
 use crate::agent::Agent;
 
-/// The target of all spans: who wants them asks for this.
+/// The `tracing` target of all spans.
 pub const TARGET: &str = "brigade::gen_ai";
 
-/// Calls of tools, by `tool` and `outcome`: `succeeded`, `failed`, `refused`, `waits`.
+/// Tool calls, by `tool` and `status`: `succeeded`, `failed`, `refused`, `waiting`.
 pub const TOOL_CALLS: &str = "brigade_tool_calls_total";
-/// Model calls that were begun anew, by `provider` and `model`.
+/// Retries of model calls, by `provider` and `model`.
 pub const MODEL_RETRIES: &str = "brigade_model_retries_total";
 
-/// Around one call of a model.
+/// Creates the span of one model call.
 pub(crate) fn chat_span(agent: &Agent, request: &ModelRequest) -> Span {
     tracing::info_span!(
         target: TARGET,
@@ -44,7 +44,7 @@ pub(crate) fn chat_span(agent: &Agent, request: &ModelRequest) -> Span {
     )
 }
 
-/// What the model replied, and what that cost.
+/// Records a reply of the model and its cost.
 pub(crate) fn record_reply(span: &Span, reply: &ModelReply, cost: Usage) {
     let usage = &reply.usage;
     let calls = reply.message.calls().next().is_some();
@@ -68,43 +68,43 @@ pub(crate) fn record_reply(span: &Span, reply: &ModelReply, cost: Usage) {
     record_cost(span, cost);
 }
 
-/// In dollars; left out when nothing was charged.
+/// Records a cost in dollars, unless it is zero.
 pub fn record_cost(span: &Span, cost: Usage) {
     if cost.money.0 > 0 {
         span.record("brigade.cost", cost.money.0 as f64 / 1e6);
     }
 }
 
-/// The model did not reply, or nobody waits for its reply any more.
+/// Records a failed model call, or an interrupted one if there is no error.
 pub(crate) fn record_no_reply(span: &Span, error: Option<&ModelError>) {
     record_error(span, error.map_or(INTERRUPTED, |error| error_type(error.kind)));
 }
 
-/// Around one call of a tool.
-pub(crate) fn tool_span(said: &ToolCall) -> Span {
+/// Creates the span of one tool call.
+pub(crate) fn tool_span(call: &ToolCall) -> Span {
     tracing::info_span!(
         target: TARGET,
         "execute_tool",
-        otel.name = %format_args!("execute_tool {}", said.name),
+        otel.name = %format_args!("execute_tool {}", call.name),
         otel.kind = "internal",
         otel.status_code = Empty,
         gen_ai.operation.name = "execute_tool",
-        gen_ai.tool.name = &*said.name,
-        gen_ai.tool.call.id = &*said.id,
+        gen_ai.tool.name = &*call.name,
+        gen_ai.tool.call.id = &*call.id,
         gen_ai.tool.type = "function",
-        brigade.tool.outcome = Empty,
+        brigade.tool.status = Empty,
         error.type = Empty,
     )
 }
 
-/// What became of a call of a tool.
+/// The status of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToolCallStatus {
     Succeeded,
     Failed,
-    /// It was never carried out.
+    /// The call was not executed.
     Refused,
-    /// For leave, or for what it started.
+    /// The call is parked on an approval or another condition.
     Waiting,
 }
 
@@ -114,19 +114,20 @@ impl ToolCallStatus {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Refused => "refused",
-            Self::Waiting => "waits",
+            Self::Waiting => "waiting",
         }
     }
 }
 
-pub(crate) fn record_tool_status(span: &Span, outcome: ToolCallStatus) {
-    span.record("brigade.tool.outcome", outcome.as_str());
-    if outcome == ToolCallStatus::Failed {
+pub(crate) fn record_tool_status(span: &Span, status: ToolCallStatus) {
+    span.record("brigade.tool.status", status.as_str());
+    if status == ToolCallStatus::Failed {
         record_error(span, "tool_error");
     }
 }
 
-/// Marks a span as cut off where nobody gets to say how it ended: an agent is stopped by dropping it.
+/// Marks a span as interrupted when it is dropped, since the runtime stops an agent by dropping its
+/// future.
 pub(crate) struct FailOnDrop<'a>(Option<&'a Span>);
 
 impl<'a> FailOnDrop<'a> {
@@ -149,18 +150,18 @@ impl Drop for FailOnDrop<'_> {
 
 const INTERRUPTED: &str = "interrupted";
 
-/// Marks a span as one of something that went wrong.
+/// Marks a span as failed.
 pub fn record_error(span: &Span, error_type: &str) {
     span.record("otel.status_code", "ERROR");
     span.record("error.type", error_type);
 }
 
 impl Agent {
-    pub(crate) fn count_call(&self, tool: &str, outcome: ToolCallStatus) {
+    pub(crate) fn count_call(&self, tool: &str, status: ToolCallStatus) {
         static TOOLS: BoundedNames = BoundedNames::with_capacity(200);
         let known = self.tools.get(tool).is_some();
         let tool = if known { TOOLS.bound_name(tool) } else { "unknown".to_owned() };
-        metrics::counter!(TOOL_CALLS, "tool" => tool, "outcome" => outcome.as_str()).increment(1);
+        metrics::counter!(TOOL_CALLS, "tool" => tool, "status" => status.as_str()).increment(1);
     }
 
     pub(crate) fn count_retry(&self) {
@@ -171,23 +172,22 @@ impl Agent {
     }
 }
 
-/// Names that are counted each on its own. Clients bring tools and people name models, so there is no
-/// end of them; a label must have one.
+/// A bounded set of label values. Clients bring their own tools and models, so names are unbounded.
 struct BoundedNames {
-    most: usize,
+    capacity: usize,
     known: Mutex<BTreeSet<String>>,
 }
 
 impl BoundedNames {
-    const fn with_capacity(most: usize) -> Self {
-        Self { most, known: Mutex::new(BTreeSet::new()) }
+    const fn with_capacity(capacity: usize) -> Self {
+        Self { capacity, known: Mutex::new(BTreeSet::new()) }
     }
 
-    /// The name, or `other` when there are too many.
+    /// Returns the name, or `other` if the set is full.
     fn bound_name(&self, name: &str) -> String {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_in = known.contains(name);
-        if is_in || (known.len() < self.most && known.insert(name.to_owned())) {
+        let is_known = known.contains(name);
+        if is_known || (known.len() < self.capacity && known.insert(name.to_owned())) {
             name.to_owned()
         } else {
             "other".to_owned()
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_end_make_labels_with_one() {
+    fn label_values_are_bounded() {
         let names = BoundedNames::with_capacity(2);
         let bounded = ["a", "b", "c", "a", "d"].map(|name| names.bound_name(name));
         assert_eq!(bounded, ["a", "b", "other", "a", "other"]);

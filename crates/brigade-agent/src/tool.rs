@@ -1,4 +1,4 @@
-//! What an agent can do: tools, and how a call of one is carried out, again if need be.
+//! The tools of an agent: the [`Tool`] trait, a call of a tool, and its reply.
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -16,32 +16,33 @@ use crate::state::StateView;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Something an agent can ask for.
+/// An operation that an agent can call.
 ///
-/// A call is entered again after a crash, and after what it waited for has come. [`Effect`] says
-/// what that means for the tool.
+/// The loop enters a call again after a crash, and when the condition that it parked on is met.
+/// [`ToolEffect`] states the consequences of that for the tool.
 pub trait Tool: Debug + Send + Sync + 'static {
     fn spec(&self) -> &ToolSpec;
 
     fn hints(&self) -> ExecutionHints;
 
-    /// What a user interface calls it in this language; what is left out is as in its spec.
+    /// Returns the name and description in this language, for user interfaces. A field that is absent
+    /// is as in the spec.
     fn localized(&self, _locale: &Locale) -> Option<LocalizedText> {
         None
     }
 
-    /// What the argument pattern of a permission is held against.
+    /// Returns the text that the pattern of a permission rule is matched against.
     fn subject(&self, _arguments: &Value) -> ToolSubject {
         ToolSubject::Nothing
     }
 
-    /// What such a call starts that goes on after the agent has ended.
+    /// Returns the kind of work that such a call starts and that outlives the agent.
     fn outliving(&self, _arguments: &Value) -> OutlivingWork {
         OutlivingWork::Nothing
     }
 
-    /// The absolute directory in which a call acts, of a tool that acts in one. What is allowed for
-    /// good there is not allowed in another.
+    /// Returns the absolute directory in which a call acts, if it acts in one. An `always` approval in
+    /// one directory does not hold in another.
     fn acts_in(&self, _arguments: &Value) -> Option<String> {
         None
     }
@@ -49,35 +50,35 @@ pub trait Tool: Debug + Send + Sync + 'static {
     fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>>;
 }
 
-/// The work that outlives the agent that started it.
+/// Work that outlives the agent that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutlivingWork {
     Nothing,
-    /// It does what it was started for and nothing else.
+    /// A process, which does only what it was started for.
     Process,
-    /// It spends, and decides for itself what to do next.
+    /// An agent, which spends budget and decides on its own next steps.
     Agent,
 }
 
-/// What a permission's pattern is held against.
+/// The text that the pattern of a permission rule is matched against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolSubject {
-    /// The tool has no argument that a pattern could mean.
+    /// The tool has no argument for a pattern.
     Nothing,
     Text(String),
-    /// Text that a shell reads: it may say more than it seems to.
+    /// Text that a shell interprets. It may contain several commands.
     Shell(String),
 }
 
-/// What is known of a tool without calling it.
+/// The facts about a tool that are known without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionHints {
     pub effect: ToolEffect,
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only: bool,
-    /// It may destroy something.
+    /// The tool may destroy something.
     pub destructive: bool,
-    /// It must not run beside other calls of the same message.
+    /// The tool must not run at the same time as other calls of its step.
     pub exclusive: bool,
 }
 
@@ -92,39 +93,58 @@ impl ExecutionHints {
     }
 }
 
-/// What it means to carry out a call twice.
+/// The consequence of executing a call twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolEffect {
-    /// It only looks.
+    /// The tool only reads.
     Pure,
-    /// Twice is the same as once.
+    /// Two executions have the effect of one.
     Idempotent,
-    /// It must not happen twice: a call that was cut off is not repeated, and the model is told.
+    /// The tool must not run twice. An interrupted call is not repeated: the model gets an error.
     Once,
-    /// It keeps a record of what it did in the slots of its call, and goes on from there.
+    /// The tool records its effect in the slots of its call, and continues from there.
     Recorded,
 }
 
-/// One call, entered for the first time or again.
+/// One call as its tool gets it, for the first time or again.
 #[derive(Clone, Debug)]
 pub struct ToolInvocation {
     pub slot_range: CallSlotRange,
     pub arguments: Value,
-    /// What the slot for its effect has, if it was entered before.
+    /// The recorded effect, if the call was entered before.
     pub effect: Option<Arc<CallCompletion>>,
-    /// What it was told, if it was parked before.
+    /// The completion, if the call was parked before.
     pub completion: Option<Arc<CallCompletion>>,
-    /// What was said to it, if it asked for leave before.
+    /// The decision about the call's approval, if one was requested.
     pub(crate) verdict: Option<Arc<CallCompletion>>,
-    /// Plugins let it pass before, and that is written down.
+    /// Plugins admitted the call before, and that is recorded.
     pub(crate) passed_hooks: bool,
-    /// What it shares with other calls and plugins. Changes are kept with the result; those from
-    /// before a park are not.
+    /// State that is shared with other calls and plugins. Changes are stored with the result. Changes
+    /// from before a park are lost.
     pub state: StateView,
 }
 
+/// The phase in which a call is entered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum CallPhase<'a> {
+    /// The call has neither a recorded effect nor a completion.
+    New,
+    /// The call was started before, with this recorded effect.
+    Started(&'a CallCompletion),
+    /// The call was parked before, and this is its completion.
+    Resumed(&'a CallCompletion),
+}
+
 impl ToolInvocation {
-    /// One that is entered for the first time, by itself: for who tries out a tool.
+    pub(crate) fn phase(&self) -> CallPhase<'_> {
+        match (self.effect.as_deref(), self.completion.as_deref()) {
+            (_, Some(completion)) => CallPhase::Resumed(completion),
+            (Some(effect), None) => CallPhase::Started(effect),
+            (None, None) => CallPhase::New,
+        }
+    }
+
+    /// Creates a first call outside an agent, for tests of a tool.
     pub fn standalone(arguments: Value) -> Self {
         Self {
             slot_range: CallSlotRange(0),
@@ -138,41 +158,41 @@ impl ToolInvocation {
     }
 }
 
-/// Where a call is in its agent's journal: a few indexes of its own.
+/// The indexes of a call in its agent's journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallSlotRange(pub(crate) u32);
 
 impl CallSlotRange {
-    /// Indexes that each call has.
+    /// The number of indexes of each call.
     pub(crate) const SLOTS_PER_CALL: u32 = 4;
 
-    /// Of what the model is told.
+    /// Returns the index of the result for the model.
     pub fn result(self) -> CallIndex {
         CallIndex(self.0)
     }
 
-    /// Of what the call did: a task spawned, a message sent; or just that it was begun.
+    /// Returns the index of the effect: a spawned task, a sent message, or only the start of the call.
     pub fn effect(self) -> CallIndex {
         CallIndex(self.0 + 1)
     }
 
-    /// Of what the call waits for.
+    /// Returns the index of the completion of a parked call.
     pub fn completion(self) -> CallIndex {
         CallIndex(self.0 + 2)
     }
 
-    /// Of the leave that the call asks for.
+    /// Returns the index of the approval.
     pub fn approval(self) -> CallIndex {
         CallIndex(self.0 + 3)
     }
 }
 
-/// What a call came to.
+/// The reply of a tool to the agent loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolReply {
-    /// What the model is told.
+    /// The result for the model.
     Text(String),
-    /// The call waits, once. It is entered again with the answer, and with what it did so far.
+    /// The call parks, at most once. It is entered again with its completion and its effect.
     Park { asked: ConditionRequest, effect: Option<Arc<CallCompletion>> },
 }
 
@@ -182,7 +202,7 @@ impl ToolReply {
     }
 }
 
-/// A call that failed, in words for the model: what was wrong and what would be right.
+/// The error of a failed call. Its text tells the model what is wrong and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolError(pub String);
 

@@ -1,4 +1,4 @@
-//! The calls of one message: permitted or refused, carried out side by side, answered.
+//! Executes the tool calls of one step: authorizes them, runs them concurrently, records their results.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use brigade_llm::ToolResult;
 use brigade_llm::conversation::ToolArguments;
-use brigade_llm::{ToolCall, ToolResult};
-use brigade_model::call::CallCompletion;
+use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -26,17 +26,18 @@ use crate::host::{Host, JournalRecord};
 use crate::model_call::PROGRESS_DELAY;
 use crate::plugin::{HookContext, HookDecision};
 use crate::state::{SharedState, StateDiff};
+use crate::step_calls::{DueCall, ResultEntry};
 use crate::telemetry::{self, FailOnDrop, ToolCallStatus};
-use crate::tool::{Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
+use crate::tool::{CallPhase, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
 use crate::transcript::{Transcript, label};
 
-/// The most that a model is told of one call: the beginning and the end of more than that.
+/// The longest tool result for the model, in bytes. The middle of a longer one is left out.
 pub const RESULT_MAX: usize = 64 * 1024;
 
-/// How many calls of one message run side by side.
+/// The most calls of one step that run at the same time.
 const CONCURRENT_CALLS_MAX: usize = 64;
 
-/// What became of a call.
+/// The state of a call after one attempt to execute it.
 enum CallProgress {
     Finished {
         result: ToolResult,
@@ -45,23 +46,59 @@ enum CallProgress {
     Parked {
         effect: Option<Arc<CallCompletion>>,
     },
-    /// It asks for leave.
+    /// The call is parked until its approval is decided.
     NeedsApproval,
 }
 
-/// What the calls of one message have in common.
-struct StepScope {
-    /// Calls that are not over yet.
-    unfinished: AtomicUsize,
+/// A call and its progress.
+struct CallStep {
+    invocation: ToolInvocation,
+    progress: CallProgress,
+}
+
+/// A call and its result, before the result is recorded.
+struct FinishedCall {
+    invocation: ToolInvocation,
+    result: ToolResult,
+}
+
+/// The decision of permissions and plugins about one call.
+enum CallAdmission<'a> {
+    Admitted { tool: &'a Arc<dyn Tool>, authorization: Authorization },
+    Refused(ToolError),
+}
+
+/// The reply of an executed tool, with its error as a variant.
+enum CallReply {
+    Text(String),
+    Park { condition: ConditionRequest, effect: Option<Arc<CallCompletion>> },
+    Failed(ToolError),
+}
+
+impl From<Result<ToolReply, ToolError>> for CallReply {
+    fn from(reply: Result<ToolReply, ToolError>) -> Self {
+        match reply {
+            Ok(ToolReply::Text(text)) => Self::Text(text),
+            Ok(ToolReply::Park { asked, effect }) => Self::Park { condition: asked, effect },
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// The context that the calls of one step share.
+struct StepScope<'a> {
+    host: &'a dyn Host,
     run: RunNo,
     step: u32,
     state: SharedState,
-    /// The next index of the conversation that nobody has.
+    /// The number of calls that are neither finished nor parked.
+    unfinished: AtomicUsize,
+    /// The next free index of the journal.
     next: AtomicU32,
 }
 
-impl StepScope {
-    /// One call is over, for now. Whether it was the last.
+impl StepScope<'_> {
+    /// Counts one call as finished or parked. Returns true for the last call of the step.
     fn finish_call(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::Relaxed) == 1
     }
@@ -72,296 +109,307 @@ impl StepScope {
 }
 
 impl Agent {
-    /// Carries out what is due: all at once, but for tools that want to be alone.
+    /// Executes all due calls: concurrently, then the calls of exclusive tools one after the other.
     pub(crate) async fn run_calls(
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
     ) -> Result<(), LoopError> {
         let due = transcript.due_calls();
-        let names: Vec<&str> = due.iter().map(|(call, _)| &*call.name).collect();
+        let names: Vec<&str> = due.iter().map(|due| &*due.tool_call.name).collect();
         let names = names.join(", ");
-        let alone =
-            |call: &ToolCall| self.tools.get(&call.name).is_some_and(|tool| tool.hints().exclusive);
-        let (apart, together): (Vec<_>, Vec<_>) =
-            due.into_iter().partition(|(call, _)| alone(call));
-        let round = StepScope {
-            unfinished: AtomicUsize::new(together.len() + apart.len()),
+        let is_exclusive = |due: &DueCall| {
+            self.tools.get(&due.tool_call.name).is_some_and(|tool| tool.hints().exclusive)
+        };
+        let (exclusive, concurrent): (Vec<_>, Vec<_>) = due.into_iter().partition(is_exclusive);
+        let scope = StepScope {
+            host,
             run: transcript.run,
             step: transcript.tally.steps,
             state: transcript.state.clone(),
+            unfinished: AtomicUsize::new(concurrent.len() + exclusive.len()),
             next: AtomicU32::new(transcript.next_index().0),
         };
-        let carry_out = |(said, call)| self.run_call((host, &round), said, call);
-        let calls = together.into_iter().map(carry_out);
-        let apart = apart.into_iter().map(carry_out);
-        let together = stream::iter(calls).buffer_unordered(CONCURRENT_CALLS_MAX);
-        let mut done = together.chain(stream::iter(apart).buffered(1));
-        let beat = Duration::from(self.stop_policy.progress_interval);
+        let run_call = |due| self.run_call(&scope, due);
+        let concurrent = concurrent.into_iter().map(run_call);
+        let exclusive = exclusive.into_iter().map(run_call);
+        let concurrent = stream::iter(concurrent).buffer_unordered(CONCURRENT_CALLS_MAX);
+        let mut steps = concurrent.chain(stream::iter(exclusive).buffered(1));
+        let interval = Duration::from(self.stop_policy.progress_interval);
         let mut slow = pin!(sleep(PROGRESS_DELAY));
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
-            let (call, done) = tokio::select! {
+            let CallStep { invocation, progress } = tokio::select! {
                 biased;
-                done = done.next() => match done {
-                    Some(done) => done?,
+                step = steps.next() => match step {
+                    Some(step) => step?,
                     None => break,
                 },
-                // What runs is at it, however long it takes.
+                // A running tool is progress, however long it takes.
                 () = &mut slow => {
-                    is_told = true;
-                    slow.as_mut().reset(Instant::now() + beat);
+                    is_reported = true;
+                    slow.as_mut().reset(Instant::now() + interval);
                     host.report_progress(self.progress(transcript, &*names));
                     continue;
                 }
             };
-            match done {
-                CallProgress::NeedsApproval => {
-                    transcript.park_call(call.slot_range.approval(), None)
-                }
-                CallProgress::Parked { effect } => {
-                    transcript.park_call(call.slot_range.completion(), effect)
-                }
-                CallProgress::Finished { result, unflushed: owed } => {
-                    transcript.apply_result(call.slot_range.result(), result);
-                    transcript.unflushed.extend(owed);
+            let slots = invocation.slot_range;
+            match progress {
+                CallProgress::NeedsApproval => transcript.park_call(slots.approval(), None),
+                CallProgress::Parked { effect } => transcript.park_call(slots.completion(), effect),
+                CallProgress::Finished { result, unflushed } => {
+                    transcript.apply_result(slots.result(), result);
+                    transcript.unflushed.extend(unflushed);
                 }
             }
         }
-        drop(done);
-        transcript.advance_index(CallIndex(round.next.into_inner()));
-        if !is_told && transcript.parked_count() > 0 {
+        drop(steps);
+        transcript.advance_index(CallIndex(scope.next.into_inner()));
+        if !is_reported && transcript.parked_count() > 0 {
             host.report_progress(self.progress(transcript, names));
         }
         Ok(())
     }
 
-    /// Carries out one call as far as it goes now, and writes down what came of it.
-    async fn run_call(
-        &self,
-        (host, round): (&dyn Host, &StepScope),
-        said: ToolCall,
-        call: ToolInvocation,
-    ) -> Result<(ToolInvocation, CallProgress), LoopError> {
-        let passed = match self.was_interrupted(&call, &said.name) {
-            true => return self.report_interrupted((host, round), said, call).await,
-            false => self.admit_call((host, round), &said, &call).await?,
-        };
-        let outcome = match passed {
-            Ok((tool, Authorization::Granted)) => {
-                self.perform_observed(host, tool, (&said, &call)).await?
+    /// Executes one call until it finishes or parks, and records its result.
+    async fn run_call(&self, scope: &StepScope<'_>, due: DueCall) -> Result<CallStep, LoopError> {
+        if self.was_interrupted(&due) {
+            return self.report_interrupted(scope, due).await;
+        }
+        let name = &due.tool_call.name;
+        let slots = due.invocation.slot_range;
+        let reply = match self.admit_call(scope, &due).await? {
+            CallAdmission::Admitted { tool, authorization: Authorization::Granted } => {
+                self.perform_observed(scope.host, tool, &due).await?
             }
-            Ok((_, Authorization::NeedsApproval(asked))) => {
-                match host.park(call.slot_range.approval(), asked).await {
+            CallAdmission::Admitted {
+                authorization: Authorization::NeedsApproval(condition),
+                ..
+            } => match scope.host.park(slots.approval(), condition).await {
+                Ok(()) => {
+                    scope.finish_call();
+                    self.count_call(name, ToolCallStatus::Waiting);
+                    let progress = CallProgress::NeedsApproval;
+                    return Ok(CallStep { invocation: due.invocation, progress });
+                }
+                Err(refusal) => CallReply::Failed(refusal.into()),
+            },
+            CallAdmission::Refused(error) => {
+                self.count_call(name, ToolCallStatus::Refused);
+                CallReply::Failed(error)
+            }
+        };
+        let text = match reply {
+            CallReply::Text(text) => Ok(text),
+            // The slot holds the first completion, which a second one would contradict.
+            CallReply::Park { .. } if matches!(due.invocation.phase(), CallPhase::Resumed(_)) => {
+                Err(ToolError::new(
+                    "the tool asked to wait a second time; a call can wait only once",
+                ))
+            }
+            CallReply::Park { condition, effect } => {
+                match scope.host.park(slots.completion(), condition).await {
                     Ok(()) => {
-                        round.finish_call();
-                        self.count_call(&said.name, ToolCallStatus::Waiting);
-                        return Ok((call, CallProgress::NeedsApproval));
+                        scope.finish_call();
+                        let progress = CallProgress::Parked { effect };
+                        return Ok(CallStep { invocation: due.invocation, progress });
                     }
                     Err(refusal) => Err(refusal.into()),
                 }
             }
-            Err(error) => {
-                self.count_call(&said.name, ToolCallStatus::Refused);
-                Err(error)
-            }
+            CallReply::Failed(error) => Err(error),
         };
-        let told = match outcome {
-            Ok(ToolReply::Text(text)) => Ok(text),
-            // Its slot has the first answer, which a second would contradict.
-            Ok(ToolReply::Park { .. }) if call.completion.is_some() => {
-                Err(ToolError::new("the tool wants to wait a second time, which no call can"))
-            }
-            Ok(ToolReply::Park { asked, effect }) => {
-                match host.park(call.slot_range.completion(), asked).await {
-                    Ok(()) => {
-                        round.finish_call();
-                        return Ok((call, CallProgress::Parked { effect }));
-                    }
-                    Err(refusal) => Err(refusal.into()),
-                }
-            }
-            Err(error) => Err(error),
-        };
-        self.record_reply((host, round), (said, call), told).await
+        self.record_reply(scope, due, text).await
     }
 
-    /// A call that must not happen twice had begun before everything ended. What is said of the tool by
-    /// now does not count: it may be gone, or said to do no harm.
+    /// Reports an interrupted call of an unrepeatable tool as failed, with an unknown effect.
     async fn report_interrupted(
         &self,
-        at: (&dyn Host, &StepScope),
-        said: ToolCall,
-        call: ToolInvocation,
-    ) -> Result<(ToolInvocation, CallProgress), LoopError> {
-        telemetry::record_tool_status(&telemetry::tool_span(&said), ToolCallStatus::Failed);
-        self.count_call(&said.name, ToolCallStatus::Failed);
+        scope: &StepScope<'_>,
+        due: DueCall,
+    ) -> Result<CallStep, LoopError> {
+        let span = telemetry::tool_span(&due.tool_call);
+        telemetry::record_tool_status(&span, ToolCallStatus::Failed);
+        self.count_call(&due.tool_call.name, ToolCallStatus::Failed);
         let unknown = "the call was interrupted, and its effect is unknown: it may have happened, in \
-                       whole or in part. Look before you try again.";
-        self.record_reply(at, (said, call), Err(ToolError::new(unknown))).await
+                       whole or in part. Check before you try again.";
+        self.record_reply(scope, due, Err(ToolError::new(unknown))).await
     }
 
-    /// Whether it had begun, and that is all that is known of it.
-    fn was_interrupted(&self, call: &ToolInvocation, tool: &str) -> bool {
-        let Some(effect) = call.effect.as_deref().filter(|_| call.completion.is_none()) else {
-            return false;
-        };
-        let tool = self.tools.get(tool);
-        let must_not_repeat = tool.is_some_and(|tool| tool.hints().effect == ToolEffect::Once);
-        must_not_repeat || *effect == CallCompletion::Value(Json::null())
+    /// Returns true if the call was started, must not be repeated, and has no completion.
+    fn was_interrupted(&self, due: &DueCall) -> bool {
+        let CallPhase::Started(effect) = due.invocation.phase() else { return false };
+        // The record counts too: by now the tool may be gone, or may declare another effect.
+        let was_once = *effect == CallCompletion::Value(Json::null());
+        self.must_not_repeat(&due.tool_call.name) || was_once
     }
 
-    /// Writes down what the model is told of a call.
+    fn must_not_repeat(&self, tool: &str) -> bool {
+        self.tools.get(tool).is_some_and(|tool| tool.hints().effect == ToolEffect::Once)
+    }
+
+    /// Builds the result of a call, runs the `after_tool` hooks on it, and records it.
     async fn record_reply(
         &self,
-        (host, round): (&dyn Host, &StepScope),
-        (said, call): (ToolCall, ToolInvocation),
-        told: Result<String, ToolError>,
-    ) -> Result<(ToolInvocation, CallProgress), LoopError> {
-        let failed = told.is_err();
-        let text = told.unwrap_or_else(|ToolError(text)| text).into();
-        let mut result = ToolResult { id: said.id.clone(), name: said.name.clone(), text, failed };
-        let after = HookPoint::AfterTool(&said, &mut result);
-        self.call_plugins(after, &self.hook_context(round, &call), |_| true).await?;
+        scope: &StepScope<'_>,
+        due: DueCall,
+        reply: Result<String, ToolError>,
+    ) -> Result<CallStep, LoopError> {
+        let DueCall { tool_call, invocation } = due;
+        let failed = reply.is_err();
+        let text = reply.unwrap_or_else(|ToolError(text)| text).into();
+        let mut result =
+            ToolResult { id: tool_call.id.clone(), name: tool_call.name.clone(), text, failed };
+        let point = HookPoint::AfterTool(&tool_call, &mut result);
+        self.call_plugins(point, &self.hook_context(scope, &invocation), |_| true).await?;
         if result.text.len() > RESULT_MAX {
             result.text = truncate_middle(&result.text, RESULT_MAX).into();
         }
-        self.record_result(host, round, (call, result)).await
+        self.record_result(scope, FinishedCall { invocation, result }).await
     }
 
-    /// Whether a call may be carried out: as the agent's permissions say, then its plugins.
+    /// Admits a call if the agent's permissions and then its plugins do.
     async fn admit_call(
         &self,
-        (host, round): (&dyn Host, &StepScope),
-        said: &ToolCall,
-        call: &ToolInvocation,
-    ) -> Result<Result<(&Arc<dyn Tool>, Authorization), ToolError>, LoopError> {
-        let permitted = match self.authorize_call(said, call) {
-            Ok(permitted) => permitted,
-            Err(error) => return Ok(Err(error)),
-        };
-        // Of a call that was begun, or that was asked about, they have been told.
-        let slots = [&call.effect, &call.completion, &call.verdict];
-        if !call.passed_hooks
-            && slots.into_iter().all(Option::is_none)
-            && let HookDecision::Refuse(why) =
-                self.run_before_tool_hooks((host, round), said, call).await?
-        {
-            return Ok(Err(ToolError::new(format!("this call is refused: {why}"))));
+        scope: &StepScope<'_>,
+        due: &DueCall,
+    ) -> Result<CallAdmission<'_>, LoopError> {
+        let admission = self.authorize_call(due);
+        if matches!(admission, CallAdmission::Refused(_)) {
+            return Ok(admission);
         }
-        Ok(Ok(permitted))
+        // Plugins were asked before the call started, or before its approval was requested.
+        let call = &due.invocation;
+        let is_new = matches!(call.phase(), CallPhase::New) && call.verdict.is_none();
+        if is_new
+            && !call.passed_hooks
+            && let HookDecision::Refuse(reason) = self.run_before_tool_hooks(scope, due).await?
+        {
+            let refused = format!("this call is refused: {reason}");
+            return Ok(CallAdmission::Refused(ToolError::new(refused)));
+        }
+        Ok(admission)
     }
 
-    /// Asks plugins about a call. What they change is written down before it is carried out, for it may
-    /// wait for long; of a call that they refuse it is with its result.
+    /// Runs the `before_tool` hooks. Their state changes are recorded before the call runs, because the
+    /// call may park for a long time. For a refused call, they are recorded with its result.
     async fn run_before_tool_hooks(
         &self,
-        (host, round): (&dyn Host, &StepScope),
-        said: &ToolCall,
-        call: &ToolInvocation,
+        scope: &StepScope<'_>,
+        due: &DueCall,
     ) -> Result<HookDecision, LoopError> {
+        let call = &due.invocation;
         for _ in 0..HOOK_TRIES {
-            let at = self.hook_context(round, call);
-            let gate = self.call_plugins(HookPoint::BeforeTool(said), &at, |_| true).await?;
-            if gate != HookDecision::Pass {
-                return Ok(gate);
+            let context = self.hook_context(scope, call);
+            let point = HookPoint::BeforeTool(&due.tool_call);
+            let decision = self.call_plugins(point, &context, |_| true).await?;
+            if decision != HookDecision::Pass {
+                return Ok(decision);
             }
-            let Ok(taken) = round.state.take_changes(&call.state) else { continue };
-            if taken.is_empty() {
-                return Ok(gate);
+            let Ok(diff) = scope.state.take_changes(&call.state) else { continue };
+            if diff.is_empty() {
+                return Ok(decision);
             }
-            let before = BeforeToolRecord { call: call.slot_range.0, state: taken.changes.clone() };
-            let answer = Arc::new(CallCompletion::Value(Json::of(&before)?));
-            let record = JournalRecord::new(round.next_index(), label::BEFORE_TOOL, answer);
-            let record = JournalRecord { shared: taken.shared.clone(), ..record };
-            match host.record(vec![record]).await {
-                Err(refusal) if taken.is_refused_by(&refusal) => {
-                    round.state.roll_back(taken);
+            let before = BeforeToolRecord { call: call.slot_range.0, state: diff.changes.clone() };
+            let completion = Arc::new(CallCompletion::Value(Json::of(&before)?));
+            let record = JournalRecord::new(scope.next_index(), label::BEFORE_TOOL, completion);
+            let record = JournalRecord { shared: diff.shared.clone(), ..record };
+            match scope.host.record(vec![record]).await {
+                Err(refusal) if diff.is_refused_by(&refusal) => {
+                    scope.state.roll_back(diff);
                     check_conflict(&refusal)?;
                 }
-                told => return told.map(|()| gate).map_err(LoopError::from),
+                recorded => return recorded.map(|()| decision).map_err(LoopError::from),
             }
         }
         Err(repeated_conflict_error())
     }
 
-    /// Writes down what a call came to, with what it changed of the state: of the last call of a
-    /// message only with what is said next, unless it could not be carried out again.
+    /// Records the result of a call together with its state changes. The last result of a step is
+    /// buffered for the next commit, unless the call cannot be repeated.
     async fn record_result(
         &self,
-        host: &dyn Host,
-        round: &StepScope,
-        (call, mut result): (ToolInvocation, ToolResult),
-    ) -> Result<(ToolInvocation, CallProgress), LoopError> {
-        let taken = round.state.take_changes(&call.state).unwrap_or_else(|error| {
+        scope: &StepScope<'_>,
+        finished: FinishedCall,
+    ) -> Result<CallStep, LoopError> {
+        let FinishedCall { invocation, mut result } = finished;
+        let diff = scope.state.take_changes(&invocation.state).unwrap_or_else(|error| {
             mark_failed(&mut result, &error);
             StateDiff::default()
         });
-        let mut record = result_record(&call, &result, &taken)?;
-        let is_last = round.finish_call();
-        let tool = self.tools.get(&result.name);
-        let must_not_repeat = tool.is_some_and(|tool| tool.hints().effect == ToolEffect::Once);
-        if is_last && !must_not_repeat && taken.shared.is_empty() {
-            return Ok((call, CallProgress::Finished { result, unflushed: Some(record) }));
+        let mut record = result_record(&invocation, &result, &diff)?;
+        let is_last = scope.finish_call();
+        if is_last && !self.must_not_repeat(&result.name) && diff.shared.is_empty() {
+            let progress = CallProgress::Finished { result, unflushed: Some(record) };
+            return Ok(CallStep { invocation, progress });
         }
-        match host.record(vec![record]).await {
-            Err(refusal) if taken.is_refused_by(&refusal) => {
-                round.state.roll_back(taken);
+        match scope.host.record(vec![record]).await {
+            Err(refusal) if diff.is_refused_by(&refusal) => {
+                scope.state.roll_back(diff);
                 mark_failed(&mut result, &refusal);
-                record = result_record(&call, &result, &StateDiff::default())?;
-                host.record(vec![record]).await?;
+                record = result_record(&invocation, &result, &StateDiff::default())?;
+                scope.host.record(vec![record]).await?;
             }
             recorded => recorded?,
         }
-        Ok((call, CallProgress::Finished { result, unflushed: None }))
+        let progress = CallProgress::Finished { result, unflushed: None };
+        Ok(CallStep { invocation, progress })
     }
 
-    fn hook_context<'a>(&'a self, round: &StepScope, call: &'a ToolInvocation) -> HookContext<'a> {
-        HookContext { agent: &self.name, run: round.run, step: round.step, state: &call.state }
+    fn hook_context<'a>(
+        &'a self,
+        scope: &StepScope<'_>,
+        call: &'a ToolInvocation,
+    ) -> HookContext<'a> {
+        HookContext { agent: &self.name, run: scope.run, step: scope.step, state: &call.state }
     }
 
-    /// The tool that is meant, if the agent has it and may use it like this.
-    fn authorize_call(
-        &self,
-        said: &ToolCall,
-        call: &ToolInvocation,
-    ) -> Result<(&Arc<dyn Tool>, Authorization), ToolError> {
-        let Some(tool) = self.tools.get(&said.name) else {
+    /// Finds the tool of a call and checks the call's arguments and permissions.
+    fn authorize_call(&self, due: &DueCall) -> CallAdmission<'_> {
+        let refused = |text: String| CallAdmission::Refused(ToolError(text));
+        let DueCall { tool_call, invocation } = due;
+        let Some(tool) = self.tools.get(&tool_call.name) else {
             let names = self.tools.names().collect::<Vec<_>>().join(", ");
-            let name: String = said.name.chars().take(100).collect();
-            return Err(ToolError::new(format!("there is no tool {name:?}; you have: {names}")));
+            let name: String = tool_call.name.chars().take(100).collect();
+            return refused(format!("there is no tool {name:?}; you have: {names}"));
         };
-        if let ToolArguments::Malformed { problem } = &said.arguments {
-            return Err(ToolError::new(format!("the arguments are malformed: {problem}")));
+        if let ToolArguments::Malformed { problem } = &tool_call.arguments {
+            return refused(format!("the arguments are malformed: {problem}"));
         }
-        if !matches!(call.arguments, Value::Object(_)) {
-            return Err(ToolError::new("the arguments must be a JSON object"));
+        if !matches!(invocation.arguments, Value::Object(_)) {
+            return refused("the arguments must be a JSON object".to_owned());
         }
-        // What has begun was permitted, and what it did is told in any case.
-        let begun = call.effect.is_some() || call.completion.is_some();
-        let leave = if begun { Authorization::Granted } else { self.authorize(tool, said, call)? };
-        Ok((tool, leave))
+        // A started call was authorized then, and the model gets its result in any case.
+        let authorization = match invocation.phase() {
+            CallPhase::New => self.authorize(tool, due),
+            CallPhase::Started(_) | CallPhase::Resumed(_) => Ok(Authorization::Granted),
+        };
+        match authorization {
+            Ok(authorization) => CallAdmission::Admitted { tool, authorization },
+            Err(error) => CallAdmission::Refused(error),
+        }
     }
 
-    /// The same as [`Self::perform`], with what becomes of it seen from outside.
+    /// Calls [`Self::perform_call`] within a span, and counts the status of the call.
     async fn perform_observed(
         &self,
         host: &dyn Host,
         tool: &Arc<dyn Tool>,
-        (said, call): (&ToolCall, &ToolInvocation),
-    ) -> Result<Result<ToolReply, ToolError>, Refusal> {
-        let span = telemetry::tool_span(said);
-        let cut_off = FailOnDrop::new(&span);
-        let performed = self.perform_call(host, tool, call).instrument(span.clone()).await?;
-        cut_off.disarm();
-        let outcome = match &performed {
-            Ok(ToolReply::Text(_)) => ToolCallStatus::Succeeded,
-            Ok(ToolReply::Park { .. }) => ToolCallStatus::Waiting,
-            Err(_) => ToolCallStatus::Failed,
+        due: &DueCall,
+    ) -> Result<CallReply, Refusal> {
+        let span = telemetry::tool_span(&due.tool_call);
+        let guard = FailOnDrop::new(&span);
+        let performed = self.perform_call(host, tool, &due.invocation);
+        let reply = performed.instrument(span.clone()).await?;
+        guard.disarm();
+        let status = match &reply {
+            CallReply::Text(_) => ToolCallStatus::Succeeded,
+            CallReply::Park { .. } => ToolCallStatus::Waiting,
+            CallReply::Failed(_) => ToolCallStatus::Failed,
         };
-        telemetry::record_tool_status(&span, outcome);
-        self.count_call(&said.name, outcome);
-        Ok(performed)
+        telemetry::record_tool_status(&span, status);
+        self.count_call(&due.tool_call.name, status);
+        Ok(reply)
     }
 
     async fn perform_call(
@@ -369,55 +417,59 @@ impl Agent {
         host: &dyn Host,
         tool: &Arc<dyn Tool>,
         call: &ToolInvocation,
-    ) -> Result<Result<ToolReply, ToolError>, Refusal> {
-        // What was told came of a call that had begun, and had got as far as waiting for it.
-        if tool.hints().effect == ToolEffect::Once && call.completion.is_none() {
-            let (index, answer) =
-                (call.slot_range.effect(), Arc::new(CallCompletion::Value(Json::null())));
-            host.record(vec![JournalRecord::new(index, label::STARTED, answer)]).await?;
+    ) -> Result<CallReply, Refusal> {
+        // A resumed call has recorded its start already.
+        let is_resumed = matches!(call.phase(), CallPhase::Resumed(_));
+        if tool.hints().effect == ToolEffect::Once && !is_resumed {
+            let index = call.slot_range.effect();
+            let completion = Arc::new(CallCompletion::Value(Json::null()));
+            host.record(vec![JournalRecord::new(index, label::STARTED, completion)]).await?;
         }
         let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });
-        Ok(performed.catch_unwind().await.unwrap_or_else(|panic| {
+        let reply = performed.catch_unwind().await.unwrap_or_else(|panic| {
             Err(ToolError::new(format!("the tool panicked: {}", panic_message(&*panic))))
-        }))
+        });
+        Ok(reply.into())
     }
 }
 
 fn result_record(
     call: &ToolInvocation,
     result: &ToolResult,
-    taken: &StateDiff,
+    diff: &StateDiff,
 ) -> Result<JournalRecord, Refusal> {
-    let (label, answer) = match taken.changes.is_empty() {
-        true => (label::RESULT, Json::of(result)?),
-        false => (label::RESULT_AND_STATE, Json::of(&(result, &taken.changes))?),
+    let index = call.slot_range.result();
+    let value = |json| Arc::new(CallCompletion::Value(json));
+    let record = if diff.changes.is_empty() {
+        JournalRecord::new(index, label::RESULT, value(Json::of(result)?))
+    } else {
+        let entry = ResultEntry { result: result.clone(), state: diff.changes.clone() };
+        JournalRecord::new(index, label::RESULT_AND_STATE, value(Json::of(&entry)?))
     };
-    let answer = Arc::new(CallCompletion::Value(answer));
-    let shared = taken.shared.clone();
-    Ok(JournalRecord { shared, ..JournalRecord::new(call.slot_range.result(), label, answer) })
+    Ok(JournalRecord { shared: diff.shared.clone(), ..record })
 }
 
-/// What the call did stands; what it wanted to keep does not.
+/// Marks a result as failed because its state changes were not stored. The call itself did run.
 fn mark_failed(result: &mut ToolResult, problem: &dyn std::fmt::Display) {
     result.failed = true;
     result.text = format!("{problem}. Apart from that the call returned: {}", result.text).into();
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Room for the words that say what is left out.
+/// An upper bound on the bytes of the truncation mark.
 const TRUNCATION_MARK_BYTES: usize = 100;
 
-/// The beginning and the end of a text that is too long, with what is left out between them.
+/// Truncates a long text: keeps its beginning and its end, with a mark in between.
 pub fn truncate_middle(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
-    // With the mark it is no longer than that, so that it is not cut at the mark once more.
+    // The mark is included in the limit, so that a second truncation changes nothing.
     let half = bytes.saturating_sub(TRUNCATION_MARK_BYTES) / 2;
     let head = &text[..text.floor_char_boundary(half)];
     let tail = &text[text.ceil_char_boundary(text.len() - half)..];
@@ -430,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_stays_as_it_is_and_says_how_much_is_missing() {
+    fn a_truncated_text_states_its_length_and_is_not_truncated_again() {
         let once = truncate_middle(&"x".repeat(10 << 20), RESULT_MAX);
         assert!(once.len() <= RESULT_MAX && once.contains("of 10485760 bytes"), "{}", once.len());
         assert_eq!(truncate_middle(&once, RESULT_MAX), once);

@@ -1,4 +1,4 @@
-//! The tools of one agent: those it has from the beginning, and those that come and go.
+//! The tools of one agent: a fixed set, and a source whose tools change during the run.
 
 use std::fmt::{self, Debug};
 use std::sync::{Arc, OnceLock};
@@ -7,15 +7,14 @@ use brigade_llm::ToolSpec;
 
 use crate::tool::{BoxFuture, Tool};
 
-/// The tools of one agent, by name. Of two with the same name the later one counts.
+/// The tools of one agent, by name. An added tool replaces an earlier one of the same name.
 #[derive(Clone, Debug, Default)]
 pub struct ToolSet {
     tools: Vec<Arc<dyn Tool>>,
-    /// As they are told to models, once somebody asks.
+    /// The specs of `tools`, built on first use.
     specs: OnceLock<Arc<[ToolSpec]>>,
     source: Option<Arc<dyn ToolSource>>,
-    /// What the source has offered so far. Calls of a message hold on to the tools that the model
-    /// was told of, while the next ones are offered already.
+    /// All offers of the source so far. Running calls keep references to the tools of older offers.
     offers: AppendOnlyList<ToolOffer>,
     stand_ins: AppendOnlyList<Arc<dyn Tool>>,
 }
@@ -23,19 +22,19 @@ pub struct ToolSet {
 #[derive(Debug)]
 struct ToolOffer {
     tools: Arc<[Arc<dyn Tool>]>,
-    /// Of all tools that the agent has with it.
+    /// The specs of all tools of the agent, including those of the offer.
     specs: Arc<[ToolSpec]>,
 }
 
-/// Tools that come and go while an agent works, as those of a server.
+/// A source of tools that change during a run, such as an MCP server.
 pub trait ToolSource: Debug + Send + Sync + 'static {
-    /// Returns when what there is to begin with is there, or does not come.
+    /// Waits until the first tools are available, or known to be unavailable.
     fn wait_until_ready(&self) -> BoxFuture<'_, ()>;
 
-    /// What there is by now: the same one for as long as nothing has changed.
+    /// Returns the current tools. Returns the same `Arc` as long as they do not change.
     fn offer(&self) -> Arc<[Arc<dyn Tool>]>;
 
-    /// Answers for a tool of the source that is not there at the moment.
+    /// Returns a substitute for a tool of the source that is currently unavailable.
     fn stand_in(&self, name: &str) -> Option<Arc<dyn Tool>>;
 }
 
@@ -47,26 +46,28 @@ impl ToolSet {
         self.tools.push(tool);
     }
 
-    /// Tools beside those that were added, which win over them.
+    /// Sets the source of further tools. Added tools take precedence over those of the source.
     pub fn add_source(&mut self, source: Arc<dyn ToolSource>) {
-        (self.source, self.offers, self.stand_ins) =
-            (Some(source), AppendOnlyList::new(), AppendOnlyList::new());
+        self.source = Some(source);
+        self.offers = AppendOnlyList::new();
+        self.stand_ins = AppendOnlyList::new();
     }
 
-    /// Of those that were added.
+    /// Removes the added tools for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.specs = OnceLock::new();
         self.tools.retain(|tool| keep(&tool.spec().name));
     }
 
-    /// Waits for those that are to come.
+    /// Waits until the first tools of the source are available, if there is a source.
     pub async fn wait_until_ready(&self) {
         if let Some(source) = &self.source {
             source.wait_until_ready().await;
         }
     }
 
-    /// The tool that a model means, which was told of it by [`Tools::specs`].
+    /// Finds a tool by name, among those that [`ToolSet::specs`] returned last. For an unavailable tool of
+    /// the source it returns a substitute.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         let named = |tool: &&Arc<dyn Tool>| &*tool.spec().name == name;
         if let Some(tool) = self.tools.iter().find(named) {
@@ -88,7 +89,7 @@ impl ToolSet {
         self.tools.iter().chain(offered).map(|tool| &*tool.spec().name)
     }
 
-    /// What a model is told of: from here on, these are the tools that the agent has.
+    /// Returns the specs for a model request. From then on, the agent has exactly these tools.
     pub fn specs(&self) -> Arc<[ToolSpec]> {
         let Some(source) = &self.source else { return self.own_specs() };
         let tools = source.offer();
@@ -124,7 +125,7 @@ impl FromIterator<Arc<dyn Tool>> for ToolSet {
     }
 }
 
-/// Grows at its end while what is on it is in use.
+/// A list that grows while its elements are borrowed.
 struct AppendOnlyList<T>(OnceLock<Box<(T, AppendOnlyList<T>)>>);
 
 impl<T> AppendOnlyList<T> {
@@ -133,22 +134,22 @@ impl<T> AppendOnlyList<T> {
     }
 
     fn iter(&self) -> impl Iterator<Item = &T> {
-        std::iter::successors(self.0.get(), |place| place.1.0.get()).map(|place| &place.0)
+        std::iter::successors(self.0.get(), |node| node.1.0.get()).map(|node| &node.0)
     }
 
-    fn push(&self, thing: T) -> &T {
+    fn push(&self, element: T) -> &T {
         let mut end = self;
-        let mut place = Box::new((thing, Self::new()));
-        while let Err(back) = end.0.set(place) {
-            // Somebody else has put something there.
-            place = back;
+        let mut node = Box::new((element, Self::new()));
+        while let Err(rejected) = end.0.set(node) {
+            // Another thread has filled this node.
+            node = rejected;
             end = &end.filled_node().1;
         }
         &end.filled_node().0
     }
 
     fn filled_node(&self) -> &(T, Self) {
-        self.0.get().expect("it is asked for when something was put there")
+        self.0.get().expect("the node is filled before this call")
     }
 }
 
@@ -158,7 +159,7 @@ impl<T> Default for AppendOnlyList<T> {
     }
 }
 
-/// Another agent sees for itself what there is.
+/// A clone is empty: each agent collects its own offers.
 impl<T> Clone for AppendOnlyList<T> {
     fn clone(&self) -> Self {
         Self::new()
@@ -167,6 +168,6 @@ impl<T> Clone for AppendOnlyList<T> {
 
 impl<T> Debug for AppendOnlyList<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shelf").field(&self.iter().count()).finish()
+        f.debug_tuple("AppendOnlyList").field(&self.iter().count()).finish()
     }
 }

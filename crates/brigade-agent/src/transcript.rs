@@ -1,22 +1,19 @@
-//! An agent's journal, read as a conversation.
+//! The transcript: an agent's journal as a conversation.
 //!
-//! Every entry has an index, given out in the order of the conversation. A message of the model has
-//! the next one, and behind it each of its calls has [`Place::SLOTS`] of its own; so the whole is
-//! built again from the entries alone, in whatever order they were written. Only the state is restored
-//! in that order.
+//! Each entry has an index in the order of the conversation. A message of the model takes the next
+//! index. Each of its calls takes the following [`CallSlotRange::SLOTS_PER_CALL`] indexes. The transcript
+//! is therefore rebuilt from the entries alone, in whatever order they were committed. Only the state is
+//! restored in the order of the commits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brigade_llm::conversation::ToolArguments;
-use brigade_llm::{
-    AssistantMessage, ChatMessage, ModelReply, StopReason, ToolCall, ToolResult, UserMessage,
-};
+use brigade_llm::{ChatMessage, ModelReply, StopReason, ToolResult, UserMessage};
 use brigade_model::call::{CallCompletion, JournalEntry, ParkedCall};
 use brigade_model::ids::{CallIndex, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -25,138 +22,148 @@ use crate::hooks::{BeforeToolRecord, RunStartRecord, restore_state};
 use crate::host::JournalRecord;
 use crate::inbox::{self, Quoter};
 use crate::state::SharedState;
-use crate::step_calls::{CallSlots, CallState, StepCall, StepCalls};
+use crate::step_calls::{CallSlots, CallState, DueCall, ResultEntry, StepCall, StepCalls};
 use crate::stop_policy::RunTally;
 use crate::tool::{CallSlotRange, ToolInvocation};
 use crate::tool_calls::truncate_middle;
 
-/// Who resumes an agent without a word wants it to go on.
+/// The message to the model when a later run starts without one.
 const RESUME_PROMPT: &str = "Go on with your task.";
 
-/// Labels of entries, by which they are known again.
+/// Labels of journal entries. They are stored.
 pub(crate) mod label {
     pub(crate) const MODEL: &str = "model";
-    pub(crate) const INBOX: &str = "news";
-    /// Words of the runtime to the model.
+    pub(crate) const INBOX: &str = "inbox";
+    /// A note of the loop to the model.
     pub(crate) const NOTE: &str = "note";
-    /// A later run begins.
+    /// The start of a later run.
     pub(crate) const RUN: &str = "run";
     pub(crate) const SUMMARY: &str = "summary";
-    /// What a call came to.
+    /// The result of a call.
     pub(crate) const RESULT: &str = "result";
-    /// What a call waited for, whatever its condition is called.
-    pub(crate) const COMPLETION: &str = "told";
-    /// A call that must not happen twice was begun.
-    pub(crate) const STARTED: &str = "begun";
-    /// What a call came to, and what it changed of the state.
-    pub(crate) const RESULT_AND_STATE: &str = "result and state";
-    /// What plugins changed of the state.
+    /// The completion of a parked call, whatever its condition.
+    pub(crate) const COMPLETION: &str = "completion";
+    /// The start of a call that must not run twice.
+    pub(crate) const STARTED: &str = "started";
+    /// The result of a call and its state changes.
+    pub(crate) const RESULT_AND_STATE: &str = "result_and_state";
+    /// State changes of plugins.
     pub(crate) const STATE: &str = "state";
-    /// Plugins know of the run.
-    pub(crate) const PLUGINS_STARTED: &str = "plugins";
-    /// Plugins know that a step has ended.
-    pub(crate) const STEP_END: &str = "step";
-    /// Budgets run low.
-    pub(crate) const WARNING: &str = "budget";
-    /// Plugins let a call pass, and changed something of the state.
-    pub(crate) const BEFORE_TOOL: &str = "before";
-    /// A plugin did not let the run end.
-    pub(crate) const END_REFUSED: &str = "refused";
+    /// The names of plugins whose `run_start` hook ran, and their state changes.
+    pub(crate) const PLUGINS_STARTED: &str = "plugins_started";
+    /// State changes of the `step_end` hooks.
+    pub(crate) const STEP_END: &str = "step_end";
+    /// A budget warning to the model.
+    pub(crate) const WARNING: &str = "budget_warning";
+    /// State changes of the `before_tool` hooks of an admitted call.
+    pub(crate) const BEFORE_TOOL: &str = "before_tool";
+    /// A plugin's refusal to end the run.
+    pub(crate) const END_REFUSED: &str = "end_refused";
 }
 
-/// What a conversation begins with.
+/// The beginning of a transcript.
 pub(crate) struct TranscriptSeed {
     pub(crate) task: Arc<str>,
     pub(crate) quoter: Quoter,
     pub(crate) state: SharedState,
 }
 
-/// What takes the place of everything before an entry.
+/// A summary that replaces the beginning of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CompactionSummary {
     pub(crate) text: Arc<str>,
-    /// What has this index or a later one is kept.
+    /// The index of the first message that is not replaced.
     pub(crate) kept_from: u32,
+}
+
+/// A message and its index in the journal.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexedMessage {
+    pub(crate) index: u32,
+    pub(crate) message: ChatMessage,
+}
+
+/// A message of the model without calls, and the reason why it ended.
+#[derive(Clone, Debug)]
+pub(crate) struct FinalMessage {
+    pub(crate) text: String,
+    pub(crate) stop_reason: StopReason,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Transcript {
     task: Arc<str>,
-    /// How words of tasks are quoted in it.
     quoter: Quoter,
-    /// With the index of each.
-    pub(crate) messages: Vec<(u32, ChatMessage)>,
-    /// The calls of the last message, until all are answered.
+    pub(crate) messages: Vec<IndexedMessage>,
+    /// The calls of the last message, until all have results.
     step_calls: Option<StepCalls>,
     next: u32,
-    /// Where the slots of the last message's calls end. What is before it belongs to calls.
+    /// The end of the slots of the last message's calls. Entries with smaller indexes belong to calls.
     slots_end: u32,
     pub(crate) run: RunNo,
     pub(crate) tally: RunTally,
     size: ConversationSize,
     stop: StopReason,
-    /// The agent has ended its turn and waits for whatever comes.
+    /// The agent has ended its turn and is parked on its inbox.
     pub(crate) waits_for_inbox: bool,
-    /// A run has begun, and nobody has said anything in it.
+    /// A later run has started, and it has no message yet.
     resumed: bool,
-    /// Tasks whose questions it has heard, and has done nothing since.
+    /// Tasks whose questions the agent has read without a later tool call.
     unanswered: Vec<TaskNo>,
-    /// Entries that it has already, and that are not written down: they are with the next thing that
-    /// is said to the host.
+    /// Records that are applied here but not committed. The next commit includes them.
     pub(crate) unflushed: Vec<JournalRecord>,
     pub(crate) state: SharedState,
-    /// The plugins that know of this run.
+    /// The plugins whose `run_start` hook has run.
     started_plugins: Vec<String>,
-    /// Plugins know that the last step has ended.
+    /// The `step_end` hooks of the last step have run.
     pub(crate) step_end_done: bool,
-    /// What it knows of its budgets.
+    /// The budget warnings that the model has seen.
     pub(crate) warning_levels: WarningLevels,
-    /// The model may be asked without the host's leave, once.
+    /// The first model call needs no `begin_step`.
     pub(crate) skip_first_gate: bool,
 }
 
-/// How large the conversation is: as the provider counted it, and bytes since.
+/// The size of the conversation: tokens that the provider counted, and bytes since then.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationSize {
     counted_tokens: u64,
     bytes_since: u64,
 }
 
-/// What is to be done next, as the conversation has it.
+/// The next action of the loop.
 #[derive(Debug)]
 pub(crate) enum NextAction {
-    /// There are calls without an answer.
+    /// Execute the calls that have no result.
     RunCalls,
-    /// The model has ended its turn.
-    EndTurn { said: Arc<AssistantMessage>, stop: StopReason },
-    /// It is the model's turn.
+    /// End the turn with the model's last message.
+    EndTurn(FinalMessage),
     CallModel,
 }
 
 impl Transcript {
-    /// Builds the conversation from what was written down.
+    /// Builds the transcript from the journal.
     pub(crate) fn load(
-        TranscriptSeed { task, quoter, state: board }: TranscriptSeed,
+        seed: TranscriptSeed,
         mut journal: Vec<JournalEntry>,
-        open: &[ParkedCall],
+        parked: &[ParkedCall],
     ) -> Result<Self, Refusal> {
-        let mut transcript = Self::new(task, quoter, board);
+        let mut transcript = Self::new(seed);
         journal.sort_by_key(|entry| entry.index);
-        let answered: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
+        let recorded: BTreeSet<CallIndex> = journal.iter().map(|entry| entry.index).collect();
         for entry in &journal {
             transcript.apply_entry(entry.index, &entry.label, &entry.completion)?;
         }
         restore_state(&transcript.state, journal)?;
-        for call in open {
-            // What came while the journal was read is in it already.
-            if !answered.contains(&call.index) {
+        for call in parked {
+            // A completion that arrived while the journal was read is in it already.
+            if !recorded.contains(&call.index) {
                 transcript.park_call(call.index, None);
             }
         }
         Ok(transcript)
     }
 
-    pub(crate) fn new(task: Arc<str>, quoter: Quoter, board: SharedState) -> Self {
+    fn new(TranscriptSeed { task, quoter, state }: TranscriptSeed) -> Self {
         let mut transcript = Self {
             task: task.clone(),
             quoter,
@@ -172,7 +179,7 @@ impl Transcript {
             resumed: false,
             unanswered: Vec::new(),
             unflushed: Vec::new(),
-            state: board,
+            state,
             started_plugins: Vec::new(),
             step_end_done: true,
             warning_levels: WarningLevels::default(),
@@ -182,58 +189,58 @@ impl Transcript {
         transcript
     }
 
-    /// The index of the next entry of the conversation.
+    /// Returns the index of the next entry of the conversation.
     pub(crate) fn next_index(&self) -> CallIndex {
         CallIndex(self.next)
     }
 
-    /// Indexes before this one were given out.
+    /// Marks all indexes before this one as used.
     pub(crate) fn advance_index(&mut self, index: CallIndex) {
         self.next = self.next.max(index.0);
     }
 
-    /// Takes in the answer to something that waits. One that came twice is not heard twice.
+    /// Applies the completion of a parked call, or of the wait for the inbox. Ignores a duplicate.
     pub(crate) fn apply_completion(
         &mut self,
         index: CallIndex,
-        answer: &Arc<CallCompletion>,
+        completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
-        let of_call = self.call_at(index).map(|call| matches!(call.state, CallState::Parked(_)));
-        let is_inbox = matches!(**answer, CallCompletion::Inbox(_));
-        match of_call {
-            Some(true) => self.apply_entry(index, label::COMPLETION, answer),
+        let is_parked = self.call_at(index).map(|call| matches!(call.state, CallState::Parked(_)));
+        let is_inbox = matches!(**completion, CallCompletion::Inbox(_));
+        match is_parked {
+            Some(true) => self.apply_entry(index, label::COMPLETION, completion),
             None if is_inbox && self.waits_for_inbox => {
-                self.apply_entry(index, label::INBOX, answer)
+                self.apply_entry(index, label::INBOX, completion)
             }
             Some(false) | None => Ok(()),
         }
     }
 
     fn call_at(&mut self, index: CallIndex) -> Option<&mut StepCall> {
-        let mut calls = self.step_calls.iter_mut().flat_map(|turn| &mut turn.calls);
+        let mut calls = self.step_calls.iter_mut().flat_map(|step| &mut step.calls);
         calls.find(|call| call.has(index))
     }
 
-    /// Takes in an entry that was written down.
+    /// Applies a journal entry.
     pub(crate) fn apply_entry(
         &mut self,
         index: CallIndex,
         label: &str,
-        answer: &Arc<CallCompletion>,
+        completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
-        // What a call waited for may look like an entry of the conversation.
+        // The completion of a call can have the label of an entry of the conversation.
         if index.0 < self.slots_end {
-            return self.apply_call_entry(index, label, answer);
+            return self.apply_call_entry(index, label, completion);
         }
-        match (label, &**answer) {
+        match (label, &**completion) {
             (label::MODEL, CallCompletion::Value(value)) => {
                 self.apply_reply(index, value.decode()?)
             }
-            (label::INBOX, CallCompletion::Inbox(gathered)) => {
+            (label::INBOX, CallCompletion::Inbox(batch)) => {
                 self.tally.notes = 0;
                 self.waits_for_inbox = false;
-                self.unanswered.extend(inbox::asking_tasks(gathered));
-                self.push_user_text(index.0, &self.quoter.render_inbox(gathered));
+                self.unanswered.extend(inbox::asking_tasks(batch));
+                self.push_user_text(index.0, &self.quoter.render_inbox(batch));
             }
             (label::NOTE, CallCompletion::Value(value)) => {
                 self.tally.notes += 1;
@@ -253,12 +260,12 @@ impl Transcript {
                 self.push_user_text(index.0, &warning.text);
             }
             (label::PLUGINS_STARTED | label::STATE | label::STEP_END, _) => {
-                return self.apply_plugin_entry(index, label, answer);
+                return self.apply_plugin_entry(index, label, completion);
             }
             (label::BEFORE_TOOL, CallCompletion::Value(value)) => {
-                let at = CallIndex(value.decode::<BeforeToolRecord>()?.call);
-                let call = self.call_at(at).and_then(|call| call.state.slots_mut());
-                if let Some(slots) = call {
+                let call_index = CallIndex(value.decode::<BeforeToolRecord>()?.call);
+                let slots = self.call_at(call_index).and_then(|call| call.state.slots_mut());
+                if let Some(slots) = slots {
                     slots.passed_hooks = true;
                 }
             }
@@ -270,14 +277,14 @@ impl Transcript {
         Ok(())
     }
 
-    /// Plugins have had their say, and the state knows what they changed.
+    /// Applies an entry of plugins, apart from its state changes.
     pub(crate) fn apply_plugin_entry(
         &mut self,
         index: CallIndex,
         label: &str,
-        answer: &CallCompletion,
+        completion: &CallCompletion,
     ) -> Result<(), Refusal> {
-        match (label, answer) {
+        match (label, completion) {
             (label::PLUGINS_STARTED, CallCompletion::Value(value)) => {
                 self.started_plugins.extend(value.decode::<RunStartRecord>()?.plugins);
             }
@@ -288,12 +295,12 @@ impl Transcript {
         Ok(())
     }
 
-    /// Whether a plugin knows of this run.
+    /// Returns true if the plugin's `run_start` hook has run in this run.
     pub(crate) fn is_plugin_started(&self, plugin: &str) -> bool {
         self.started_plugins.iter().any(|name| name == plugin)
     }
 
-    /// What the model said, which was written down.
+    /// Applies a reply of the model.
     pub(crate) fn apply_reply(&mut self, index: CallIndex, reply: ModelReply) {
         if self.resumed {
             self.push_user_text(index.0, RESUME_PROMPT);
@@ -318,9 +325,10 @@ impl Transcript {
             self.tally.notes = 0;
             self.unanswered.clear();
         }
-        self.messages.push((index.0, ChatMessage::Assistant(message)));
+        let message = ChatMessage::Assistant(message);
+        self.messages.push(IndexedMessage { index: index.0, message });
         self.size = ConversationSize { counted_tokens: reply.usage.total(), bytes_since: 0 };
-        // Without a count of the provider's, what is sent again is measured.
+        // Without a count of the provider, the whole conversation is measured.
         if self.size.counted_tokens == 0 {
             self.size.bytes_since = self.bytes();
         }
@@ -342,7 +350,7 @@ impl Transcript {
         &mut self,
         index: CallIndex,
         label: &str,
-        answer: &Arc<CallCompletion>,
+        completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
         let Some(call) = self.call_at(index) else { return Ok(()) };
         let (CallState::Due(slots) | CallState::Parked(slots)) = &call.state else {
@@ -350,14 +358,13 @@ impl Transcript {
         };
         let mut slots = slots.clone();
         if index == call.slot_range.result() && label == label::RESULT {
-            let CallCompletion::Value(value) = &**answer else { return Ok(()) };
+            let CallCompletion::Value(value) = &**completion else { return Ok(()) };
             self.apply_result(index, value.decode()?);
             return Ok(());
         }
         if index == call.slot_range.result() && label == label::RESULT_AND_STATE {
-            let CallCompletion::Value(value) = &**answer else { return Ok(()) };
-            let (result, _): (ToolResult, IgnoredAny) = value.decode()?;
-            self.apply_result(index, result);
+            let CallCompletion::Value(value) = &**completion else { return Ok(()) };
+            self.apply_result(index, value.decode::<ResultEntry>()?.result);
             return Ok(());
         }
         let slot = match index {
@@ -365,12 +372,12 @@ impl Transcript {
             index if index == call.slot_range.approval() => &mut slots.verdict,
             _ => &mut slots.completion,
         };
-        *slot = Some(answer.clone());
+        *slot = Some(completion.clone());
         call.state = CallState::Due(slots);
         Ok(())
     }
 
-    /// What a call came to, which was written down.
+    /// Applies the result of a call.
     pub(crate) fn apply_result(&mut self, index: CallIndex, result: ToolResult) {
         let Some(call) = self.call_at(index) else { return };
         call.state = CallState::Answered(result.clone());
@@ -378,11 +385,11 @@ impl Transcript {
         self.close_step();
     }
 
-    /// A call waits for its answer.
+    /// Marks the call of this index as parked. An index of no call is the wait for the inbox.
     pub(crate) fn park_call(&mut self, index: CallIndex, effect: Option<Arc<CallCompletion>>) {
-        let mut calls = self.step_calls.iter_mut().flat_map(|turn| &mut turn.calls);
-        let waits = |call: &CallSlotRange| [call.completion(), call.approval()].contains(&index);
-        match calls.find(|call| waits(&call.slot_range)) {
+        let mut calls = self.step_calls.iter_mut().flat_map(|step| &mut step.calls);
+        let parks = |call: &CallSlotRange| [call.completion(), call.approval()].contains(&index);
+        match calls.find(|call| parks(&call.slot_range)) {
             Some(call) => {
                 let mut slots = call.state.slots();
                 slots.effect = effect.or(slots.effect);
@@ -393,17 +400,17 @@ impl Transcript {
         self.next = self.next.max(index.0 + 1);
     }
 
-    /// How many calls wait for their answers.
+    /// Returns the number of parked calls, including the wait for the inbox.
     pub(crate) fn parked_count(&self) -> usize {
-        let calls = self.step_calls.iter().flat_map(|turn| &turn.calls);
+        let calls = self.step_calls.iter().flat_map(|step| &step.calls);
         let parked = calls.filter(|call| matches!(call.state, CallState::Parked(_))).count();
         parked + usize::from(self.waits_for_inbox)
     }
 
-    /// The results are said when all of them are there.
+    /// Appends the results of a step as one message, when all of them are there.
     fn close_step(&mut self) {
-        let Some(turn) = &self.step_calls else { return };
-        let results: Vec<ToolResult> = turn
+        let Some(step) = &self.step_calls else { return };
+        let results: Vec<ToolResult> = step
             .calls
             .iter()
             .filter_map(|call| match &call.state {
@@ -411,107 +418,109 @@ impl Transcript {
                 CallState::Due(_) | CallState::Parked(_) => None,
             })
             .collect();
-        if results.len() < turn.calls.len() {
+        if results.len() < step.calls.len() {
             return;
         }
-        let index = turn.calls.last().map_or(0, |call| call.slot_range.0);
-        self.tally.count_calls(&turn.calls, &results);
+        let index = step.calls.last().map_or(0, |call| call.slot_range.0);
+        self.tally.count_calls(&step.calls, &results);
         self.size.bytes_since += results.iter().map(|result| result.text.len() as u64).sum::<u64>();
-        self.messages.push((index, ChatMessage::Results(results)));
+        self.messages.push(IndexedMessage { index, message: ChatMessage::Results(results) });
         self.step_calls = None;
         self.step_end_done = false;
     }
 
-    /// Words to the model. One person speaks at a time: what follows is added.
+    /// Appends a user message. Consecutive user messages become one.
     fn push_user_text(&mut self, index: u32, text: &str) {
         self.resumed = false;
         self.size.bytes_since += text.len() as u64;
         match self.messages.last_mut() {
-            Some((_, ChatMessage::User(last))) => {
+            Some(IndexedMessage { message: ChatMessage::User(last), .. }) => {
                 last.text = format!("{}\n\n{text}", last.text).into();
             }
-            _ => self.messages.push((index, ChatMessage::User(UserMessage { text: text.into() }))),
+            _ => {
+                let message = ChatMessage::User(UserMessage { text: text.into() });
+                self.messages.push(IndexedMessage { index, message });
+            }
         }
     }
 
     fn apply_summary(&mut self, summary: &CompactionSummary) {
         let kept = std::mem::take(&mut self.messages);
         let opening = format!(
-            "{}\n\n[What was said and done since then, in short:]\n{}\n[list_tasks shows the tasks \
+            "{}\n\n[Summary of the conversation since then:]\n{}\n[list_tasks shows the tasks \
              that you started.]",
             self.task, summary.text
         );
         self.size = ConversationSize::default();
-        // A run that has begun still waits for its first words.
+        // A later run still needs its first message.
         let resumed = self.resumed;
         self.push_user_text(0, &opening);
-        for (index, message) in kept.into_iter().filter(|(index, _)| *index >= summary.kept_from) {
-            match message {
-                ChatMessage::User(user) => self.push_user_text(index, &user.text),
-                other => self.messages.push((index, other)),
+        for entry in kept.into_iter().filter(|entry| entry.index >= summary.kept_from) {
+            match entry.message {
+                ChatMessage::User(user) => self.push_user_text(entry.index, &user.text),
+                message => self.messages.push(IndexedMessage { index: entry.index, message }),
             }
         }
         self.resumed = resumed;
         self.size.bytes_since = self.bytes();
     }
 
-    /// Whether something is to be carried out.
+    /// Returns true if a call is to be executed.
     pub(crate) fn has_due_calls(&self) -> bool {
-        let mut calls = self.step_calls.iter().flat_map(|turn| &turn.calls);
+        let mut calls = self.step_calls.iter().flat_map(|step| &step.calls);
         calls.any(|call| matches!(call.state, CallState::Due(_)))
     }
 
-    /// The calls that are to be carried out, as far as they came before.
-    pub(crate) fn due_calls(&self) -> Vec<(ToolCall, ToolInvocation)> {
-        let calls = self.step_calls.iter().flat_map(|turn| &turn.calls);
+    /// Returns the calls that are to be executed, each with its recorded slots.
+    pub(crate) fn due_calls(&self) -> Vec<DueCall> {
+        let calls = self.step_calls.iter().flat_map(|step| &step.calls);
         let due = calls.filter_map(|call| match &call.state {
-            CallState::Due(slots) => {
-                let arguments = match &call.call.arguments {
-                    ToolArguments::Json(arguments) => arguments.clone(),
-                    ToolArguments::Malformed { .. } => Value::Null,
-                };
-                let (place, CallSlots { effect, completion: told, verdict, passed_hooks: passed }) =
-                    (call.slot_range, slots.clone());
-                let state = self.state.view();
-                let call_again = ToolInvocation {
-                    slot_range: place,
-                    arguments,
-                    effect,
-                    completion: told,
-                    verdict,
-                    passed_hooks: passed,
-                    state,
-                };
-                Some((call.call.clone(), call_again))
-            }
+            CallState::Due(slots) => Some(self.due_call(call, slots.clone())),
             CallState::Parked(_) | CallState::Answered(_) => None,
         });
         due.collect()
+    }
+
+    fn due_call(&self, call: &StepCall, slots: CallSlots) -> DueCall {
+        let arguments = match &call.call.arguments {
+            ToolArguments::Json(arguments) => arguments.clone(),
+            ToolArguments::Malformed { .. } => Value::Null,
+        };
+        let invocation = ToolInvocation {
+            slot_range: call.slot_range,
+            arguments,
+            effect: slots.effect,
+            completion: slots.completion,
+            verdict: slots.verdict,
+            passed_hooks: slots.passed_hooks,
+            state: self.state.view(),
+        };
+        DueCall { tool_call: call.call.clone(), invocation }
     }
 
     pub(crate) fn next_action(&self) -> NextAction {
         if self.step_calls.is_some() {
             return NextAction::RunCalls;
         }
-        match self.messages.last() {
-            Some((_, ChatMessage::Assistant(said))) if !self.resumed => {
-                NextAction::EndTurn { said: said.clone(), stop: self.stop }
+        match self.messages.last().map(|entry| &entry.message) {
+            Some(ChatMessage::Assistant(last)) if !self.resumed => {
+                NextAction::EndTurn(FinalMessage { text: last.text(), stop_reason: self.stop })
             }
             _ => NextAction::CallModel,
         }
     }
 
-    /// The conversation as a request has it.
+    /// Returns the conversation for a model request.
     pub(crate) fn messages(&self) -> Vec<ChatMessage> {
-        let go_on = self.resumed.then(|| ChatMessage::user(RESUME_PROMPT));
-        self.sent_messages().map(|(_, message)| message.clone()).chain(go_on).collect()
+        let prompt = self.resumed.then(|| ChatMessage::user(RESUME_PROMPT));
+        self.sent_messages().map(|entry| entry.message.clone()).chain(prompt).collect()
     }
 
-    /// The part of it that a summary is to take the place of, with so much left out of results that
-    /// it has about so many bytes.
+    /// Returns the messages that a summary is to replace. Truncates their results so that all of them
+    /// have about `bytes` bytes.
     pub(crate) fn messages_before(&self, index: u32, bytes: u64) -> Vec<ChatMessage> {
-        let before = self.sent_messages().filter(|(at, _)| *at < index);
-        let mut messages: Vec<ChatMessage> = before.map(|(_, message)| message.clone()).collect();
+        let before = self.sent_messages().filter(|entry| entry.index < index);
+        let mut messages: Vec<ChatMessage> = before.map(|entry| entry.message.clone()).collect();
         let results = |message: &ChatMessage| match message {
             ChatMessage::Results(results) => results.len() as u64,
             ChatMessage::User(_) | ChatMessage::Assistant(_) => 0,
@@ -520,28 +529,28 @@ impl Transcript {
         let count: u64 = messages.iter().map(results).sum();
         if size > bytes && count > 0 {
             let others = messages.iter().filter(|message| results(message) == 0);
-            let left = bytes.saturating_sub(others.map(message_bytes).sum());
-            truncate_results(&mut messages, usize::try_from(left / count).unwrap_or(usize::MAX));
+            let budget = bytes.saturating_sub(others.map(message_bytes).sum());
+            truncate_results(&mut messages, usize::try_from(budget / count).unwrap_or(usize::MAX));
         }
         messages
     }
 
-    /// A message without anything in it is not sent.
-    fn sent_messages(&self) -> impl Iterator<Item = &(u32, ChatMessage)> {
-        self.messages.iter().filter(|(_, message)| match message {
-            ChatMessage::Assistant(said) => !said.content.is_empty(),
+    /// Returns all messages except empty ones of the model.
+    fn sent_messages(&self) -> impl Iterator<Item = &IndexedMessage> {
+        self.messages.iter().filter(|entry| match &entry.message {
+            ChatMessage::Assistant(message) => !message.content.is_empty(),
             ChatMessage::User(_) | ChatMessage::Results(_) => true,
         })
     }
 
-    /// Whom it owes an answer, as far as the conversation tells.
+    /// Returns the tasks that seem to wait for an answer of this agent.
     pub(crate) fn unanswered(&self) -> &[TaskNo] {
         &self.unanswered
     }
 
-    /// The names of the tools that have answered last.
+    /// Returns the names of the tools of the last step with results.
     pub(crate) fn last_tools(&self) -> String {
-        let results = self.messages.iter().rev().find_map(|(_, message)| match message {
+        let results = self.messages.iter().rev().find_map(|entry| match &entry.message {
             ChatMessage::Results(results) => Some(results),
             ChatMessage::User(_) | ChatMessage::Assistant(_) => None,
         });
@@ -549,52 +558,52 @@ impl Transcript {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// What the model said last.
+    /// Returns the model's last text that is not blank.
     pub(crate) fn last_text(&self) -> Option<String> {
-        self.messages.iter().rev().find_map(|(_, message)| match message {
-            ChatMessage::Assistant(said) => {
-                Some(said.text()).filter(|text| !text.trim().is_empty())
+        self.messages.iter().rev().find_map(|entry| match &entry.message {
+            ChatMessage::Assistant(message) => {
+                Some(message.text()).filter(|text| !text.trim().is_empty())
             }
             ChatMessage::User(_) | ChatMessage::Results(_) => None,
         })
     }
 
     pub(crate) fn partial_result(&self) -> Option<Json> {
-        self.last_text().and_then(|words| Json::of(&words).ok())
+        self.last_text().and_then(|text| Json::of(&text).ok())
     }
 
-    /// About how many tokens the conversation has.
+    /// Estimates the tokens of the conversation.
     pub(crate) fn tokens(&self) -> u64 {
         self.size.counted_tokens.saturating_add(estimate_tokens(self.size.bytes_since))
     }
 
     fn bytes(&self) -> u64 {
-        self.messages.iter().map(|(_, message)| message_bytes(message)).sum()
+        self.messages.iter().map(|entry| message_bytes(&entry.message)).sum()
     }
 
-    /// From which index on about the last `bytes` are, not cutting a message from its results.
-    /// `None` when there is nothing before it worth a summary.
+    /// Returns the index from which about the last `bytes` bytes are kept. Calls and their results are
+    /// not separated. Returns `None` if too little precedes them for a summary.
     pub(crate) fn find_compaction_index(&self, bytes: u64) -> Option<u32> {
-        let mut left = bytes;
-        let mut cut = None;
-        for (at, (index, message)) in self.messages.iter().enumerate().rev() {
-            let size = message_bytes(message);
-            if size > left {
+        let mut remaining = bytes;
+        let mut kept_from = None;
+        for (position, entry) in self.messages.iter().enumerate().rev() {
+            let size = message_bytes(&entry.message);
+            if size > remaining {
                 break;
             }
-            left -= size;
-            if !matches!(message, ChatMessage::Results(_)) {
-                cut = Some((at, *index));
+            remaining -= size;
+            if !matches!(entry.message, ChatMessage::Results(_)) {
+                kept_from = Some((position, entry.index));
             }
         }
-        match cut {
-            Some((at, index)) => (at > 1).then_some(index),
+        match kept_from {
+            Some((position, index)) => (position > 1).then_some(index),
             None => (self.messages.len() > 1).then_some(self.next),
         }
     }
 }
 
-/// Leaves out the middle of results that are longer than that.
+/// Truncates each result to `bytes` bytes.
 fn truncate_results(messages: &mut [ChatMessage], bytes: usize) {
     for message in messages {
         let ChatMessage::Results(results) = message else { continue };
@@ -604,7 +613,7 @@ fn truncate_results(messages: &mut [ChatMessage], bytes: usize) {
     }
 }
 
-/// About how many tokens so many bytes are.
+/// Estimates the tokens of so many bytes.
 pub(crate) fn estimate_tokens(bytes: u64) -> u64 {
     bytes / 3
 }
@@ -612,7 +621,9 @@ pub(crate) fn estimate_tokens(bytes: u64) -> u64 {
 pub(crate) fn message_bytes(message: &ChatMessage) -> u64 {
     let bytes = match message {
         ChatMessage::User(user) => user.text.len(),
-        ChatMessage::Assistant(said) => serde_json::to_string(&**said).map_or(0, |text| text.len()),
+        ChatMessage::Assistant(message) => {
+            serde_json::to_string(&**message).map_or(0, |text| text.len())
+        }
         ChatMessage::Results(results) => results.iter().map(|result| result.text.len()).sum(),
     };
     bytes as u64

@@ -1,4 +1,4 @@
-//! Staying with a command while it runs: its output as it comes, its end, and Ctrl-C.
+//! Stays with a task until it ends: prints its output, returns its outcome, and handles Ctrl-C.
 
 use std::io;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use brigade_server::call::Call;
 use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
 use brigade_server::requests::{
     FollowOutputRequest, OutputOffset, OutputPageItem, StopRequest, StreamSelection, WaitRequest,
+    WaitUntil,
 };
 use brigade_server::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,43 +22,43 @@ use crate::output_printer::PrinterThread;
 use crate::reader_lease::ReaderLease;
 use crate::render::{output_error, print_note};
 
-/// How long a command that goes on without us may have to wait until it does.
+/// The time to release the lease when we detach.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long what is being written may still take when patience is over.
+/// The time to finish printing a page after the timeout.
 const LAST_PAGE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How it came out.
+/// The result of an attachment.
 #[derive(Debug)]
 pub(crate) enum AttachResult {
     Ended(Box<TaskInfo>),
-    /// The same, but so many bytes of its output could not be shown although none was to be dropped.
+    /// The task ended. Some bytes of its output were lost, although the lease should prevent that.
     EndedWithGaps(Box<TaskInfo>, u64),
-    /// Patience was over first.
+    /// The timeout came first.
     StillRunning,
-    /// Somebody would not wait for the end that was asked for twice.
+    /// A third Ctrl-C detached before the end.
     Detached,
 }
 
-/// A command that is being watched.
+/// An attachment to one task.
 #[derive(Debug)]
 pub(crate) struct TaskAttachment<'a> {
     context: &'a CliContext,
     target: TaskTarget,
     display: OutputDisplay,
-    /// None when nothing is shown.
+    /// `None` if no output is printed.
     printer: Option<PrinterThread>,
     deadline: Option<Instant>,
     interrupts: Signal,
     interrupt_level: InterruptLevel,
-    /// Who says what is to be said beside the output, when it is not for us to say.
+    /// The receiver of notices; without it they go to stderr.
     notice_sender: Option<UnboundedSender<AttachNotice>>,
-    /// Nothing of the output is to be dropped. None when that may happen.
+    /// The lease that prevents lost output. `None` without one, or after it ended.
     lease: Option<ReaderLease>,
-    /// Whether there was a lease, which may be over.
+    /// A lease was requested, even if it has ended.
     is_lossless: bool,
 }
 
-/// What is to be said beside the output.
+/// A notice beside the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttachNotice {
     DaemonLost,
@@ -65,15 +66,15 @@ pub(crate) enum AttachNotice {
     Forcing,
 }
 
-/// What is done with the output.
+/// The display of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputDisplay {
-    /// Each stream goes on to ours, from this position in both.
+    /// Each stream is printed to ours, from this position in both.
     From(u64),
     Hidden,
 }
 
-/// How far Ctrl-C has come.
+/// The stop that the Ctrl-C presses so far requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InterruptLevel {
     NoStop,
@@ -82,73 +83,72 @@ enum InterruptLevel {
     Detach,
 }
 
-/// What comes next of the output.
+/// The next page of the output.
 type PageResult = Result<ReplyStreamPart<OutputPageItem, ()>, ClientError>;
 
 impl<'a> TaskAttachment<'a> {
     pub(crate) fn new(
         context: &'a CliContext,
         target: TaskTarget,
-        output: OutputDisplay,
-        patience: Option<Duration>,
+        display: OutputDisplay,
+        timeout: Option<Duration>,
     ) -> Result<Self, CliError> {
         let interrupts = signal(SignalKind::interrupt())?;
-        let until = patience.map(|patience| Instant::now() + patience);
-        let (printing, asked) = (None, InterruptLevel::NoStop);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         Ok(Self {
             context,
             target,
-            display: output,
-            printer: printing,
-            deadline: until,
+            display,
+            printer: None,
+            deadline,
             interrupts,
-            interrupt_level: asked,
+            interrupt_level: InterruptLevel::NoStop,
             notice_sender: None,
             lease: None,
             is_lossless: false,
         })
     }
 
-    /// Leaves it to another to say what is to be said.
-    pub(crate) fn with_notice_sender(self, aside: UnboundedSender<AttachNotice>) -> Self {
-        Self { notice_sender: Some(aside), ..self }
+    /// Sends notices to this receiver instead of stderr.
+    pub(crate) fn with_notice_sender(self, sender: UnboundedSender<AttachNotice>) -> Self {
+        Self { notice_sender: Some(sender), ..self }
     }
 
-    /// Has the output written by this.
-    pub(crate) fn with_printer(self, printing: PrinterThread) -> Self {
-        Self { printer: Some(printing), ..self }
+    /// Prints the output with this printer.
+    pub(crate) fn with_printer(self, printer: PrinterThread) -> Self {
+        Self { printer: Some(printer), ..self }
     }
 
-    /// Has the command wait rather than drop output that was not shown, while this client renews its lease of
-    /// this time.
-    pub(crate) fn with_lease(self, time: Duration) -> Self {
-        let lease = Some(ReaderLease::new(self.target.clone(), time));
+    /// Makes the process wait instead of losing output, while this client renews a lease of this
+    /// duration.
+    pub(crate) fn with_lease(self, duration: Duration) -> Self {
+        let lease = Some(ReaderLease::new(self.target.clone(), duration));
         Self { lease, is_lossless: true, ..self }
     }
 
-    /// Stays until the end, also when the daemon is replaced or killed meanwhile.
+    /// Stays until the end, even if the daemon is replaced or killed.
     pub(crate) async fn run(
         mut self,
         mut client: DaemonConnection,
     ) -> Result<AttachResult, CliError> {
         loop {
             match self.watch_once(&client).await {
-                Err(failure) if failure.is_lost_daemon() => {
+                Err(error) if error.is_lost_daemon() => {
                     self.send_notice(AttachNotice::DaemonLost);
                     client = self.context.connect_daemon().await?;
                     if let Some(lease) = &mut self.lease {
                         lease.reset();
                     }
                 }
-                watched => {
+                result => {
                     self.release_lease(&client).await;
-                    return watched;
+                    return result;
                 }
             }
         }
     }
 
-    /// What goes on in the background has nobody to wait for.
+    /// Releases the lease, so that the process does not wait for a reader.
     async fn release_lease(&mut self, client: &DaemonConnection) {
         if let Some(lease) = &mut self.lease {
             let _ = tokio::time::timeout(RELEASE_TIMEOUT, lease.release(client)).await;
@@ -158,17 +158,17 @@ impl<'a> TaskAttachment<'a> {
     async fn watch_once(&mut self, client: &DaemonConnection) -> Result<AttachResult, CliError> {
         let mut output = self.follow_output(client)?;
         let mut ended = client.call_streaming(self.wait_request())?;
-        // A daemon that went away may not have heard it.
+        // The last daemon may not have received the stop.
         let mut stop = self.request_stop(client)?;
         let mut end = None;
         loop {
-            let all_is_there = output.is_none() && end.is_some();
+            let is_complete = output.is_none() && end.is_some();
             tokio::select! {
                 page = next_page(&mut self.printer, &mut output),
-                    if output.is_some() || all_is_there => match (page.map_err(output_error)?, end.take()) {
-                    (Some(step), ending) => {
-                        end = ending;
-                        if self.print_part(step)? {
+                    if output.is_some() || is_complete => match (page.map_err(output_error)?, end.take()) {
+                    (Some(part), task) => {
+                        end = task;
+                        if self.print_part(part)? {
                             output = None;
                         }
                     }
@@ -177,7 +177,7 @@ impl<'a> TaskAttachment<'a> {
                 },
                 step = ended.next_part(), if end.is_none() => {
                     let ReplyStreamPart::Reply(mut waited) = step?;
-                    let lost = || CliError::internal("the daemon waited for something else");
+                    let lost = || CliError::internal("the daemon's reply names no ended task");
                     end = Some(Box::new(waited.ended.pop().ok_or_else(lost)?));
                 }
                 Some(()) = self.interrupts.recv() => {
@@ -187,13 +187,13 @@ impl<'a> TaskAttachment<'a> {
                     }
                     stop = self.request_stop(client)?;
                 }
-                // Asked beside the output, which must be taken for the answer to come through.
+                // Polled beside the output: the reply arrives only while the output is read.
                 step = next_part(&mut stop) => {
                     step?;
                     stop = None;
                 }
                 renewed = renew_lease(&mut self.lease, client) => match renewed {
-                    // There is nothing to hold any more.
+                    // The output has no lease any more.
                     Err(ClientError::Refused(_)) => self.lease = None,
                     renewed => renewed?,
                 },
@@ -210,17 +210,22 @@ impl<'a> TaskAttachment<'a> {
         client: &DaemonConnection,
     ) -> Result<Option<ReplyStream<FollowOutputRequest>>, CliError> {
         let OutputDisplay::From(position) = self.display else { return Ok(None) };
-        let (which, from) = (StreamSelection::Combined, OutputOffset::At(position));
         Ok(Some(client.call_streaming(FollowOutputRequest {
             target: self.target.clone(),
-            streams: which,
-            from,
+            streams: StreamSelection::Combined,
+            from: OutputOffset::At(position),
         })?))
     }
 
     fn wait_request(&self) -> WaitRequest {
         let TaskTarget { session, task } = self.target.clone();
-        WaitRequest { session, tasks: vec![task], mode: WaitMode::All, timeout_ms: None }
+        WaitRequest {
+            session,
+            tasks: vec![task],
+            mode: WaitMode::All,
+            timeout_ms: None,
+            until: WaitUntil::Ended,
+        }
     }
 
     fn finish_result(&mut self, task: Box<TaskInfo>) -> AttachResult {
@@ -231,9 +236,9 @@ impl<'a> TaskAttachment<'a> {
         }
     }
 
-    /// Begins to write what came. True when nothing follows.
-    fn print_part(&mut self, step: PageResult) -> Result<bool, CliError> {
-        match step {
+    /// Starts to print a part. Returns true after the last one.
+    fn print_part(&mut self, part: PageResult) -> Result<bool, CliError> {
+        match part {
             Ok(ReplyStreamPart::Item(page)) => {
                 self.display = OutputDisplay::From(page.next);
                 if let Some(lease) = &mut self.lease {
@@ -252,12 +257,12 @@ impl<'a> TaskAttachment<'a> {
     }
 
     fn start_page(&mut self, page: Option<OutputPageItem>) {
-        if let Some(printing) = &mut self.printer {
-            printing.start_page(page);
+        if let Some(printer) = &mut self.printer {
+            printer.start_page(page);
         }
     }
 
-    /// First kindly, then firmly, then not any more.
+    /// Escalates the stop: graceful, forced, detach.
     fn escalate_stop(&mut self) {
         self.interrupt_level = match self.interrupt_level {
             InterruptLevel::NoStop => {
@@ -273,16 +278,19 @@ impl<'a> TaskAttachment<'a> {
     }
 
     fn send_notice(&self, notice: AttachNotice) {
-        if let Some(aside) = &self.notice_sender {
-            let _ = aside.send(notice);
+        if let Some(sender) = &self.notice_sender {
+            let _ = sender.send(notice);
             return;
         }
         print_note(
-            &notice.render("the command goes on, looking for the next daemon", &self.target.task),
+            &notice.render(
+                "the process keeps running, connecting to the next daemon",
+                &self.target.task,
+            ),
         );
     }
 
-    /// The stop that was asked for, if one was.
+    /// Sends the requested stop, if there is one.
     fn request_stop(
         &self,
         client: &DaemonConnection,
@@ -302,45 +310,46 @@ impl<'a> TaskAttachment<'a> {
 }
 
 impl AttachNotice {
-    /// In words: what becomes of the work without a daemon, and who is to end.
-    pub(crate) fn render(self, without: &str, whom: &str) -> String {
+    /// Renders the notice. `effect` says what happens without a daemon; `tasks` names the tasks to
+    /// stop.
+    pub(crate) fn render(self, effect: &str, tasks: &str) -> String {
         match self {
-            Self::DaemonLost => format!("the daemon went away; {without}"),
-            Self::Stopping => format!("stopping {whom}; Ctrl-C again to force it"),
-            Self::Forcing => format!("forcing {whom}; Ctrl-C again to leave without its end"),
+            Self::DaemonLost => format!("lost the daemon; {effect}"),
+            Self::Stopping => format!("stopping {tasks}; Ctrl-C again to force it"),
+            Self::Forcing => format!("forcing {tasks}; Ctrl-C again to detach"),
         }
     }
 }
 
-/// The output may be pruned, or was never made.
+/// Returns true if the output was pruned or never existed.
 fn is_output_missing(kind: RefusalKind) -> bool {
     matches!(kind, RefusalKind::NotFound | RefusalKind::Invalid)
 }
 
-/// The next page, when the one before it is written. None when that was the last.
+/// Returns the next page after the last one was printed; `None` after the end.
 async fn next_page(
-    printing: &mut Option<PrinterThread>,
+    printer: &mut Option<PrinterThread>,
     output: &mut Option<ReplyStream<FollowOutputRequest>>,
 ) -> io::Result<Option<PageResult>> {
-    wait_printed(printing).await?;
+    wait_printed(printer).await?;
     match output {
         Some(output) => Ok(Some(output.next_part().await)),
         None => Ok(None),
     }
 }
 
-async fn wait_printed(printing: &mut Option<PrinterThread>) -> io::Result<()> {
-    match printing {
-        Some(printing) => printing.wait_idle().await,
+async fn wait_printed(printer: &mut Option<PrinterThread>) -> io::Result<()> {
+    match printer {
+        Some(printer) => printer.wait_idle().await,
         None => Ok(()),
     }
 }
 
 async fn next_part<A: Call>(
-    answers: &mut Option<ReplyStream<A>>,
+    replies: &mut Option<ReplyStream<A>>,
 ) -> Result<ReplyStreamPart<A::Item, A::Reply>, ClientError> {
-    match answers {
-        Some(answers) => answers.next_part().await,
+    match replies {
+        Some(replies) => replies.next_part().await,
         None => std::future::pending().await,
     }
 }
@@ -355,9 +364,9 @@ async fn renew_lease(
     }
 }
 
-async fn wait_until(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until).await,
+async fn wait_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

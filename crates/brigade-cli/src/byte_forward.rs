@@ -1,4 +1,5 @@
-//! Forwarding our input to a command byte by byte, each once, also when the daemon goes away meanwhile.
+//! Forwards stdin to a process byte by byte. Each byte arrives once, even if the daemon is
+//! replaced.
 
 use std::io::{self, Read};
 use std::sync::mpsc as blocking;
@@ -10,13 +11,13 @@ use tokio::sync::mpsc;
 use crate::context::CliContext;
 use crate::exit_code::CliError;
 
-/// The most that is read at once, and that is sent at once.
+/// Limits of one read and of one request.
 const READ_BYTES_MAX: usize = 256 * 1024;
 const SEND_BYTES_MAX: usize = 1024 * 1024;
-/// Pieces that are read ahead.
+/// Pieces that the thread reads ahead.
 const PIECES_AHEAD_MAX: usize = 16;
 
-/// Our input, read by a thread of its own: a read of a terminal cannot be given up.
+/// A reader of stdin on its own thread, since a read of a terminal cannot be cancelled.
 #[derive(Debug)]
 pub(crate) struct StdinReader {
     start_signal: blocking::Sender<()>,
@@ -24,20 +25,20 @@ pub(crate) struct StdinReader {
 }
 
 impl StdinReader {
-    /// Starts the thread. Nothing is read before somebody asks for it.
+    /// Starts the thread. It reads nothing before the first call of `next_bytes`.
     pub(crate) fn start() -> io::Result<Self> {
-        let (begin, begun) = blocking::channel();
+        let (start_signal, started) = blocking::channel();
         let (sender, pieces) = mpsc::channel(PIECES_AHEAD_MAX);
         let thread = std::thread::Builder::new().name("stdin".into());
         thread.spawn(move || {
-            if begun.recv().is_ok() {
+            if started.recv().is_ok() {
                 read_stdin(&sender);
             }
         })?;
-        Ok(Self { start_signal: begin, pieces })
+        Ok(Self { start_signal, pieces })
     }
 
-    /// What was read next, as much as is here. Nothing at the end.
+    /// Returns the available bytes; empty at the end.
     async fn next_bytes(&mut self) -> io::Result<Vec<u8>> {
         let _ = self.start_signal.send(());
         let mut bytes = match self.pieces.recv().await {
@@ -65,14 +66,14 @@ fn read_stdin(sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
                 piece
             }),
         };
-        let is_over = read.is_err();
-        if sender.blocking_send(read).is_err() || is_over {
+        let has_failed = read.is_err();
+        if sender.blocking_send(read).is_err() || has_failed {
             return;
         }
     }
 }
 
-/// Sends all of our input, and its end.
+/// Sends all of stdin, and its end.
 pub(crate) async fn forward_bytes(
     context: &CliContext,
     mut client: DaemonConnection,
@@ -83,21 +84,22 @@ pub(crate) async fn forward_bytes(
     let mut offset = 0;
     loop {
         let bytes = input.next_bytes().await?;
-        let (length, last) = (bytes.len() as u64, bytes.is_empty());
+        let length = bytes.len() as u64;
+        let closes_input = bytes.is_empty();
         let bytes = Base64Bytes(bytes);
-        let piece =
-            WriteInputRequest { target: target.clone(), writer, offset, bytes, closes_input: last };
+        let target = target.clone();
+        let piece = WriteInputRequest { target, writer, offset, bytes, closes_input };
         loop {
             match client.call(piece.clone()).await {
                 Ok(()) => break,
-                // The next daemon knows what the last one has stored.
+                // The next daemon knows the bytes that the last one stored.
                 Err(ClientError::Lost | ClientError::NotReceived) => {
                     client = context.connect_daemon().await?
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        if last {
+        if closes_input {
             return Ok(());
         }
         offset += length;

@@ -1,45 +1,47 @@
-//! The card of a call on a terminal: wrapped to its width, so that every line has our mark before it.
+//! The card of a tool call on a terminal, wrapped so that each line starts with a mark of ours.
 
 use brigade_model::approval::{CallCard, CardLine};
 use unicode_width::UnicodeWidthChar;
 
 use crate::render;
 
-/// The columns before each line of a card.
+/// Columns before each line of a card.
 const INDENT: usize = 2;
-/// The least that a line has of a text, however narrow the terminal.
-const NARROWEST: usize = 8;
+/// The least width of the text, however narrow the terminal is.
+const TEXT_WIDTH_MIN: usize = 8;
 
-/// All lines of a card, each of at most so many columns where there is a limit.
+/// Renders all lines of a card, wrapped to `columns` if there is a limit.
 pub(crate) fn render_card(card: &CallCard, columns: Option<usize>) -> Vec<String> {
-    let mark = INDENT + CardLine::LABEL_COLUMNS + render::display_width(CardLine::MARK);
-    let room = columns.map(|columns| columns.saturating_sub(mark).max(NARROWEST));
-    card.lines().iter().flat_map(|line| wrap_card_line(line, room)).collect()
+    let mark_width = INDENT + CardLine::LABEL_COLUMNS + render::display_width(CardLine::MARK);
+    let text_width = columns.map(|columns| columns.saturating_sub(mark_width).max(TEXT_WIDTH_MIN));
+    card.lines().iter().flat_map(|line| wrap_card_line(line, text_width)).collect()
 }
 
-fn wrap_card_line(line: &CardLine, room: Option<usize>) -> Vec<String> {
-    let pieces = match room {
-        Some(room) => break_text(line.text.as_str(), room),
+fn wrap_card_line(line: &CardLine, width: Option<usize>) -> Vec<String> {
+    let pieces = match width {
+        Some(width) => break_text(line.text.as_str(), width),
         None => vec![line.text.as_str()],
     };
-    let (indent, labels) = (" ".repeat(INDENT), CardLine::LABEL_COLUMNS);
-    let first = format!("{indent}{:<labels$}{}", line.label, CardLine::MARK);
-    let further = format!("{indent}{:<labels$}{}", "", CardLine::MARK_WRAPPED);
+    let indent = " ".repeat(INDENT);
+    let label_width = CardLine::LABEL_COLUMNS;
+    let first = format!("{indent}{:<label_width$}{}", line.label, CardLine::MARK);
+    let further = format!("{indent}{:<label_width$}{}", "", CardLine::MARK_WRAPPED);
     let marks = std::iter::once(first).chain(std::iter::repeat(further));
     marks.zip(pieces).map(|(mark, piece)| format!("{mark}{piece}")).collect()
 }
 
-/// Parts of a text that each have room, in the order in which they stand.
-fn break_text(text: &str, room: usize) -> Vec<&str> {
+/// Breaks a text into parts that fit into `width`, in order.
+fn break_text(text: &str, width: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
-    let (mut start, mut taken) = (0, 0);
+    let mut start = 0;
+    let mut used = 0;
     for (at, letter) in text.char_indices() {
-        let width = letter.width().unwrap_or(0);
-        if taken + width > room && at > start {
+        let letter_width = letter.width().unwrap_or(0);
+        if used + letter_width > width && at > start {
             pieces.push(&text[start..at]);
-            (start, taken) = (at, 0);
+            start = at;
         }
-        taken += width;
+        used += letter_width;
     }
     pieces.push(&text[start..]);
     pieces

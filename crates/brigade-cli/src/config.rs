@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade_mcp::client::{McpServerConfig, check_name};
 use brigade_llm::{KeySource, PriceTable, ProviderOptions};
+use brigade_mcp::client::{McpServerConfig, check_name};
 use brigade_model::sandbox::parse_bytes;
 use brigade_server::daemon_launcher::CONFIG_VARIABLE;
 use serde::de::Error;
@@ -15,41 +15,43 @@ use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
 use crate::{config_error, duration};
 
-/// What can be set, with what holds when it is not.
+/// The configuration. A missing key has its default value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct UserConfig {
-    /// With nobody connected and nothing alive for so long, the daemon leaves. `never` keeps it.
+    /// The daemon shuts down after this time without clients and alive tasks; `never` disables
+    /// that.
     pub(crate) idle_exit: String,
-    /// The most that is kept of each output stream of a command, in bytes.
+    /// Bytes kept of each output stream of a process.
     #[serde(deserialize_with = "deserialize_size")]
     pub(crate) output_cap: u64,
-    /// Variables of the daemon's environment that commands see beside the usual ones.
+    /// Variables of the daemon's environment that processes get beside the usual ones.
     pub(crate) pass_env: Vec<String>,
-    /// What reads command lines: bash where there is one, else /bin/sh, when nothing is said.
+    /// The shell for command lines. Default: bash if installed, else /bin/sh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shell: Option<PathBuf>,
-    /// Workspaces in which MCP clients steer each other's work and the operator's: all, or these.
+    /// Workspaces in which MCP clients control each other's tasks and the operator's: all, or
+    /// these.
     #[serde(skip_serializing_if = "SharedWorkspaces::is_none")]
     pub(crate) shared: SharedWorkspaces,
-    /// What agents use whose definition names no model: provider/model.
+    /// The model of agents whose definition names none: provider/model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
-    /// Providers of the user's own, and other settings for those that are known, by name.
+    /// Providers by name: new ones, and settings of known ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
-    /// Servers whose tools agents may be given, by name.
+    /// MCP servers by name, for the tools of agents.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
-    /// What models cost and how much fits into them, where that is not known.
+    /// Prices and context sizes of models that Brigade does not know.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) prices: PriceTable,
-    /// Who may watch.
+    /// The receiver of spans.
     #[serde(skip_serializing_if = "TelemetryConfig::is_default")]
     pub(crate) telemetry: TelemetryConfig,
 }
 
-/// The file that somebody named instead of the usual one.
+/// Returns the configuration file that the environment names.
 fn config_path_from_env() -> Option<PathBuf> {
     std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
@@ -58,7 +60,7 @@ fn has_config_path_from_env() -> bool {
     config_path_from_env().is_some()
 }
 
-/// A number of bytes, or one as people write it: "64M".
+/// Deserializes a number of bytes, or a size such as `"64M"`.
 fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -66,7 +68,7 @@ fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
         Bytes(u64),
         Text(String),
     }
-    // What stands in the file is not quoted.
+    // The error must not quote the file.
     let wrong = || D::Error::custom("write a number of bytes, or a size such as \"64M\"");
     match SizeField::deserialize(from).map_err(|_| wrong())? {
         SizeField::Bytes(bytes) => Ok(bytes),
@@ -74,7 +76,7 @@ fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
     }
 }
 
-/// `true`, or the workspaces by their names.
+/// `true`, or a list of workspaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum SharedWorkspaces {
@@ -107,7 +109,7 @@ const KEYS: [&str; 10] = [
     "telemetry",
 ];
 
-/// Of a provider, a server and a price, in the order in which they are read best.
+/// The fields of providers, servers and prices, in the order in which they are printed.
 const FIELDS: [&str; 18] = [
     "kind",
     "base_url",
@@ -122,7 +124,7 @@ const FIELDS: [&str; 18] = [
     "headers",
     "start_timeout",
     "call_timeout",
-    "call_most",
+    "call_total_timeout",
     "trust_hints",
     "price",
     "context",
@@ -133,13 +135,13 @@ fn is_default(prices: &PriceTable) -> bool {
     *prices == PriceTable::default()
 }
 
-/// Whether a text is a name that environment variables have.
+/// Returns true for a valid name of an environment variable.
 fn is_variable_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A key as TOML has it.
+/// Renders a key as TOML, with quotes if it needs them.
 fn render_toml_key(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.is_empty() && name.chars().all(bare) {
@@ -166,7 +168,8 @@ impl Default for UserConfig {
 }
 
 impl UserConfig {
-    /// The file: `BRIGADE_CONFIG`, else `brigade/config.toml` in the user's configuration directory.
+    /// Returns the configuration file: `BRIGADE_CONFIG`, else `brigade/config.toml` in the user's
+    /// configuration directory.
     pub(crate) fn path() -> Option<PathBuf> {
         if let Some(path) = config_path_from_env() {
             return Some(path);
@@ -174,7 +177,7 @@ impl UserConfig {
         Self::config_dir().map(|base| base.join("brigade/config.toml"))
     }
 
-    /// The user's configuration directory.
+    /// Returns the user's configuration directory.
     pub(crate) fn config_dir() -> Option<PathBuf> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let base = set("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -189,9 +192,8 @@ impl UserConfig {
                 if error.kind() == std::io::ErrorKind::NotFound && has_config_path_from_env() =>
             {
                 let problem = format!("{}: there is no such file", path.display());
-                return Err(
-                    CliError::usage(problem).with_hint(format!("{CONFIG_VARIABLE} names it"))
-                );
+                return Err(CliError::usage(problem)
+                    .with_hint(format!("the variable {CONFIG_VARIABLE} names it")));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
@@ -214,13 +216,16 @@ impl UserConfig {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
             {
-                // The daemon is at home elsewhere. What is no path may be the key itself.
-                return Err(wrong(format!("providers.{name}.key: `file` is no absolute path")));
+                // The daemon has another working directory. The text is not quoted: it may be the
+                // key itself.
+                return Err(wrong(format!("providers.{name}.key: `file` is not an absolute path")));
             }
             if let KeySource::Env(variable) = &options.key
                 && !is_variable_name(variable)
             {
-                return Err(wrong(format!("providers.{name}.key: `env` is no name of a variable")));
+                return Err(wrong(format!(
+                    "providers.{name}.key: `env` is not the name of a variable"
+                )));
             }
             options.check().map_err(|error| wrong(format!("providers.{name}: {error}")))?;
         }
@@ -230,9 +235,10 @@ impl UserConfig {
         Ok(config)
     }
 
-    /// As it could stand in its file, what belongs together on one line.
+    /// Renders the configuration as TOML, with each inner table on one line.
     pub(crate) fn to_toml(&self) -> Result<String, toml::ser::Error> {
-        let (providers, mcp_servers) = (BTreeMap::new(), BTreeMap::new());
+        let providers = BTreeMap::new();
+        let mcp_servers = BTreeMap::new();
         let prices = PriceTable::default();
         let plain = Self { providers, mcp_servers, prices, ..self.clone() };
         let mut text = toml::to_string(&plain)?;
@@ -253,11 +259,11 @@ impl UserConfig {
         Ok(text)
     }
 
-    /// Whether clients steer each other's work in this workspace.
+    /// Returns true if clients control each other's tasks in this workspace.
     pub(crate) fn is_shared(&self, workspace: &str) -> bool {
         match &self.shared {
             SharedWorkspaces::All(all) => *all,
-            SharedWorkspaces::These(these) => these.iter().any(|one| one == workspace),
+            SharedWorkspaces::These(names) => names.iter().any(|name| name == workspace),
         }
     }
 
@@ -314,7 +320,7 @@ context = 131072
     }
 
     #[test]
-    fn a_size_is_written_as_people_write_it() {
+    fn a_size_has_an_optional_unit() {
         let cap = |text: &str| toml::from_str::<UserConfig>(&format!("output_cap = {text}"));
         for (text, bytes) in [("65536", 65_536), ("\"64K\"", 65_536), ("\"1G\"", 1 << 30)] {
             assert_eq!(cap(text).unwrap().output_cap, bytes, "{text}");
@@ -326,7 +332,7 @@ context = 131072
     }
 
     #[test]
-    fn what_is_documented_is_a_configuration() {
+    fn the_documented_configuration_is_valid() {
         let page = include_str!("../../../docs/command.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let (text, _) = rest.split_once("```").unwrap();
@@ -338,7 +344,7 @@ context = 131072
     }
 
     #[test]
-    fn servers_are_configured_as_documented() {
+    fn the_documented_mcp_servers_are_valid() {
         let page = include_str!("../../../docs/mcp-servers.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let (text, _) = rest.split_once("```").unwrap();
@@ -348,7 +354,7 @@ context = 131072
     }
 
     #[test]
-    fn it_is_written_as_it_was_read() {
+    fn a_rendered_configuration_is_read_back_unchanged() {
         let config: UserConfig = toml::from_str(ALL).unwrap();
         assert_eq!(config.to_toml().unwrap(), ALL);
         let plain = UserConfig::default().to_toml().unwrap();

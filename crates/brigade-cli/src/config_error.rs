@@ -1,17 +1,17 @@
-//! What is wrong with a configuration file, in words that quote none of its values: any of them may be a
-//! secret that somebody wrote there.
+//! Describes errors of a configuration file without quoting its values, since any of them may be a
+//! secret.
 
 use brigade_llm::suggestion::find_nearest;
 use toml::Value;
 
-/// What stands for a value.
+/// The text that replaces a value.
 const REDACTED_VALUE: &str = "`…`";
-/// A shorter value is in too many words to be left out of all of them.
+/// Shorter values are redacted only in quotes, since they occur in many words.
 const BARE_VALUE_MIN: usize = 8;
-/// The longest unknown name that is repeated, if it looks like nothing else.
+/// The longest unknown name that is quoted, if it looks like a name.
 const NAME_CHARS_MAX: usize = 24;
 
-/// Where it is, under which name, and what was expected there.
+/// Describes an error: its line, the name before it, and the expected value.
 pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> String {
     let place = error.span().map(|span| FilePosition::of(text, span.start));
     let line = place.as_ref().map(|place| format!("line {}: ", place.line)).unwrap_or_default();
@@ -19,7 +19,7 @@ pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> S
     let message = redact_values(error.message(), text);
     match name.as_deref() {
         Some("key" | "bearer") => format!(
-            "{line}`{}`: {message}; a key itself is not written there, but where it is: \
+            "{line}`{}`: {message}; write the source of the key, not the key itself: \
              {{ env = \"NAME\" }} or {{ file = \"/PATH\" }}",
             name.unwrap_or_default()
         ),
@@ -28,18 +28,18 @@ pub(crate) fn describe(error: &toml::de::Error, text: &str, names: &[&str]) -> S
     }
 }
 
-/// A name that nobody knows, if it may be repeated: what looks like a secret is none of our names.
+/// Describes an unknown name. Quotes it only if it cannot be a secret.
 pub(crate) fn unknown_name(name: &str, names: &[&str]) -> String {
     let near = find_nearest(name, names.iter().copied());
-    let looks_like_one = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
-    if near.is_none() && !(name.len() <= NAME_CHARS_MAX && name.chars().all(looks_like_one)) {
+    let is_name_char = |c: char| c.is_ascii_lowercase() || c == '_' || c == '-';
+    if near.is_none() && !(name.len() <= NAME_CHARS_MAX && name.chars().all(is_name_char)) {
         return "unknown key".to_owned();
     }
     let near = near.map(|near| format!("; did you mean {near}?"));
     format!("unknown key {name}{}", near.unwrap_or_default())
 }
 
-/// A place in a file: its line, and the name before the `=` of that line.
+/// A position in a file: its line, and the name before the `=` of that line.
 struct FilePosition {
     line: usize,
     name: Option<String>,
@@ -55,15 +55,15 @@ impl FilePosition {
     }
 }
 
-/// A message without any text of the file that is a value or a name that is not ours.
+/// Removes values of the file, and names that are not ours, from a message.
 fn redact_values(message: &str, text: &str) -> String {
     let mut found = Vec::new();
     match toml::from_str::<toml::Table>(text) {
         Ok(table) => collect_values(&Value::Table(table), &mut found),
-        // Nothing is known of what it quotes.
+        // The file cannot be parsed, so all quoted parts go.
         Err(_) => found.extend(quoted_parts(message)),
     }
-    // Longer ones first: one may be a part of another.
+    // Longer values first: one may be part of another.
     found.sort_by_key(|value| std::cmp::Reverse(value.len()));
     let mut message = message.to_owned();
     for value in found {
@@ -77,7 +77,7 @@ fn redact_values(message: &str, text: &str) -> String {
     message
 }
 
-/// All texts of a file but for names that could be ours.
+/// Collects all values of a file, and all names that cannot be ours.
 fn collect_values(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text.clone()),
@@ -97,7 +97,7 @@ fn collect_values(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What stands between backticks or quotes.
+/// Returns the parts between backticks or quotes.
 fn quoted_parts(message: &str) -> impl Iterator<Item = String> + '_ {
     ['`', '"']
         .into_iter()
@@ -128,18 +128,24 @@ mod tests {
             format!("model = [\"{SECRET}\"]\n\n= \"{SECRET}\""),
         ] {
             let error = toml::from_str::<UserConfig>(&text).expect_err(&text);
-            let told = describe(&error, &text, &["key", "kind", "output_cap"]);
-            assert!(!told.contains("0123456789") && told.contains("line "), "{text}\n{told}");
+            let description = describe(&error, &text, &["key", "kind", "output_cap"]);
+            assert!(
+                !description.contains("0123456789") && description.contains("line "),
+                "{text}\n{description}"
+            );
         }
     }
 
     #[test]
-    fn it_is_said_what_would_be_right() {
+    fn the_message_names_the_expected_value() {
         let text = format!("[providers.openai]\nkind = \"openai\"\nkey = \"{SECRET}\"\n");
         let error = toml::from_str::<UserConfig>(&text).expect_err("a wrong key");
-        let told = describe(&error, &text, &["key"]);
-        assert!(told.starts_with("line 3: `key`: unknown variant `…`, expected "), "{told}");
-        assert!(told.contains("a key itself is not written there"), "{told}");
+        let description = describe(&error, &text, &["key"]);
+        assert!(
+            description.starts_with("line 3: `key`: unknown variant `…`, expected "),
+            "{description}"
+        );
+        assert!(description.contains("write the source of the key"), "{description}");
         assert_eq!(
             unknown_name("idle_exti", &["idle_exit"]),
             "unknown key idle_exti; did you mean idle_exit?"

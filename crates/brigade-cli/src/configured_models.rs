@@ -1,4 +1,4 @@
-//! Which models there are here: those of the providers, scripts and recordings.
+//! The models of the daemon: those of providers, scripts and recordings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,23 @@ use brigade_runtime::agents::{ChosenModel, ModelProviders, ModelSource, OneModel
 use crate::config::UserConfig;
 use crate::exit_code::CliError;
 
-/// How the name of a model begins that plays a script, which is the file after it.
+/// The prefix of a model that plays a script; the file follows.
 const SCRIPT_PREFIX: &str = "script:";
-/// The same for one that says again what was recorded in a file.
+/// The prefix of a model that replays a recording; the file follows.
 const REPLAY_PREFIX: &str = "replay:";
-/// `record:MODEL=/FILE`: the model, with all that it is asked and says written to the file.
+/// The prefix of a recorded model: `record:MODEL=/FILE` writes all calls of the model to the file.
 const RECORD_PREFIX: &str = "record:";
-const DEMO_HINT: &str = "`brigade demo` shows agents without any key";
+const DEMO_HINT: &str = "`brigade demo` runs agents without a key";
 
-/// What the daemon's agents are made of.
+/// Builds the options of the daemon's agents from the configuration.
 pub(crate) fn agent_options(config: &UserConfig) -> Result<AgentOptions, CliError> {
     let mut providers = ModelProviders::new().prices(config.prices.clone());
     for (name, options) in &config.providers {
         providers = providers.provider(name, options.clone());
     }
-    let (played, recorders) = Default::default();
-    let options = AgentOptions::new(ConfiguredModels { providers, playbacks: played, recorders });
+    let models =
+        ConfiguredModels { providers, playbacks: Mutex::default(), recorders: Mutex::default() };
+    let options = AgentOptions::new(models);
     let mut options = options.definition_folders(definition_folders);
     for (name, server) in &config.mcp_servers {
         let added = options.mcp_server(name, server.clone());
@@ -44,7 +45,7 @@ pub(crate) fn agent_options(config: &UserConfig) -> Result<AgentOptions, CliErro
     })
 }
 
-/// The variables that hold keys of providers.
+/// Returns the environment variables that hold keys of providers.
 pub(crate) fn key_variables(config: &UserConfig) -> Vec<String> {
     let known = ProviderKind::all().filter_map(ProviderKind::key_variable).map(str::to_owned);
     let configured = config.providers.values().filter_map(|options| match &options.key {
@@ -65,14 +66,13 @@ fn definition_folders(directory: Option<&Path>) -> Vec<DefinitionFolder> {
 #[derive(Debug)]
 struct ConfiguredModels {
     providers: ModelProviders,
-    /// Scripts and recordings by their names. How often what was played is kept with them, until the
-    /// file is changed.
+    /// Scripts and recordings by name. A playback keeps its position until its file changes.
     playbacks: Mutex<HashMap<String, LoadedPlayback>>,
-    /// By their files.
+    /// Recorders by file.
     recorders: Mutex<HashMap<PathBuf, Recorder>>,
 }
 
-/// A model as its name says it.
+/// A model name, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamedModel<'a> {
     Script(&'a Path),
@@ -89,9 +89,9 @@ impl<'a> NamedModel<'a> {
         if let Some(path) = name.strip_prefix(REPLAY_PREFIX) {
             return Self::Replay(Path::new(path));
         }
-        let recorded = name.strip_prefix(RECORD_PREFIX).and_then(|rest| {
-            let at = rest.find("=/")?;
-            Some(Self::Recorded { model: &rest[..at], file: Path::new(&rest[at + 1..]) })
+        let recorded = name.strip_prefix(RECORD_PREFIX).and_then(|recording| {
+            let at = recording.find("=/")?;
+            Some(Self::Recorded { model: &recording[..at], file: Path::new(&recording[at + 1..]) })
         });
         recorded.unwrap_or(Self::OfProvider(name))
     }
@@ -147,23 +147,21 @@ fn unusable_model(error: impl std::error::Error) -> Refusal {
 }
 
 impl ConfiguredModels {
-    /// What plays a file, as long as that stays as it is.
+    /// Returns the playback of a file. Loads it again after the file changed.
     fn load_playback(
         &self,
         name: &str,
         path: &Path,
         load: impl FnOnce() -> Result<Arc<dyn Model>, Refusal>,
     ) -> Result<Arc<dyn Model>, Refusal> {
-        let mut played = self.playbacks.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = path.metadata().and_then(|found| found.modified()).ok();
-        match played.get(name) {
-            Some(playing) if playing.modified_at == changed => Ok(playing.model.clone()),
+        let mut playbacks = self.playbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let modified_at = path.metadata().and_then(|found| found.modified()).ok();
+        match playbacks.get(name) {
+            Some(loaded) if loaded.modified_at == modified_at => Ok(loaded.model.clone()),
             _ => {
                 let model = load()?;
-                played.insert(
-                    name.to_owned(),
-                    LoadedPlayback { modified_at: changed, model: model.clone() },
-                );
+                playbacks
+                    .insert(name.to_owned(), LoadedPlayback { modified_at, model: model.clone() });
                 Ok(model)
             }
         }
@@ -171,7 +169,7 @@ impl ConfiguredModels {
 
     fn open_recorder(&self, file: &Path) -> Result<Recorder, Refusal> {
         let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was taken away is begun anew.
+        // A removed file gets a new recorder.
         if let Some(recorder) = recorders.get(file).filter(|_| file.exists()) {
             return Ok(recorder.clone());
         }
@@ -181,7 +179,7 @@ impl ConfiguredModels {
     }
 }
 
-/// A model as the daemon finds it, which is at home in another directory.
+/// Makes the file of a model absolute, since the daemon has another working directory.
 pub(crate) fn absolute_model(model: &str) -> Result<String, CliError> {
     let (prefix, path) = match NamedModel::of(model) {
         NamedModel::Script(path) => (SCRIPT_PREFIX, path),
@@ -192,18 +190,18 @@ pub(crate) fn absolute_model(model: &str) -> Result<String, CliError> {
     Ok(format!("{prefix}{}", path.display()))
 }
 
-/// The model, with what it is asked and says written to a file.
+/// Returns the name of a model whose calls are recorded to a file.
 pub(crate) fn recording_model(model: &str, file: &Path) -> Result<String, CliError> {
     let model = absolute_model(model)?;
     let file = std::path::absolute(file).map_err(|_| CliError::usage("the file has no name"))?;
     Ok(format!("{RECORD_PREFIX}{model}={}", file.display()))
 }
 
-/// Says what an agent with this model would miss.
+/// Checks that a model can be used: its provider, key, script or recording.
 pub(crate) fn check_model(model: Option<&str>, config: &UserConfig) -> Result<(), CliError> {
     let Some(model) = model else {
         return Err(CliError::usage("no model is set")
-            .with_hint("say --model PROVIDER/MODEL, or set `model` in the configuration")
+            .with_hint("use --model PROVIDER/MODEL, or set `model` in the configuration")
             .add_hint(DEMO_HINT.to_owned()));
     };
     match NamedModel::of(model) {
@@ -222,12 +220,12 @@ pub(crate) fn check_model(model: Option<&str>, config: &UserConfig) -> Result<()
         Some(options) => options.key.clone(),
         None => {
             let kind: ProviderKind = name.provider.parse().map_err(|error| {
-                let failure = CliError::usage(format!("{error}"));
+                let error = CliError::usage(format!("{error}"));
                 let known = ProviderKind::all().map(|kind| -> &str { kind.name() });
                 let known = known.chain(config.providers.keys().map(String::as_str));
                 match find_nearest(&name.provider, known) {
-                    Some(near) => failure.with_hint(format!("did you mean {near}/{}?", name.model)),
-                    None => failure.with_hint("[providers.NAME] in the configuration adds one"),
+                    Some(near) => error.with_hint(format!("did you mean {near}/{}?", name.model)),
+                    None => error.with_hint("[providers.NAME] in the configuration adds one"),
                 }
             })?;
             match kind.key_variable() {
@@ -249,9 +247,9 @@ pub(crate) fn check_model(model: Option<&str>, config: &UserConfig) -> Result<()
     }
 }
 
-/// What to do about a failure of a model.
+/// Returns a hint for a model error.
 pub(crate) fn model_failure_hint(detail: &str) -> Option<String> {
-    detail
-        .contains("set the environment variable")
-        .then(|| "the daemon was started without it: `brigade daemon stop`, then again".to_owned())
+    detail.contains("set the environment variable").then(|| {
+        "the daemon was started without it: run `brigade daemon stop`, then try again".to_owned()
+    })
 }

@@ -1,4 +1,4 @@
-//! What every subcommand has: options, the daemon, the workspace.
+//! The context of a subcommand: global options, configuration, and calls to the daemon.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use crate::exit_code::CliError;
 use crate::subcommands::daemon::DETACHED_ARGS;
 use crate::{render, workspace};
 
-/// The variable in which a command finds the address of its task.
+/// The environment variable that holds the address of the enclosing task.
 const TASK_VARIABLE: &str = "BRIGADE_TASK";
 
-/// How many daemons may go away before it is too much.
+/// Reconnects before a call fails.
 const RECONNECTS_MAX: usize = 5;
 
 const GLOBAL_HEADING: &str = "Options of every subcommand";
@@ -25,10 +25,10 @@ const GLOBAL_HEADING: &str = "Options of every subcommand";
 /// Options of every subcommand.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GlobalArgs {
-    /// Where state is kept [env: BRIGADE_STATE] [default: the user's state directory]
-    #[arg(long, global = true, value_name = "FOLDER", help_heading = GLOBAL_HEADING)]
+    /// State directory [env: BRIGADE_STATE] [default: the user's state directory]
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL_HEADING)]
     state: Option<PathBuf>,
-    /// Use this workspace instead of the one of this directory
+    /// Workspace to use instead of this directory's
     #[arg(long, short, global = true, value_name = "NAME", help_heading = GLOBAL_HEADING)]
     workspace: Option<String>,
     /// Print JSON
@@ -47,21 +47,21 @@ pub(crate) struct CliContext {
 impl CliContext {
     pub(crate) fn new(global: GlobalArgs) -> Result<Self, CliError> {
         let config = UserConfig::load()?;
-        let folder = match global.state.or_else(|| path_variable(STATE_VARIABLE)) {
-            Some(folder) if folder.is_absolute() => folder,
-            Some(folder) => std::path::absolute(workspace::current_directory()?.join(folder))?,
+        let path = match global.state.or_else(|| path_variable(STATE_VARIABLE)) {
+            Some(path) if path.is_absolute() => path,
+            Some(path) => std::path::absolute(workspace::current_directory()?.join(path))?,
             None => default_state_dir()?,
         };
-        let places = StateDir::new(folder);
-        Ok(Self { state_dir: places, config, json: global.json, workspace: global.workspace })
+        let state_dir = StateDir::new(path);
+        Ok(Self { state_dir, config, json: global.json, workspace: global.workspace })
     }
 
-    /// The same with another state folder.
-    pub(crate) fn with_state_dir(&self, places: StateDir) -> Self {
-        Self { state_dir: places, config: self.config.clone(), json: self.json, workspace: None }
+    /// Returns the same context with another state directory.
+    pub(crate) fn with_state_dir(&self, state_dir: StateDir) -> Self {
+        Self { state_dir, config: self.config.clone(), json: self.json, workspace: None }
     }
 
-    /// The session that is meant when nobody says: within a task its own, else the directory's.
+    /// Returns the session that no argument names: the enclosing task's, else the directory's.
     pub(crate) fn session_name(&self) -> Result<String, CliError> {
         match self.explicit_session_name() {
             Some(session) => Ok(session),
@@ -69,7 +69,8 @@ impl CliContext {
         }
     }
 
-    /// The same for what runs in a directory, to which it belongs when the current one was removed.
+    /// Returns the session of a task that runs in `directory`. The directory names it when the
+    /// current one was removed.
     pub(crate) fn session_name_for(&self, directory: &Path) -> Result<String, CliError> {
         match self.explicit_session_name() {
             Some(session) => Ok(session),
@@ -86,13 +87,13 @@ impl CliContext {
         self.workspace.clone().or_else(own)
     }
 
-    /// The words that a shell needs to ask for the same from elsewhere, where `brigade` may not be among
-    /// the programs that it finds.
+    /// Returns the command line that runs a subcommand from elsewhere. It names this program by its
+    /// path, since `brigade` may not be in the `PATH`.
     pub(crate) fn command_line(&self, subcommand: &str) -> Vec<String> {
         let program = std::env::current_exe().ok();
         let program = program.and_then(|path| path.to_str().map(str::to_owned));
         let mut words = vec![program.unwrap_or_else(|| "brigade".to_owned())];
-        if default_state_dir().is_ok_and(|folder| folder != self.state_dir.path()) {
+        if default_state_dir().is_ok_and(|path| path != self.state_dir.path()) {
             words.extend(["--state".to_owned(), self.state_dir.path().display().to_string()]);
         }
         if let Some(name) = &self.workspace {
@@ -106,41 +107,42 @@ impl CliContext {
         Ok(TaskTarget { session: self.session_name()?, task: address.to_owned() })
     }
 
-    /// The daemon, started if there is none.
+    /// Connects to the daemon. Starts it if none runs.
     pub(crate) async fn connect_daemon(&self) -> Result<DaemonConnection, CliError> {
         Ok(self.daemon_launcher()?.connect(ClientRole::Operator).await?)
     }
 
-    /// The daemon after the one that went away in the middle of something that lasts.
+    /// Connects to the next daemon after a long call lost its daemon.
     pub(crate) async fn connect_next_daemon(&self) -> Result<DaemonConnection, CliError> {
-        render::print_note("the daemon went away; looking for the next one");
+        render::print_note("lost the daemon; connecting to the next one");
         self.connect_daemon().await
     }
 
-    /// Asks the daemon, or the next one when it goes away and asking twice does no harm.
-    pub(crate) async fn call<A: Call + Clone>(&self, question: A) -> Result<A::Reply, CliError> {
-        self.call_over(&mut self.connect_daemon().await?, question).await
+    /// Calls the daemon. A lost call is repeated with the next daemon if that is safe.
+    pub(crate) async fn call<A: Call + Clone>(&self, request: A) -> Result<A::Reply, CliError> {
+        self.call_over(&mut self.connect_daemon().await?, request).await
     }
 
-    /// The same over a connection, which is replaced by one to the next daemon if need be.
+    /// Does the same over a connection, and replaces it with one to the next daemon when it is
+    /// lost.
     pub(crate) async fn call_over<A: Call + Clone>(
         &self,
         client: &mut DaemonConnection,
-        question: A,
+        request: A,
     ) -> Result<A::Reply, CliError> {
-        let repeatable = Into::<AnyRequest>::into(question.clone()).is_repeatable();
+        let repeatable = Into::<AnyRequest>::into(request.clone()).is_repeatable();
         for _ in 0..RECONNECTS_MAX {
-            match client.call(question.clone()).await {
+            match client.call(request.clone()).await {
                 Err(ClientError::NotReceived) => {}
                 Err(ClientError::Lost) if repeatable => {}
-                answer => return Ok(answer?),
+                reply => return Ok(reply?),
             }
             *client = self.connect_daemon().await?;
         }
-        Ok(client.call(question).await?)
+        Ok(client.call(request).await?)
     }
 
-    /// The tasks that a list names, however many they are.
+    /// Lists tasks, page by page.
     pub(crate) async fn list_tasks(
         &self,
         list: ListTasksRequest,
@@ -148,7 +150,8 @@ impl CliContext {
         self.list_tasks_over(&mut self.connect_daemon().await?, list).await
     }
 
-    /// The same over a connection, which is replaced by one to the next daemon if need be.
+    /// Does the same over a connection, and replaces it with one to the next daemon when it is
+    /// lost.
     pub(crate) async fn list_tasks_over(
         &self,
         client: &mut DaemonConnection,
@@ -156,7 +159,7 @@ impl CliContext {
     ) -> Result<Vec<TaskInfo>, CliError> {
         for _ in 0..RECONNECTS_MAX {
             match collect_task_pages(client, list.clone()).await {
-                // What was told by the one that is gone is told again.
+                // The next daemon sends all pages again.
                 Err(ClientError::Lost | ClientError::NotReceived) => {}
                 listed => return Ok(listed?),
             }
@@ -165,12 +168,12 @@ impl CliContext {
         Ok(collect_task_pages(client, list).await?)
     }
 
-    /// The daemon that runs. One that binds its socket again is waited for.
+    /// Connects to a running daemon. Waits for one that binds its socket again.
     pub(crate) async fn connect_running_daemon(&self) -> Result<DaemonConnection, ClientError> {
         connect_running(&self.state_dir, ClientRole::Operator).await
     }
 
-    /// The address of the task that this program runs in, if it is one of this daemon's.
+    /// Returns the address of the enclosing task, if it is a task of this daemon.
     fn enclosing_task(&self) -> Option<String> {
         let state = path_variable(STATE_VARIABLE)?;
         if state != self.state_dir.path() {
@@ -182,7 +185,7 @@ impl CliContext {
     pub(crate) fn daemon_launcher(&self) -> Result<DaemonLauncher, CliError> {
         let mut args = vec!["--state".into(), self.state_dir.path().into()];
         args.extend(DETACHED_ARGS.map(Into::into));
-        // A task of whichever daemon: whatever is started below it ends with it.
+        // Within a task of any daemon: a daemon started here would end with that task.
         let may_start = std::env::var_os(TASK_VARIABLE).is_none();
         Ok(DaemonLauncher {
             state_dir: self.state_dir.clone(),
@@ -206,7 +209,7 @@ pub(crate) async fn collect_task_pages(
     Ok(tasks)
 }
 
-/// This program, also when its file was replaced by a newer one meanwhile.
+/// Returns the path of this program, even if a newer file has replaced it.
 pub(crate) fn this_program() -> Result<PathBuf, CliError> {
     let program = std::env::current_exe()?;
     let itself = PathBuf::from("/proc/self/exe");
@@ -221,7 +224,7 @@ fn default_state_dir() -> Result<PathBuf, CliError> {
     let base = path_variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let base = base.or_else(|| Some(path_variable("HOME")?.join(".local/state")));
     base.map(|base| base.join("brigade")).ok_or_else(|| {
-        CliError::usage("there is no home directory")
-            .with_hint("say where to keep state: --state FOLDER")
+        CliError::usage("no home directory is set")
+            .with_hint("set the state directory: --state DIR")
     })
 }

@@ -1,10 +1,10 @@
-//! Spans of time as people type and read them: `90`, `1.5s`, `10m`, `2h`, `7d`.
+//! Durations as people type and read them: `90`, `1.5s`, `10m`, `2h`, `7d`.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Reads a span; a bare number is seconds.
+/// Parses a duration; a bare number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -15,13 +15,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        other => return Err(format!("{other:?} is no unit of time; use ms, s, m, h or d")),
+        other => return Err(format!("{other:?} is not a unit of time; use ms, s, m, h or d")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no span of time"))?;
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text:?} is not a duration; write 90s, 10m or 2h"))?;
     Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is too long"))
 }
 
-/// Short, with one unit: `3s`, `12m`, `5h`, `9d`.
+/// Renders milliseconds in one unit: `3s`, `12m`, `5h`, `9d`.
 pub(crate) fn render_duration(millis: u64) -> String {
     let secs = millis / 1000;
     match secs {
@@ -33,7 +34,7 @@ pub(crate) fn render_duration(millis: u64) -> String {
     }
 }
 
-/// Milliseconds since the epoch as a date and a time of day, in UTC.
+/// Renders milliseconds since the epoch as a date and a time of day, in UTC.
 pub(crate) fn render_timestamp(millis: u64) -> String {
     let at = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     at.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%d %H:%M:%SZ").to_string()
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("90", 90_000),
             ("1.5s", 1_500),
@@ -61,13 +62,13 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_short() {
+    fn durations_are_rendered_in_one_unit() {
         let shown = [5, 1_500, 119_999, 120_000, 7_200_000, 172_800_000].map(render_duration);
         assert_eq!(shown, ["5ms", "1s", "119s", "2m", "2h", "2d"]);
     }
 
     #[test]
-    fn dates_are_right() {
+    fn timestamps_are_rendered_in_utc() {
         for (secs, expect) in [
             (0, "1970-01-01 00:00:00Z"),
             (951_782_399, "2000-02-28 23:59:59Z"),
@@ -78,6 +79,10 @@ mod tests {
         ] {
             assert_eq!(render_timestamp(secs * 1000), expect);
         }
-        assert_eq!(render_timestamp(u64::MAX), "9999-12-30 22:00:00Z", "the last that can be told");
+        assert_eq!(
+            render_timestamp(u64::MAX),
+            "9999-12-30 22:00:00Z",
+            "the last representable time"
+        );
     }
 }

@@ -1,53 +1,53 @@
-//! What the exit code says: one table.
+//! Exit codes, and the errors that lead to them.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use brigade_model::outcome::{Failure as Ended, LateResult, Outcome};
+use brigade_model::outcome::{Failure, LateResult, Outcome};
 use brigade_model::plain_text::PlainText;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_server::{ClientError, TaskInfo};
 
-/// How the program ends.
+/// The exit code of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CliExitCode(pub(crate) u8);
 
 impl CliExitCode {
     pub(crate) const SUCCEEDED: Self = Self(0);
-    /// Nothing was found to match, as `grep` says it.
+    /// No line matches, as with `grep`.
     pub(crate) const NO_MATCH: Self = Self(1);
     pub(crate) const USAGE: Self = Self(2);
-    /// Another daemon has the state folder.
+    /// Another daemon holds the lock of the state directory.
     pub(crate) const STATE_DIR_TAKEN: Self =
         Self(brigade_server::daemon_launcher::STATE_DIR_TAKEN_EXIT);
     pub(crate) const FAILED: Self = Self(120);
     pub(crate) const CANCELLED: Self = Self(121);
     pub(crate) const BUDGET_EXHAUSTED: Self = Self(122);
-    /// Somebody has to answer a question first.
+    /// A task waits for an answer or an approval.
     pub(crate) const INPUT_REQUIRED: Self = Self(123);
     pub(crate) const TIMED_OUT: Self = Self(124);
     pub(crate) const INTERNAL: Self = Self(125);
     pub(crate) const FORBIDDEN: Self = Self(126);
     pub(crate) const NOT_FOUND: Self = Self(127);
-    /// As if the signal for it had ended us.
+    /// The code of a shell after this signal.
     pub(crate) const INTERRUPTED: Self = Self(130);
-    /// As if the signal for it had ended us.
+    /// The code of a shell after this signal.
     const BROKEN_PIPE: Self = Self(141);
 
-    /// As a task ended: a command's own code where it has one.
+    /// Returns the code for an ended task; a process's own code if it has one.
     pub(crate) fn for_task(task: &TaskInfo) -> Self {
         let Some(outcome) = &task.outcome else { return Self::FAILED };
         match outcome {
             Outcome::Succeeded { .. } => Self::SUCCEEDED,
             Outcome::Cancelled(cancelled) => match &cancelled.late {
-                Some(LateResult::Failure(Ended::Lost { .. })) => Self::FAILED,
+                Some(LateResult::Failure(Failure::Lost { .. })) => Self::FAILED,
                 _ => Self::CANCELLED,
             },
             Outcome::Failed(failed) => match &failed.failure {
-                Ended::ExitCode(code) => Self(u8::try_from(*code).unwrap_or(1).max(1)),
-                Ended::Signal(signal) => Self(128u8.saturating_add(*signal as u8)),
-                Ended::Timeout { .. } => Self::TIMED_OUT,
-                Ended::Budget { .. } => Self::BUDGET_EXHAUSTED,
+                Failure::ExitCode(code) => Self(u8::try_from(*code).unwrap_or(1).max(1)),
+                Failure::Signal(signal) => Self(128u8.saturating_add(*signal as u8)),
+                Failure::Timeout { .. } => Self::TIMED_OUT,
+                Failure::Budget { .. } => Self::BUDGET_EXHAUSTED,
                 _ => Self::FAILED,
             },
         }
@@ -60,7 +60,7 @@ impl From<CliExitCode> for ExitCode {
     }
 }
 
-/// Why a subcommand did not do what it should.
+/// The error of a subcommand, with its exit code and hints.
 #[derive(Debug)]
 pub(crate) struct CliError {
     exit_code: CliExitCode,
@@ -69,10 +69,10 @@ pub(crate) struct CliError {
     cause: ErrorCause,
 }
 
-/// What some callers of a subcommand's parts do something about.
+/// The causes that some callers handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorCause {
-    /// The daemon went away in the middle.
+    /// The connection to the daemon was lost during the call.
     LostDaemon,
     /// The task has ended.
     TaskEnded,
@@ -98,7 +98,7 @@ impl CliError {
         self
     }
 
-    /// The same with one thing more to know.
+    /// Adds a further hint.
     #[must_use]
     pub(crate) fn add_hint(self, hint: String) -> Self {
         let hint = match &self.hint {
@@ -108,14 +108,14 @@ impl CliError {
         self.with_hint(hint)
     }
 
-    /// The same with what it is about.
+    /// Puts the subject before the message.
     #[must_use]
-    pub(crate) fn prefix_message(mut self, what: &str) -> Self {
-        self.message = format!("{what}: {}", self.message);
+    pub(crate) fn prefix_message(mut self, subject: &str) -> Self {
+        self.message = format!("{subject}: {}", self.message);
         self
     }
 
-    /// Says it, and how the program ends.
+    /// Prints the error and its hints, and returns the exit code.
     pub(crate) fn report(&self) -> CliExitCode {
         if self.exit_code != CliExitCode::BROKEN_PIPE {
             let mut err = anstream::stderr();
@@ -127,14 +127,14 @@ impl CliError {
         self.exit_code
     }
 
-    /// Says only what it is, in one line.
+    /// Prints the message alone on one line, and returns the exit code.
     pub(crate) fn report_on_one_line(&self) -> CliExitCode {
         let _ = writeln!(io::stderr(), "{}", PlainText::line(&self.message));
         self.exit_code
     }
 
-    pub(crate) fn message_contains(&self, words: &str) -> bool {
-        self.message.contains(words)
+    pub(crate) fn message_contains(&self, part: &str) -> bool {
+        self.message.contains(part)
     }
 
     pub(crate) fn is_not_found(&self) -> bool {
@@ -145,7 +145,7 @@ impl CliError {
         self.exit_code == CliExitCode::FORBIDDEN
     }
 
-    /// Where to look for what was not found, if that is what is wrong.
+    /// Sets the hint if the error is "not found".
     pub(crate) fn hint_if_not_found(self, hint: &str) -> Self {
         if self.exit_code == CliExitCode::NOT_FOUND { self.with_hint(hint) } else { self }
     }
@@ -164,7 +164,9 @@ impl From<Refusal> for CliError {
         let (exit, hint) = match refusal.kind {
             RefusalKind::NotFound => (
                 CliExitCode::NOT_FOUND,
-                Some("`brigade ps --ended` lists what was here, with `--all` everywhere"),
+                Some(
+                    "`brigade ps --ended` lists the tasks here, with `--all` those of all workspaces",
+                ),
             ),
             RefusalKind::Forbidden => (CliExitCode::FORBIDDEN, None),
             RefusalKind::Invalid => (CliExitCode::USAGE, None),
@@ -172,7 +174,7 @@ impl From<Refusal> for CliError {
                 (CliExitCode::FAILED, None)
             }
             RefusalKind::Unavailable | RefusalKind::Unknown | RefusalKind::Internal => {
-                (CliExitCode::INTERNAL, Some("`brigade doctor` looks for the cause"))
+                (CliExitCode::INTERNAL, Some("`brigade doctor` checks the installation"))
             }
         };
         let ended = refusal.kind == RefusalKind::Ended;
@@ -191,19 +193,18 @@ impl From<ClientError> for CliError {
             ClientError::Lost => Self {
                 cause: ErrorCause::LostDaemon,
                 ..Self::internal(error.to_string())
-                    .with_hint("ask again; with --key a command is never started twice")
+                    .with_hint("try again; with --key a task is never started twice")
             },
             ClientError::NotReceived => {
                 Self { cause: ErrorCause::LostDaemon, ..Self::internal(error.to_string()) }
             }
-            // It says itself what to do.
+            // Its message says what to do.
             ClientError::Unreachable { .. } => Self::internal(error.to_string()),
             ClientError::NoDaemon(_)
             | ClientError::NotPermitted(_)
             | ClientError::NotStarted(_)
-            | ClientError::Malformed(_) => {
-                Self::internal(error.to_string()).with_hint("`brigade doctor` looks for the cause")
-            }
+            | ClientError::Malformed(_) => Self::internal(error.to_string())
+                .with_hint("`brigade doctor` checks the installation"),
         }
     }
 }
@@ -211,8 +212,8 @@ impl From<ClientError> for CliError {
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            // Whoever read our output has had enough: that is no failure of ours.
-            return Self::new(CliExitCode::BROKEN_PIPE, "the reader went away");
+            // The reader closed our output, which is no error of ours.
+            return Self::new(CliExitCode::BROKEN_PIPE, "the reader closed the output");
         }
         Self::internal(error.to_string())
     }

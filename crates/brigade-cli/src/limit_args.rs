@@ -1,4 +1,4 @@
-//! Options that bound what a task and all below it may start.
+//! Options that limit a task and its descendants.
 
 use brigade_model::limits::Limits;
 use brigade_model::spawn_rate::SpawnRate;
@@ -6,25 +6,25 @@ use brigade_model::spawn_rate::SpawnRate;
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// How many levels of tasks may be below it; 0 lets it start none
+    /// Levels of tasks below this one; 0: it starts none
     #[arg(long, value_name = "N")]
     max_depth: Option<u16>,
-    /// How many children it, and each task below it, may have at a time
+    /// Children at a time, for this task and each descendant
     #[arg(long, value_name = "N")]
     max_width: Option<u32>,
-    /// How many tasks may ever be started below it
+    /// Descendants in total
     #[arg(long, value_name = "N")]
     max_total: Option<u32>,
-    /// How many tasks below it may run at once; others wait for their turn
+    /// Descendants that run at the same time; the others are queued
     #[arg(long, value_name = "N")]
     max_running: Option<u32>,
-    /// How fast it and all below it may start tasks, as 10/min
+    /// Spawn rate limit for the task and its descendants, such as 10/min
     #[arg(long, value_name = "RATE")]
     max_spawns: Option<SpawnRate>,
 }
 
 impl LimitArgs {
-    /// Adds what was given to other limits.
+    /// Adds these limits to others.
     pub(crate) fn add_to(self, limits: Limits) -> Limits {
         Limits {
             depth: self.max_depth,

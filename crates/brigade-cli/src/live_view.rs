@@ -1,7 +1,6 @@
-//! A tree of agents and commands as it works: redrawn on a terminal, told line by line elsewhere.
+//! The live view of a task tree: redrawn on a terminal, line by line elsewhere.
 //!
-//! [`draw`] is how it looks, [`asking`] has what somebody is asked meanwhile, [`prompt`] which of the
-//! lines that they type are for it.
+//! [`draw`] renders the tree. [`terminal_prompt`] decides which typed lines answer a prompt.
 
 mod draw;
 mod terminal_prompt;
@@ -23,20 +22,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::attach::AttachNotice;
 use crate::context::CliContext;
 use crate::exit_code::CliError;
-use crate::pending_input::{self, PendingInput, ScreenSize};
+use crate::pending_input::{self, PendingInput, Prompt, ScreenSize};
 use crate::render;
 
 use terminal_prompt::{PromptInput, TerminalPrompt};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Looked at for the last line of a command.
+/// Bytes read to find the last line of a process.
 const TAIL_BYTES: u64 = 400;
-/// A terminal on which a line of a command has its command beside it, and how much of that.
+/// The terminal width from which a process shows its command line beside its output, and its width.
 const WIDE_COLUMNS: usize = 100;
 const COMMAND_COLUMNS: usize = 20;
-/// How many tasks are named that are stopped.
+/// Tasks that a stop notice names.
 const NAMED_TASKS_MAX: usize = 6;
-/// Told instead of taking a line that may have been begun under another prompt.
+/// The reply to a line that may have been typed for another prompt.
 const QUESTION_CHANGED: &str = "brigade: the question has changed; answer again";
 
 #[derive(Debug)]
@@ -46,25 +45,25 @@ pub(crate) struct LiveView<'a> {
     display: LiveDisplay,
     tasks: Vec<TaskInfo>,
     stdin_lines: Option<Lines<BufReader<Stdin>>>,
-    /// What is asked on the terminal.
+    /// The prompt on the terminal.
     prompt: TerminalPrompt,
-    /// The number of the last note that was told.
+    /// The number of the last printed note.
     last_note: u64,
-    /// Leaves when nobody here can answer what nobody else answers.
+    /// Exits when the tree waits for input that nobody here can give.
     exit_on_question: bool,
     notices: UnboundedReceiver<AttachNotice>,
 }
 
-/// Where it is shown.
+/// The display of the tree.
 #[derive(Debug)]
 enum LiveDisplay {
     Terminal {
-        /// How wide each line is that will be drawn over.
+        /// The width of each line that the next frame overwrites.
         drawn: Vec<usize>,
-        /// What is there, and how wide the terminal was then.
+        /// The terminal width and text of the last frame.
         last: (usize, String),
     },
-    /// What was told of each task.
+    /// The last printed line of each task.
     Lines {
         reported: HashMap<String, String>,
     },
@@ -72,48 +71,48 @@ enum LiveDisplay {
 }
 
 impl<'a> LiveView<'a> {
-    /// What is to be said beside it is sent to the other one.
+    /// Returns a view and the sender of its notices.
     pub(crate) fn new(
         context: &'a CliContext,
         root: TaskTarget,
     ) -> (Self, UnboundedSender<AttachNotice>) {
-        let face = match std::io::stderr().is_terminal() {
+        let display = match std::io::stderr().is_terminal() {
             _ if context.json => LiveDisplay::Hidden,
             true => LiveDisplay::Terminal { drawn: Vec::new(), last: (0, String::new()) },
             false => LiveDisplay::Lines { reported: HashMap::new() },
         };
-        let asks = matches!(face, LiveDisplay::Terminal { .. }) && std::io::stdin().is_terminal();
-        let typed = asks.then(|| BufReader::new(tokio::io::stdin()).lines());
-        let (aside, notices) = unbounded_channel();
-        let (tasks, prompt, leaves) = (Vec::new(), TerminalPrompt::default(), false);
+        let has_prompts =
+            matches!(display, LiveDisplay::Terminal { .. }) && std::io::stdin().is_terminal();
+        let stdin_lines = has_prompts.then(|| BufReader::new(tokio::io::stdin()).lines());
+        let (notice_sender, notices) = unbounded_channel();
         (
             Self {
                 context,
                 root,
-                display: face,
-                tasks,
-                stdin_lines: typed,
-                prompt,
+                display,
+                tasks: Vec::new(),
+                stdin_lines,
+                prompt: TerminalPrompt::default(),
                 last_note: 0,
-                exit_on_question: leaves,
+                exit_on_question: false,
                 notices,
             },
-            aside,
+            notice_sender,
         )
     }
 
-    /// Does not stay where only an answer is missing that nobody here can give.
+    /// Makes `run` return when only an answer is missing that nobody here can give.
     pub(crate) fn exit_on_question(self) -> Self {
         Self { exit_on_question: true, ..self }
     }
 
-    /// Shows it until it is dropped, or left because of a question.
+    /// Draws the tree until it is dropped, or until a question ends it.
     pub(crate) async fn run(&mut self, mut client: DaemonConnection) -> Result<(), CliError> {
         loop {
-            if let Err(failure) = self.refresh(&mut client).await
-                && !failure.is_lost_daemon()
+            if let Err(error) = self.refresh(&mut client).await
+                && !error.is_lost_daemon()
             {
-                return Err(failure);
+                return Err(error);
             }
             if self.exit_on_question && self.is_stuck() {
                 return Ok(());
@@ -128,7 +127,7 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    /// How it was in the end.
+    /// Prints the final state.
     pub(crate) async fn finish(&mut self) -> Result<(), CliError> {
         while let Ok(notice) = self.notices.try_recv() {
             self.print_notice(notice)?;
@@ -136,7 +135,7 @@ impl<'a> LiveView<'a> {
         if self.prompt.close().is_some() {
             write_stderr("\n")?;
         }
-        // Nothing more will be typed.
+        // No more input follows.
         self.stdin_lines = None;
         if let Ok(mut client) = self.context.connect_daemon().await {
             let _ = self.refresh(&mut client).await;
@@ -147,21 +146,22 @@ impl<'a> LiveView<'a> {
         Ok(())
     }
 
-    /// The one at the top, as it was seen last.
+    /// Returns the root task, as last seen.
     pub(crate) fn root(&self) -> Option<&TaskInfo> {
         self.tasks.first()
     }
 
-    /// Nothing happens any more unless somebody answers, and nobody here can.
+    /// Returns true if the tree waits for an answer that nobody here can give.
     fn is_stuck(&self) -> bool {
-        let others = self.tasks.iter().skip(1).any(|task| task.alive);
-        let asks = self.root().is_some_and(|root| render::render_pending_input(root).is_some());
-        self.stdin_lines.is_none() && !others && asks
+        let has_alive_descendants = self.tasks.iter().skip(1).any(|task| task.alive);
+        let needs_input =
+            self.root().is_some_and(|root| render::render_pending_input(root).is_some());
+        self.stdin_lines.is_none() && !has_alive_descendants && needs_input
     }
 
     async fn refresh(&mut self, client: &mut DaemonConnection) -> Result<(), CliError> {
-        let below = ListSubtreeRequest { target: self.root.clone() };
-        self.tasks = self.context.call_over(client, below).await?;
+        let request = ListSubtreeRequest { target: self.root.clone() };
+        self.tasks = self.context.call_over(client, request).await?;
         match &self.display {
             LiveDisplay::Hidden => Ok(()),
             LiveDisplay::Lines { .. } => {
@@ -169,7 +169,7 @@ impl<'a> LiveView<'a> {
                 self.print_notes(client, false).await
             }
             LiveDisplay::Terminal { .. } => {
-                // What is typed must not be drawn over.
+                // A typed line must not be overwritten.
                 if !self.prompt.is_shown() {
                     self.print_notes(client, false).await?;
                     self.draw(client).await?;
@@ -181,32 +181,33 @@ impl<'a> LiveView<'a> {
 
     async fn draw(&mut self, client: &mut DaemonConnection) -> Result<(), CliError> {
         let ScreenSize { columns, rows } = screen_size();
-        let (shown, more) = draw::fit_rows(draw::tree_order(&self.tasks), rows.saturating_sub(1));
-        let mut lines = Vec::with_capacity(shown.len());
-        for (depth, task) in shown {
-            let note = self.render_activity(client, task, columns).await;
-            lines.push(draw::TreeLine { depth, task: task.clone(), activity: note });
+        let fitted = draw::fit_rows(draw::tree_order(&self.tasks), rows.saturating_sub(1));
+        let mut lines = Vec::with_capacity(fitted.rows.len());
+        for draw::OrderedTask { depth, task } in fitted.rows {
+            let activity = self.render_activity(client, task, columns).await;
+            lines.push(draw::TreeLine { depth, task: task.clone(), activity });
         }
-        // The last column stays free: some terminals wrap there.
-        let frame = draw::render_frame(&lines, more.as_deref(), columns.saturating_sub(1).max(1));
+        // The last column stays free, since some terminals wrap there.
+        let summary = fitted.summary.as_deref();
+        let frame = draw::render_frame(&lines, summary, columns.saturating_sub(1).max(1));
         self.redraw("", frame)
     }
 
-    /// Draws over what was drawn: a text that stays, and below it what will be drawn over.
-    fn redraw(&mut self, stays: &str, frame: Vec<String>) -> Result<(), CliError> {
+    /// Overwrites the last frame: a text that stays, then the new frame.
+    fn redraw(&mut self, text_above: &str, frame: Vec<String>) -> Result<(), CliError> {
         let LiveDisplay::Terminal { drawn, last } = &mut self.display else { return Ok(()) };
         let columns = screen_size().columns;
-        if stays.is_empty() && *last == (columns, frame.join("\n")) {
+        if text_above.is_empty() && *last == (columns, frame.join("\n")) {
             return Ok(());
         }
-        // A terminal that became narrower has wrapped what was drawn.
+        // A terminal that became narrower has wrapped the last frame.
         let rows: usize = drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
         let mut text = String::new();
         if rows > 0 {
             text.push_str(&format!("\x1b[{rows}A\r"));
         }
-        for line in stays.lines().chain(frame.iter().map(String::as_str)) {
-            // Cleared behind what is written, so that nothing is ever blank in between.
+        for line in text_above.lines().chain(frame.iter().map(String::as_str)) {
+            // Clears the rest of the line after the text, so that nothing flickers.
             text.push_str(&format!("{line}\x1b[K\n"));
         }
         text.push_str("\x1b[J");
@@ -217,7 +218,8 @@ impl<'a> LiveView<'a> {
         write_stderr(&text)
     }
 
-    /// What a task is at: its question, an agent's step and last words, a command and its last line.
+    /// Renders the activity of a task: its question, an agent's step and last text, or a process's
+    /// last line.
     async fn render_activity(
         &self,
         client: &mut DaemonConnection,
@@ -228,7 +230,7 @@ impl<'a> LiveView<'a> {
             return failure_reason(task).unwrap_or_default();
         }
         match render::render_activity(task) {
-            Some(doing) => doing,
+            Some(activity) => activity,
             None if task.is_process() => match self.read_last_line(client, task).await {
                 Some(line) if columns >= WIDE_COLUMNS => {
                     format!(
@@ -264,34 +266,33 @@ impl<'a> LiveView<'a> {
     }
 
     fn print_changes(&mut self) {
-        let LiveDisplay::Lines { reported: told } = &mut self.display else { return };
-        for line in render_changes(told, &self.tasks) {
+        let LiveDisplay::Lines { reported } = &mut self.display else { return };
+        for line in render_changes(reported, &self.tasks) {
             render::print_note(&line);
         }
     }
 
-    /// What the one at the top says to whoever started it, who hears it here. It counts as read in the
-    /// end: a look may be given up before it is shown.
+    /// Prints new messages of the root task. They count as read only at the end, since an earlier
+    /// call may be cancelled before they are printed.
     async fn print_notes(
         &mut self,
         client: &mut DaemonConnection,
-        take: bool,
+        mark_read: bool,
     ) -> Result<(), CliError> {
         let TaskTarget { session, task } = self.root.clone();
-        // What is taken is all that was not read, so it begins before what was told.
-        let after = if take { 0 } else { self.last_note };
-        let from = Some(task);
-        let asked = InboxRequest {
+        // Marking as read includes all unread messages, also those already printed.
+        let after = if mark_read { 0 } else { self.last_note };
+        let request = InboxRequest {
             session,
-            from,
+            from: Some(task),
             after,
-            mark_read: take,
+            mark_read,
             notes_only: true,
             ..InboxRequest::default()
         };
-        let notes = match self.context.call_over(client, asked).await {
-            // Within a task, what its children say goes to that task and not to us.
-            Err(failure) if failure.is_forbidden() => return Ok(()),
+        let notes = match self.context.call_over(client, request).await {
+            // Within a task, messages of its children go to that task and not to us.
+            Err(error) if error.is_forbidden() => return Ok(()),
             notes => notes?,
         };
         for note in notes {
@@ -307,19 +308,19 @@ impl<'a> LiveView<'a> {
         Ok(())
     }
 
-    /// Shows what somebody is to answer, once, and makes room for the answer.
+    /// Shows the prompt for a pending input, once.
     fn update_prompt(&mut self) -> Result<(), CliError> {
         match PendingInput::first_pending(&self.tasks, screen_size()) {
-            Some((asking, text))
-                if !self.prompt.is_same_call(&asking) && self.stdin_lines.is_some() =>
+            Some(Prompt { input, text })
+                if !self.prompt.is_same_call(&input) && self.stdin_lines.is_some() =>
             {
                 let line_end = if self.prompt.is_shown() { "\n" } else { "" };
                 self.freeze_frame();
                 write_stderr(&format!("{line_end}{text}"))?;
-                self.prompt.show(asking, flush_terminal_input());
+                self.prompt.show(input, flush_terminal_input());
                 Ok(())
             }
-            // It was answered from elsewhere, or is not asked any more.
+            // It was answered elsewhere, or is no longer pending.
             None if self.prompt.is_shown() => {
                 self.prompt.withdraw();
                 flush_terminal_input();
@@ -329,7 +330,7 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    /// What is there stays there.
+    /// Keeps the last frame on the screen.
     fn freeze_frame(&mut self) {
         if let LiveDisplay::Terminal { drawn, last } = &mut self.display {
             drawn.clear();
@@ -343,47 +344,52 @@ impl<'a> LiveView<'a> {
         line: Option<String>,
     ) -> Result<(), CliError> {
         let Some(line) = line else {
-            let Some(asking) = self.prompt.close() else { return Ok(()) };
-            let command = asking.answer_command(&self.root.task);
+            let Some(input) = self.prompt.close() else { return Ok(()) };
+            let command = input.answer_command(&self.root.task);
             return write_stderr(&format!("\nbrigade: `{command}` answers it\n"));
         };
-        let asking = match self.prompt.take_line() {
-            PromptInput::Answer(asking) => asking,
+        let input = match self.prompt.take_line() {
+            PromptInput::Answer(input) => input,
             PromptInput::Outdated => return write_stderr(&format!("{QUESTION_CHANGED}\n> ")),
             PromptInput::Ignored => return Ok(()),
         };
-        let said = match asking {
+        let result = match input {
             PendingInput::Question { .. } if line.trim().is_empty() => return write_stderr("> "),
             PendingInput::Question { call } => {
                 let answer = Json::of(&line).map_err(CliError::from)?;
-                let asked =
-                    AnswerRequest { target: self.root.clone(), answer, question: Some(call) };
-                self.context.call_over(client, asked).await
+                let target = self.root.clone();
+                let request = AnswerRequest { target, answer, question: Some(call) };
+                self.context.call_over(client, request).await
             }
-            PendingInput::Approval { task, call, shown_digest: shown } => {
-                let Some(verdict) = pending_input::parse_verdict_on(&line, shown) else {
-                    return write_stderr(if shown.is_some() { "y, a or n > " } else { "n > " });
+            PendingInput::Approval { task, call, shown_digest } => {
+                let Some(verdict) = pending_input::parse_verdict_on(&line, shown_digest) else {
+                    return write_stderr(if shown_digest.is_some() {
+                        "y, a or n > "
+                    } else {
+                        "n > "
+                    });
                 };
                 let target = TaskTarget { task, ..self.root.clone() };
-                let asked = ApproveRequest { target, call: Some(call), digest: shown, verdict };
-                self.context.call_over(client, asked).await
+                let request =
+                    ApproveRequest { target, call: Some(call), digest: shown_digest, verdict };
+                self.context.call_over(client, request).await
             }
         };
         self.prompt.close();
-        if let Err(failure) = said {
-            // The agent goes on all the same; what is still open is asked again.
-            failure.report();
+        if let Err(error) = result {
+            // The agent continues, and an open question is asked again.
+            error.report();
         }
         Ok(())
     }
 
     fn print_notice(&mut self, notice: AttachNotice) -> Result<(), CliError> {
-        let without = "the next one goes on with the last step";
-        let text = notice.render(without, &self.render_alive());
+        let effect = "the next one continues with the last step";
+        let text = notice.render(effect, &self.render_alive());
         self.print_text(&text)
     }
 
-    /// Says something that stays.
+    /// Prints a text that stays on the screen.
     fn print_text(&mut self, text: &str) -> Result<(), CliError> {
         match self.display {
             LiveDisplay::Terminal { .. } => {
@@ -399,14 +405,14 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    /// All that a stop reaches, by name.
+    /// Names the alive tasks, which a stop reaches.
     fn render_alive(&self) -> String {
-        let living: Vec<String> =
+        let labels: Vec<String> =
             self.tasks.iter().filter(|task| task.alive).map(render::render_label).collect();
-        match living.as_slice() {
+        match labels.as_slice() {
             [] => self.root.task.clone(),
             [only] => only.clone(),
-            [many @ .., last] if living.len() <= NAMED_TASKS_MAX => {
+            [many @ .., last] if labels.len() <= NAMED_TASKS_MAX => {
                 format!("{} and {last}", many.join(", "))
             }
             many => {
@@ -420,12 +426,13 @@ impl<'a> LiveView<'a> {
     }
 }
 
-/// A line for each task of which there is something new, and nothing that changes all the time.
-fn render_changes(told: &mut HashMap<String, String>, tasks: &[TaskInfo]) -> Vec<String> {
+/// Renders a line for each task whose state or step changed.
+fn render_changes(reported: &mut HashMap<String, String>, tasks: &[TaskInfo]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (at, (_, task)) in draw::tree_order(tasks).into_iter().enumerate() {
+    for (at, line) in draw::tree_order(tasks).into_iter().enumerate() {
+        let task = line.task;
         if at == 0 && !task.alive && task.state != "succeeded" {
-            // That is told with the result.
+            // The result reports it.
             continue;
         }
         let state = render::render_state(task);
@@ -434,47 +441,47 @@ fn render_changes(told: &mut HashMap<String, String>, tasks: &[TaskInfo]) -> Vec
             (true, Some(step)) => Some(step),
             (true, None) => task.is_process().then(|| task.description.clone()),
         };
-        let said = match note {
+        let line = match note {
             Some(note) => render::render_one_line(&format!("{state}: {note}")),
             None => state,
         };
-        if told.get(&task.address) != Some(&said) {
-            lines.push(format!("{} {said}", render::render_label(task)));
-            told.insert(task.address.clone(), said);
+        if reported.get(&task.address) != Some(&line) {
+            lines.push(format!("{} {line}", render::render_label(task)));
+            reported.insert(task.address.clone(), line);
         }
     }
     lines
 }
 
-async fn next_line(typed: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
-    let Some(lines) = typed else { return std::future::pending().await };
+async fn next_line(stdin_lines: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {
+    let Some(lines) = stdin_lines else { return std::future::pending().await };
     let line = lines.next_line().await.ok().flatten();
     if line.is_none() {
-        // Nothing more will be typed.
-        *typed = None;
+        // No more input follows.
+        *stdin_lines = None;
     }
     line
 }
 
-/// Why it did not succeed, beyond what its state says.
+/// Returns the reason of a failure, beyond the state.
 fn failure_reason(task: &TaskInfo) -> Option<String> {
     let detail = task.detail.as_deref().filter(|_| task.state != "succeeded")?;
     if task.exit_code.is_some() || task.signal.is_some() {
         return None;
     }
-    let why = detail.strip_prefix(task.state.as_str()).unwrap_or(detail);
-    let why = why.trim_start_matches([':', ' ']);
-    let inner = why.strip_prefix('(').and_then(|why| why.strip_suffix(')'));
-    Some(inner.unwrap_or(why).to_owned()).filter(|why| !why.is_empty())
+    let reason = detail.strip_prefix(task.state.as_str()).unwrap_or(detail);
+    let reason = reason.trim_start_matches([':', ' ']);
+    let inner = reason.strip_prefix('(').and_then(|reason| reason.strip_suffix(')'));
+    Some(inner.unwrap_or(reason).to_owned()).filter(|reason| !reason.is_empty())
 }
 
-/// Drops what was typed and not read, also of a line that is not entered. False if that cannot be.
+/// Drops typed input that was not read, also of an unfinished line. Returns false if that fails.
 pub(crate) fn flush_terminal_input() -> bool {
     use rustix::termios::{QueueSelector, tcflush};
     tcflush(std::io::stdin(), QueueSelector::IFlush).is_ok()
 }
 
-/// How large the terminal is.
+/// Returns the size of the terminal.
 pub(crate) fn screen_size() -> ScreenSize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     let size =
@@ -482,7 +489,7 @@ pub(crate) fn screen_size() -> ScreenSize {
     size.filter(|size| size.columns > 0 && size.rows > 0).unwrap_or_default()
 }
 
-/// All at once, so that nothing half-drawn is seen.
+/// Writes a text at once, so that no half-drawn frame is seen.
 fn write_stderr(text: &str) -> Result<(), CliError> {
     let mut err = anstream::stderr().lock();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(render::output_error)
@@ -493,24 +500,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_told_of_each_step_and_not_of_each_word() {
-        let mut told = HashMap::new();
+    fn a_line_is_printed_per_step_and_not_per_word() {
+        let mut reported = HashMap::new();
         let mut at = |progress: &str| {
             let boss = format!(
-                r#"{{"address":"agent:1","session":"/src/soup","what":"cook","state":"running","living":true,
-                    "run":1,"attempt":1,"spawned":0,"moved":0,"progress":{progress}}}"#
+                r#"{{"address":"agent:1","session":"/src/soup","description":"cook","state":"running","alive":true,
+                    "run":1,"attempt":1,"spawned_at":0,"last_activity_at":0,"progress":{progress}}}"#
             );
-            render_changes(&mut told, &[serde_json::from_str(&boss).expect("a task")])
+            render_changes(&mut reported, &[serde_json::from_str(&boss).expect("a task")])
         };
         assert_eq!(
-            at(r#"{"step":1,"doing":"thinking","words":""}"#),
+            at(r#"{"step":1,"activity":"thinking","last_text":""}"#),
             ["agent:1 running: step 1, thinking"]
         );
         let nothing: [&str; 0] = [];
-        assert_eq!(at(r#"{"step":1,"doing":"thinking","words":"I"}"#), nothing);
-        assert_eq!(at(r#"{"step":1,"doing":"thinking","words":"I look"}"#), nothing);
+        assert_eq!(at(r#"{"step":1,"activity":"thinking","last_text":"I"}"#), nothing);
+        assert_eq!(at(r#"{"step":1,"activity":"thinking","last_text":"I look"}"#), nothing);
         assert_eq!(
-            at(r#"{"step":1,"doing":"list_tasks","words":"I look"}"#),
+            at(r#"{"step":1,"activity":"list_tasks","last_text":"I look"}"#),
             ["agent:1 running: step 1, list_tasks"]
         );
     }

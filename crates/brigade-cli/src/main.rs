@@ -1,11 +1,19 @@
 //! The `brigade` command.
 //!
-//! Every subcommand is a file in `commands`, holding its arguments (whose doc comments are its help)
-//! and its behaviour. Around them: [`context`] (options, the daemon), [`workspace`] (which session is
-//! meant), [`config`] (the user's file), [`attach`] (staying with a command), [`lease`] (not missing its output), [`byte_forward`] and [`feed`]
-//! (sending it bytes and lines), [`output`] (what it wrote), [`live`] (a tree of agents as it works), [`transcript`] (what one
-//! of them said), [`models`] (whom they ask), [`telemetry`] (what is seen of
-//! them from outside), [`exit`] (what the exit code says), [`show`] and [`span`] (how things look).
+//! Each subcommand is a file in [`subcommands`]. It holds the arguments, whose doc comments are the
+//! help text, and the behaviour. The other modules serve several subcommands:
+//!
+//! - [`context`]: global options and calls to the daemon; [`workspace`]: the session of a
+//!   directory; [`config`], [`config_error`] and [`configured_models`]: the user's configuration
+//!   and its models.
+//! - [`attach`]: staying with a task; [`reader_lease`]: output without gaps; [`byte_forward`] and
+//!   [`stdin_forward`]: input as bytes and as lines; [`output_printer`]: the output of a process.
+//! - [`live_view`]: the task tree of a run; [`top_view`]: the full-screen task list;
+//!   [`transcript`]: the transcript of an agent; [`pending_input`] and [`call_card`]: questions and
+//!   pending approvals.
+//! - [`limit_args`], [`override_args`], [`sandbox_args`]: options that `exec` and `run` share.
+//! - [`exit_code`], [`render`], [`styled_line`], [`duration`]: exit codes, errors and text.
+//! - [`telemetry`]: logs, spans and metrics of the daemon.
 
 mod attach;
 mod byte_forward;
@@ -38,8 +46,8 @@ use crate::context::{CliContext, GlobalArgs};
 use crate::exit_code::CliExitCode;
 use crate::subcommands::Subcommand;
 
-/// Background work that survives: hand a command to something that outlives your session, and get the
-/// true result back.
+/// Background work that survives: run a process or an agent that outlives your terminal, and get
+/// its result
 #[derive(Debug, Parser)]
 #[command(name = "brigade", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct BrigadeArgs {
@@ -51,25 +59,25 @@ struct BrigadeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  brigade exec -- cargo test         run it, see it through, exit with its code
-  brigade exec --detach --name Tests -- cargo test
-  brigade ps                         what runs here
-  brigade logs -f Tests              its output as it comes
-  brigade wait Tests                 wait for it; the exit code is its own
-  brigade stop Tests                 end it with all that came of it
-  brigade run 'Explain this repo'    give an agent a task
+    brigade exec -- cargo test         run a process; exit with its exit code
+    brigade exec --detach --name Tests -- cargo test
+    brigade ps                         list the tasks of this workspace
+    brigade logs -f Tests              follow the output
+    brigade wait Tests                 wait; exit with the task's exit code
+    brigade stop Tests                 stop a task and its descendants
+    brigade run 'Explain this repo'    give an agent a task
 
-Exit codes:
-  0    it succeeded                  124  time is up
-  2    usage                         125  Brigade itself failed
-  120  it failed otherwise           126  forbidden
-  121  it was cancelled              127  not found
-  122  a budget was spent            130  left with a third Ctrl-C
-  123  it waits for an answer
-  Of a command its own code, or 128 and the number of the signal.";
+  Exit codes:
+    0    success                       123  input required
+    2    usage                         124  timed out
+    119  state directory taken         125  internal error
+    120  task failed                   126  forbidden
+    121  task cancelled                127  not found
+    122  budget exhausted              130  detached by a third Ctrl-C
+    A process's own exit code is passed on; 128 + N after signal N.";
 
 fn main() -> std::process::ExitCode {
-    // Where the companion binary cannot be executed, this program is its own shim.
+    // On systems that cannot execute the companion binary, this program is its own shim.
     brigade_process::companion::run_shim_if_requested();
     if subcommands::daemon::is_detached(std::env::args_os()) {
         brigade_process::machine_identity::close_inherited_descriptors();
@@ -82,27 +90,25 @@ fn main() -> std::process::ExitCode {
     exit.into()
 }
 
-/// Says what is wrong with the arguments, and of the commonest mistake what would be right.
+/// Prints a usage error. For an `exec` without `--`, it also prints the correct form.
 fn exit_with_usage_error(error: &clap::Error) -> ! {
     let is_exec = std::env::args_os().nth(1).is_some_and(|word| word == "exec");
     let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
     if is_exec && unknown {
         let _ = error.print();
-        render::print_note(
-            "the command and its arguments stand after `--`: brigade exec -- make -j4",
-        );
+        render::print_note("put the command line after `--`: brigade exec -- make -j4");
         std::process::exit(error.exit_code());
     }
     error.exit()
 }
 
-fn run_subcommand(command: Subcommand, context: CliContext) -> CliExitCode {
-    if command.runs_daemon()
+fn run_subcommand(subcommand: Subcommand, context: CliContext) -> CliExitCode {
+    if subcommand.runs_daemon()
         && let Err(error) = subcommands::daemon::harden()
     {
         return exit_code::CliError::from(error).report();
     }
-    let mut runtime = if command.runs_daemon() {
+    let mut runtime = if subcommand.runs_daemon() {
         tokio::runtime::Builder::new_multi_thread()
     } else {
         tokio::runtime::Builder::new_current_thread()
@@ -112,11 +118,11 @@ fn run_subcommand(command: Subcommand, context: CliContext) -> CliExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit_code::CliError::from(error).report(),
     };
-    let exit = match runtime.block_on(command.run(&context)) {
+    let exit = match runtime.block_on(subcommand.run(&context)) {
         Ok(exit) => exit,
-        Err(failure) => failure.report(),
+        Err(error) => error.report(),
     };
-    // A blocked read of a terminal must not keep the program.
+    // A blocked read of a terminal must not delay the exit.
     runtime.shutdown_background();
     exit
 }
@@ -131,10 +137,10 @@ mod tests {
         let path = format!("{path} {}", command.get_name());
         let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{path}: a terminal tears this apart: {line}");
+            assert!(line.chars().count() <= 80, "{path}: longer than 80 columns: {line}");
         }
-        for below in command.get_subcommands() {
-            check(below, &path);
+        for subcommand in command.get_subcommands() {
+            check(subcommand, &path);
         }
     }
 
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_are_sound() {
+    fn the_arguments_are_consistent() {
         BrigadeArgs::command().debug_assert();
     }
 }

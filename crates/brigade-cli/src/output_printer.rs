@@ -1,4 +1,4 @@
-//! A command's output on ours, byte by byte as it was, with a word where some of it is missing.
+//! Prints the output of a process byte by byte, and reports gaps.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc as blocking;
@@ -6,24 +6,24 @@ use std::sync::mpsc as blocking;
 use brigade_server::requests::{OutputPageItem, OutputPiece};
 use tokio::sync::mpsc;
 
-/// So many gaps are told where they are. The output of a command that is faster than its reader has
-/// hundreds, which are only counted.
+/// Gaps that are reported in place. A process that is faster than its reader has hundreds, which
+/// are only counted.
 const GAPS_REPORTED: u64 = 3;
 
-/// Writes each stream to ours.
+/// A printer of both output streams.
 #[derive(Debug, Default)]
 pub(crate) struct OutputPrinter {
     unfinished_line: Option<UnfinishedLine>,
-    /// The bytes of the gap that is being read: pages can end in the middle of one.
+    /// Bytes of the current gap. A page can end within a gap.
     gap: u64,
     gaps: u64,
     missing: u64,
     unwritten: u64,
-    /// Bytes that were missing, also after the end was told.
+    /// Bytes lost in total, also after `finish`.
     lost_bytes: u64,
 }
 
-/// Where the last byte went, when it did not end its line.
+/// The stream of the last byte, if it did not end its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnfinishedLine {
     Stdout,
@@ -32,11 +32,11 @@ enum UnfinishedLine {
 
 impl OutputPrinter {
     pub(crate) fn print_page(&mut self, page: &OutputPageItem) -> io::Result<()> {
-        // While it is not taken, other things are still said beside it.
+        // Stderr is not locked, so that notices get through while nobody reads stdout.
         self.print_page_to(page, &mut io::stdout().lock(), &mut io::stderr())
     }
 
-    /// Tells what is missing in all, when the gaps have not told it.
+    /// Reports the lost bytes in total, if there is more than one gap.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.finish_to(&mut io::stdout().lock(), &mut io::stderr())
     }
@@ -57,7 +57,7 @@ impl OutputPrinter {
                 }
                 OutputPiece::Stderr(bytes) => {
                     self.end_gap(out, err)?;
-                    // What came before it is seen before it.
+                    // Earlier stdout appears before this.
                     out.flush()?;
                     err.write_all(&bytes.0)?;
                     self.note_unfinished_line(UnfinishedLine::Stderr, &bytes.0);
@@ -70,9 +70,9 @@ impl OutputPrinter {
 
     fn finish_to(&mut self, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
         self.end_gap(out, err)?;
-        // Said once, however often the end is come to.
-        let Self { gaps, missing, unwritten, lost_bytes: lost, .. } = std::mem::take(self);
-        self.lost_bytes = lost;
+        // Reported once, even if `finish` is called again.
+        let Self { gaps, missing, unwritten, lost_bytes, .. } = std::mem::take(self);
+        self.lost_bytes = lost_bytes;
         if gaps > 1 {
             let text = format!("{missing} bytes of output are not kept in all, in {gaps} gaps");
             self.print_notice(&text, out, err)?;
@@ -110,7 +110,7 @@ impl OutputPrinter {
         }
     }
 
-    /// On a line of its own, where that can be seen.
+    /// Prints a notice on its own line.
     fn print_notice(
         &mut self,
         text: &str,
@@ -118,20 +118,20 @@ impl OutputPrinter {
         err: &mut impl Write,
     ) -> io::Result<()> {
         out.flush()?;
-        let within_a_line = match self.unfinished_line.take() {
+        let is_within_line = match self.unfinished_line.take() {
             None => false,
             Some(UnfinishedLine::Stderr) => true,
             Some(UnfinishedLine::Stdout) => {
                 io::stdout().is_terminal() && io::stderr().is_terminal()
             }
         };
-        let before = if within_a_line { "\n" } else { "" };
+        let before = if is_within_line { "\n" } else { "" };
         writeln!(err, "{before}brigade: {text}")
     }
 }
 
-/// The same beside everything else: whoever reads our output may be slow, or never come back to it. A thread
-/// of its own writes, which is started before anything depends on it.
+/// A printer on its own thread, since the reader of our output may be slow or stop. The thread
+/// starts before anything depends on it.
 #[derive(Debug)]
 pub(crate) struct PrinterThread {
     pages: blocking::Sender<Option<OutputPageItem>>,
@@ -143,12 +143,12 @@ pub(crate) struct PrinterThread {
 impl PrinterThread {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
-        let (pages, waiting) = blocking::channel::<Option<OutputPageItem>>();
-        let (done, written) = mpsc::unbounded_channel();
+        let (pages, queued) = blocking::channel::<Option<OutputPageItem>>();
+        let (done, results) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new().name("stdout".into());
         thread.spawn(move || {
             let mut printer = OutputPrinter::default();
-            while let Ok(page) = waiting.recv() {
+            while let Ok(page) = queued.recv() {
                 let printed = match page {
                     Some(page) => printer.print_page(&page),
                     None => printer.finish(),
@@ -158,27 +158,27 @@ impl PrinterThread {
                 }
             }
         })?;
-        Ok(Self { pages, results: written, is_busy: false, lost_bytes: 0 })
+        Ok(Self { pages, results, is_busy: false, lost_bytes: 0 })
     }
 
-    /// Returns when what was begun is written. Nothing is lost when the call is abandoned.
+    /// Waits until the started page is printed. A cancelled call loses nothing.
     pub(crate) async fn wait_idle(&mut self) -> io::Result<()> {
         if self.is_busy {
-            let written = self.results.recv().await;
+            let result = self.results.recv().await;
             self.is_busy = false;
-            self.lost_bytes = written.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))?;
+            self.lost_bytes = result.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))?;
         }
         Ok(())
     }
 
-    /// How many bytes were missing in what is written.
+    /// Returns the bytes lost so far.
     pub(crate) fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
 
-    /// Begins to write a page, or what there is to say at the end. What was begun before is written.
+    /// Starts to print a page, or the final report. The last page must be printed.
     pub(crate) fn start_page(&mut self, page: Option<OutputPageItem>) {
-        // A thread that is gone is noticed by who waits for it.
+        // `wait_idle` reports a thread that has ended.
         let _ = self.pages.send(page);
         self.is_busy = true;
     }
@@ -191,7 +191,8 @@ mod tests {
     use super::*;
 
     fn printed(pages: &[&[OutputPiece]]) -> (String, String) {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut printer = OutputPrinter::default();
         for pieces in pages {
             let pieces = pieces.to_vec();
@@ -216,28 +217,28 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_that_pages_tear_apart_is_told_once() {
-        let (_, told) = printed(&[&[out("a\n"), cut(5)], &[cut(6), cut(7)], &[out("z\n")]]);
-        assert_eq!(told, "brigade: 18 bytes of output are not kept\n");
-        let (_, told) = printed(&[&[out("a\n")], &[cut(5)]]);
-        assert_eq!(told, "brigade: 5 bytes of output are not kept\n", "at the end too");
+    fn a_gap_across_pages_is_reported_once() {
+        let (_, notices) = printed(&[&[out("a\n"), cut(5)], &[cut(6), cut(7)], &[out("z\n")]]);
+        assert_eq!(notices, "brigade: 18 bytes of output are not kept\n");
+        let (_, notices) = printed(&[&[out("a\n")], &[cut(5)]]);
+        assert_eq!(notices, "brigade: 5 bytes of output are not kept\n", "at the end too");
     }
 
     #[test]
-    fn many_gaps_are_told_in_all() {
+    fn many_gaps_are_reported_in_total() {
         let page: &[OutputPiece] = &[cut(10), out("x\n")];
-        let (shown, told) = printed(&[page; 40]);
+        let (shown, notices) = printed(&[page; 40]);
         assert_eq!(shown, "x\n".repeat(40));
         let expect = "brigade: 10 bytes of output are not kept\n\
                       brigade: 10 bytes of output are not kept\n\
                       brigade: 10 bytes of output are not kept; further gaps are counted\n\
                       brigade: 400 bytes of output are not kept in all, in 40 gaps\n";
-        assert_eq!(told, expect);
+        assert_eq!(notices, expect);
     }
 
     #[test]
-    fn a_gap_within_a_line_is_told_on_another() {
-        let (_, told) = printed(&[&[err("half"), cut(4), err("rest\n")]]);
-        assert_eq!(told, "half\nbrigade: 4 bytes of output are not kept\nrest\n");
+    fn a_gap_within_a_line_is_reported_on_its_own_line() {
+        let (_, notices) = printed(&[&[err("half"), cut(4), err("rest\n")]]);
+        assert_eq!(notices, "half\nbrigade: 4 bytes of output are not kept\nrest\n");
     }
 }

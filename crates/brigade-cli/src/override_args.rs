@@ -1,4 +1,4 @@
-//! What one run changes of its agent's definition, as options of a command.
+//! Options that override parts of an agent's definition for one run.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use crate::exit_code::CliError;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OverrideArgs {
-    /// How freely its model chooses its words, from 0 to 2, instead of the definition's
+    /// Sampling temperature, 0 to 2
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// How much its model is to think: low, medium or high
+    /// Reasoning effort: low, medium, high
     #[arg(long, value_name = "EFFORT", value_parser = parse_effort)]
     effort: Option<ReasoningEffort>,
-    /// The most tokens of one reply
+    /// Max output tokens per model call
     #[arg(long, value_name = "TOKENS")]
     max_output: Option<u32>,
-    /// The most model calls of a run
+    /// Max steps per run
     #[arg(long, value_name = "NUMBER")]
     steps: Option<u32>,
-    /// Tools that whoever started it runs: a JSON file with a list of name, description and parameters (a
-    /// schema). When it calls one it waits; `brigade answer` tells it what came of it
+    /// Client tools: a JSON file with a list of name, description and parameters (a schema). A call
+    /// of one waits until `brigade answer` returns its result
     #[arg(long, value_name = "FILE")]
     client_tools: Option<PathBuf>,
 }
 
 impl OverrideArgs {
-    /// All that is wrong with them is said before anything starts.
+    /// Validates the options before anything starts.
     pub(crate) fn to_overrides(&self) -> Result<AgentOverrides, CliError> {
         let client_tools = match &self.client_tools {
             Some(path) => read_client_tools(path)?,
@@ -57,7 +57,7 @@ impl OverrideArgs {
 fn read_client_tools(path: &Path) -> Result<Vec<ClientTool>, CliError> {
     let wrong = |problem: String| {
         CliError::usage(format!("{}: {problem}", path.display())).with_hint(
-            r#"it has a list: [{"name": "open_editor", "description": "Opens a file."}]"#,
+            r#"the file holds a list: [{"name": "open_editor", "description": "Opens a file."}]"#,
         )
     };
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What somebody at the terminal is asked, and what the line means that they type.
+//! Questions and approvals at the terminal, and the meaning of the typed line.
 
 use anstyle::Style;
 use brigade_model::approval::{ApprovalVerdict, CallDigest};
@@ -9,24 +9,31 @@ use brigade_server::task_info::{ApprovalInfo, QuestionInfo};
 use crate::styled_line::StyledLine;
 use crate::{call_card, render};
 
-/// How much of a call is shown that the screen has no room for.
+/// Lines of a call that does not fit the screen.
 const ELIDED_LINES: usize = 5;
 
-/// What waits for somebody, of a task and all below it.
+/// A question or approval that a task or its descendants wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PendingInput {
-    /// A question of the one at the top: those of others are their parents' to answer.
+    /// A question of the root task. Questions of its descendants are for their parents.
     Question { call: u32 },
-    /// Leave, for whichever task: only a person gives it.
+    /// An approval that any task of the tree needs. Only a person gives it.
     Approval {
         task: String,
         call: u32,
-        /// The call that was shown whole. Where it was not, it cannot be allowed here.
+        /// The digest of a call that was shown whole. Without it the call cannot be allowed here.
         shown_digest: Option<CallDigest>,
     },
 }
 
-/// How large the screen is on which somebody is asked.
+/// A pending input with the text of its prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prompt {
+    pub(crate) input: PendingInput,
+    pub(crate) text: String,
+}
+
+/// The size of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScreenSize {
     pub(crate) columns: usize,
@@ -34,28 +41,30 @@ pub(crate) struct ScreenSize {
 }
 
 impl Default for ScreenSize {
-    /// What is supposed of a terminal that does not say how large it is.
+    /// The usual size, for a terminal that does not report its own.
     fn default() -> Self {
         Self { columns: 80, rows: 24 }
     }
 }
 
 impl PendingInput {
-    /// The first thing that waits, and in what words it is put.
-    pub(crate) fn first_pending(tasks: &[TaskInfo], screen: ScreenSize) -> Option<(Self, String)> {
+    /// Returns the first pending input, with the text of its prompt.
+    pub(crate) fn first_pending(tasks: &[TaskInfo], screen: ScreenSize) -> Option<Prompt> {
         let root = tasks.first()?;
         if let Some(question) = root.questions.first() {
-            return Some((Self::Question { call: question.call }, render_question(root, question)));
+            let input = Self::Question { call: question.call };
+            return Some(Prompt { input, text: render_question(root, question) });
         }
         let task = tasks.iter().find(|task| task.alive && !task.approvals.is_empty())?;
         let approval = task.approvals.first()?;
-        let shown = approval.digest.filter(|_| render_whole_call(approval, screen).is_some());
-        let asking =
-            Self::Approval { task: task.address.clone(), call: approval.call, shown_digest: shown };
-        Some((asking, render_approval(task, approval, screen)))
+        let shown_digest =
+            approval.digest.filter(|_| render_whole_call(approval, screen).is_some());
+        let input =
+            Self::Approval { task: task.address.clone(), call: approval.call, shown_digest };
+        Some(Prompt { input, text: render_approval(task, approval, screen) })
     }
 
-    /// Whether it is about the same, however it was shown.
+    /// Returns true if both are about the same call, however it was shown.
     pub(crate) fn is_same_call(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Question { call }, Self::Question { call: other }) => call == other,
@@ -67,7 +76,7 @@ impl PendingInput {
         }
     }
 
-    /// How it is answered from elsewhere.
+    /// Returns the command line that answers it from elsewhere.
     pub(crate) fn answer_command(&self, root: &str) -> String {
         match self {
             Self::Question { .. } => format!("brigade answer {root} TEXT"),
@@ -76,47 +85,47 @@ impl PendingInput {
     }
 }
 
-/// All of a call in lines, if the screen has room for it and for the question. Only then can it be
-/// allowed with a key.
+/// Renders a whole call, if the screen has space for it and its prompt. Only then can a key allow
+/// it.
 pub(crate) fn render_whole_call(
     approval: &ApprovalInfo,
     screen: ScreenSize,
 ) -> Option<Vec<String>> {
-    /// The heading, the rule, the answers, and the line to type on.
-    const BESIDE: usize = 5;
+    /// Lines for the heading, the rule, the keys and the typed answer.
+    const PROMPT_LINES: usize = 5;
     let lines = call_card::render_card(&approval.card()?, Some(screen.columns.saturating_sub(1)));
-    (lines.len() + BESIDE <= screen.rows).then_some(lines)
+    (lines.len() + PROMPT_LINES <= screen.rows).then_some(lines)
 }
 
 fn render_question(task: &TaskInfo, question: &QuestionInfo) -> String {
     let heading = format!("{} {}:", render::render_label(task), question.verb());
     let line = StyledLine::new().styled(Style::new().bold(), heading);
-    // Further lines of it do not pass for ours.
+    // The indent keeps further lines of the question from looking like ours.
     let text = PlainText::of(&question.text).into_string().replace('\n', "\n  ");
     format!("{}\n> ", line.text(" ").text(text))
 }
 
 fn render_approval(task: &TaskInfo, approval: &ApprovalInfo, screen: ScreenSize) -> String {
     let whole = render_whole_call(approval, screen);
-    let heading = format!("{} asks for leave:", render::render_label(task));
+    let heading = format!("{} needs approval:", render::render_label(task));
     let heading =
         StyledLine::new().styled(Style::new().bold(), heading).text(" ").text(&approval.tool);
-    let why = render_rule(approval);
+    let rule = render_rule(approval);
     let columns = screen.columns.saturating_sub(1);
-    let (lines, answers) = match whole {
+    let (lines, keys) = match whole {
         Some(lines) => (lines, APPROVAL_KEYS.to_owned()),
         None => {
             (render_elided_call(approval, Some(columns)), render_too_long(&task.address, approval))
         }
     };
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    format!("{heading}\n{lines}  ({why})\n  {answers}\n> ")
+    format!("{heading}\n{lines}  ({rule})\n  {keys}\n> ")
 }
 
 pub(crate) const APPROVAL_KEYS: &str =
     "y: once, a: always in this session and directory, n: no (n and a reason)";
 
-/// The head and the tail of a call that is not shown whole.
+/// Renders the head and the tail of a call that is not shown whole.
 pub(crate) fn render_elided_call(approval: &ApprovalInfo, columns: Option<usize>) -> Vec<String> {
     match approval.card() {
         Some(card) => call_card::render_card(&card.truncate_middle(ELIDED_LINES), columns),
@@ -124,7 +133,7 @@ pub(crate) fn render_elided_call(approval: &ApprovalInfo, columns: Option<usize>
     }
 }
 
-/// What can be done about a call that is not shown whole.
+/// Renders the hint for a call that is not shown whole.
 pub(crate) fn render_too_long(address: &str, approval: &ApprovalInfo) -> String {
     format!(
         "too long to be allowed here: `brigade approve {address} {} --show`; n: no (n and a reason)",
@@ -132,16 +141,16 @@ pub(crate) fn render_too_long(address: &str, approval: &ApprovalInfo) -> String 
     )
 }
 
-/// Who wants it asked about, by which rule.
+/// Renders the rule that requires the approval, with its source.
 pub(crate) fn render_rule(approval: &ApprovalInfo) -> PlainText {
     PlainText::line(&format!("{} asks about {}", approval.rule_source, approval.rule))
 }
 
-/// The verdict that a line is. None is one that is no answer.
+/// Parses a typed line as a verdict; `None` if it is not one.
 pub(crate) fn parse_verdict(line: &str) -> Option<ApprovalVerdict> {
     let line = line.trim();
-    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    match (word.to_lowercase().as_str(), rest.trim()) {
+    let (word, reason) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    match (word.to_lowercase().as_str(), reason.trim()) {
         ("y" | "yes" | "o" | "once", "") => Some(ApprovalVerdict::AllowOnce),
         ("a" | "always", "") => Some(ApprovalVerdict::AllowAlways { rule: None }),
         ("n" | "no" | "d" | "deny", reason) => {
@@ -151,19 +160,22 @@ pub(crate) fn parse_verdict(line: &str) -> Option<ApprovalVerdict> {
     }
 }
 
-/// The same for a call that was shown whole, or else can only be denied.
-pub(crate) fn parse_verdict_on(line: &str, shown: Option<CallDigest>) -> Option<ApprovalVerdict> {
+/// Parses a verdict on a call. A call that was not shown whole can only be denied.
+pub(crate) fn parse_verdict_on(
+    line: &str,
+    shown_digest: Option<CallDigest>,
+) -> Option<ApprovalVerdict> {
     parse_verdict(line)
-        .filter(|verdict| shown.is_some() || matches!(verdict, ApprovalVerdict::Deny { .. }))
+        .filter(|verdict| shown_digest.is_some() || matches!(verdict, ApprovalVerdict::Deny { .. }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top_view::state::tests::{asking_for, asking_for_leave};
+    use crate::top_view::state::tests::{awaiting_approval, awaiting_approval_of};
 
     #[test]
-    fn a_line_is_a_verdict_or_none() {
+    fn a_typed_line_is_parsed_as_a_verdict() {
         let deny = |reason: &str| Some(ApprovalVerdict::Deny { reason: reason.into() });
         for (line, expect) in [
             ("y", Some(ApprovalVerdict::AllowOnce)),
@@ -179,22 +191,22 @@ mod tests {
         }
     }
 
-    fn asked(task: &TaskInfo, columns: usize, rows: usize) -> (Option<CallDigest>, String) {
+    fn prompt(task: &TaskInfo, columns: usize, rows: usize) -> (Option<CallDigest>, String) {
         let screen = ScreenSize { columns, rows };
         match PendingInput::first_pending(std::slice::from_ref(task), screen) {
-            Some((PendingInput::Approval { shown_digest: shown, .. }, text)) => {
-                (shown, anstream::adapter::strip_str(&text).to_string())
+            Some(Prompt { input: PendingInput::Approval { shown_digest, .. }, text }) => {
+                (shown_digest, anstream::adapter::strip_str(&text).to_string())
             }
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn leave_is_asked_for_with_the_whole_call() {
-        let (shown, text) = asked(&asking_for_leave(), 80, 24);
+    fn the_approval_prompt_shows_the_whole_call() {
+        let (shown, text) = prompt(&awaiting_approval(), 80, 24);
         assert!(shown.is_some());
         let expect = "\
-agent:4 asks for leave: run_process
+agent:4 needs approval: run_process
   command │ cargo publish
   cwd     │ /src/soup
   (the operator asks about run_process)
@@ -204,16 +216,16 @@ agent:4 asks for leave: run_process
     }
 
     #[test]
-    fn what_the_screen_cannot_show_whole_is_not_allowed_with_a_key() {
-        // A variable that would push the command out of sight, and a prompt that is none of ours.
+    fn a_key_does_not_allow_a_call_that_the_screen_cannot_show_whole() {
+        // A variable that would push the command out of sight, and a forged prompt.
         let long = "x".repeat(5_000);
-        let forged = "ls\n".repeat(60) + "\x1b[2J\x1b[Hagent:4 asks for leave: ls\n> ";
+        let forged = "ls\n".repeat(60) + "\x1b[2J\x1b[Hagent:4 needs approval: ls\n> ";
         for arguments in [
             serde_json::json!({ "command": "rm -rf x", "env": { "A": long } }),
             serde_json::json!({ "command": forged }),
         ] {
-            let task = asking_for(&arguments);
-            let (shown, text) = asked(&task, 80, 24);
+            let task = awaiting_approval_of(&arguments);
+            let (shown, text) = prompt(&task, 80, 24);
             assert_eq!(shown, None, "{text}");
             assert!(
                 text.contains("too long to be allowed here: `brigade approve agent:4 7 --show`")
@@ -224,10 +236,15 @@ agent:4 asks for leave: run_process
                 assert_eq!(parse_verdict_on(key, shown), None);
             }
             assert!(parse_verdict_on("n", shown).is_some());
-            let wide = asked(&task, 400, 200);
+            let wide = prompt(&task, 400, 200);
             assert!(wide.0.is_some(), "{}", wide.1);
         }
-        let task = asking_for(&serde_json::json!({ "command": "rm -rf x", "env": { "A": long } }));
-        assert!(asked(&task, 80, 24).1.contains("\n  command │ rm -rf x\n"), "it comes first");
+        let task = awaiting_approval_of(
+            &serde_json::json!({ "command": "rm -rf x", "env": { "A": long } }),
+        );
+        assert!(
+            prompt(&task, 80, 24).1.contains("\n  command │ rm -rf x\n"),
+            "the command comes first"
+        );
     }
 }

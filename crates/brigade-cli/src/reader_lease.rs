@@ -1,4 +1,4 @@
-//! A lease on the output that is being shown, so that none of it is dropped before it was read.
+//! A lease on the output of a process, so that none of it is dropped before it is printed.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use brigade_server::requests::{OutputPageItem, RenewLeaseRequest};
 use brigade_server::{ClientError, DaemonConnection, TaskTarget};
 use tokio::time::Instant;
 
-/// How often a lease is renewed at least.
+/// The longest time between two renewals.
 const RENEW_INTERVAL: Duration = Duration::from_secs(1);
-/// Renewals that a lease outlasts at least.
+/// Renewals within the duration of a lease.
 const RENEWALS_PER_LEASE: u32 = 4;
-/// A reader that has read this part of what is kept says so at once, where the command may wait for it.
+/// A reader reports its position after this fraction of the cap, if the process may wait for it.
 const REPORT_FRACTION: u64 = 8;
 
 /// The lease of one reader.
@@ -19,38 +19,36 @@ const REPORT_FRACTION: u64 = 8;
 pub(crate) struct ReaderLease {
     target: TaskTarget,
     holder: u64,
-    /// How long it lasts without being renewed.
+    /// The time that the lease lasts without a renewal.
     duration: Duration,
-    /// What was read, and what there is.
+    /// The bytes read, and the bytes available.
     position: u64,
     total: u64,
-    /// The position that the daemon was last told.
+    /// The position in the last renewal.
     reported_position: u64,
-    /// Bytes kept of each stream; nothing until the daemon has said so.
+    /// The cap of each stream; 0 before the first renewal.
     output_cap: u64,
     renew_at: Instant,
     pending_renewal: Option<ReplyStream<RenewLeaseRequest>>,
 }
 
 impl ReaderLease {
-    pub(crate) fn new(target: TaskTarget, time: Duration) -> Self {
+    pub(crate) fn new(target: TaskTarget, duration: Duration) -> Self {
         let holder = brigade_runtime::new_lease_holder();
-        let due = Instant::now();
-        let (position, total, told, cap) = (0, 0, 0, 0);
         Self {
             target,
             holder,
-            duration: time,
-            position,
-            total,
-            reported_position: told,
-            output_cap: cap,
-            renew_at: due,
+            duration,
+            position: 0,
+            total: 0,
+            reported_position: 0,
+            output_cap: 0,
+            renew_at: Instant::now(),
             pending_renewal: None,
         }
     }
 
-    /// Says that a page is here.
+    /// Notes that a page was read.
     pub(crate) fn note_read(&mut self, page: &OutputPageItem) {
         self.position = page.next;
         self.total = page.total;
@@ -59,16 +57,16 @@ impl ReaderLease {
         }
     }
 
-    /// Whether the command may wait for what was read since the daemon was told.
+    /// Returns true if the process may wait for the bytes read since the last renewal.
     fn is_renewal_urgent(&self) -> bool {
-        let fresh = self.position - self.reported_position;
+        let unreported = self.position - self.reported_position;
         let is_near_cap = self.total >= self.output_cap - self.output_cap / 4;
         is_near_cap
-            && fresh > 0
-            && (fresh >= self.output_cap / REPORT_FRACTION || self.position >= self.total)
+            && unreported > 0
+            && (unreported >= self.output_cap / REPORT_FRACTION || self.position >= self.total)
     }
 
-    /// Renews it when that is due. Nothing is lost when the call is abandoned.
+    /// Renews the lease when it is due. A cancelled call loses nothing.
     pub(crate) async fn renew(&mut self, client: &DaemonConnection) -> Result<(), ClientError> {
         let renewing = match &mut self.pending_renewal {
             Some(renewing) => renewing,
@@ -77,8 +75,8 @@ impl ReaderLease {
                 self.reported_position = self.position;
                 self.renew_at =
                     Instant::now() + RENEW_INTERVAL.min(self.duration / RENEWALS_PER_LEASE);
-                let asked = client.call_streaming(self.to_request(Some(self.position)))?;
-                self.pending_renewal.insert(asked)
+                let renewal = client.call_streaming(self.to_request(Some(self.position)))?;
+                self.pending_renewal.insert(renewal)
             }
         };
         let ReplyStreamPart::Reply(renewed) = renewing.next_part().await?;
@@ -90,25 +88,25 @@ impl ReaderLease {
         Ok(())
     }
 
-    /// The daemon that was asked is not there any more; the next one has not been told anything.
+    /// Starts over with the next daemon, which knows nothing of this lease yet.
     pub(crate) fn reset(&mut self) {
         self.pending_renewal = None;
         self.renew_at = Instant::now();
     }
 
-    /// Lets the command go on without this reader.
+    /// Ends the lease, so that the process does not wait for this reader.
     pub(crate) async fn release(&mut self, client: &DaemonConnection) -> Result<(), ClientError> {
         self.pending_renewal = None;
         client.call(self.to_request(None)).await.map(drop)
     }
 
     fn to_request(&self, position: Option<u64>) -> RenewLeaseRequest {
-        let time_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX);
         RenewLeaseRequest {
             target: self.target.clone(),
             holder: self.holder,
             position,
-            duration_ms: time_ms,
+            duration_ms,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How things look: JSON for programs; tables for people, coloured on a terminal only.
+//! Prints JSON for programs, and text and tables for people. Colours appear on a terminal only.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -17,7 +17,7 @@ use crate::duration;
 use crate::exit_code::CliError;
 use crate::styled_line::StyledLine;
 
-/// The narrowest column that is cut; below it a table is wider than its terminal.
+/// The narrowest column that is truncated; a narrower table exceeds its terminal.
 const COLUMN_WIDTH_MIN: usize = 6;
 /// Spaces between columns.
 const COLUMN_GAP: usize = 2;
@@ -30,7 +30,7 @@ pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), CliErro
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(output_error)
 }
 
-/// That our own output is full is not to be taken for something else that is.
+/// Converts an error of our own output. The text says that it is ours, not a task's.
 pub(crate) fn output_error(error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => error.into(),
@@ -38,13 +38,13 @@ pub(crate) fn output_error(error: io::Error) -> CliError {
     }
 }
 
-/// So many of them.
-pub(crate) fn render_count(number: u64, one: &str) -> String {
+/// Renders a count with its noun.
+pub(crate) fn render_count(number: u64, noun: &str) -> String {
     let end = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{end}")
+    format!("{number} {noun}{end}")
 }
 
-/// So much memory, as it is typed where it is a round number.
+/// Renders a size in the largest unit that divides it.
 pub(crate) fn render_bytes(number: u64) -> String {
     let units = [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")];
     let unit = units.iter().find(|(size, _)| number >= *size && number.is_multiple_of(*size));
@@ -54,14 +54,14 @@ pub(crate) fn render_bytes(number: u64) -> String {
     )
 }
 
-/// Prints a line of text, with its colours if they are wanted.
+/// Prints a line of text, with colours on a terminal.
 pub(crate) fn print_line(line: impl Into<StyledLine>) -> Result<(), CliError> {
     let line = line.into();
     let mut out = anstream::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(output_error)
 }
 
-/// Prints a text that is the result of something: to a program as it is, to a person filtered.
+/// Prints a result: unchanged for a program, filtered for a person.
 pub(crate) fn print_result(text: &str) -> Result<(), CliError> {
     if io::stdout().is_terminal() {
         return print_line(text);
@@ -70,17 +70,17 @@ pub(crate) fn print_result(text: &str) -> Result<(), CliError> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(output_error)
 }
 
-/// Says something beside the output.
+/// Prints a note to stderr.
 pub(crate) fn print_note(text: &str) {
     let _ = writeln!(anstream::stderr(), "brigade: {}", PlainText::of(text));
 }
 
-/// How wide the terminal is, if the output goes to one.
+/// Returns the width of the terminal, if stdout is one.
 pub(crate) fn terminal_width() -> Option<usize> {
     terminal_size().map(|size| usize::from(size.columns))
 }
 
-/// How large it is, if it says so.
+/// Returns the size of the terminal, if stdout is one that reports it.
 pub(crate) fn terminal_size() -> Option<TerminalSize> {
     let out = io::stdout();
     if !out.is_terminal() {
@@ -91,25 +91,25 @@ pub(crate) fn terminal_size() -> Option<TerminalSize> {
     Some(size).filter(|size| size.rows > 0 && size.columns > 0)
 }
 
-/// Now, in milliseconds since the epoch.
+/// Returns the current time in milliseconds since the epoch.
 pub(crate) fn now_millis() -> u64 {
     SystemClock.now().0
 }
 
-/// How long ago.
+/// Renders the time since `since`.
 pub(crate) fn render_age(since: u64) -> String {
     duration::render_duration(now_millis().saturating_sub(since))
 }
 
-/// How long it is until then.
+/// Renders the time until `time`.
 pub(crate) fn render_until(time: u64) -> String {
     match time.saturating_sub(now_millis()) {
         0 => "now".to_owned(),
-        left => format!("in {}", duration::render_duration(left)),
+        remaining => format!("in {}", duration::render_duration(remaining)),
     }
 }
 
-/// The state in one word with what is most wanted beside it.
+/// Renders the state, with the exit code, signal or stall.
 pub(crate) fn render_state(task: &TaskInfo) -> String {
     match (task.exit_code, task.signal) {
         (Some(code), _) if code != 0 => format!("{} ({code})", task.state),
@@ -119,7 +119,7 @@ pub(crate) fn render_state(task: &TaskInfo) -> String {
     }
 }
 
-/// The same with the reason why it failed, where a code does not say it.
+/// Renders the state, with the reason of a failure that has no exit code or signal.
 pub(crate) fn render_state_and_reason(task: &TaskInfo) -> String {
     let reason = task.detail.as_deref().filter(|_| task.state == "failed");
     match reason.and_then(|detail| detail.strip_prefix("failed ")) {
@@ -130,21 +130,21 @@ pub(crate) fn render_state_and_reason(task: &TaskInfo) -> String {
     }
 }
 
-/// Whether it is alive, and apart from that whether it moves. Of a command nobody knows what it does in
-/// silence; of what waits or has ended there is nothing to say.
+/// Renders the activity of a running task. The silence of a process means nothing, and a waiting or
+/// ended task has no activity.
 pub(crate) fn render_liveness(task: &TaskInfo) -> Option<String> {
     if !matches!(task.state.as_str(), "running" | "stopping") {
         return None;
     }
-    let since = render_age(task.last_activity_at);
+    let age = render_age(task.last_activity_at);
     let nudged = match task.nudge_count {
         0 => String::new(),
         times => format!(", nudged {}", render_count(times.into(), "time")),
     };
     Some(match (task.stalled, task.is_process()) {
-        (true, _) => format!("yes, but nothing has happened for {since}: stalled{nudged}"),
+        (true, _) => format!("yes, but nothing has happened for {age}: stalled{nudged}"),
         (false, true) => "yes".to_owned(),
-        (false, false) => format!("yes, and something happened {since} ago{nudged}"),
+        (false, false) => format!("yes, last activity {age} ago{nudged}"),
     })
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn state_style(state: &str) -> Style {
     Style::new().fg_color(Some(colour.into()))
 }
 
-/// A task by its address, and its name if it has one.
+/// Renders the address of a task, with its name if it has one.
 pub(crate) fn render_label(task: &TaskInfo) -> String {
     match &task.name {
         Some(name) => format!("{} ({name})", task.address),
@@ -167,7 +167,7 @@ pub(crate) fn render_label(task: &TaskInfo) -> String {
     }
 }
 
-/// Who sent a note.
+/// Renders the sender of a message.
 pub(crate) fn render_sender(note: &InboxItem) -> String {
     match &note.name {
         Some(name) => format!("{} ({name})", note.from),
@@ -175,29 +175,29 @@ pub(crate) fn render_sender(note: &InboxItem) -> String {
     }
 }
 
-/// What a task waits for somebody with: leave, an answer, or what its client is to do.
+/// Renders the input that a task waits for: an approval, an answer, or the result of a client tool.
 pub(crate) fn render_pending_input(task: &TaskInfo) -> Option<String> {
     if let Some(approval) = task.approvals.first() {
-        return Some(format!("asks for leave: {}", render_one_line(&approval.text)));
+        return Some(format!("needs approval: {}", render_one_line(&approval.text)));
     }
     task.questions.first().map(|question| format!("{}: {}", question.verb(), question.text))
 }
 
-/// What a task that lives is at, as far as it says: its question, an agent's step and last words.
+/// Renders the activity of an alive task: its pending input, or an agent's step and last text.
 pub(crate) fn render_activity(task: &TaskInfo) -> Option<String> {
     let step = render_step(task)?;
-    let said = decode_progress(task)
+    let last_text = decode_progress(task)
         .filter(|_| render_pending_input(task).is_none())
         .map(|progress| progress.last_text);
-    let words = said.as_deref().and_then(|words| words.lines().last()).unwrap_or_default();
-    Some(if words.is_empty() { step } else { format!("{step} — {words}") })
+    let text = last_text.as_deref().and_then(|text| text.lines().last()).unwrap_or_default();
+    Some(if text.is_empty() { step } else { format!("{step} — {text}") })
 }
 
-/// The same without the words, which change with every piece of them that comes.
+/// Renders the pending input or the step of a task, without the text that changes all the time.
 pub(crate) fn render_step(task: &TaskInfo) -> Option<String> {
     render_pending_input(task).or_else(|| {
-        let AgentProgress { step, activity: doing, .. } = decode_progress(task)?;
-        Some(format!("step {step}, {doing}"))
+        let AgentProgress { step, activity, .. } = decode_progress(task)?;
+        Some(format!("step {step}, {activity}"))
     })
 }
 
@@ -206,21 +206,34 @@ fn decode_progress(task: &TaskInfo) -> Option<AgentProgress> {
     Some(progress).filter(|progress| progress.step > 0)
 }
 
-/// Its open question, or else what it was told to do.
+/// Renders the pending input of a task, or else its description.
 pub(crate) fn render_description(task: &TaskInfo) -> String {
     render_pending_input(task).unwrap_or_else(|| task.description.clone())
 }
 
-/// One line of filtered text, whatever a command's text has in it.
+/// Renders a text as one filtered line.
 pub(crate) fn render_one_line(text: &str) -> String {
     PlainText::line(text).into_string()
 }
 
-/// Rows under a heading, cut to the width of the terminal.
+/// A line of `brigade show`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LabelledLine {
+    pub(crate) label: &'static str,
+    pub(crate) text: String,
+}
+
+impl LabelledLine {
+    pub(crate) fn new(label: &'static str, text: String) -> Self {
+        Self { label, text }
+    }
+}
+
+/// A table with a heading, truncated to the width of the terminal.
 #[derive(Debug)]
 pub(crate) struct TextTable {
     rows: Vec<Vec<TableCell>>,
-    /// The column that is never cut: what is typed again must be whole.
+    /// The column that is never truncated, since people copy its text.
     whole_column: Option<usize>,
 }
 
@@ -242,7 +255,7 @@ impl From<&str> for TableCell {
     }
 }
 
-/// The widest state in a list: enough for why something failed.
+/// The widest state in a list, with space for the reason of a failure.
 const STATE_WIDTH_MAX: usize = 48;
 
 impl TableCell {
@@ -259,7 +272,7 @@ impl TextTable {
         Self { rows: vec![heading.collect()], whole_column: None }
     }
 
-    /// Never cuts the column of this heading.
+    /// Never truncates the column with this heading.
     #[must_use]
     pub(crate) fn never_truncate(mut self, heading: &str) -> Self {
         self.whole_column = self.rows[0].iter().position(|cell| cell.text.as_str() == heading);
@@ -304,12 +317,12 @@ impl TextTable {
     }
 }
 
-/// Takes from the widest column, of several the last, until they all fit or none is worth less.
-fn narrow_columns(widths: &mut [usize], whole: Option<usize>, room: usize) {
-    let between = COLUMN_GAP * widths.len().saturating_sub(1);
-    let mut surplus = (widths.iter().sum::<usize>() + between).saturating_sub(room);
+/// Narrows the widest column, of several the last, until all fit or none can be narrower.
+fn narrow_columns(widths: &mut [usize], whole_column: Option<usize>, width: usize) {
+    let gaps = COLUMN_GAP * widths.len().saturating_sub(1);
+    let mut surplus = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
     while surplus > 0 {
-        let columns = widths.iter_mut().enumerate().filter(|(at, _)| Some(*at) != whole);
+        let columns = widths.iter_mut().enumerate().filter(|(at, _)| Some(*at) != whole_column);
         match columns.map(|(_, width)| width).max_by_key(|width| **width) {
             Some(widest) if *widest > COLUMN_WIDTH_MIN => *widest -= 1,
             _ => return,
@@ -318,17 +331,17 @@ fn narrow_columns(widths: &mut [usize], whole: Option<usize>, room: usize) {
     }
 }
 
-/// As much of a text as has room after the beginning of its line.
-pub(crate) fn truncate_to_terminal(before: &StyledLine, text: &str) -> String {
+/// Truncates a text to the rest of its line on the terminal.
+pub(crate) fn truncate_to_terminal(line: &StyledLine, text: &str) -> String {
     match terminal_width() {
         Some(width) => {
-            truncate_to_width(text, width.saturating_sub(before.columns()).max(COLUMN_WIDTH_MIN))
+            truncate_to_width(text, width.saturating_sub(line.columns()).max(COLUMN_WIDTH_MIN))
         }
         None => text.to_owned(),
     }
 }
 
-/// So many tokens, in short.
+/// Renders a number of tokens, rounded down to thousands or millions.
 pub(crate) fn render_tokens(count: u64) -> String {
     match count {
         0..=9_999 => format!("{count} tokens"),
@@ -337,7 +350,7 @@ pub(crate) fn render_tokens(count: u64) -> String {
     }
 }
 
-/// What was used, in short, if anything was.
+/// Renders usage, if there is any.
 pub(crate) fn render_usage(usage: &Usage) -> Option<String> {
     match (usage.tokens, usage.money.0) {
         (0, 0) => None,
@@ -346,12 +359,12 @@ pub(crate) fn render_usage(usage: &Usage) -> Option<String> {
     }
 }
 
-/// A text in lines that fit, broken between words where that is possible.
-pub(crate) fn wrap_words(text: &str, wide: usize) -> String {
+/// Wraps a text to a width, between words where possible.
+pub(crate) fn wrap_words(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(line) if display_width(line) + 1 + display_width(word) <= wide => {
+            Some(line) if display_width(line) + 1 + display_width(word) <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -361,31 +374,32 @@ pub(crate) fn wrap_words(text: &str, wide: usize) -> String {
     lines.join("\n")
 }
 
-/// How many columns of a terminal a text takes.
+/// Returns the width of a text in terminal columns.
 pub(crate) fn display_width(text: &str) -> usize {
     text.width()
 }
 
-/// A text and spaces, so that together they take so many columns.
-pub(crate) fn pad_to_width(text: &str, wide: usize) -> String {
-    format!("{text}{}", " ".repeat(wide.saturating_sub(display_width(text))))
+/// Pads a text with spaces to a width.
+pub(crate) fn pad_to_width(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(display_width(text))))
 }
 
-/// The beginning of a text, with `…` where something is missing.
-pub(crate) fn truncate_to_width(text: &str, most: usize) -> String {
-    if display_width(text) <= most {
+/// Truncates a text to a width, with `…` in place of the rest.
+pub(crate) fn truncate_to_width(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
         return text.to_owned();
     }
-    let (mut short, mut taken) = (String::new(), 0);
+    let mut truncated = String::new();
+    let mut used = 0;
     for letter in text.chars() {
-        taken += letter.width().unwrap_or(0);
-        if taken >= most {
+        used += letter.width().unwrap_or(0);
+        if used >= width {
             break;
         }
-        short.push(letter);
+        truncated.push(letter);
     }
-    short.push('…');
-    short
+    truncated.push('…');
+    truncated
 }
 
 #[cfg(test)]
@@ -393,7 +407,7 @@ mod tests {
     use super::*;
 
     fn table() -> TextTable {
-        let mut table = TextTable::new(&["TASK", "COMMAND"]).never_truncate("TASK");
+        let mut table = TextTable::new(&["TASK", "DESCRIPTION"]).never_truncate("TASK");
         table.add_row(["process:1".into(), "sleep 30".into()]);
         table.add_row(["process:12".into(), "cargo test\n--workspace".into()]);
         table
@@ -405,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_turns_a_text_around() {
+    fn control_characters_are_replaced() {
         assert_eq!(render_one_line("rm \u{202e}txt.a\u{2069}\n"), "rm \u{fffd}txt.a\u{fffd} ");
         let mut table = TextTable::new(&["TASK"]);
         table.add_row(["\u{1b}[2Jx\u{e0041}".into()]);
@@ -413,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_lined_up() {
-        let expect = "TASK        COMMAND\n\
+    fn columns_are_aligned() {
+        let expect = "TASK        DESCRIPTION\n\
                       process:1   sleep 30\n\
                       process:12  cargo test --workspace\n";
         assert_eq!(plain(None), expect);
@@ -422,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_by_the_room_that_it_takes() {
+    fn a_text_is_truncated_by_its_display_width() {
         assert_eq!(truncate_to_width("leek soup", 9), "leek soup");
         assert_eq!(truncate_to_width("leek soup", 6), "leek …");
         assert_eq!(truncate_to_width("日本語", 6), "日本語");
@@ -432,15 +446,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_broken_between_words() {
+    fn lines_are_wrapped_between_words() {
         assert_eq!(wrap_words("stopping agent:1 and agent:2", 16), "stopping agent:1\nand agent:2");
         assert_eq!(wrap_words("a-very-long-word and more", 8), "a-very-long-word\nand more");
         assert_eq!(wrap_words("", 8), "");
     }
 
     #[test]
-    fn a_narrow_terminal_cuts_the_last_column() {
-        let expect = "TASK        COMMAND\n\
+    fn a_narrow_terminal_truncates_the_last_column() {
+        let expect = "TASK        DESCRIPTION\n\
                       process:1   sleep 30\n\
                       process:12  cargo te…\n";
         assert_eq!(plain(Some(21)), expect);
@@ -448,15 +462,15 @@ mod tests {
     }
 
     #[test]
-    fn room_is_taken_from_the_widest_and_never_from_the_address() {
-        let narrowed = |widths: [usize; 4], room: usize| {
+    fn the_widest_columns_are_narrowed_and_never_the_address() {
+        let narrowed = |widths: [usize; 4], width: usize| {
             let mut widths = widths;
-            narrow_columns(&mut widths, Some(0), room);
+            narrow_columns(&mut widths, Some(0), width);
             widths
         };
         assert_eq!(narrowed([10, 24, 21, 60], 200), [10, 24, 21, 60]);
         assert_eq!(narrowed([10, 24, 21, 60], 80), [10, 22, 21, 21]);
         assert_eq!(narrowed([10, 24, 21, 60], 40), [10, 8, 8, 8]);
-        assert_eq!(narrowed([10, 4, 9, 60], 20), [10, 4, 6, 6], "no further");
+        assert_eq!(narrowed([10, 4, 9, 60], 20), [10, 4, 6, 6], "not below the minimum");
     }
 }

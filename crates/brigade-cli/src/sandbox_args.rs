@@ -1,4 +1,4 @@
-//! Options that keep a command, or the commands of an agent, to something; and how that is told.
+//! Options for the sandbox and the resource limits of processes, and their text in `brigade show`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,41 +9,43 @@ use brigade_model::sandbox::{
 use brigade_runtime::SandboxPart;
 
 use crate::exit_code::CliError;
+use crate::render::LabelledLine;
 use crate::{duration, render};
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Confinement")]
+#[command(next_help_heading = "Sandbox")]
 pub(crate) struct SandboxArgs {
-    /// Let commands write in the working directory only, and read only that and the system
+    /// Sandbox the processes: write only the working directory, read only that and the system
     ///
-    /// By Landlock, for good, with all that they start. They cannot signal what is outside, nor gain
-    /// privileges. Where the kernel cannot do that, they fail and nothing is run.
+    /// The sandbox is permanent and covers all descendants. They cannot signal processes outside,
+    /// and cannot gain privileges. If the kernel lacks the support, the processes fail and nothing
+    /// is executed.
     #[arg(long)]
     sandbox: bool,
-    /// Also let them read and execute this; implies --confine
+    /// Also allow reading and executing PATH (implies --sandbox)
     #[arg(long, value_name = "PATH")]
     sandbox_read: Vec<PathBuf>,
-    /// Also let them read and write this; implies --confine
+    /// Also allow writing PATH (implies --sandbox)
     #[arg(long, value_name = "PATH")]
     sandbox_write: Vec<PathBuf>,
-    /// Also keep them from TCP, both ways; UDP is left to them; implies --confine
+    /// Deny TCP; UDP stays allowed (implies --sandbox)
     #[arg(long)]
     no_tcp: bool,
-    /// Also keep them from every network: no TCP, no UDP, no lookup of names; implies --confine
+    /// Deny all networking: TCP, UDP, name lookup (implies --sandbox)
     #[arg(long)]
     no_network: bool,
-    /// The most memory of each process, as address space: 512M, 2G
+    /// Memory limit per process, as address space: 512M, 2G
     #[arg(long, value_name = "BYTES", value_parser = parse_amount)]
     max_memory: Option<u64>,
-    /// The most processor time of each process, which ends with signal 24 then: 90s, 10m
+    /// CPU time limit per process (SIGXCPU): 90s, 10m
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     max_cpu: Option<Duration>,
-    /// The most open files of each process
+    /// Open file limit per process
     #[arg(long, value_name = "COUNT")]
     max_files: Option<u64>,
 }
 
-/// Bytes as people write them.
+/// Parses a size such as `512M`.
 pub(crate) fn parse_amount(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|refusal| refusal.message)
 }
@@ -56,13 +58,13 @@ impl SandboxArgs {
         }
         let tcp = if self.no_tcp { TcpPolicy::Denied } else { TcpPolicy::Allowed };
         let network = if self.no_network { NetworkPolicy::Denied } else { NetworkPolicy::Allowed };
-        let (read, write) =
-            (absolute_paths(&self.sandbox_read)?, absolute_paths(&self.sandbox_write)?);
+        let read = absolute_paths(&self.sandbox_read)?;
+        let write = absolute_paths(&self.sandbox_write)?;
         Ok(Some(SandboxRequest { read, write, tcp, network, ..SandboxRequest::default() }))
     }
 
     pub(crate) fn to_resources(&self) -> ResourceLimits {
-        let secs = |span: Duration| span.as_millis().div_ceil(1_000) as u64;
+        let secs = |limit: Duration| limit.as_millis().div_ceil(1_000) as u64;
         ResourceLimits {
             memory: self.max_memory,
             cpu_secs: self.max_cpu.map(secs),
@@ -71,7 +73,7 @@ impl SandboxArgs {
     }
 }
 
-/// Relative to where we are, whatever directory the command gets.
+/// Resolves paths against the current directory, whatever the working directory of the process is.
 fn absolute_paths(paths: &[PathBuf]) -> Result<Vec<String>, CliError> {
     let text = |path: &PathBuf| {
         let path = std::path::absolute(path)?.into_os_string();
@@ -81,54 +83,51 @@ fn absolute_paths(paths: &[PathBuf]) -> Result<Vec<String>, CliError> {
     paths.iter().map(text).collect()
 }
 
-/// What `show` says of it.
-pub(crate) fn render_sandbox(
-    enclosure: &Sandbox,
-    parts: &[SandboxPart],
-) -> Vec<(&'static str, String)> {
+/// Renders a sandbox for `brigade show`.
+pub(crate) fn render_sandbox(sandbox: &Sandbox, parts: &[SandboxPart]) -> Vec<LabelledLine> {
     let mut lines = Vec::new();
-    if let Some(size) = enclosure.terminal {
-        lines.push(("terminal", size.to_string()));
+    if let Some(size) = sandbox.terminal {
+        lines.push(LabelledLine::new("terminal", size.to_string()));
     }
-    let resources = &enclosure.resources;
+    let resources = &sandbox.resources;
     let memory = resources.memory.map(|bytes| format!("{} of memory", render::render_bytes(bytes)));
-    let (together, each) = match parts.contains(&SandboxPart::MemoryLimit) {
+    let (shared_memory, memory_per_process) = match parts.contains(&SandboxPart::MemoryLimit) {
         true => (memory, None),
         false => (None, memory),
     };
-    if let Some(memory) = together {
-        lines.push(("limits", format!("{memory} for all processes together")));
+    if let Some(memory) = shared_memory {
+        lines.push(LabelledLine::new("limits", format!("{memory} for all processes together")));
     }
     let limits = [
-        each,
+        memory_per_process,
         resources.cpu_secs.map(|secs| format!("{secs}s of processor time")),
         resources.open_files.map(|files| render::render_count(files, "open file")),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if !limits.is_empty() {
-        lines.push(("limits", format!("{} for each process", limits.join(", "))));
+        lines.push(LabelledLine::new("limits", format!("{} for each process", limits.join(", "))));
     }
-    for one in &enclosure.layers {
-        let mut text = format!("writes {}", one.write.join(", "));
-        if !one.read.is_empty() {
-            text.push_str(&format!("; reads {}", one.read.join(", ")));
+    for layer in &sandbox.layers {
+        let mut text = format!("writes {}", layer.write.join(", "));
+        if !layer.read.is_empty() {
+            text.push_str(&format!("; reads {}", layer.read.join(", ")));
         }
-        match (one.network, one.tcp) {
+        match (layer.network, layer.tcp) {
             (NetworkPolicy::Denied, _) => text.push_str("; no network"),
             (NetworkPolicy::Allowed, TcpPolicy::Denied) => text.push_str("; no TCP"),
             (NetworkPolicy::Allowed, TcpPolicy::Allowed) => {}
         }
-        if one.agents {
+        if layer.agents {
             text.push_str("; may start agents");
         }
-        lines.push(("confined", render::render_one_line(&text)));
+        lines.push(LabelledLine::new("sandbox", render::render_one_line(&text)));
     }
     lines
 }
 
-/// What `show` says of the parts that hold. The filter keeps from the network by itself; without mounts
-/// of its own a command can do what the other parts do not know.
-pub(crate) fn render_sandbox_parts(parts: &[SandboxPart]) -> Option<(&'static str, String)> {
+/// Renders the active layers of a sandbox for `brigade show`. The system call filter denies the
+/// network by itself. Without a mount namespace some accesses stay open, and the text says so.
+pub(crate) fn render_sandbox_parts(parts: &[SandboxPart]) -> Option<LabelledLine> {
     if !parts.contains(&SandboxPart::Landlock) {
         return None;
     }
@@ -140,7 +139,7 @@ pub(crate) fn render_sandbox_parts(parts: &[SandboxPart]) -> Option<(&'static st
              to local sockets",
         );
     }
-    Some(("sandbox", text))
+    Some(LabelledLine::new("layers", text))
 }
 
 fn part_name(part: SandboxPart) -> &'static str {
@@ -150,7 +149,7 @@ fn part_name(part: SandboxPart) -> &'static str {
         SandboxPart::Mount => "mount namespace",
         SandboxPart::Network => "network namespace",
         SandboxPart::ControlGroup => "control group",
-        SandboxPart::MemoryLimit => "bounded memory",
+        SandboxPart::MemoryLimit => "memory limit",
     }
 }
 
@@ -161,8 +160,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_is_kept_to_is_told() {
-        let enclosure = Sandbox {
+    fn a_sandbox_and_its_limits_are_rendered() {
+        let sandbox = Sandbox {
             terminal: Some(TerminalSize::default()),
             resources: ResourceLimits {
                 memory: Some(512 << 20),
@@ -176,30 +175,31 @@ mod tests {
                 ..SandboxLayer::default()
             }],
         };
-        let told: Vec<String> = render_sandbox(&enclosure, &[])
+        let lines: Vec<String> = render_sandbox(&sandbox, &[])
             .into_iter()
-            .map(|(what, text)| format!("{what}: {text}"))
+            .map(|line| format!("{}: {}", line.label, line.text))
             .collect();
         let expect = [
             "terminal: 80x24",
             "limits: 512M of memory, 60s of processor time, 1 open file for each process",
-            "confined: writes /src, /out; reads /data; no TCP",
+            "sandbox: writes /src, /out; reads /data; no TCP",
         ];
-        assert_eq!(told, expect);
+        assert_eq!(lines, expect);
         assert!(render_sandbox(&Sandbox::default(), &[]).is_empty());
-        let told = render_sandbox(&enclosure, &[SandboxPart::MemoryLimit]);
-        assert_eq!(told[1].1, "512M of memory for all processes together");
-        assert_eq!(told[2].1, "60s of processor time, 1 open file for each process");
+        let lines = render_sandbox(&sandbox, &[SandboxPart::MemoryLimit]);
+        assert_eq!(lines[1].text, "512M of memory for all processes together");
+        assert_eq!(lines[2].text, "60s of processor time, 1 open file for each process");
     }
 
     #[test]
-    fn the_parts_that_hold_are_told() {
+    fn the_active_layers_are_rendered() {
         use SandboxPart::{Landlock, Mount, Network, Seccomp};
-        let told = |parts: &[SandboxPart]| render_sandbox_parts(parts).map(|(_, text)| text);
+        let render = |parts: &[SandboxPart]| render_sandbox_parts(parts).map(|line| line.text);
         let all = "Landlock, seccomp, mount namespace, network namespace";
-        assert_eq!(told(&[Landlock, Seccomp, Mount, Network]).as_deref(), Some(all));
-        let less = told(&[Landlock, Seccomp]).unwrap();
-        assert!(less.starts_with("Landlock, seccomp; no mount namespace: it can change"), "{less}");
-        assert_eq!(told(&[]), None);
+        assert_eq!(render(&[Landlock, Seccomp, Mount, Network]).as_deref(), Some(all));
+        let without_mounts = render(&[Landlock, Seccomp]).unwrap();
+        let expect = "Landlock, seccomp; no mount namespace: it can change";
+        assert!(without_mounts.starts_with(expect), "{without_mounts}");
+        assert_eq!(render(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Sending lines to a task, each once, also when the daemon goes away meanwhile.
+//! Sends lines to a task. Each line arrives once, even if the daemon is replaced.
 
 use brigade_model::event::Event;
 use brigade_model::ids::Owner;
@@ -13,23 +13,23 @@ use crate::context::CliContext;
 use crate::exit_code::CliError;
 use crate::render;
 
-/// A task that is sent to.
+/// A sender of messages to one task.
 #[derive(Debug)]
 pub(crate) struct StdinForwarder<'a> {
     context: &'a CliContext,
     client: DaemonConnection,
     target: TaskTarget,
-    /// Whether messages are to be heard at once.
+    /// Messages interrupt the current model call.
     interrupt: bool,
-    /// The numbers of the messages in the order in which they were sent.
+    /// The numbers of the sent messages, in order.
     message_numbers: Vec<u64>,
-    /// Events up to this position have been looked at.
+    /// Events up to this position were searched.
     position: u64,
-    /// When this began: what is older was sent by somebody else.
+    /// The start time: older messages have other senders.
     started_at: u64,
 }
 
-/// One message, or the end of them.
+/// One message, or the end of the input.
 #[derive(Clone, Debug)]
 struct OutgoingMessage {
     body: Option<Json>,
@@ -49,19 +49,18 @@ impl<'a> StdinForwarder<'a> {
         client: DaemonConnection,
         target: TaskTarget,
     ) -> Self {
-        let (sent, since) = (Vec::new(), render::now_millis());
         Self {
             context,
             client,
             target,
             interrupt: false,
-            message_numbers: sent,
+            message_numbers: Vec::new(),
             position: 0,
-            started_at: since,
+            started_at: render::now_millis(),
         }
     }
 
-    /// The same with messages that are to be heard at once.
+    /// Makes the messages interrupt the current model call.
     pub(crate) fn with_interrupt(self, interrupt: bool) -> Self {
         Self { interrupt, ..self }
     }
@@ -70,7 +69,7 @@ impl<'a> StdinForwarder<'a> {
         self.message_numbers
     }
 
-    /// Every line of our input becomes a message.
+    /// Sends each line of stdin as a message.
     pub(crate) async fn forward_stdin(&mut self) -> Result<(), CliError> {
         let mut input = BufReader::new(tokio::io::stdin());
         for number in 1u64.. {
@@ -81,7 +80,7 @@ impl<'a> StdinForwarder<'a> {
             line.pop_if(|byte| *byte == b'\n');
             let text = String::from_utf8(line).map_err(|_| not_utf8_error(number))?;
             let sent = self.send_text(&text).await;
-            sent.map_err(|failure| failure.prefix_message(&format!("line {number} of the input")))?;
+            sent.map_err(|error| error.prefix_message(&format!("line {number} of the input")))?;
         }
         Ok(())
     }
@@ -90,16 +89,17 @@ impl<'a> StdinForwarder<'a> {
         self.send_once(OutgoingMessage { body: Some(Json::of(&text)?), closes_input: false }).await
     }
 
-    /// Nothing follows.
+    /// Closes the input of the task.
     pub(crate) async fn close_input(&mut self) -> Result<(), CliError> {
         self.send_once(OutgoingMessage { body: None, closes_input: true }).await
     }
 
     async fn send_once(&mut self, item: OutgoingMessage) -> Result<(), CliError> {
         loop {
-            let OutgoingMessage { body: message, closes_input: last } = item.clone();
-            let (target, interrupt) = (self.target.clone(), self.interrupt && !last);
-            let send = SendRequest { target, message, closes_input: last, interrupt };
+            let OutgoingMessage { body: message, closes_input } = item.clone();
+            let target = self.target.clone();
+            let interrupt = self.interrupt && !closes_input;
+            let send = SendRequest { target, message, closes_input, interrupt };
             match self.client.call(send).await {
                 Ok(numbers) => {
                     self.message_numbers.extend(numbers);
@@ -108,7 +108,7 @@ impl<'a> StdinForwarder<'a> {
                 Err(ClientError::NotReceived) => {
                     self.client = self.context.connect_daemon().await?
                 }
-                // It may have been heard: the next daemon knows.
+                // It may have been received: the next daemon knows.
                 Err(ClientError::Lost) => {
                     if self.was_received(&item).await? {
                         return Ok(());
@@ -119,13 +119,13 @@ impl<'a> StdinForwarder<'a> {
         }
     }
 
-    /// Looks among what has happened for a message that nobody acknowledged.
+    /// Searches the events for a message without a reply.
     async fn was_received(&mut self, item: &OutgoingMessage) -> Result<bool, CliError> {
         loop {
             self.client = self.context.connect_daemon().await?;
             match self.find_in_events(item).await.map_err(CliError::from) {
-                Err(failure) if failure.is_lost_daemon() => {}
-                looked => return looked,
+                Err(error) if error.is_lost_daemon() => {}
+                found => return found,
             }
         }
     }
@@ -134,10 +134,11 @@ impl<'a> StdinForwarder<'a> {
         let task = self.client.call(ShowTaskRequest { target: self.target.clone() }).await?;
         let number = task.address.rsplit(':').next().unwrap_or_default();
         let known = self.message_numbers.last().copied().unwrap_or(0);
-        let asked =
+        let request =
             ReadEventsRequest { session: Some(task.session), after: self.position, follow: false };
-        let mut events = self.client.call_streaming(asked)?;
-        let (mut found, mut unknown) = (None, Vec::new());
+        let mut events = self.client.call_streaming(request)?;
+        let mut found = None;
+        let mut unknown = Vec::new();
         loop {
             match events.next_part().await? {
                 ReplyStreamPart::Reply(position) => {
@@ -163,12 +164,13 @@ impl<'a> StdinForwarder<'a> {
         }
     }
 
-    /// The daemon died while it wrote them: that they arrived cannot be known, and they are not sent
-    /// again.
+    /// Reports messages that the daemon was writing when it died. They may have arrived, and are
+    /// not sent again.
     fn report_unknown(&self, unknown: &[u64]) {
         for message in unknown {
             if let Some(at) = self.message_numbers.iter().position(|sent| sent == message) {
-                let (line, task) = (at + 1, &self.target.task);
+                let line = at + 1;
+                let task = &self.target.task;
                 render::print_note(&format!(
                     "whether line {line} reached {task} is not known; it is not sent again"
                 ));

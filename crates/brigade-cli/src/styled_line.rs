@@ -1,4 +1,4 @@
-//! A line for a person: filtered text, and our own colours between its parts.
+//! A line for a person: filtered text in parts, each with a style.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use brigade_model::plain_text::PlainText;
 
 use crate::render;
 
-/// Text in parts, each with a style. Escape sequences come from styles only: every text is filtered.
+/// Text in parts, each with a style. Escape sequences come from the styles only: all text is
+/// filtered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StyledLine(Vec<StyledPart>);
 
@@ -22,20 +23,20 @@ impl StyledLine {
         Self::default()
     }
 
-    /// Adds text as it is, but for what a terminal obeys.
+    /// Adds text without a style.
     #[must_use]
     pub(crate) fn text(self, text: impl AsRef<str>) -> Self {
         self.styled(Style::new(), text)
     }
 
-    /// Adds text in a style.
+    /// Adds text with a style.
     #[must_use]
     pub(crate) fn styled(mut self, style: Style, text: impl AsRef<str>) -> Self {
         self.0.push(StyledPart { style, text: PlainText::of(text.as_ref()) });
         self
     }
 
-    /// How many columns of a terminal it takes.
+    /// Returns the width in terminal columns.
     pub(crate) fn columns(&self) -> usize {
         self.0.iter().map(|part| render::display_width(part.text.as_str())).sum()
     }

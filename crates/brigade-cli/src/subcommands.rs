@@ -1,14 +1,14 @@
-//! The subcommands, a file each.
+//! The subcommands, one file each.
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 
-macro_rules! commands {
+macro_rules! subcommands {
     ($($(#[$doc:meta])* $module:ident :: $variant:ident($args:ident)),* $(,)?) => {
         $(pub(crate) mod $module;)*
 
         #[derive(Debug, clap::Subcommand)]
-        #[expect(clippy::large_enum_variant, reason = "a program has one of them")]
+        #[expect(clippy::large_enum_variant, reason = "one value per process")]
         pub(crate) enum Subcommand {
             $($(#[$doc])* $variant($module::$args),)*
         }
@@ -23,7 +23,7 @@ macro_rules! commands {
     };
 }
 
-commands! {
+subcommands! {
     exec::Exec(ExecArgs),
     run::Run(RunArgs),
     ps::Ps(PsArgs),

@@ -1,4 +1,4 @@
-//! The full-screen view: `board` is what is shown and what keys do to it, `draw` how it looks.
+//! The full-screen task list: `state` holds its data and handles keys, `draw` renders it.
 
 pub(crate) mod draw;
 pub(crate) mod state;

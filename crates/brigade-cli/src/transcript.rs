@@ -1,4 +1,4 @@
-//! What an agent has said and done.
+//! Reads and follows the transcript of an agent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::exit_code::CliError;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// All of it; `None` for what is no agent.
+/// Reads the whole transcript; `None` for a task that is not an agent.
 pub(crate) async fn read_transcript(
     context: &CliContext,
     client: &mut DaemonConnection,
@@ -20,38 +20,47 @@ pub(crate) async fn read_transcript(
     read_from(context, client, target, 0).await
 }
 
-/// What comes after so many bytes of it.
+/// Reads the transcript from a byte offset.
 async fn read_from(
     context: &CliContext,
     client: &mut DaemonConnection,
     target: &TaskTarget,
-    shown: u64,
+    offset: u64,
 ) -> Result<Option<String>, CliError> {
     let mut text = String::new();
     loop {
-        let from = shown + text.len() as u64;
-        let asked = ReadTranscriptRequest { target: target.clone(), from, max_bytes: None };
-        let Some(said) = context.call_over(client, asked).await? else { return Ok(None) };
-        text.push_str(&said.text);
-        if said.next >= said.total || said.text.is_empty() {
+        let from = offset + text.len() as u64;
+        let request = ReadTranscriptRequest { target: target.clone(), from, max_bytes: None };
+        let Some(part) = context.call_over(client, request).await? else { return Ok(None) };
+        text.push_str(&part.text);
+        if part.next >= part.total || part.text.is_empty() {
             return Ok(Some(text));
         }
     }
 }
 
-/// What comes after so many bytes that were shown, until the agent has ended.
+/// A place in the transcript of a task.
+#[derive(Clone, Debug)]
+pub(crate) struct TranscriptCursor {
+    pub(crate) target: TaskTarget,
+    pub(crate) offset: u64,
+}
+
+/// Prints the transcript from a cursor on, until the agent ends.
 pub(crate) async fn follow_transcript(
     context: &CliContext,
     client: &mut DaemonConnection,
-    (target, mut shown): (&TaskTarget, u64),
+    mut cursor: TranscriptCursor,
     mut print: impl FnMut(&str) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     loop {
-        let task = context.call_over(client, ShowTaskRequest { target: target.clone() }).await?;
-        let Some(text) = read_from(context, client, target, shown).await? else { return Ok(()) };
+        let target = cursor.target.clone();
+        let task = context.call_over(client, ShowTaskRequest { target }).await?;
+        let text = read_from(context, client, &cursor.target, cursor.offset).await?;
+        let Some(text) = text else { return Ok(()) };
         if !text.is_empty() {
             print(&text)?;
-            shown += text.len() as u64;
+            cursor.offset += text.len() as u64;
         }
         if !task.alive {
             return Ok(());
@@ -60,19 +69,20 @@ pub(crate) async fn follow_transcript(
     }
 }
 
-/// The last so many bytes, or a little less.
+/// Reads the last `bytes` of a transcript, or a little less.
 pub(crate) async fn read_tail(
     client: &DaemonConnection,
     target: TaskTarget,
     bytes: u64,
 ) -> Option<String> {
-    let (from, max_bytes) = (u64::MAX, Some(0));
+    let from = u64::MAX;
+    let max_bytes = Some(0);
     let end = client
         .call(ReadTranscriptRequest { target: target.clone(), from, max_bytes })
         .await
         .ok()??;
     let from = end.total.saturating_sub(bytes);
-    let said =
+    let tail =
         client.call(ReadTranscriptRequest { target, from, max_bytes: None }).await.ok()??;
-    Some(PlainText::of(&said.text).into_string())
+    Some(PlainText::of(&tail.text).into_string())
 }

@@ -1,4 +1,4 @@
-//! An agent as a model reads of it: its step, its last words, its questions, its usage.
+//! An agent for a model: its step, last text, questions and usage.
 
 use brigade_model::result_text::truncate_with_hint;
 use serde_json::{Map, Value, json};
@@ -13,10 +13,10 @@ pub const TEXT_BYTES_MAX: usize = 8 * 1024;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentSummary {
     pub step: u32,
-    /// In a word or two: thinking, or the tools that run.
+    /// The current activity in a word or two: thinking, or the tools that run.
     pub activity: String,
     pub last_text: Option<String>,
-    /// How long nothing has happened, of an agent that has stalled.
+    /// The time without any activity, for an agent that has stalled.
     pub stalled_ms: Option<u64>,
     pub usage: UsageSummary,
     pub questions: Vec<OpenQuestion>,
@@ -27,11 +27,11 @@ pub struct AgentSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UsageSummary {
     pub tokens: u64,
-    /// Millionths of a dollar; 0 where no price is known.
+    /// Millionths of a dollar; 0 if no price is known.
     pub micro_dollars: u64,
-    /// The agent's own part of the tokens.
+    /// The tokens of the agent itself, without its descendants.
     pub own_tokens: u64,
-    /// Tokens that were reserved for calls of which nobody knows what they cost.
+    /// Tokens that were reserved for calls whose usage is unknown.
     pub unknown_tokens: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct UsageSummary {
 pub struct OpenQuestion {
     pub number: u32,
     pub text: String,
-    /// The tool that the client is to run, where it is no question.
+    /// The tool call that the client must execute, if this is not a question.
     pub client_call: Option<Value>,
 }
 
@@ -58,7 +58,7 @@ impl OpenQuestion {
 }
 
 impl AgentSummary {
-    /// `step 3, thinking, 1200 tokens, $0.02`; nothing of what is not known.
+    /// Renders `step 3, thinking, 1200 tokens, $0.02`, without the parts that are not known.
     pub(crate) fn status(&self, is_alive: bool) -> Option<String> {
         let mut parts = Vec::new();
         if is_alive {
@@ -67,8 +67,8 @@ impl AgentSummary {
             }
             parts.push(self.activity.clone());
         }
-        if let Some(quiet) = self.stalled_ms {
-            parts.push(format!("stalled: nothing happened for {}", render_duration(quiet)));
+        if let Some(millis) = self.stalled_ms {
+            parts.push(format!("stalled: nothing happened for {}", render_duration(millis)));
         }
         if self.usage.tokens > 0 {
             parts.push(format!("{} tokens", self.usage.tokens));
@@ -80,26 +80,27 @@ impl AgentSummary {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// Its most pressing need, or its status, in one line.
+    /// Renders the most urgent input that the agent needs, or its status, in one line.
     pub(crate) fn status_line(&self, is_alive: bool) -> Option<String> {
         if let Some(approval) = self.approvals.first() {
             let call = truncate_line(&approval.text, LAST_TEXT_CHARS_MAX);
             return Some(format!("waits for an approval: {call}"));
         }
         if let Some(question) = self.questions.first() {
-            let asked = truncate_line(&question.text, LAST_TEXT_CHARS_MAX);
-            return Some(format!("{}: {asked}", question.verb()));
+            let text = truncate_line(&question.text, LAST_TEXT_CHARS_MAX);
+            return Some(format!("{}: {text}", question.verb()));
         }
-        let words = self.last_text_line().map(|words| format!(": {words}")).unwrap_or_default();
-        self.status(is_alive).map(|status| format!("{status}{words}"))
+        let last_text = self.last_text_line().map(|text| format!(": {text}")).unwrap_or_default();
+        self.status(is_alive).map(|status| format!("{status}{last_text}"))
     }
 
     pub(crate) fn last_text_line(&self) -> Option<String> {
-        let words = self.last_text.as_deref()?.trim();
-        (!words.is_empty()).then(|| truncate_line(words, LAST_TEXT_CHARS_MAX))
+        let text = self.last_text.as_deref()?.trim();
+        (!text.is_empty()).then(|| truncate_line(text, LAST_TEXT_CHARS_MAX))
     }
 
-    /// What the reader must do for it: have the user approve a call, answer a question.
+    /// Renders the actions that the agent needs: the user's approval of a call, answers to
+    /// questions.
     pub fn guidance(&self, address: &str) -> Vec<String> {
         let approvals = self.approvals.iter().map(|ApprovalSummary { call, text }| {
             let text = truncate_line(text, LAST_TEXT_CHARS_MAX);
@@ -111,15 +112,14 @@ impl AgentSummary {
         approvals.chain(self.question_guidance(address)).collect()
     }
 
-    /// The questions that the reader must answer.
+    /// Renders the questions that the reader must answer.
     pub fn question_guidance(&self, address: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for question in &self.questions {
             let read_on = format!("read_output, task {address:?}");
-            let asked =
-                truncate_with_hint(&question.text, TEXT_BYTES_MAX, "The question", &read_on);
+            let text = truncate_with_hint(&question.text, TEXT_BYTES_MAX, "The question", &read_on);
             lines.push(format!(
-                "{address} {} (question {}): {asked}",
+                "{address} {} (question {}): {text}",
                 question.verb(),
                 question.number
             ));
@@ -143,14 +143,14 @@ impl AgentSummary {
                 fields.insert("step".into(), json!(self.step));
             }
             if !self.activity.is_empty() {
-                fields.insert("doing".into(), json!(self.activity));
+                fields.insert("activity".into(), json!(self.activity));
             }
-            if let Some(words) = self.last_text_line() {
-                fields.insert("last_words".into(), json!(words));
+            if let Some(text) = self.last_text_line() {
+                fields.insert("last_text".into(), json!(text));
             }
         }
-        if let Some(quiet) = self.stalled_ms {
-            fields.insert("stalled_for".into(), json!(render_duration(quiet)));
+        if let Some(millis) = self.stalled_ms {
+            fields.insert("stalled_for".into(), json!(render_duration(millis)));
         }
         if let Some(usage) = self.usage.fields() {
             fields.insert("usage".into(), usage);
@@ -171,7 +171,7 @@ impl OpenQuestion {
     fn fields(&self) -> Value {
         let mut fields = json!({ "question": self.number, "text": self.text });
         if let Some(tool) = &self.client_call {
-            fields["client"] = tool.clone();
+            fields["client_call"] = tool.clone();
         }
         fields
     }
@@ -182,7 +182,7 @@ impl UsageSummary {
         (self.micro_dollars > 0).then(|| self.micro_dollars as f64 / 1e6)
     }
 
-    /// Nothing of what is not known: no price is not a price of 0.
+    /// Returns the known figures only: an unknown price is not a price of 0.
     fn fields(self) -> Option<Value> {
         let mut fields = Map::new();
         if self.tokens > 0 {
@@ -195,7 +195,7 @@ impl UsageSummary {
             fields.insert("own_tokens".into(), json!(self.own_tokens));
         }
         if self.unknown_tokens > 0 {
-            fields.insert("at_most_tokens_unknown".into(), json!(self.unknown_tokens));
+            fields.insert("unknown_tokens_max".into(), json!(self.unknown_tokens));
         }
         (!fields.is_empty()).then_some(Value::Object(fields))
     }

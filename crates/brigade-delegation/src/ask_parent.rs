@@ -1,4 +1,4 @@
-//! `ask_parent`: asks the one who gave the work, and waits for the answer.
+//! `ask_parent`: asks the parent a question and waits for the answer.
 
 use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use crate::audience::Audience;
 use crate::tool_args::{ToolArgs, ToolHints, require_text};
 
-/// Only agents have a parent to ask.
+/// The arguments of `ask_parent`, which only agents have.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskParent {
-    /// The question, complete in itself, with the choices that you see.
+    /// The question, complete in itself, with the choices.
     pub question: String,
 }
 
@@ -28,7 +28,7 @@ impl ToolArgs for AskParent {
     fn description(_audience: Audience) -> String {
         "Ask the one who gave you this work a question, and wait for the answer. Use it when you need a \
          decision that is not yours. Not for progress reports (use send_message to parent), and not for \
-         what you can find out yourself."
+         facts that you can find out yourself."
             .to_owned()
     }
 }

@@ -1,52 +1,52 @@
-//! The readers of the tools, and how long their calls may wait.
+//! The callers of the tools, and the bounds of their waits.
 
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
 
-/// A reader of the tools' descriptions and replies, who also makes the calls.
+/// A caller of the tools, who reads their descriptions and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// An agent of the runtime. Its waits are parked and may last for ever.
+    /// An agent of the runtime. Its waits are parked and may be unlimited.
     Agent,
-    /// A client of the daemon. Its waits are bounded by what its own calls may take.
+    /// A client of the daemon. Its waits must end before its own calls time out.
     Client(ClientProfile),
 }
 
 /// The differences between clients that matter to the tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProfile {
-    /// The client runs within a task, which owns everything that the client starts.
+    /// The client runs inside a task, which owns every task that the client starts.
     pub is_within_task: bool,
     pub wait: WaitBounds,
 }
 
-/// How long one call of a client waits.
+/// The default and the longest wait of one call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitBounds {
     pub default_secs: u64,
     pub max_secs: u64,
 }
 
-/// The longest wait of an agent; a longer one is cut to it.
+/// The longest wait of an agent. A longer one is shortened to it.
 const AGENT_WAIT_MAX_SECS: u64 = 24 * 60 * 60;
-/// Beyond this a number of seconds is a mistake.
+/// The largest plausible number of seconds. A larger one is a mistake and refused.
 const WAIT_ARGUMENT_SECS_MAX: f64 = 1e9;
-/// The longest time after which a task is ended.
+/// The longest deadline of a task.
 const DEADLINE_MAX_SECS: f64 = 1e8;
 
-/// Clients that give a call minutes, by the beginning of the names that they give themselves. Every
-/// other one may give it up after 60 seconds.
+/// Prefixes of the names of clients whose calls may take minutes. All other clients may abandon a
+/// call after 60 seconds.
 const LONG_WAIT_CLIENTS: [&str; 3] = ["claude-code", "gemini-cli", "qwen-c"];
 
 impl WaitBounds {
-    /// Shorter than the 60 seconds that most clients give a call.
+    /// Bounds below the 60 seconds after which most clients abandon a call.
     pub const DEFAULT: Self = Self { default_secs: 50, max_secs: 50 };
     const LONG: Self = Self { default_secs: 50, max_secs: 240 };
 
-    /// Returns the bounds for a client by the name that it gives itself.
+    /// Returns the bounds for a client by its self-given name.
     pub fn for_client(name: &str) -> Self {
-        match LONG_WAIT_CLIENTS.iter().any(|patient| name.starts_with(patient)) {
+        match LONG_WAIT_CLIENTS.iter().any(|prefix| name.starts_with(prefix)) {
             true => Self::LONG,
             false => Self::DEFAULT,
         }
@@ -54,8 +54,27 @@ impl WaitBounds {
 }
 
 impl ClientProfile {
-    /// A client that is not known.
+    /// The profile of a client with an unknown name.
     pub const UNKNOWN: Self = Self { is_within_task: false, wait: WaitBounds::DEFAULT };
+}
+
+/// The arguments that mean nothing to each audience: `keep` where no task owns the work.
+pub(crate) struct HiddenArgs {
+    pub(crate) agent: &'static [&'static str],
+    /// A client inside a task.
+    pub(crate) inner_client: &'static [&'static str],
+    /// A client outside of every task.
+    pub(crate) top_client: &'static [&'static str],
+}
+
+impl HiddenArgs {
+    pub(crate) fn select(self, audience: Audience) -> &'static [&'static str] {
+        match audience {
+            Audience::Agent => self.agent,
+            Audience::Client(client) if client.is_within_task => self.inner_client,
+            Audience::Client(_) => self.top_client,
+        }
+    }
 }
 
 impl Audience {
@@ -63,23 +82,9 @@ impl Audience {
         matches!(self, Self::Agent)
     }
 
-    /// The arguments that mean nothing to this audience: `keep` where no task owns the work.
-    pub(crate) fn select_hidden_args(
-        self,
-        for_agents: &'static [&'static str],
-        for_clients: &'static [&'static str],
-        for_top_clients: &'static [&'static str],
-    ) -> &'static [&'static str] {
-        match self {
-            Self::Agent => for_agents,
-            Self::Client(client) if client.is_within_task => for_clients,
-            Self::Client(_) => for_top_clients,
-        }
-    }
-
-    /// Reads how long a call waits, cut to what the audience may wait.
+    /// Parses the wait of a call, at most the longest wait of the audience.
     pub fn read_wait(self, argument: &str, secs: f64) -> Result<Duration, Refusal> {
-        let most = match self {
+        let max_secs = match self {
             Self::Agent => AGENT_WAIT_MAX_SECS,
             Self::Client(client) => client.wait.max_secs,
         };
@@ -90,21 +95,21 @@ impl Audience {
         } else if secs.fract() != 0.0 {
             "is not whole"
         } else {
-            return Ok(Duration::from_secs((secs as u64).min(most)));
+            return Ok(Duration::from_secs((secs as u64).min(max_secs)));
         };
         Err(Refusal::invalid(format!(
-            "the argument `{argument}`: {secs} {problem}; give whole seconds from 0 to {most}"
+            "the argument `{argument}`: {secs} {problem}; give whole seconds from 0 to {max_secs}"
         )))
     }
 }
 
-/// Reads after how long a task is ended.
+/// Parses the deadline of a task.
 pub(crate) fn read_deadline(secs: f64) -> Result<Duration, Refusal> {
     if (1.0..=DEADLINE_MAX_SECS).contains(&secs) && secs.fract() == 0.0 {
         return Ok(Duration::from_secs(secs as u64));
     }
     Err(Refusal::invalid(format!(
-        "the argument `deadline_secs`: {secs} is not a time to work in; give whole seconds from 1 to \
+        "the argument `deadline_secs`: {secs} is not a valid deadline; give whole seconds from 1 to \
          {DEADLINE_MAX_SECS}"
     )))
 }
@@ -114,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_cut_and_nonsense_is_refused() {
+    fn long_waits_are_shortened_and_invalid_ones_refused() {
         let wait = |secs| Audience::Agent.read_wait("wait_secs", secs);
         assert_eq!(wait(0.0), Ok(Duration::ZERO));
         assert_eq!(wait(7.0), Ok(Duration::from_secs(7)));
@@ -126,13 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn a_client_waits_as_long_as_it_gives_a_call() {
-        for (name, most) in [("claude-code", 240), ("gemini-cli-mcp-client", 240), ("codex", 50)] {
+    fn the_longest_wait_depends_on_the_client() {
+        for (name, max_secs) in
+            [("claude-code", 240), ("gemini-cli-mcp-client", 240), ("codex", 50)]
+        {
             let wait = WaitBounds::for_client(name);
             let client = Audience::Client(ClientProfile { is_within_task: false, wait });
             assert_eq!(
                 client.read_wait("wait_secs", 600.0),
-                Ok(Duration::from_secs(most)),
+                Ok(Duration::from_secs(max_secs)),
                 "{name}"
             );
         }

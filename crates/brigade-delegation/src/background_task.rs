@@ -1,4 +1,4 @@
-//! A task that runs on after the call that started it.
+//! A task that still runs after the call that started it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::short_text::render_secs;
 use crate::task_summary::TaskSummary;
 use crate::user_approval::{UserApproval, add_approvals};
 
-/// Why a reply comes before the end of the task.
+/// The reason for a reply before the end of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackgroundReason {
-    /// The caller wanted no more than the address.
+    /// The caller asked for the address only.
     Requested,
     /// The task did not end within this time.
     TimedOut(Duration),
@@ -25,12 +25,12 @@ pub enum BackgroundReason {
 pub struct BackgroundTask {
     pub summary: TaskSummary,
     pub reason: BackgroundReason,
-    /// The same key had started it before.
+    /// An earlier call with the same key started the task.
     pub existed: bool,
     pub output: Option<OutputTail>,
-    /// The calls of it and its descendants that wait for the user.
+    /// The pending approvals of the task and its descendants.
     pub approvals: Vec<UserApproval>,
-    /// The shell line that waits for the task.
+    /// The command line that waits for the task.
     pub wait_command: Option<String>,
 }
 
@@ -80,13 +80,13 @@ impl BackgroundTask {
     }
 }
 
-/// The reply to an agent that started a task in the background.
+/// Renders the reply to an agent that started a task in the background.
 pub fn render_started(address: &str, existed: bool) -> DelegationReply {
     let before = if existed { " It had been started before with this key." } else { "" };
     DelegationReply::new(format!("{address} has started.{before}"))
 }
 
-/// The reply to an agent whose command did not end in time.
+/// Renders the reply to an agent whose process did not end in time.
 pub fn render_timed_out(address: &str, wait: Duration) -> DelegationReply {
     DelegationReply::new(format!(
         "{address} did not end within {} and runs on in the background.",

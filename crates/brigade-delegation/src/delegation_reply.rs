@@ -1,9 +1,11 @@
-//! A reply of a tool. Some clients show their model only the text, some only the JSON: each half says
-//! everything, with the same words.
+//! The reply of a delegation tool, as text and as JSON.
+//!
+//! Some clients show their model only the text, others only the JSON. Each of them is complete,
+//! with the same sentences.
 
 use serde_json::{Map, Value};
 
-/// A headline, a body, and guidance on what to do next; and the same as fields.
+/// A headline, a body, and guidance for the next call; and the same as JSON fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DelegationReply {
     headline: String,
@@ -17,7 +19,7 @@ impl DelegationReply {
         Self { headline: headline.into(), ..Self::default() }
     }
 
-    /// Adds lines that the fields have too, in their own way.
+    /// Adds lines to the text. The caller sets the JSON fields with the same information.
     pub fn add_body(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -28,7 +30,7 @@ impl DelegationReply {
         self.body.push_str(text);
     }
 
-    /// Adds sentences that stand after the body in the text, and in the message of the JSON.
+    /// Adds sentences after the body of the text and to the `message` of the JSON.
     pub fn add_guidance(&mut self, sentences: impl IntoIterator<Item = String>) {
         self.guidance.extend(sentences);
     }
@@ -41,13 +43,13 @@ impl DelegationReply {
         self.fields.extend(fields);
     }
 
-    /// The short message: headline and guidance.
+    /// Renders the short message: headline and guidance.
     pub fn message(&self) -> String {
         let sentences = std::iter::once(&self.headline).chain(&self.guidance);
         sentences.map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// The whole reply as text.
+    /// Renders the whole reply as text.
     pub fn text(&self) -> String {
         let mut parts = vec![self.headline.as_str()];
         if !self.body.is_empty() {
@@ -57,7 +59,7 @@ impl DelegationReply {
         parts.join("\n")
     }
 
-    /// The whole reply as JSON, the message first.
+    /// Returns the whole reply as JSON, the message first.
     pub fn structured_content(&self) -> Value {
         let mut fields = Map::with_capacity(self.fields.len() + 1);
         fields.insert("message".into(), self.message().into());

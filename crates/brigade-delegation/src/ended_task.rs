@@ -9,12 +9,12 @@ use crate::delegation_reply::DelegationReply;
 use crate::output_tail::OutputTail;
 use crate::task_summary::TaskSummary;
 
-/// How much is shown of all results in one reply.
+/// The maximum number of bytes that all results of one reply have together.
 const RESULTS_BYTES_MAX: usize = 30_000;
-/// The least that is shown of one among many.
+/// The bytes that each result may have, however many there are.
 const RESULT_BYTES_MIN: usize = 400;
 
-/// A task that has ended, as far as its result is shown.
+/// A task that has ended, with its result for a reply.
 #[derive(Clone, Debug)]
 pub struct EndedTask {
     pub summary: TaskSummary,
@@ -23,7 +23,7 @@ pub struct EndedTask {
 
 #[derive(Clone, Debug)]
 pub enum EndedResult {
-    /// The end of a command's output.
+    /// The end of a process's output.
     Output(OutputTail),
     /// The result of an agent or a job, if it has one.
     Value(Option<Json>),
@@ -31,21 +31,22 @@ pub enum EndedResult {
     Unreadable,
 }
 
-/// Returns how much each of so many results may show.
+/// Returns the maximum number of bytes of each result in a reply with `count` results.
 pub fn bytes_per_result(count: usize) -> usize {
     (RESULTS_BYTES_MAX / count.max(1)).clamp(RESULT_BYTES_MIN, TEXT_BYTES_MAX)
 }
 
 impl EndedTask {
-    /// Its own failure is a result like any other.
-    pub fn render(&self, share: usize) -> DelegationReply {
+    /// Renders the state and the result, which has at most `max_bytes`. A failed task has a result
+    /// too, and is not an error of the tool.
+    pub fn render(&self, max_bytes: usize) -> DelegationReply {
         let Self { summary, result } = self;
         let mut reply = DelegationReply::new(format!("{}.", summary.headline()));
         let mut fields = summary.fields();
         match result {
             EndedResult::Output(tail) => {
                 let mut tail = tail.clone();
-                tail.truncate(share);
+                tail.truncate(max_bytes);
                 let text = tail.text();
                 reply.add_body(if text.is_empty() { "(no output)" } else { text });
                 reply.add_guidance(tail.guidance(&summary.address));
@@ -54,10 +55,10 @@ impl EndedTask {
             EndedResult::Value(Some(result)) => {
                 let read_on = format!("read_output, task {:?}", summary.address);
                 let text =
-                    truncate_with_hint(&render_result(result), share, "The result", &read_on);
+                    truncate_with_hint(&render_result(result), max_bytes, "The result", &read_on);
                 reply.add_body(&text);
-                fields
-                    .insert("result".into(), decode_if_short(result, share).unwrap_or(json!(text)));
+                let value = decode_if_short(result, max_bytes).unwrap_or(json!(text));
+                fields.insert("result".into(), value);
             }
             EndedResult::Value(None) => {}
             EndedResult::Unreadable => reply.add_guidance([format!(
@@ -70,6 +71,6 @@ impl EndedTask {
     }
 }
 
-fn decode_if_short(result: &Json, most: usize) -> Option<Value> {
-    (result.as_str().len() <= most).then(|| result.decode().ok()).flatten()
+fn decode_if_short(result: &Json, max_bytes: usize) -> Option<Value> {
+    (result.as_str().len() <= max_bytes).then(|| result.decode().ok()).flatten()
 }

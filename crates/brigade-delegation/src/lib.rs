@@ -1,24 +1,25 @@
 //! The delegation tools, defined once: arguments, schemas, descriptions, bounds and replies.
 //!
 //! ```text
-//!   agents (brigade-runtime) ──┐                         ┌── arguments: strict, read by the schema
-//!                              ├── Audience ── tool ─────┤
-//!   MCP clients (brigade-server)┘                        └── reply: text, and the same as JSON
+//!   agents (brigade-runtime) ────┐              ┌── arguments: strict, checked against the schema
+//!                                ├── Audience ──┤
+//!   MCP clients (brigade-server) ┘              └── reply: as text, and as JSON
 //! ```
 //!
-//! Agents and MCP clients have the same tools. The few differences are data: an [`Audience`] decides
-//! which arguments are offered, how long a call may wait, and which words describe both. How a call is
-//! carried out is the business of the two users.
+//! Agents and MCP clients have the same tools. The few differences are data: an [`Audience`]
+//! selects the offered arguments, the bounds of a wait, and the descriptions. The two callers
+//! execute the calls themselves.
 //!
-//! - [`audience`]: the readers of the tools, and how long their calls may wait.
-//! - [`tool_args`]: a tool as an argument type; its definition, and how its arguments are read.
+//! - [`audience`]: the callers of the tools, and the bounds of their waits.
+//! - [`tool_args`]: a tool as an argument type, with its definition and the parsing of its
+//!   arguments.
 //! - The tools, one file each: [`spawn_agent`], [`run_process`], [`list_tasks`], [`wait_tasks`],
 //!   [`send_message`], [`stop_task`], [`read_output`], [`ask_parent`].
-//! - [`task_summary`], [`agent_summary`]: a task as a model reads of it, in a line and as JSON.
-//! - [`tool_reply`]: a reply whose text and whose JSON are each enough; [`ended_task`],
-//!   [`background_task`], [`note`], [`user_approval`]: parts of replies that several tools have.
-//! - [`output`]: the output of a process, cut to what a reader gets to see.
-//! - [`span`]: durations and short lines as text.
+//! - [`task_summary`], [`agent_summary`]: a task for a model, as a line of text and as JSON.
+//! - [`delegation_reply`]: a reply as text and as JSON, each complete. [`ended_task`],
+//!   [`background_task`], [`task_note`] and [`user_approval`] are parts of replies.
+//! - [`output_tail`]: the end of a process's output, truncated for a reply.
+//! - [`short_text`]: durations and single lines as text.
 
 pub mod agent_summary;
 pub mod ask_parent;

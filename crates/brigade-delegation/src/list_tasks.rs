@@ -1,4 +1,4 @@
-//! `list_tasks`: the tasks that the caller sees.
+//! `list_tasks`: lists the tasks that the caller sees.
 
 use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
@@ -9,9 +9,9 @@ use crate::audience::Audience;
 use crate::delegation_reply::DelegationReply;
 use crate::task_note::{TaskNote, add_notes};
 use crate::task_summary::TaskSummary;
-use crate::tool_args::{ToolArgs, ToolHints};
+use crate::tool_args::{ArgumentDoc, ToolArgs, ToolHints};
 
-/// The most tasks that one reply has.
+/// The maximum number of tasks in one reply.
 pub const TASKS_PER_PAGE: usize = 50;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -20,12 +20,12 @@ pub struct ListTasks {
     /// Only tasks in this state.
     #[serde(default)]
     pub state: Option<TaskFilter>,
-    /// The next_cursor of an earlier reply, for the tasks before those. Default: the newest.
+    /// The next_cursor of an earlier reply, for older tasks. Default: the newest.
     #[serde(default)]
     pub cursor: Option<String>,
 }
 
-/// A choice of tasks by their state.
+/// A selection of tasks by their state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskFilter {
@@ -56,7 +56,7 @@ impl ToolArgs for ListTasks {
             }
             Audience::Client(_) => {
                 "List the tasks of this workspace, also those of earlier conversations: address, name, \
-                 state, age and exit code; for sub-agents their step, last words, questions and usage. \
+                 state, age and exit code; for sub-agents their step, last message, questions and usage. \
                  Use it to find a task. It takes no result. Not for waiting: wait_tasks waits without \
                  polling."
             }
@@ -64,31 +64,32 @@ impl ToolArgs for ListTasks {
         .to_owned()
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
         let default = match audience {
             Audience::Agent => "all",
-            Audience::Client(_) => "those that live, and those whose result was not returned yet",
+            Audience::Client(_) => "alive tasks, and those whose result was not returned yet",
         };
-        vec![("state", format!("Only tasks in this state. Default: {default}."))]
+        let state = format!("Only tasks in this state. Default: {default}.");
+        vec![ArgumentDoc::new("state", state)]
     }
 }
 
 impl ListTasks {
-    /// Returns the number below which the tasks of the page are.
+    /// Returns the number of the task before which the page ends.
     pub fn parse_cursor(&self) -> Result<Option<u32>, Refusal> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        // An address is as good as its number.
+        // A model may give the address of a task instead of its number.
         let number = cursor.rsplit(':').next().and_then(|number| number.parse().ok());
         number.map(Some).ok_or_else(|| {
             Refusal::invalid(format!(
-                "the argument `cursor`: {cursor:?} is no cursor; give next_cursor of an earlier reply"
+                "the argument `cursor`: {cursor:?} is not a cursor; give next_cursor of an earlier reply"
             ))
         })
     }
 }
 
 impl TaskFilter {
-    /// Whether tasks that have ended and were collected are looked for too.
+    /// Returns true if the filter can match ended tasks whose results were collected.
     pub fn includes_ended(self) -> bool {
         matches!(self, Self::All | Self::Ended | Self::Succeeded | Self::Failed | Self::Cancelled)
     }
@@ -108,9 +109,9 @@ impl TaskFilter {
 pub struct ListTasksReply {
     pub audience: Audience,
     pub tasks: Vec<TaskSummary>,
-    /// All that fit the filter, on this page or not.
+    /// The number of tasks that match the filter, on all pages.
     pub total_count: usize,
-    /// Those that are older than the page.
+    /// The number of tasks that are older than the page.
     pub older_count: usize,
     pub filter: Option<TaskFilter>,
     pub notes: Vec<TaskNote>,

@@ -1,12 +1,12 @@
-//! The output of a process, cut to what a reader gets to see.
+//! The end of a process's output, truncated for a reply.
 
 use serde_json::{Map, Value, json};
 
-/// How much of the end of a command's output a result shows.
+/// The maximum number of bytes of output that a result shows.
 pub const TAIL_BYTES: usize = 4_000;
 const TAIL_LINES: usize = 40;
 
-/// The end of a command's output.
+/// The end of a process's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputTail {
     text: String,
@@ -15,11 +15,11 @@ pub struct OutputTail {
 }
 
 impl OutputTail {
-    /// Takes the last lines of the end of an output that was read from a position.
+    /// Returns the last lines of an output that was read to its end, starting at position `from`.
     pub fn from_text(whole: &str, from: u64) -> Self {
         let mut text = last_lines(whole, TAIL_LINES);
         if from > 0 && text.len() == whole.len() {
-            // The first line may have lost its beginning. It is kept if it is most of what there is.
+            // The first line may lack its beginning. It is dropped unless it is a large part.
             text = text
                 .split_once('\n')
                 .map_or(text, |(part, rest)| if part.len() < TAIL_BYTES / 4 { rest } else { text });
@@ -28,12 +28,12 @@ impl OutputTail {
         Self { text: text.to_owned(), skipped_bytes: skipped }
     }
 
-    /// Cuts it to its last bytes, at the beginning of a line where there is one.
-    pub fn truncate(&mut self, most: usize) {
-        if self.text.len() <= most {
+    /// Truncates the text to its last bytes, at the beginning of a line if there is one.
+    pub fn truncate(&mut self, max_bytes: usize) {
+        if self.text.len() <= max_bytes {
             return;
         }
-        let cut = self.text.ceil_char_boundary(self.text.len() - most);
+        let cut = self.text.ceil_char_boundary(self.text.len() - max_bytes);
         let line = self.text[cut..].find('\n').map_or(cut, |at| cut + at + 1);
         let cut = if line < self.text.len() { line } else { cut };
         self.text.drain(..cut);
@@ -44,7 +44,7 @@ impl OutputTail {
         self.text.trim_end_matches('\n')
     }
 
-    /// The way to read the part before it, where there is one.
+    /// Renders the call that reads the omitted part, if there is one.
     pub(crate) fn guidance(&self, address: &str) -> Option<String> {
         (self.skipped_bytes > 0).then(|| {
             format!(
@@ -64,24 +64,24 @@ impl OutputTail {
     }
 }
 
-fn last_lines(text: &str, most: usize) -> &str {
+fn last_lines(text: &str, max_lines: usize) -> &str {
     let body = text.trim_end_matches('\n');
-    match body.rmatch_indices('\n').nth(most - 1) {
+    match body.rmatch_indices('\n').nth(max_lines - 1) {
         Some((at, _)) => &text[at + 1..],
         None => text,
     }
 }
 
-/// The part of a text to keep where it does not fit.
+/// The part of a text that truncation keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptPart {
     Beginning,
     End,
 }
 
-/// Returns the part of a text that takes at most so many characters as an array of JSON strings, one
-/// for each line. That is how some clients show it.
-pub fn truncate_for_json_lines(text: &str, most: usize, keep: KeptPart) -> &str {
+/// Truncates a text so that its lines fit into a number of characters as an array of JSON strings.
+/// Some clients show it in that form.
+pub fn truncate_for_json_lines(text: &str, max_chars: usize, keep: KeptPart) -> &str {
     let cost = |letter: char| match letter {
         // `","` between two lines.
         '\n' => 3,
@@ -92,7 +92,7 @@ pub fn truncate_for_json_lines(text: &str, most: usize, keep: KeptPart) -> &str 
     let mut spent = 0;
     let mut fits = |letter: char| {
         spent += cost(letter);
-        spent <= most
+        spent <= max_chars
     };
     match keep {
         KeptPart::Beginning => {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_says_what_comes_before_it() {
+    fn guidance_counts_the_omitted_bytes() {
         let mut tail = OutputTail::from_text("one\ntwo\nthree\n", 0);
         assert_eq!((tail.text(), tail.guidance("process:1")), ("one\ntwo\nthree", None));
         tail.truncate(8);
@@ -133,13 +133,13 @@ mod tests {
     fn lines_fit_as_json() {
         for text in ["1\n2\n3\n4\n", "\"quoted\" \\ text\twith\u{1}controls\n", "Grüße, 日本語\n"]
         {
-            for most in 0..40 {
+            for max_chars in 0..40 {
                 for keep in [KeptPart::Beginning, KeptPart::End] {
-                    let part = truncate_for_json_lines(text, most, keep);
+                    let part = truncate_for_json_lines(text, max_chars, keep);
                     let lines: Vec<&str> = part.split('\n').collect();
                     let shown = serde_json::to_string(&lines).unwrap().chars().count();
-                    assert!(shown <= most + 4, "{part:?} of {text:?} in {most}");
-                    assert!(most < 60 || part == text);
+                    assert!(shown <= max_chars + 4, "{part:?} of {text:?} in {max_chars}");
+                    assert!(max_chars < 60 || part == text);
                 }
             }
             assert_eq!(truncate_for_json_lines(text, 60, KeptPart::End), text);

@@ -1,4 +1,4 @@
-//! `read_output`: the output of a command, or the conversation of an agent.
+//! `read_output`: reads the output of a process, or the transcript of an agent.
 
 use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
@@ -12,11 +12,11 @@ use crate::task_summary::TaskSummary;
 use crate::tool_args::{ToolArgs, ToolHints};
 
 const BYTES_DEFAULT: u64 = 8_000;
-/// The most that every client shows its model.
+/// The largest reply that every client shows to its model.
 pub const BYTES_MAX: u64 = 40_000;
-/// Room for what a reply has beside the output.
+/// The space for the parts of a reply beside the output.
 const REPLY_OVERHEAD_BYTES: usize = 2_000;
-/// At least a letter, so that a reader who goes on gets on.
+/// The size of the longest UTF-8 character, so that every read makes progress.
 const BYTES_MIN: u64 = 4;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -24,10 +24,10 @@ const BYTES_MIN: u64 = 4;
 pub struct ReadOutput {
     /// Address or name.
     pub task: String,
-    /// The position to read from, as an earlier reply named it; 0 is the beginning. Default: the end.
+    /// The position to read from, as named by an earlier reply; 0 is the start. Default: the end.
     #[serde(default)]
     pub from: Option<u64>,
-    /// How much to return. Default 8000, most 40000.
+    /// Bytes to return. Default 8000, most 40000.
     #[serde(default)]
     pub max_bytes: Option<u64>,
     /// Only lines that match this regular expression, from the beginning unless `from` is given.
@@ -52,7 +52,7 @@ impl ToolArgs for ReadOutput {
     const HINTS: ToolHints = ToolHints::READ_ONLY;
 
     fn description(_audience: Audience) -> String {
-        "Read the output of a command, or the conversation of a sub-agent, while it runs or after it \
+        "Read the output of a command, or the transcript of a sub-agent, while it runs or after it \
          has ended: the end, a part from a position, or the lines that match a pattern. It does not wait \
          and takes no result. Not for polling until a task ends: use wait_tasks."
             .to_owned()
@@ -60,7 +60,7 @@ impl ToolArgs for ReadOutput {
 }
 
 impl ReadOutput {
-    /// Returns how many bytes are read.
+    /// Returns the maximum number of bytes to read.
     pub fn max_bytes(&self) -> Result<usize, Refusal> {
         match self.max_bytes {
             Some(0) => Err(Refusal::invalid(format!(
@@ -70,30 +70,30 @@ impl ReadOutput {
         }
     }
 
-    /// Refuses a stream of an agent, which has none.
+    /// Refuses a stream argument for an agent, which has no streams.
     pub fn refuse_stream(&self, address: &str) -> Result<(), Refusal> {
         match self.stream {
             Some(OutputStream::Stdout | OutputStream::Stderr) => Err(Refusal::invalid(format!(
-                "the argument `stream`: {address} is an agent and has no streams; leave it out"
+                "the argument `stream`: {address} is an agent and has no streams; omit it"
             ))),
             Some(OutputStream::Combined) | None => Ok(()),
         }
     }
 }
 
-/// A part of what there is to read, by positions in bytes.
+/// A part of an output or a transcript, with its positions in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputPart {
     pub text: String,
     pub from: u64,
     pub next: u64,
     pub total: u64,
-    /// More may come.
+    /// The output may still grow.
     pub may_grow: bool,
 }
 
 impl OutputPart {
-    /// Cuts it to what every client shows its model.
+    /// Truncates the text so that every client shows all of the reply to its model.
     pub fn truncate_for_clients(mut self, keep: KeptPart) -> Self {
         let part =
             truncate_for_json_lines(&self.text, BYTES_MAX as usize - REPLY_OVERHEAD_BYTES, keep);
@@ -120,7 +120,8 @@ impl OutputPart {
             reply.add_guidance([format!("More may come: call read_output with from {next}.")]);
         }
         reply.add_fields(task.fields());
-        // Joined with newlines these are the bytes: a last line that is empty ends the one before.
+        // Joined with newlines, these lines are the bytes. An empty last line stands for a final
+        // newline.
         let lines: Vec<&str> = self.text.split('\n').collect();
         reply.set_field("output", json!(lines));
         reply.set_field("from", json!(from));
@@ -134,17 +135,17 @@ impl OutputPart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputMatches {
     pub lines: Vec<(u64, String)>,
-    /// More lines were found than were looked at.
+    /// More lines match than were returned.
     pub has_more: bool,
-    /// Bytes that are not stored any more, and were not searched.
+    /// Bytes that are no longer stored and were not searched.
     pub unsearched_bytes: u64,
 }
 
 impl OutputMatches {
-    /// Shows as many lines as fit, from the first.
+    /// Renders as many lines as fit, from the first.
     pub fn render(&self, task: &TaskSummary, max_bytes: usize) -> DelegationReply {
         let found = self.lines.len();
-        let lines = self.lines.iter().map(|(at, line)| format!("{at}: {line}"));
+        let lines = self.lines.iter().map(|(position, line)| format!("{position}: {line}"));
         let mut spent = 0;
         let shown: Vec<String> = lines
             .take_while(|line| {
@@ -165,7 +166,7 @@ impl OutputMatches {
         }
         if self.unsearched_bytes > 0 {
             reply.add_guidance([format!(
-                "{} bytes are not stored any more and were not searched.",
+                "{} bytes are no longer stored and were not searched.",
                 self.unsearched_bytes
             )]);
         }

@@ -7,16 +7,16 @@ use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::audience::{Audience, read_deadline};
-use crate::tool_args::{ToolArgs, ToolHints, require_text};
+use crate::audience::{Audience, HiddenArgs, read_deadline};
+use crate::tool_args::{ArgumentAlias, ArgumentDoc, ToolArgs, ToolHints, require_text};
 
-/// How long a call of an agent waits that does not say.
+/// The wait of an agent's call without `wait_secs`.
 const AGENT_DEFAULT_WAIT_SECS: u64 = 120;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunProcess {
-    /// A command line for bash, or for /bin/sh where there is no bash, unless another shell is configured.
+    /// A command line for bash (/bin/sh where there is no bash), unless another shell is set.
     pub command: String,
     /// A name to find it by, such as "Tests". Free again when it has ended.
     #[serde(default)]
@@ -30,11 +30,11 @@ pub struct RunProcess {
     /// Return its address at once instead of waiting for it.
     #[serde(default)]
     pub background: bool,
-    /// How long to wait.
+    /// Seconds to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
     pub wait_secs: Option<f64>,
-    /// Kill the command after so many seconds; it then counts as failed (timeout). Default: never.
+    /// Kill the command after this many seconds; it counts as failed (timeout). Default: never.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
     pub deadline_secs: Option<f64>,
@@ -59,9 +59,9 @@ impl ToolArgs for RunProcess {
             Audience::Agent => {
                 "Run a shell command: builds, tests, servers, everything that a shell does. The call \
                  waits up to wait_secs; then the command moves to the background and you get its \
-                 address. For several at once: background: true. You hear of the end of a background \
-                 command without asking; read_output reads its output, send_message writes a line to \
-                 its standard input, stop_task ends it. Not for waiting by sleeping: use wait_tasks."
+                 address. For several at once: background: true. You are notified when a background \
+                 command ends; read_output reads its output, send_message writes a line to its \
+                 standard input, stop_task ends it. Not for waiting by sleeping: use wait_tasks."
             }
             Audience::Client(_) => {
                 "Run a shell command that survives this conversation: builds, tests, servers, anything \
@@ -69,19 +69,21 @@ impl ToolArgs for RunProcess {
                  its exit code and output stay readable. The call waits up to wait_secs; then the \
                  command moves to the background and you get its address. For several at once: \
                  background: true, then wait_tasks. wait_secs never ends the command; deadline_secs \
-                 does. Not for quick looks at files: use your own shell."
+                 does. Not for a quick look at files: use your own shell."
             }
         }
         .to_owned()
     }
 
-    const ALIASES: &'static [(&'static str, &'static str)] = &[("run_in_background", "background")];
+    const ALIASES: &'static [ArgumentAlias] =
+        &[ArgumentAlias { alias: "run_in_background", name: "background" }];
 
     fn hidden_args(audience: Audience) -> &'static [&'static str] {
-        audience.select_hidden_args(&["stdin"], &[], &["keep"])
+        let hidden = HiddenArgs { agent: &["stdin"], inner_client: &[], top_client: &["keep"] };
+        hidden.select(audience)
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
         let base = if audience.is_agent() { "your directory" } else { "the workspace" };
         let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
         let background = "Return its address at once. Use it to run several commands at once.";
@@ -90,20 +92,23 @@ impl ToolArgs for RunProcess {
             Audience::Client(_) => background.to_owned(),
         };
         let wait = format!(
-            "How many seconds this call waits; then the command moves to the background. {} The command \
+            "Seconds that this call waits; then the command moves to the background. {} The command \
              is not killed: deadline_secs does that. 0 returns at once.",
             render_wait_range(audience)
         );
+        let cwd =
+            format!("The working directory: absolute, or relative to {base}. Default: {base}.");
+        let keep = format!("Let it run on when {owner}, instead of being stopped.");
         vec![
-            ("cwd", format!("Where it runs: absolute, or relative to {base}. Default: {base}.")),
-            ("background", background),
-            ("wait_secs", wait),
-            ("keep", format!("Let it run on when {owner}, instead of being stopped.")),
+            ArgumentDoc::new("cwd", cwd),
+            ArgumentDoc::new("background", background),
+            ArgumentDoc::new("wait_secs", wait),
+            ArgumentDoc::new("keep", keep),
         ]
     }
 }
 
-/// The bounds of `wait_secs`, for its description.
+/// Renders the bounds of `wait_secs` for its description.
 fn render_wait_range(audience: Audience) -> String {
     let default = default_wait(audience).as_secs();
     match audience {
@@ -122,7 +127,7 @@ fn default_wait(audience: Audience) -> Duration {
 }
 
 impl RunProcess {
-    /// Returns how long the call waits for the end of the command.
+    /// Returns the timeout of the call.
     pub fn wait(&self, audience: Audience) -> Result<Duration, Refusal> {
         match self.wait_secs {
             Some(secs) => audience.read_wait("wait_secs", secs),
@@ -130,7 +135,7 @@ impl RunProcess {
         }
     }
 
-    /// Returns the time after which the command is ended.
+    /// Returns the time after which the process is ended.
     pub fn deadline(&self) -> Result<Option<Duration>, Refusal> {
         self.deadline_secs.map(read_deadline).transpose()
     }

@@ -1,4 +1,4 @@
-//! `send_message`: a line of input for a command; a message or an answer for an agent.
+//! `send_message`: writes a line to a process, or sends a message or an answer to an agent.
 
 use brigade_model::refusal::Refusal;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::audience::Audience;
 use crate::delegation_reply::DelegationReply;
-use crate::tool_args::{ToolArgs, ToolHints, require_text};
+use crate::tool_args::{ArgumentDoc, ToolArgs, ToolHints, require_text};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +20,7 @@ pub struct SendMessage {
     /// Close a command's standard input after this.
     #[serde(default)]
     pub close: bool,
-    /// Deliver it to a sub-agent now, not at its next step: what its model is saying is broken off.
+    /// Deliver it to a sub-agent now, not at its next step: its current model call is aborted.
     #[serde(default)]
     pub interrupt: bool,
     /// The number of the question that this answers; needed only while a sub-agent asks several.
@@ -34,7 +34,7 @@ pub struct SendMessage {
 impl ToolArgs for SendMessage {
     const NAME: &'static str = "send_message";
     const TITLE: &'static str = "Send a message";
-    // It reaches only tasks of the caller.
+    // A message reaches only tasks of the caller.
     const HINTS: ToolHints = ToolHints {
         is_read_only: false,
         is_destructive: false,
@@ -68,24 +68,32 @@ impl ToolArgs for SendMessage {
         if audience.is_agent() { &["message"] } else { &[] }
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
-        let (to, message) = match audience {
-            Audience::Agent => (
-                "An address or name of a task that you started, `parent`, or `all` for all of them.",
-                "The text; for a command, one line of its standard input.",
-            ),
-            Audience::Client(_) => (
-                "Address or name.",
-                "The text; for a command, one line of its standard input, without the newline. It \
-                 may be left out with close.",
-            ),
-        };
-        vec![("to", to.to_owned()), ("message", message.to_owned())]
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
+        match audience {
+            Audience::Agent => vec![
+                ArgumentDoc::new(
+                    "to",
+                    "An address or name of a task that you started, `parent`, or `all` for all of them.",
+                ),
+                ArgumentDoc::new(
+                    "message",
+                    "The text; for a command, one line of its standard input.",
+                ),
+            ],
+            Audience::Client(_) => vec![
+                ArgumentDoc::new("to", "Address or name."),
+                ArgumentDoc::new(
+                    "message",
+                    "The text; for a command, one line of its standard input, without the newline. \
+                     Optional with close.",
+                ),
+            ],
+        }
     }
 }
 
 impl SendMessage {
-    /// The text; refused where there is none.
+    /// Returns the text. A blank text is refused.
     pub fn text(&self) -> Result<&str, Refusal> {
         let message = self.message.as_deref().unwrap_or_default();
         require_text("message", message)?;
@@ -93,30 +101,30 @@ impl SendMessage {
     }
 }
 
-/// The fate of a message, as far as it is known at once.
+/// The delivery state of a message at the time of the reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMessageReply {
-    /// A line of input for a command.
-    InputLine { closes: bool },
-    /// Only the end of a command's input.
+    /// A line of input for a process.
+    InputLine { closes_input: bool },
+    /// The end of a process's input, without a line.
     InputClosed,
     /// The answer to a question.
     Answered { question: Option<u32> },
-    /// A message to a task of which no more is known here.
+    /// A message to a task whose delivery state is not known here.
     Sent,
-    /// A message to an agent that lives.
+    /// A message to an agent that is alive.
     Delivered { interrupts: bool },
-    /// A message to an agent that had ended, and continues with it.
+    /// A message to an agent that had ended and continues with it.
     Resumed,
-    /// A message to so many tasks.
+    /// A message to several tasks.
     Broadcast { count: usize },
 }
 
 impl SendMessageReply {
     pub fn render(&self, to: &str) -> DelegationReply {
         let text = match self {
-            Self::InputLine { closes: false } => format!("The line was sent to {to}."),
-            Self::InputLine { closes: true } => {
+            Self::InputLine { closes_input: false } => format!("The line was sent to {to}."),
+            Self::InputLine { closes_input: true } => {
                 format!("The line was sent to {to}, and its standard input is closed after it.")
             }
             Self::InputClosed => format!("The standard input of {to} is closed."),
@@ -139,7 +147,7 @@ impl SendMessageReply {
         let mut reply = DelegationReply::new(text);
         reply.set_field("to", json!(to));
         match self {
-            Self::InputLine { closes: true } | Self::InputClosed => {
+            Self::InputLine { closes_input: true } | Self::InputClosed => {
                 reply.set_field("closed", json!(true))
             }
             Self::Answered { question: Some(question) } => {

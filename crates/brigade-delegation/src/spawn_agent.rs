@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::audience::{Audience, ClientProfile, WaitBounds};
-use crate::tool_args::{ToolArgs, ToolHints, require_text};
+use crate::audience::{Audience, ClientProfile, HiddenArgs, WaitBounds};
+use crate::tool_args::{ArgumentDoc, ToolArgs, ToolHints, require_text};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -20,16 +20,16 @@ pub struct SpawnAgent {
     /// A name to find it by, such as "Research". Free again when it has ended.
     #[serde(default)]
     pub name: Option<String>,
-    /// The definition it is made from. Default: a general one.
+    /// The name of its definition. Default: a general one.
     #[serde(default)]
     pub agent: Option<String>,
-    /// Settings that its definition asks for.
+    /// Settings that its definition requires.
     #[serde(default)]
     pub config: Option<Map<String, Value>>,
     /// Wait for its result instead of returning its address at once.
     #[serde(default)]
     pub wait: bool,
-    /// With wait: how many seconds.
+    /// With wait: the seconds to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
     pub wait_secs: Option<f64>,
@@ -87,29 +87,29 @@ impl ToolArgs for SpawnAgent {
     }
 
     fn hidden_args(audience: Audience) -> &'static [&'static str] {
-        audience.select_hidden_args(&["model", "wait_secs"], &[], &["keep"])
+        let hidden =
+            HiddenArgs { agent: &["model", "wait_secs"], inner_client: &[], top_client: &["keep"] };
+        hidden.select(audience)
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
         let owner = if audience.is_agent() { "you end" } else { "the task that you run in ends" };
-        let mut docs =
-            vec![("keep", format!("Let it run on when {owner}, instead of being stopped."))];
+        let keep = format!("Let it run on when {owner}, instead of being stopped.");
+        let mut docs = vec![ArgumentDoc::new("keep", keep)];
         if let Audience::Client(client) = audience {
-            let WaitBounds { default_secs, max_secs: most_secs } = client.wait;
-            docs.push((
-                "wait_secs",
-                format!(
-                    "With wait: how many seconds this call waits; then the sub-agent runs on in the \
-                     background. Default {default_secs}, most {most_secs}."
-                ),
-            ));
+            let WaitBounds { default_secs, max_secs } = client.wait;
+            let wait = format!(
+                "With wait: the seconds that this call waits; then the sub-agent runs on in the \
+                 background. Default {default_secs}, most {max_secs}."
+            );
+            docs.push(ArgumentDoc::new("wait_secs", wait));
         }
         docs
     }
 }
 
 impl SpawnAgent {
-    /// Returns how long the call waits for the result; nothing for one that does not wait.
+    /// Returns the timeout of a call that waits for the result.
     pub fn wait(&self, client: ClientProfile) -> Result<Option<Duration>, Refusal> {
         match self.wait_secs {
             Some(secs) => {
@@ -120,12 +120,13 @@ impl SpawnAgent {
         }
     }
 
-    /// Checks what the types do not say.
+    /// Checks the arguments beyond their types.
     pub fn check(&self) -> Result<(), Refusal> {
         require_text("task", &self.task)?;
-        // A scheme such as `script:` names a file, which is not for a model to choose.
-        let has_scheme =
-            |model: &&String| model.split('/').next().is_some_and(|it| it.contains(':'));
+        // A scheme such as `script:` names a file, which a model may not choose.
+        let has_scheme = |model: &&String| {
+            model.split('/').next().is_some_and(|provider| provider.contains(':'))
+        };
         match self.model.as_ref().filter(has_scheme) {
             Some(model) => {
                 let text = format!("the argument `model`: {model:?} is not provider/model");

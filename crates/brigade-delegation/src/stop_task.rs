@@ -7,14 +7,14 @@ use serde_json::json;
 use crate::audience::Audience;
 use crate::delegation_reply::DelegationReply;
 use crate::task_summary::TaskSummary;
-use crate::tool_args::{ToolArgs, ToolHints};
+use crate::tool_args::{ArgumentDoc, ToolArgs, ToolHints};
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StopTask {
     /// Address or name.
     pub task: String,
-    /// The reason, kept with the task for whoever looks at it later.
+    /// The reason, stored with the task.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -45,24 +45,22 @@ impl ToolArgs for StopTask {
         .to_owned()
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
         match audience {
             Audience::Agent => {
-                vec![(
-                    "task",
-                    "An address or name of a task that you started, or `self`.".to_owned(),
-                )]
+                let task = "An address or name of a task that you started, or `self`.";
+                vec![ArgumentDoc::new("task", task)]
             }
             Audience::Client(_) => Vec::new(),
         }
     }
 }
 
-/// The state of a task that was told to stop.
+/// The state of a task after a request to stop it.
 #[derive(Clone, Debug)]
 pub struct StopTaskReply {
     pub task: TaskSummary,
-    /// How many tasks are stopped; none of one that had ended before.
+    /// The number of stopped tasks; 0 if the task had already ended.
     pub stopped_count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Messages of tasks to the caller, which replies carry along.
+//! Messages of tasks to the caller, as part of a reply.
 
 use brigade_model::result_text::truncate_with_hint;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::agent_summary::TEXT_BYTES_MAX;
 use crate::delegation_reply::DelegationReply;
 
-/// A message of a task to the one who started it.
+/// A message of a task to its starter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskNote {
     pub number: u64,
@@ -25,8 +25,8 @@ pub(crate) fn add_notes(reply: &mut DelegationReply, notes: &[TaskNote]) {
         let TaskNote { number, from, name, text } = note;
         let read_on = format!("read_output, task {from:?}");
         let text = truncate_with_hint(text, TEXT_BYTES_MAX, "The note", &read_on);
-        let called = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        reply.add_body(&format!("{from}{called} says: {text}"));
+        let quoted_name = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        reply.add_body(&format!("{from}{quoted_name} says: {text}"));
         values.push(json!({ "number": number, "from": from, "name": name, "text": text }));
     }
     reply.set_field("notes", values.into());

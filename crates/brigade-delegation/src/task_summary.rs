@@ -1,4 +1,4 @@
-//! A task as a model reads of it, in a line and as JSON.
+//! A task for a model, as a line of text and as JSON.
 
 use std::fmt::Write;
 
@@ -11,33 +11,33 @@ const LISTED_DESCRIPTION_CHARS: usize = 80;
 const SHOWN_DESCRIPTION_CHARS: usize = 1_000;
 const LISTED_DETAIL_CHARS: usize = 200;
 
-/// A task, with what both kinds of callers know of it.
+/// A task, with the fields that both kinds of callers know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSummary {
-    /// The address under which the reader finds it.
+    /// The address by which the reader can name the task.
     pub address: String,
     pub name: Option<String>,
     /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
     pub state: String,
-    /// Why it is queued, or how it ended.
+    /// The reason why the task is queued, or the details of its outcome.
     pub detail: Option<String>,
     pub is_alive: bool,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// From its start to its end, or to now.
+    /// The time from the start of the task to its end, or to now.
     pub elapsed_ms: u64,
-    /// The command line, the job, or the agent's task.
+    /// The command line, the job, or the agent's prompt.
     pub description: String,
-    /// There for agents.
+    /// The fields that only agents have.
     pub agent: Option<AgentSummary>,
-    /// Its result had been returned before.
+    /// An earlier reply returned the result.
     pub returned_before: bool,
-    /// It was started in another conversation, which gets its result.
+    /// Another conversation started the task and gets its result.
     pub other_conversation: bool,
 }
 
 impl TaskSummary {
-    /// `process:4 "Tests" succeeded (exit code 0) after 3.2s`.
+    /// Renders `process:4 "Tests" succeeded (exit code 0) after 3.2s`.
     pub fn headline(&self) -> String {
         let mut line = self.address.clone();
         if let Some(name) = &self.name {
@@ -70,18 +70,18 @@ impl TaskSummary {
         line
     }
 
-    /// The detail, unless the state and the exit code say the same.
+    /// Returns the detail, unless the state and the exit code have the same information.
     fn distinct_detail(&self) -> Option<&str> {
         let detail = self.detail.as_deref().filter(|detail| *detail != self.state)?;
-        let said = match (self.exit_code, self.signal) {
+        let rendered = match (self.exit_code, self.signal) {
             (Some(code), _) => format!("{} (exit code {code})", self.state),
             (None, Some(signal)) => format!("{} (signal {signal})", self.state),
             (None, None) => return Some(detail),
         };
-        (detail != said).then_some(detail)
+        (detail != rendered).then_some(detail)
     }
 
-    /// The headline with its description, and the last words of an agent that lives.
+    /// Renders the headline with the description, and the last text of an agent that is alive.
     pub fn list_line(&self) -> String {
         let listed = Self {
             detail: self.detail.as_deref().map(|detail| truncate_line(detail, LISTED_DETAIL_CHARS)),
@@ -89,20 +89,20 @@ impl TaskSummary {
         };
         let description = truncate_line(&self.description, LISTED_DESCRIPTION_CHARS);
         let line = format!("{}: {description}", listed.headline());
-        let words =
+        let last_text =
             self.agent.as_ref().filter(|_| self.is_alive).and_then(AgentSummary::last_text_line);
-        match words {
-            Some(words) => format!("{line}\n  says: {words}"),
+        match last_text {
+            Some(text) => format!("{line}\n  says: {text}"),
             None => line,
         }
     }
 
-    /// Its most pressing need or its status, where there is one to tell in a line.
+    /// Renders the most urgent input that an agent needs, or its status, in one line.
     pub fn status_line(&self) -> Option<String> {
         self.agent.as_ref().and_then(|agent| agent.status_line(self.is_alive))
     }
 
-    /// What the reader must do for it.
+    /// Renders the actions that the task needs from the reader.
     pub fn guidance(&self) -> Vec<String> {
         match &self.agent {
             Some(agent) if self.is_alive => agent.guidance(&self.address),
@@ -110,7 +110,8 @@ impl TaskSummary {
         }
     }
 
-    /// The same without its approvals, which are told with those of its descendants.
+    /// Renders the guidance without approvals. The reply lists them together with those of the
+    /// task's descendants.
     pub(crate) fn question_guidance(&self) -> Vec<String> {
         match &self.agent {
             Some(agent) if self.is_alive => agent.question_guidance(&self.address),
@@ -118,7 +119,7 @@ impl TaskSummary {
         }
     }
 
-    /// The same as JSON: only what is there, the address first.
+    /// Returns the summary as JSON fields without nulls, the address first.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         let mut add = |name: &str, value: Value| {

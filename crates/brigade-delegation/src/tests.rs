@@ -1,4 +1,4 @@
-//! The tools of both audiences, side by side.
+//! Compares the tools of the audiences.
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ fn read<T: ToolArgs>(audience: Audience, arguments: Value) -> Result<T, String> 
 }
 
 #[test]
-fn every_definition_is_strict_and_says_when_not_to_use_it() {
+fn every_definition_is_strict_and_names_a_case_not_to_use_it() {
     for audience in AUDIENCES {
         for tool in all(audience) {
             let ToolDefinition { name, description, schema, .. } = tool;
@@ -79,7 +79,7 @@ fn the_differences_between_audiences_are_few_and_known() {
 }
 
 #[test]
-fn an_argument_that_is_not_offered_is_unknown() {
+fn a_hidden_argument_is_refused_as_unknown() {
     let keep = json!({"command": "x", "keep": true});
     let problem = read::<RunProcess>(TOP_CLIENT, keep.clone()).unwrap_err();
     assert!(problem.starts_with("unknown argument `keep`"), "{problem}");
@@ -94,18 +94,21 @@ fn an_argument_that_is_not_offered_is_unknown() {
 fn only_arguments_of_client_programs_are_ignored() {
     let list = json!({"wait_for_previous": true});
     assert!(read::<ListTasks>(TOP_CLIENT, list.clone()).is_ok());
-    assert!(read::<ListTasks>(Audience::Agent, list).is_err(), "no program stands between");
+    assert!(read::<ListTasks>(Audience::Agent, list).is_err(), "agents have no client program");
     assert!(read::<ListTasks>(TOP_CLIENT, json!({"wait_for_next": true})).is_err());
 }
 
 #[test]
-fn another_word_for_an_argument_is_the_argument() {
+fn an_alias_stands_for_its_argument() {
     let run = |arguments| read::<RunProcess>(TOP_CLIENT, arguments);
     assert!(run(json!({"command": "x", "run_in_background": true})).unwrap().background);
     let both = json!({"command": "x", "background": true, "run_in_background": true});
     assert!(run(both).unwrap().background);
-    let torn = json!({"command": "x", "background": false, "run_in_background": true});
-    assert_eq!(run(torn).unwrap_err(), "give `background` or `run_in_background`, not both");
+    let contradiction = json!({"command": "x", "background": false, "run_in_background": true});
+    assert_eq!(
+        run(contradiction).unwrap_err(),
+        "give `background` or `run_in_background`, not both"
+    );
 }
 
 fn agent(usage: UsageSummary) -> TaskSummary {
@@ -131,7 +134,7 @@ fn agent(usage: UsageSummary) -> TaskSummary {
 }
 
 #[test]
-fn a_price_that_is_not_known_is_not_told() {
+fn an_unknown_price_is_omitted() {
     let mut usage = UsageSummary { tokens: 15, own_tokens: 15, ..UsageSummary::default() };
     assert_eq!(agent(usage).fields()["usage"], json!({"tokens": 15}));
     usage.micro_dollars = 20_000;
@@ -141,18 +144,18 @@ fn a_price_that_is_not_known_is_not_told() {
 }
 
 #[test]
-fn last_words_are_those_of_an_agent_that_lives() {
+fn only_an_alive_agent_shows_its_last_text() {
     let mut task = agent(UsageSummary::default());
-    assert_eq!(task.fields()["last_words"], "I look.");
+    assert_eq!(task.fields()["last_text"], "I look.");
     assert_eq!(task.list_line(), "agent:3 running for 1.0s, step 2: Look.\n  says: I look.");
     task.is_alive = false;
     task.state = "succeeded".into();
-    assert!(!task.fields().contains_key("last_words"));
+    assert!(!task.fields().contains_key("last_text"));
     assert_eq!(task.list_line(), "agent:3 succeeded after 1.0s: Look.");
 }
 
 #[test]
-fn both_halves_of_a_reply_have_its_guidance() {
+fn text_and_json_of_a_reply_have_its_guidance() {
     let mut reply = DelegationReply::new("It runs.");
     reply.add_body("a line");
     reply.add_guidance(["Call wait_tasks.".to_owned()]);

@@ -1,4 +1,4 @@
-//! A tool as an argument type: its definition for an audience, and how its arguments are read.
+//! A tool as an argument type: its definition for an audience, and the parsing of its arguments.
 
 use brigade_model::arguments::{find_problems, read_arguments_by, schema_of};
 use brigade_model::refusal::Refusal;
@@ -14,50 +14,71 @@ pub trait ToolArgs: DeserializeOwned + JsonSchema + Send + Sync + 'static {
     const TITLE: &'static str;
     const HINTS: ToolHints;
 
-    /// When to use the tool, and when not.
+    /// Returns the description: the use of the tool, and the cases in which not to use it.
     fn description(audience: Audience) -> String;
 
-    /// Arguments that mean nothing to this audience. They are not offered, and refused as unknown.
+    /// Returns the arguments that mean nothing to this audience. They are not offered, and refused
+    /// as unknown.
     fn hidden_args(_audience: Audience) -> &'static [&'static str] {
         &[]
     }
 
-    /// Other words for arguments, which models know from other tools.
-    const ALIASES: &'static [(&'static str, &'static str)] = &[];
+    /// Other names of arguments, which models know from other tools.
+    const ALIASES: &'static [ArgumentAlias] = &[];
 
-    /// Arguments that this audience must give, beside those that the type requires.
+    /// Returns the arguments that this audience must give, beside those that the type requires.
     fn required_args(_audience: Audience) -> &'static [&'static str] {
         &[]
     }
 
-    /// Descriptions of arguments that differ between audiences.
-    fn argument_docs(_audience: Audience) -> Vec<(&'static str, String)> {
+    /// Returns the descriptions of arguments that differ between audiences.
+    fn argument_docs(_audience: Audience) -> Vec<ArgumentDoc> {
         Vec::new()
     }
 }
 
-/// The effects of a tool, as far as they are known without a call.
+/// Another name of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArgumentAlias {
+    pub alias: &'static str,
+    pub name: &'static str,
+}
+
+/// The description of one argument for one audience.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentDoc {
+    pub name: &'static str,
+    pub text: String,
+}
+
+impl ArgumentDoc {
+    pub(crate) fn new(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, text: text.into() }
+    }
+}
+
+/// The possible effects of a tool, whatever its arguments are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolHints {
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub is_read_only: bool,
-    /// It may destroy something.
+    /// The tool may destroy something.
     pub is_destructive: bool,
-    /// Twice is the same as once.
+    /// A repeated call has no further effect.
     pub is_idempotent: bool,
-    /// It reaches beyond the tasks of the caller.
+    /// The tool affects more than the tasks of the caller.
     pub is_open_world: bool,
 }
 
 impl ToolHints {
-    /// A tool that only looks.
+    /// The hints of a tool that only reads.
     pub const READ_ONLY: Self = Self {
         is_read_only: true,
         is_destructive: false,
         is_idempotent: true,
         is_open_world: false,
     };
-    /// A tool that starts work, which can do anything.
+    /// The hints of a tool that starts a task, which can do anything.
     pub const STARTS_WORK: Self = Self {
         is_read_only: false,
         is_destructive: true,
@@ -66,7 +87,7 @@ impl ToolHints {
     };
 }
 
-/// A tool as a model is told of it.
+/// A tool as a model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDefinition {
     pub name: &'static str,
@@ -93,7 +114,7 @@ fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
         for name in T::hidden_args(audience) {
             properties.shift_remove(*name);
         }
-        for (name, text) in T::argument_docs(audience) {
+        for ArgumentDoc { name, text } in T::argument_docs(audience) {
             if let Some(Value::Object(property)) = properties.get_mut(name) {
                 property.insert("description".into(), text.into());
             }
@@ -108,11 +129,11 @@ fn schema_for<T: ToolArgs>(audience: Audience) -> Map<String, Value> {
     schema
 }
 
-/// Arguments that programs add to the calls of their model. They mean nothing here and are ignored;
-/// Gemini CLI orders its own calls by the first.
+/// Arguments that client programs add to the calls of their model. They are ignored. Gemini CLI
+/// uses this one to order its calls.
 const CLIENT_ADDED_ARGUMENTS: [&str; 1] = ["wait_for_previous"];
 
-/// Removes what is not the model's, and calls the rest by its name here.
+/// Removes nulls and arguments that a client program added, and replaces aliases by their names.
 fn normalize_args<T: ToolArgs>(
     audience: Audience,
     arguments: &mut Map<String, Value>,
@@ -121,7 +142,7 @@ fn normalize_args<T: ToolArgs>(
         !value.is_null()
             && (audience.is_agent() || !CLIENT_ADDED_ARGUMENTS.contains(&name.as_str()))
     });
-    for (alias, name) in T::ALIASES {
+    for ArgumentAlias { alias, name } in T::ALIASES {
         let Some(value) = arguments.shift_remove(*alias) else { continue };
         if arguments.insert((*name).to_owned(), value.clone()).is_some_and(|other| other != value) {
             return Err(Refusal::invalid(format!("give `{name}` or `{alias}`, not both")));
@@ -130,7 +151,7 @@ fn normalize_args<T: ToolArgs>(
     Ok(())
 }
 
-/// A way out for models that know another meaning of a timeout.
+/// Returns a hint for models that expect a `timeout` argument to kill the task.
 fn explain_timeout(schema: &Map<String, Value>, arguments: &Map<String, Value>) -> &'static str {
     let has = |name: &str| schema.get("properties").is_some_and(|known| known.get(name).is_some());
     match arguments.keys().any(|name| name.starts_with("timeout") && !has(name)) {
@@ -142,7 +163,7 @@ fn explain_timeout(schema: &Map<String, Value>, arguments: &Map<String, Value>) 
     }
 }
 
-/// Reads the arguments of one call. The error names every argument that is wrong.
+/// Parses the arguments of one call. The error names every wrong argument.
 pub fn read_args<T: ToolArgs>(
     audience: Audience,
     mut arguments: Map<String, Value>,
@@ -161,7 +182,7 @@ pub fn read_args<T: ToolArgs>(
     })
 }
 
-/// Refuses an argument that is there but says nothing.
+/// Refuses an argument whose text is blank.
 pub(crate) fn require_text(name: &str, text: &str) -> Result<(), Refusal> {
     match text.trim().is_empty() {
         true => Err(Refusal::invalid(format!("the argument `{name}` is blank"))),

@@ -1,4 +1,4 @@
-//! A tool call of a sub-agent that waits for the user, who alone can approve it.
+//! A tool call of a sub-agent that only the user can approve.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::short_text::truncate_line;
 
 const SHOWN_CALL_CHARS: usize = 200;
 
-/// A pending approval, as the model that has to tell its user reads of it.
+/// A pending approval, for the model that must ask its user to decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserApproval {
     /// The agent whose call it is.
@@ -15,7 +15,7 @@ pub struct UserApproval {
     pub name: Option<String>,
     pub call: u32,
     pub text: String,
-    /// The command line with which the user looks at the call and decides.
+    /// The command line that shows the call to the user and asks for a decision.
     pub user_command: String,
 }
 
@@ -40,7 +40,7 @@ impl UserApproval {
     }
 }
 
-/// Adds what the user has to do, to both halves of a reply.
+/// Adds the pending approvals to the text and to the JSON of a reply.
 pub(crate) fn add_approvals(reply: &mut DelegationReply, approvals: &[UserApproval]) {
     if !approvals.is_empty() {
         reply.add_guidance(approvals.iter().map(UserApproval::guidance));

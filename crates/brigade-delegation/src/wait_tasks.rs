@@ -14,12 +14,12 @@ use crate::ended_task::{EndedTask, bytes_per_result};
 use crate::short_text::render_secs;
 use crate::task_note::{TaskNote, add_notes};
 use crate::task_summary::TaskSummary;
-use crate::tool_args::{ToolArgs, ToolHints};
+use crate::tool_args::{ArgumentDoc, ToolArgs, ToolHints};
 use crate::user_approval::{UserApproval, add_approvals};
 
-/// The most results that a reply to a client has.
+/// The maximum number of results in one reply to a client.
 pub const RESULTS_MAX: usize = 20;
-/// The most tasks that one call names.
+/// The maximum number of tasks that one call names.
 const TASKS_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -31,7 +31,7 @@ pub struct WaitTasks {
     /// Return when any of them has ended (default), or when all have.
     #[serde(default)]
     pub mode: Option<WaitTasksMode>,
-    /// How long to wait.
+    /// Seconds to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
     pub wait_secs: Option<f64>,
@@ -47,7 +47,7 @@ pub enum WaitTasksMode {
 impl ToolArgs for WaitTasks {
     const NAME: &'static str = "wait_tasks";
     const TITLE: &'static str = "Wait for tasks";
-    // A result that is taken leaves the list, and nothing else changes.
+    // The call only marks results as collected.
     const HINTS: ToolHints = ToolHints {
         is_read_only: false,
         is_destructive: false,
@@ -66,15 +66,16 @@ impl ToolArgs for WaitTasks {
             Audience::Client(_) => {
                 "Wait until tasks end, and get their results: state, exit code, last output, a \
                  sub-agent's result. A sub-agent's question also ends the wait: answer it with \
-                 send_message. So does a call that only the user can approve. After wait_secs the current states come back and nothing is lost: call \
-                 it again. Each result is returned once; name its task to get it again. Not for looking \
-                 at the output of a task that runs: use read_output."
+                 send_message. So does a call that only the user can approve. After wait_secs the \
+                 current states come back and nothing is lost: call it again. Each result is returned \
+                 once; name its task to get it again. Not for reading the output of a running task: \
+                 use read_output."
             }
         }
         .to_owned()
     }
 
-    fn argument_docs(audience: Audience) -> Vec<(&'static str, String)> {
+    fn argument_docs(audience: Audience) -> Vec<ArgumentDoc> {
         let tasks = match audience {
             Audience::Agent => {
                 "Addresses or names of tasks that you started. Default, and the meaning of an empty \
@@ -82,28 +83,28 @@ impl ToolArgs for WaitTasks {
                     .to_owned()
             }
             Audience::Client(_) => format!(
-                "Addresses or names. Default, and the meaning of an empty array: everything that this \
-                 conversation started and whose result it has not got yet. One reply has at most {RESULTS_MAX} \
-                 results."
+                "Addresses or names. Default, and the meaning of an empty array: all tasks that this \
+                 conversation started and whose results it has not got yet. One reply has at most \
+                 {RESULTS_MAX} results."
             ),
         };
         let range = match audience {
-            Audience::Agent => "Default: no end.".to_owned(),
+            Audience::Agent => "Default: no limit.".to_owned(),
             Audience::Client(client) => {
-                let WaitBounds { default_secs, max_secs: most_secs } = client.wait;
-                format!("Default {default_secs}, most {most_secs}.")
+                let WaitBounds { default_secs, max_secs } = client.wait;
+                format!("Default {default_secs}, most {max_secs}.")
             }
         };
         let wait = format!(
-            "How many seconds to wait; then the current states come back and no result is taken. {range} \
+            "Seconds to wait; then the current states come back and no result is taken. {range} \
              0 returns the states at once."
         );
-        vec![("tasks", tasks), ("wait_secs", wait)]
+        vec![ArgumentDoc::new("tasks", tasks), ArgumentDoc::new("wait_secs", wait)]
     }
 }
 
 impl WaitTasks {
-    /// The tasks that are named; none for all of the caller's.
+    /// Returns the named tasks; none stands for all tasks of the caller.
     pub fn task_names(&self) -> Result<&[String], Refusal> {
         let names = self.tasks.as_deref().unwrap_or_default();
         if names.len() > TASKS_MAX {
@@ -122,7 +123,7 @@ impl WaitTasks {
         }
     }
 
-    /// Returns how long the call waits; for ever where there is none.
+    /// Returns the timeout of the call; `None` is a wait without a timeout.
     pub fn wait(&self, audience: Audience) -> Result<Option<Duration>, Refusal> {
         match (self.wait_secs, audience) {
             (Some(secs), _) => audience.read_wait("wait_secs", secs).map(Some),
@@ -134,36 +135,36 @@ impl WaitTasks {
     }
 }
 
-/// The most running tasks that a reply lists.
+/// The maximum number of running tasks that a reply lists.
 const LISTED_RUNNING_MAX: usize = 20;
 
-/// Why a wait is over.
+/// The reason for the end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
     /// Tasks have ended.
     Ended,
     TimedOut(Duration),
-    /// A sub-agent asks something.
+    /// A sub-agent asks a question.
     InputRequired,
     /// The user has to approve a call.
     ApprovalRequired,
-    /// No task of the caller lives, and every result has been returned.
+    /// No task of the caller is alive, and every result has been returned.
     NothingToWaitFor,
 }
 
-/// The outcome of a wait.
+/// The reply to a wait.
 #[derive(Clone, Debug)]
 pub struct WaitTasksReply {
     pub end: WaitEnd,
     pub ended: Vec<EndedTask>,
-    /// Results that are ready, beyond those that one reply has.
+    /// The number of ready results that did not fit into this reply.
     pub more_ready_count: usize,
-    /// Tasks that were named, and were not waited for because one reply does not have them all.
+    /// Named tasks that exceed the results of one reply, so that the call did not wait for them.
     pub not_waited_for: Vec<String>,
     pub still_running: Vec<TaskSummary>,
-    /// Tasks that a wait without names does not cover: of other conversations, and of the user.
+    /// Tasks of other conversations and of the user, which a wait without names does not cover.
     pub others: Vec<TaskSummary>,
-    /// The calls that wait for the user.
+    /// The pending approvals that the user must decide.
     pub approvals: Vec<UserApproval>,
     pub notes: Vec<TaskNote>,
 }
@@ -172,9 +173,9 @@ impl WaitTasksReply {
     pub fn render(&self) -> DelegationReply {
         let mut reply = DelegationReply::new(self.headline());
         add_notes(&mut reply, &self.notes);
-        let share = bytes_per_result(self.ended.len());
+        let max_bytes = bytes_per_result(self.ended.len());
         let ended: Vec<DelegationReply> =
-            self.ended.iter().map(|task| task.render(share)).collect();
+            self.ended.iter().map(|task| task.render(max_bytes)).collect();
         for task in &ended {
             reply.add_body(&task.text());
         }
@@ -224,7 +225,7 @@ impl WaitTasksReply {
             1 => " 1 task is still running.".to_owned(),
             count => format!(" {count} tasks are still running."),
         };
-        let why = match (self.end, self.ended.len()) {
+        let reason = match (self.end, self.ended.len()) {
             (WaitEnd::NothingToWaitFor, 0) => {
                 "There is nothing to wait for: no task of yours is running, and every result has been \
                  returned."
@@ -248,7 +249,7 @@ impl WaitTasksReply {
             (_, 1) => "1 task has ended.".to_owned(),
             (_, count) => format!("{count} tasks have ended."),
         };
-        format!("{why}{running}")
+        format!("{reason}{running}")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Replacing a file in one step: whoever looks sees the old or the new, whole.
+//! Replaces a file in one step: readers see the whole old or the whole new content.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,47 +16,51 @@ use crate::call_deadline::CallDeadline;
 use crate::confined_dir::ConfinedDir;
 use crate::rel_path::RelPath;
 use crate::render::{errno_error, quote_name, read_whole_file};
+use crate::working_directory::LocatedPath;
 use brigade_agent::tool::ToolError;
 
-/// What must be there in the instant before.
+/// The required state just before the replacement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExpectedFile<'a> {
     Nothing,
-    /// A file that may have changed meanwhile.
+    /// A file whose content may have changed.
     File(&'a Stat),
-    /// A file that must not have.
+    /// A file with exactly this content.
     Content(&'a [u8], &'a Stat),
 }
 
-/// Held from the last look at a file to its replacement: nobody in this process comes between.
+/// A lock held from the last comparison of a file to its replacement, so that no other call of this
+/// process comes between.
 static REPLACE_LOCK: Mutex<()> = Mutex::new(());
 
-/// Writes the content beside the file and puts it in its place. An error leaves all as it was.
+/// Writes the content to a draft beside the file and renames it. After an error nothing has
+/// changed.
 pub(crate) fn replace_file(
-    (root, name): (&ConfinedDir, &RelPath),
+    located: &LocatedPath,
     content: &[u8],
     before: ExpectedFile<'_>,
-    watch: &CallDeadline,
+    deadline: &CallDeadline,
 ) -> Result<(), ToolError> {
-    let told = |errno| errno_error(root, name, errno);
-    let Some((folder, last)) = name.split() else { return Err(told(Errno::ISDIR)) };
-    let made = CreatedFolders::create(root, &folder)
+    let LocatedPath { root, name } = located;
+    let to_error = |errno| errno_error(root, name, errno);
+    let Some((directory, last)) = name.split() else { return Err(to_error(Errno::ISDIR)) };
+    let created = CreatedDirectories::create(root, &directory)
         .map_err(|(at, errno)| errno_error(root, &at, errno))?;
-    let folder = root.open_folder(&folder).map_err(told)?;
-    let draft = DraftFile::write(&folder, last, content, before).map_err(|error| {
+    let directory = root.open_directory(&directory).map_err(to_error)?;
+    let draft = DraftFile::write(&directory, last, content, before).map_err(|error| {
         ToolError::new(format!("{} cannot be written: {error}", quote_name(name.as_str())))
     })?;
-    let putting = REPLACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let replace_lock = REPLACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     if let ExpectedFile::Content(expected, _) = before {
-        let unchanged =
-            read_whole_file(root, name, expected.len()).is_ok_and(|(there, _)| there == expected);
+        let unchanged = read_whole_file(root, name, expected.len())
+            .is_ok_and(|(current, _)| current == expected);
         if !unchanged {
             return Err(changed_error(name));
         }
     }
-    // From here on it happens: what nobody wants any more ends before.
-    if !watch.is_active() {
-        return Err(ToolError::new("the call was given up, and nothing was changed"));
+    // This is the last step that can be cancelled.
+    if !deadline.is_active() {
+        return Err(ToolError::new("the call was cancelled, and nothing was changed"));
     }
     match before {
         ExpectedFile::Nothing => draft.rename_to_new(last),
@@ -64,12 +68,12 @@ pub(crate) fn replace_file(
     }
     .map_err(|errno| match errno {
         Errno::EXIST => changed_error(name),
-        errno => told(errno),
+        errno => to_error(errno),
     })?;
-    drop(putting);
-    made.commit();
-    // The file itself is on the disk; its name should be too before anybody is told.
-    let _ = fsync(&folder);
+    drop(replace_lock);
+    created.commit();
+    // The content is on disk. Sync its name too before success is reported.
+    let _ = fsync(&directory);
     Ok(())
 }
 
@@ -80,26 +84,26 @@ pub(crate) fn changed_error(name: &RelPath) -> ToolError {
     ))
 }
 
-/// Folders that were made for a file, taken away again unless it comes to be.
-struct CreatedFolders<'a> {
+/// Directories created for a file. They are removed again unless `commit` is called.
+struct CreatedDirectories<'a> {
     root: &'a ConfinedDir,
     created: Vec<RelPath>,
 }
 
-impl<'a> CreatedFolders<'a> {
-    fn create(root: &'a ConfinedDir, folder: &RelPath) -> Result<Self, (RelPath, Errno)> {
-        let mut folders = Self { root, created: Vec::new() };
-        if root.open_folder(folder).is_ok() {
-            return Ok(folders);
+impl<'a> CreatedDirectories<'a> {
+    fn create(root: &'a ConfinedDir, directory: &RelPath) -> Result<Self, (RelPath, Errno)> {
+        let mut directories = Self { root, created: Vec::new() };
+        if root.open_directory(directory).is_ok() {
+            return Ok(directories);
         }
         let mut at = RelPath::root();
-        for part in folder.names() {
+        for part in directory.names() {
             at = at.join(part);
-            if root.make_folder(&at).map_err(|errno| (at.clone(), errno))? {
-                folders.created.push(at.clone());
+            if root.make_directory(&at).map_err(|errno| (at.clone(), errno))? {
+                directories.created.push(at.clone());
             }
         }
-        Ok(folders)
+        Ok(directories)
     }
 
     fn commit(mut self) {
@@ -107,21 +111,21 @@ impl<'a> CreatedFolders<'a> {
     }
 }
 
-impl Drop for CreatedFolders<'_> {
+impl Drop for CreatedDirectories<'_> {
     fn drop(&mut self) {
-        for made in self.created.iter().rev() {
-            let Some((parent, last)) = made.split() else { continue };
-            // One that somebody put something in stays.
-            if let Ok(parent) = self.root.open_folder(&parent) {
+        for created in self.created.iter().rev() {
+            let Some((parent, last)) = created.split() else { continue };
+            // A directory that is no longer empty stays.
+            if let Ok(parent) = self.root.open_directory(&parent) {
                 let _ = unlinkat(parent, last, AtFlags::REMOVEDIR);
             }
         }
     }
 }
 
-/// The content in a file of its own, gone unless it is put somewhere.
+/// The new content in a draft file, deleted unless it is renamed.
 struct DraftFile<'a> {
-    folder: BorrowedFd<'a>,
+    directory: BorrowedFd<'a>,
     name: Option<String>,
 }
 
@@ -129,12 +133,12 @@ static NEXT_DRAFT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl<'a> DraftFile<'a> {
     fn write(
-        folder: &'a OwnedFd,
+        directory: &'a OwnedFd,
         last: &str,
         content: &[u8],
         before: ExpectedFile<'_>,
     ) -> io::Result<Self> {
-        let (draft, file) = Self::create(folder.as_fd(), last)?;
+        let (draft, file) = Self::create(directory.as_fd(), last)?;
         if let ExpectedFile::File(stat) | ExpectedFile::Content(_, stat) = before {
             copy_owner_and_mode(&file, stat)?;
         }
@@ -144,16 +148,16 @@ impl<'a> DraftFile<'a> {
         Ok(draft)
     }
 
-    fn create(folder: BorrowedFd<'a>, last: &str) -> io::Result<(Self, OwnedFd)> {
+    fn create(directory: BorrowedFd<'a>, last: &str) -> io::Result<(Self, OwnedFd)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let beginning = &last[..last.floor_char_boundary(100)];
+        let prefix = &last[..last.floor_char_boundary(100)];
         loop {
             let number = NEXT_DRAFT_NUMBER.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".{beginning}.{}-{number}.draft", std::process::id());
+            let name = format!(".{prefix}.{}-{number}.draft", std::process::id());
             let mode = Mode::from_raw_mode(0o666);
-            match openat(folder, name.as_str(), flags | OFlags::CLOEXEC, mode) {
-                Ok(file) => return Ok((Self { folder, name: Some(name) }, file)),
-                // Left behind by a process with our number, which was killed.
+            match openat(directory, name.as_str(), flags | OFlags::CLOEXEC, mode) {
+                Ok(file) => return Ok((Self { directory, name: Some(name) }, file)),
+                // A killed process with the same pid left it behind.
                 Err(Errno::EXIST) => (),
                 Err(errno) => return Err(errno.into()),
             }
@@ -162,20 +166,22 @@ impl<'a> DraftFile<'a> {
 
     fn rename_over(mut self, last: &str) -> Result<(), Errno> {
         let Some(name) = &self.name else { return Ok(()) };
-        renameat(self.folder, name.as_str(), self.folder, last)?;
+        renameat(self.directory, name.as_str(), self.directory, last)?;
         self.name = None;
         Ok(())
     }
 
     fn rename_to_new(mut self, last: &str) -> Result<(), Errno> {
         let Some(name) = &self.name else { return Ok(()) };
-        let (folder, flags) = (self.folder, RenameFlags::NOREPLACE);
-        match renameat_with(folder, name.as_str(), folder, last, flags) {
-            // Not every file system can. A second name does the same, and the first one goes.
+        let directory = self.directory;
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(directory, name.as_str(), directory, last, flags) {
+            // Some file systems lack this flag. Linking is equivalent, and the drop removes the
+            // draft.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                return linkat(folder, name.as_str(), folder, last, AtFlags::empty());
+                return linkat(directory, name.as_str(), directory, last, AtFlags::empty());
             }
-            put => put?,
+            renamed => renamed?,
         }
         self.name = None;
         Ok(())
@@ -185,7 +191,7 @@ impl<'a> DraftFile<'a> {
 impl Drop for DraftFile<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            let _ = unlinkat(self.folder, name.as_str(), AtFlags::empty());
+            let _ = unlinkat(self.directory, name.as_str(), AtFlags::empty());
         }
     }
 }
@@ -193,10 +199,11 @@ impl Drop for DraftFile<'_> {
 fn copy_owner_and_mode(file: &OwnedFd, before: &Stat) -> io::Result<()> {
     let own = rustix::fs::fstat(file)?;
     if (own.st_uid, own.st_gid) != (before.st_uid, before.st_gid) {
-        let (user, group) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+        let user = Uid::from_raw(before.st_uid);
+        let group = Gid::from_raw(before.st_gid);
         fchown(file, Some(user), Some(group)).map_err(|errno| {
-            let why = io::Error::from(errno);
-            io::Error::other(format!("it would change its owner or group ({why})"))
+            let error = io::Error::from(errno);
+            io::Error::other(format!("the file would change its owner or group ({error})"))
         })?;
     }
     fchmod(file, Mode::from_raw_mode(before.st_mode & 0o777))?;

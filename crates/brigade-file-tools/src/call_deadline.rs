@@ -1,22 +1,22 @@
-//! How long a call may take, and whether anybody still wants it.
+//! Timeout and cancellation of a call.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looked at by whoever works on a call.
+/// The deadline and cancellation flag that the work of a call checks.
 #[derive(Clone, Debug)]
 pub(crate) struct CallDeadline {
     cancelled: Arc<AtomicBool>,
     expires_at: Instant,
 }
 
-/// Held by whoever waits for the call: gone, the call is not wanted.
+/// A guard held by the waiter of a call. Dropping it cancels the call.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
 
-/// Why a call goes no further.
+/// The reason why a call stops early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aborted {
     Cancelled,
@@ -24,11 +24,11 @@ pub(crate) enum Aborted {
 }
 
 impl CallDeadline {
-    pub(crate) fn start(patience: Duration) -> (Self, CancelOnDrop) {
-        let dropped = Arc::new(AtomicBool::new(false));
+    pub(crate) fn start(timeout: Duration) -> (Self, CancelOnDrop) {
+        let cancelled = Arc::new(AtomicBool::new(false));
         (
-            Self { cancelled: dropped.clone(), expires_at: Instant::now() + patience },
-            CancelOnDrop(dropped),
+            Self { cancelled: cancelled.clone(), expires_at: Instant::now() + timeout },
+            CancelOnDrop(cancelled),
         )
     }
 
@@ -50,7 +50,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A reader that fails when the call is over, however large the file is.
+/// A reader that fails once the call is aborted, also in mid-file.
 #[derive(Debug)]
 pub(crate) struct DeadlineReader<'a, R> {
     pub(crate) reader: R,

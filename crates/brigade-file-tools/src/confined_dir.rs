@@ -1,11 +1,11 @@
-//! Opening files beneath a directory, by its handle.
+//! Opens files beneath a directory, by its handle.
 //!
-//! Every name is opened with the kernel's own promise (`openat2` with `RESOLVE_BENEATH` and
-//! `RESOLVE_NO_SYMLINKS`) that no part of it is a link and nothing leads above the handle. So what was
-//! judged by name is what is opened, whoever swaps folders for links meanwhile: a swap makes the call
-//! fail. Where the kernel or a container's filter does not have `openat2`, the names are walked one by
-//! one, each opened from the handle of the one before and without following a link: the same promise,
-//! with a system call for each name.
+//! Every path is opened with `openat2`, `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. The kernel
+//! guarantees that no part is a link and nothing leads above the handle. The opened path is
+//! therefore the authorized one, even if a directory is swapped for a link meanwhile: the call
+//! fails. Some kernels and container filters lack `openat2`. There each name is opened from the
+//! handle of its parent without following links, which gives the same guarantee with one system
+//! call per name.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,14 +19,14 @@ use rustix::io::Errno;
 
 use crate::rel_path::RelPath;
 
-/// Looks at something without opening it: nothing happens to a pipe or a device.
+/// Flags to open an entry without side effects on pipes and devices.
 const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const FOLDER_FLAGS: OFlags = LOOK_FLAGS.union(OFlags::DIRECTORY);
+const DIRECTORY_FLAGS: OFlags = LOOK_FLAGS.union(OFlags::DIRECTORY);
 
-/// How often a resolution is tried again that a rename elsewhere disturbed.
+/// The maximum number of tries of a resolution that concurrent renames disturb.
 const RESOLVE_TRIES: usize = 16;
 
-/// Windows into the kernel that look like files: proc, sysfs, debugfs, tracefs, cgroups, secrets.
+/// File systems that expose the kernel: proc, sysfs, debugfs, tracefs, cgroups, secrets.
 const KERNEL_FILE_SYSTEMS: [i64; 8] = [
     0x9fa0,
     0x6265_6572,
@@ -38,11 +38,12 @@ const KERNEL_FILE_SYSTEMS: [i64; 8] = [
     0x6e73_6673,
 ];
 
-/// File systems on which a name has one spelling: ext, xfs, btrfs, tmpfs, overlayfs, zfs, f2fs, nfs.
+/// File systems on which a name has one spelling: ext, xfs, btrfs, tmpfs, overlayfs, zfs, f2fs,
+/// nfs.
 const EXACT_NAME_FILE_SYSTEMS: [i64; 8] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1, 0xf2f5_2010, 0x6969];
 
-/// The working directory, held.
+/// A handle of the working directory.
 #[derive(Debug)]
 pub(crate) struct ConfinedDir {
     handle: OwnedFd,
@@ -52,11 +53,11 @@ pub(crate) struct ConfinedDir {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathResolver {
     Kernel,
-    /// Name by name.
+    /// Resolution name by name, without `openat2`.
     Walk,
 }
 
-/// What a name stands for.
+/// The entry at a path.
 #[derive(Debug)]
 pub(crate) enum DirEntryKind {
     Missing,
@@ -64,11 +65,11 @@ pub(crate) enum DirEntryKind {
     Other(Stat),
 }
 
-/// What is not a plain file.
+/// The reason why a path cannot be opened as a plain file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenFileError {
     Errno(Errno),
-    Folder,
+    Directory,
     Special(&'static str),
 }
 
@@ -85,15 +86,15 @@ impl ConfinedDir {
         Ok(Self { handle, resolver: PathResolver::Kernel })
     }
 
-    /// The same for a whole path that has no link in it, or is refused.
+    /// Opens a directory whose whole path contains no link.
     pub(crate) fn open_without_links(directory: &Path) -> Result<Self, Errno> {
         let path = directory.to_str().and_then(|path| RelPath::parse(path).ok());
         let top = Self::open(Path::new("/"))?;
-        let handle = top.open_beneath(&path.ok_or(Errno::INVAL)?, FOLDER_FLAGS)?;
+        let handle = top.open_beneath(&path.ok_or(Errno::INVAL)?, DIRECTORY_FLAGS)?;
         Ok(Self { handle, ..top })
     }
 
-    /// What is there by that name. A link on the way to it is `ELOOP` or `ENOTDIR`.
+    /// Returns the entry at the path. A link in its parents is `ELOOP` or `ENOTDIR`.
     pub(crate) fn inspect(&self, name: &RelPath) -> Result<DirEntryKind, Errno> {
         let handle = match self.open_beneath(name, LOOK_FLAGS) {
             Err(Errno::NOENT) => return Ok(DirEntryKind::Missing),
@@ -108,64 +109,66 @@ impl ConfinedDir {
         }
     }
 
-    /// A plain file to be read. Others are refused before they are opened, and without waiting.
+    /// Opens a plain file for reading. Other files are refused before they are opened, without
+    /// blocking.
     pub(crate) fn open_file(&self, name: &RelPath) -> Result<(File, Stat), OpenFileError> {
         check_plain_file(&fstat(self.open_beneath(name, LOOK_FLAGS)?)?)?;
-        // It may be another one by the time that it is opened.
+        // The entry may have been replaced since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.open_beneath(name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
         let stat = fstat(&file)?;
         check_plain_file(&stat)?;
         if KERNEL_FILE_SYSTEMS.contains(&fstatfs(&file)?.f_type) {
-            return Err(OpenFileError::Special("no stored file but a window into the kernel"));
+            return Err(OpenFileError::Special("an interface of the kernel, not a stored file"));
         }
         Ok((File::from(file), stat))
     }
 
-    /// Whether we may write to a file that is there.
+    /// Checks that an existing file is writable.
     pub(crate) fn may_write(&self, name: &RelPath) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         match self.open_beneath(name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC) {
-            // A program that runs can be replaced, if not written to.
+            // A running program cannot be written, but it can be replaced.
             Ok(_) | Err(Errno::TXTBSY) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Whether what is there, if anything is, is called exactly so. Where capital and small letters are
-    /// the same, `.ENV` is `.env`, and a rule would be held against the wrong one.
+    /// Returns true if the path is missing or spelled exactly like its entries. On a
+    /// case-insensitive file system `.ENV` is `.env`, and rules would be matched against the wrong
+    /// name.
     pub(crate) fn has_exact_name(&self, name: &RelPath) -> Result<bool, Errno> {
-        let mut folder = RelPath::root();
+        let mut directory = RelPath::root();
         for part in name.names() {
-            let next = folder.join(part);
-            match self.open_beneath(&folder, FOLDER_FLAGS) {
+            let next = directory.join(part);
+            match self.open_beneath(&directory, DIRECTORY_FLAGS) {
                 Ok(handle) if EXACT_NAME_FILE_SYSTEMS.contains(&fstatfs(&handle)?.f_type) => (),
                 Ok(_) if matches!(self.inspect(&next)?, DirEntryKind::Missing) => return Ok(true),
-                Ok(_) if !has_entry(self.open_folder(&folder)?, part)? => return Ok(false),
+                Ok(_) if !has_entry(self.open_directory(&directory)?, part)? => return Ok(false),
                 Ok(_) => (),
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(true),
                 Err(errno) => return Err(errno),
             }
-            folder = next;
+            directory = next;
         }
         Ok(true)
     }
 
-    /// A folder to be read or to make something in.
-    pub(crate) fn open_folder(&self, name: &RelPath) -> Result<OwnedFd, Errno> {
+    /// Opens a directory for reading or for creating entries.
+    pub(crate) fn open_directory(&self, name: &RelPath) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.open_beneath(name, flags)
     }
 
-    /// Makes a folder in one that is there. Says whether it was this call that made it.
-    pub(crate) fn make_folder(&self, name: &RelPath) -> Result<bool, Errno> {
+    /// Creates a directory in an existing one. Returns true if this call created it.
+    pub(crate) fn make_directory(&self, name: &RelPath) -> Result<bool, Errno> {
         let Some((parent, last)) = name.split() else { return Ok(false) };
-        let parent = self.open_beneath(&parent, FOLDER_FLAGS)?;
+        let parent = self.open_beneath(&parent, DIRECTORY_FLAGS)?;
         match mkdirat(&parent, last, Mode::from_raw_mode(0o777)) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
-                let there = statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW)?;
-                if file_type(&there) == FileType::Directory {
+                let entry = statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW)?;
+                if file_type(&entry) == FileType::Directory {
                     Ok(false)
                 } else {
                     Err(Errno::NOTDIR)
@@ -194,19 +197,19 @@ impl ConfinedDir {
         let Some((parent, last)) = name.split() else {
             return openat(&self.handle, ".", flags, Mode::empty());
         };
-        let mut above: Option<OwnedFd> = None;
+        let mut parent_handle: Option<OwnedFd> = None;
         for part in parent.names() {
-            let from = above.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd);
-            let next = openat(from, part, FOLDER_FLAGS, Mode::empty())?;
-            above = Some(next);
+            let from = parent_handle.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd);
+            let next = openat(from, part, DIRECTORY_FLAGS, Mode::empty())?;
+            parent_handle = Some(next);
         }
-        let from = above.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd);
+        let from = parent_handle.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd);
         openat(from, last, flags, Mode::empty())
     }
 }
 
-fn has_entry(folder: OwnedFd, name: &str) -> Result<bool, Errno> {
-    for entry in Dir::new(folder)? {
+fn has_entry(directory: OwnedFd, name: &str) -> Result<bool, Errno> {
+    for entry in Dir::new(directory)? {
         if entry?.file_name().to_bytes() == name.as_bytes() {
             return Ok(true);
         }
@@ -221,12 +224,12 @@ pub(crate) fn file_type(stat: &Stat) -> FileType {
 fn check_plain_file(stat: &Stat) -> Result<(), OpenFileError> {
     Err(match file_type(stat) {
         FileType::RegularFile => return Ok(()),
-        FileType::Directory => OpenFileError::Folder,
+        FileType::Directory => OpenFileError::Directory,
         FileType::Symlink => OpenFileError::Errno(Errno::LOOP),
         FileType::Fifo => OpenFileError::Special("a named pipe"),
         FileType::Socket => OpenFileError::Special("a socket"),
         FileType::CharacterDevice | FileType::BlockDevice => OpenFileError::Special("a device"),
-        FileType::Unknown => OpenFileError::Special("of an unknown kind"),
+        FileType::Unknown => OpenFileError::Special("a file of an unknown kind"),
     })
 }
 
@@ -236,28 +239,28 @@ mod tests {
 
     use super::*;
 
-    /// The same promises with and without `openat2`.
+    /// The guarantees hold with and without `openat2`.
     #[test]
-    fn no_link_is_followed_either_way() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+    fn no_resolver_follows_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         std::fs::create_dir_all(at("a/b")).unwrap();
         std::fs::write(at("a/b/file"), "text").unwrap();
         symlink("a", at("link")).unwrap();
         symlink("/etc", at("out")).unwrap();
         symlink("a/b/file", at("file")).unwrap();
         rustix::fs::mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-        for how in [PathResolver::Kernel, PathResolver::Walk] {
-            let root = ConfinedDir { resolver: how, ..ConfinedDir::open(folder.path()).unwrap() };
+        for resolver in [PathResolver::Kernel, PathResolver::Walk] {
+            let root = ConfinedDir { resolver, ..ConfinedDir::open(directory.path()).unwrap() };
             let file = |name: &str| root.open_file(&RelPath::parse(name).unwrap()).map(|_| ());
-            assert_eq!(file("a/b/file"), Ok(()), "{how:?}");
+            assert_eq!(file("a/b/file"), Ok(()), "{resolver:?}");
             for name in ["link/b/file", "out/passwd", "file"] {
                 let refused = file(name);
                 let expect =
                     [Errno::LOOP, Errno::NOTDIR].map(|errno| Err(OpenFileError::Errno(errno)));
-                assert!(expect.contains(&refused), "{how:?} {name}: {refused:?}");
+                assert!(expect.contains(&refused), "{resolver:?} {name}: {refused:?}");
             }
-            assert_eq!(file("a"), Err(OpenFileError::Folder));
+            assert_eq!(file("a"), Err(OpenFileError::Directory));
             assert_eq!(file("pipe"), Err(OpenFileError::Special("a named pipe")));
             assert_eq!(file("a/missing"), Err(OpenFileError::Errno(Errno::NOENT)));
             let link = root.inspect(&RelPath::parse("out").unwrap()).unwrap();
@@ -266,28 +269,28 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_spelling() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("name"), "").unwrap();
-        let root = ConfinedDir::open(folder.path()).unwrap();
+    fn names_are_compared_exactly() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("name"), "").unwrap();
+        let root = ConfinedDir::open(directory.path()).unwrap();
         for (name, expect) in [("name", true), ("NAME", false), ("nam", false)] {
-            let listed = root.open_folder(&RelPath::root()).unwrap();
+            let listed = root.open_directory(&RelPath::root()).unwrap();
             assert_eq!(has_entry(listed, name), Ok(expect), "{name}");
         }
-        // What is not there, or is in something that is no folder, has no other spelling.
+        // A missing path, or one in a plain file, has no other spelling.
         for name in ["name", "NAME", "a/b", "name/below"] {
             assert_eq!(root.has_exact_name(&RelPath::parse(name).unwrap()), Ok(true), "{name}");
         }
-        // A file system that is not known to be exact is looked into, name by name.
+        // On a file system that may ignore case, each directory is read.
         let root = ConfinedDir::open(Path::new("/")).unwrap();
         assert_eq!(root.has_exact_name(&RelPath::parse("proc/sys/kernel").unwrap()), Ok(true));
     }
 
     #[test]
-    fn what_shows_the_kernel_is_no_file() {
+    fn kernel_files_are_refused() {
         let root = ConfinedDir::open(Path::new("/")).unwrap();
         let refused = root.open_file(&RelPath::parse("proc/self/environ").unwrap());
-        // `self` is a link; a process by its number is not.
+        // `self` is a link; a directory named by a pid is not.
         assert!(matches!(refused, Err(OpenFileError::Errno(Errno::LOOP))), "{refused:?}");
         let own = format!("proc/{}/environ", std::process::id());
         let refused = root.open_file(&RelPath::parse(&own).unwrap());

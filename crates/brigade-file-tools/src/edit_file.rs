@@ -1,4 +1,4 @@
-//! Changes parts of a file.
+//! The tool that changes parts of a file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,12 +8,12 @@ use crate::atomic_replace::{ExpectedFile, replace_file};
 use crate::call_deadline::CallDeadline;
 use crate::render::{binary_kind, content_digest, pluralize, quote_name, read_whole_file};
 use crate::text_edit::{TextEdit, apply_edits};
-use crate::working_directory::WorkingDirectory;
+use crate::working_directory::{LocatedPath, WorkingDirectory};
 use crate::write_file::{CONTENT_MAX, check_digest, check_writable};
 use brigade_agent::tool::{ExecutionHints, ToolEffect, ToolError};
 
 const EDITS_MAX: usize = 100;
-/// Lines that are named in the answer.
+/// The maximum number of line numbers in the reply.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -21,20 +21,20 @@ const LINES_SHOWN: usize = 20;
 pub(crate) struct EditFile {
     /// The file, relative to your directory.
     path: String,
-    /// What to replace: applied in this order, each to what the ones before it left; all or none.
+    /// Replacements, applied in order, each to the result of the previous ones; all or none.
     edits: Vec<TextEdit>,
-    /// Refuse if the file has another digest than this, which read_file told.
+    /// Refuse unless the file has this digest, as read_file reported it.
     #[serde(default)]
     expect: Option<String>,
 }
 
 impl FileTool for EditFile {
     const NAME: &'static str = "edit_file";
-    const DESCRIPTION: &'static str = "Change parts of a text file of your directory: each edit replaces a \
-        text that is exactly there, once, unless all: true. Either all edits of a call are made or none, \
-        in one step; line ends, byte order mark and mode stay. Read the file first. If somebody else \
-        changes it meanwhile nothing is written, and you are told. Not for new files or for replacing \
-        everything: write_file does that.";
+    const DESCRIPTION: &'static str = "Change parts of a text file in your directory. Each edit replaces \
+        a text that occurs exactly once in the file, or every occurrence with all: true. All edits of a \
+        call are applied in one step, or none. Line ends, byte order mark and mode are kept. Read the \
+        file first. If somebody else changes it meanwhile, nothing is written and you get an error. For \
+        new files or a complete replacement use write_file.";
     const HINTS: ExecutionHints = ExecutionHints {
         destructive: true,
         exclusive: true,
@@ -45,13 +45,17 @@ impl FileTool for EditFile {
         &self.path
     }
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError> {
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError> {
         if !(1..=EDITS_MAX).contains(&self.edits.len()) {
             let problem = format!("the argument `edits`: give 1 to {EDITS_MAX} edits");
             return Err(ToolError::new(problem));
         }
-        let located = workspace.locate(Self::NAME, &self.path)?;
-        let (root, name) = (&located.root, &located.name);
+        let located = working_dir.locate(Self::NAME, &self.path)?;
+        let LocatedPath { root, name } = &located;
         let shown = quote_name(name.as_str());
         let (old, stat) = read_whole_file(root, name, CONTENT_MAX)?;
         check_writable(&located, &stat)?;
@@ -65,7 +69,7 @@ impl FileTool for EditFile {
             let problem = format!("{shown} was not changed: the edits undo each other");
             return Err(ToolError::new(problem));
         }
-        replace_file((root, name), &edited.content, ExpectedFile::Content(&old, &stat), watch)?;
+        replace_file(&located, &edited.content, ExpectedFile::Content(&old, &stat), deadline)?;
         let lines: Vec<String> =
             edited.lines.iter().take(LINES_SHOWN).map(u64::to_string).collect();
         let more = if edited.lines.len() > LINES_SHOWN { ", .." } else { "" };

@@ -1,7 +1,8 @@
-//! What git and its user leave out: by `.ignore`, `.gitignore` and `.git/info/exclude`, here and above.
+//! The files that git and its user ignore: by `.ignore`, `.gitignore` and `.git/info/exclude`, here
+//! and in parent directories.
 //!
-//! Those files are read here and not by the walk. They are other people's text like all that is in a
-//! workspace: one may be a pipe that nobody writes to, a link to a device without end, or a gigabyte.
+//! This module reads those files, not the walk. Their content is untrusted: one may be a pipe
+//! without a writer, a link to an endless device, or a gigabyte long.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,61 +16,68 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use crate::call_deadline::CallDeadline;
 use crate::confined_dir::file_type;
 
-/// The most that is read of such files at once, from one folder up to the top.
+/// The maximum size of the ignore files of one directory and its parents.
 const TEXT_MAX: usize = 512 * 1024;
 
-/// In the order in which they count. Of each kind the nearest one that speaks of a file decides.
+/// Ignore files in the order of precedence. For each kind, the nearest matching file decides.
 const IGNORE_FILES: [&str; 3] = [".ignore", ".gitignore", ".git/info/exclude"];
 
-/// Decides what a walk passes over.
+/// A filter that decides which entries a walk skips.
 #[derive(Debug)]
 pub(super) struct IgnoreFilter {
     start: PathBuf,
-    /// Where that is, without links: rules in the folders above it are those of where it really is.
+    /// The start without links. Ignore files of its real parents apply.
     canonical_start: PathBuf,
     hidden: bool,
-    /// None where nothing is ignored.
+    /// `None` if ignored files are shown.
     rules: Option<Mutex<IgnoreRules>>,
     deadline: CallDeadline,
 }
 
-/// What holds on the way to where the walk is.
+/// The rules of the current directory and its parents.
 #[derive(Debug)]
 struct IgnoreRules {
-    /// From the top down.
-    folders: Vec<IgnoreFolder>,
-    /// The user's own, for all that git has.
+    /// The directories from the top down.
+    directories: Vec<IgnoreDirectory>,
+    /// The user's global git rules.
     global: Gitignore,
 }
 
+/// The files that a walk shows in addition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownFiles {
+    pub(super) hidden: bool,
+    pub(super) ignored: bool,
+}
+
 #[derive(Debug)]
-struct IgnoreFolder {
+struct IgnoreDirectory {
     path: PathBuf,
     rules: [Option<Gitignore>; IGNORE_FILES.len()],
     bytes: usize,
 }
 
 impl IgnoreFilter {
-    /// For a walk that begins at this path, and shows hidden and ignored files or not.
-    pub(super) fn new(start: &Path, (hidden, ignored): (bool, bool), watch: &CallDeadline) -> Self {
-        let found = start.canonicalize().unwrap_or_else(|_| start.to_owned());
-        let rules = || IgnoreRules { folders: Vec::new(), global: Gitignore::global().0 };
-        let rules = (!ignored).then(|| Mutex::new(rules()));
+    /// Creates the filter of a walk that starts at this path.
+    pub(super) fn new(start: &Path, shown: ShownFiles, deadline: &CallDeadline) -> Self {
+        let canonical_start = start.canonicalize().unwrap_or_else(|_| start.to_owned());
+        let rules = || IgnoreRules { directories: Vec::new(), global: Gitignore::global().0 };
+        let rules = (!shown.ignored).then(|| Mutex::new(rules()));
         Self {
             start: start.to_owned(),
-            canonical_start: found,
-            hidden,
+            canonical_start,
+            hidden: shown.hidden,
             rules,
-            deadline: watch.clone(),
+            deadline: deadline.clone(),
         }
     }
 
-    /// Whether an entry is passed over, with all that is below it.
+    /// Returns true if an entry is skipped, with everything in it.
     pub(super) fn skips(&self, entry: &DirEntry) -> bool {
         if entry.depth() == 0 {
             return false;
         }
-        // Where all is ignored nobody else asks for the time.
+        // Where everything is ignored, only this check ends the walk in time.
         if entry.file_name() == ".git" || self.deadline.aborted().is_some() {
             return true;
         }
@@ -82,74 +90,82 @@ impl IgnoreFilter {
     }
 
     fn match_rules(&self, entry: &DirEntry) -> Match<()> {
-        let (Some(rules), Ok(below)) = (&self.rules, entry.path().strip_prefix(&self.start)) else {
+        let (Some(rules), Ok(relative)) = (&self.rules, entry.path().strip_prefix(&self.start))
+        else {
             return Match::None;
         };
-        let path = self.canonical_start.join(below);
-        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let path = self.canonical_start.join(relative);
+        let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
         let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
         rules.enter(path.parent().unwrap_or(&self.canonical_start));
-        rules.match_path(&path, is_folder)
+        rules.match_path(&path, is_directory)
     }
 }
 
 impl IgnoreRules {
-    /// Reads what holds in a folder, and forgets what does not.
-    fn enter(&mut self, folder: &Path) {
-        while self.folders.last().is_some_and(|last| !folder.starts_with(&last.path)) {
-            self.folders.pop();
+    /// Reads the rules of a directory and its parents, and drops those of others.
+    fn enter(&mut self, directory: &Path) {
+        while self.directories.last().is_some_and(|last| !directory.starts_with(&last.path)) {
+            self.directories.pop();
         }
-        let known = self.folders.last().map(|last| last.path.as_path());
-        let new: Vec<&Path> = folder.ancestors().take_while(|path| Some(*path) != known).collect();
+        let known = self.directories.last().map(|last| last.path.as_path());
+        let new: Vec<&Path> =
+            directory.ancestors().take_while(|path| Some(*path) != known).collect();
         for path in new.into_iter().rev() {
-            let read: usize = self.folders.iter().map(|folder| folder.bytes).sum();
-            self.folders.push(IgnoreFolder::read(path, TEXT_MAX - read));
+            let read: usize = self.directories.iter().map(|directory| directory.bytes).sum();
+            self.directories.push(IgnoreDirectory::read(path, TEXT_MAX - read));
         }
     }
 
-    fn match_path(&self, path: &Path, is_folder: bool) -> Match<()> {
+    fn match_path(&self, path: &Path, is_directory: bool) -> Match<()> {
         let of_kind = |kind: usize| {
-            let nearest = self.folders.iter().rev().filter_map(move |one| one.rules[kind].as_ref());
-            nearest.map(|rules| rules.matched(path, is_folder)).find(|matched| !matched.is_none())
+            let nearest = self
+                .directories
+                .iter()
+                .rev()
+                .filter_map(move |directory| directory.rules[kind].as_ref());
+            nearest
+                .map(|rules| rules.matched(path, is_directory))
+                .find(|matched| !matched.is_none())
         };
         let own = (0..IGNORE_FILES.len()).find_map(of_kind);
-        own.unwrap_or_else(|| self.global.matched(path, is_folder)).map(|_| ())
+        own.unwrap_or_else(|| self.global.matched(path, is_directory)).map(|_| ())
     }
 }
 
-impl IgnoreFolder {
-    fn read(path: &Path, most: usize) -> Self {
-        let mut left = most;
+impl IgnoreDirectory {
+    fn read(path: &Path, max: usize) -> Self {
+        let mut remaining = max;
         let rules = IGNORE_FILES.map(|name| {
-            let text = read_whole_lines(&path.join(name), left)?;
-            left -= text.len();
+            let text = read_whole_lines(&path.join(name), remaining)?;
+            remaining -= text.len();
             let mut builder = GitignoreBuilder::new(path);
             let text = String::from_utf8_lossy(&text);
             for line in text.trim_start_matches('\u{feff}').lines() {
-                // A line that is no rule is none.
+                // Invalid lines are ignored.
                 let _ = builder.add_line(None, line);
             }
             builder.build().ok().filter(|rules| !rules.is_empty())
         });
-        Self { path: path.to_owned(), rules, bytes: most - left }
+        Self { path: path.to_owned(), rules, bytes: max - remaining }
     }
 }
 
-/// The beginning of a plain file, by whole lines.
-fn read_whole_lines(path: &Path, most: usize) -> Option<Vec<u8>> {
+/// Reads the beginning of a plain file, in whole lines.
+fn read_whole_lines(path: &Path, max: usize) -> Option<Vec<u8>> {
     let is_plain = path.symlink_metadata().is_ok_and(|found| found.is_file());
     if !is_plain {
         return None;
     }
-    // It may be another one by now: a pipe is not waited for, a link not followed.
+    // The file may have been replaced: do not wait for a pipe or follow a link.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
     let file = openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()).ok()?;
     if file_type(&fstat(&file).ok()?) != FileType::RegularFile {
         return None;
     }
     let mut text = Vec::new();
-    File::from(file).take(most as u64).read_to_end(&mut text).ok()?;
-    if text.len() == most {
+    File::from(file).take(max as u64).read_to_end(&mut text).ok()?;
+    if text.len() == max {
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         text.truncate(whole);
     }

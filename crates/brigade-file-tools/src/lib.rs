@@ -1,15 +1,16 @@
-//! The built-in tools: files of the working directory, read, written and searched.
+//! The built-in tools that read, write and search the files of the working directory.
 //!
-//! - [`workspace`]: the directory, and what the agent may do in it. `inside`: a path as rules and the
-//!   kernel see it; `beneath`: opening one beneath the directory's handle.
-//! - `read_file`, `list_files`, `search_files`: they only look; `walk`: what the last two go through,
-//!   `ignoring`: what they pass over.
-//! - `write_file`, `edit_file`: they replace a file in one step (`replace`); `edits`: what an edit does
-//!   to a text; `protected`: where they do not write, `private_directory`: where no rule lets them.
-//! - `watch`: how long a call may take; `words`: what a model is told.
+//! - `working_directory`: the directory and the agent's permissions in it; `rel_path`: a path as
+//!   rules and the kernel see it; `confined_dir`: opens paths beneath the directory's handle.
+//! - `read_file`, `list_files`, `search_files`: the reading tools; `walk`: the traversal of the
+//!   last two, `ignore_filter`: the files that it skips.
+//! - `write_file`, `edit_file`: the writing tools; `atomic_replace`: replaces a file in one step;
+//!   `text_edit`: applies edits to a text; `protected_rules`: directories that need a rule to be
+//!   written, `private_directory`: directories that no rule opens.
+//! - `call_deadline`: timeout and cancellation of a call; `render`: texts for the model.
 //!
-//! All of it is blocking work on tokio's pool. A call that is dropped stops at its next step, and
-//! leaves a file as it was or as it was to be.
+//! All work blocks and runs on tokio's blocking pool. A dropped call stops at its next step. It
+//! leaves a file either unchanged or completely written.
 
 mod atomic_replace;
 mod call_deadline;
@@ -47,21 +48,21 @@ use crate::read_file::ReadFile;
 use crate::search_files::SearchFiles;
 pub use crate::working_directory::WorkingDirectory;
 use crate::write_file::WriteFile;
-use brigade_model::arguments::{read_arguments, schema_of};
 use brigade_agent::tool::{
     BoxFuture, ExecutionHints, Tool, ToolError, ToolInvocation, ToolReply, ToolSubject,
 };
+use brigade_model::arguments::{read_arguments, schema_of};
 
-/// The names of those that only look.
+/// The names of the tools that only read.
 pub const READING_TOOLS: [&str; 3] = [ReadFile::NAME, ListFiles::NAME, SearchFiles::NAME];
 
-/// The names of those that change files.
+/// The names of the tools that change files.
 pub const WRITING_TOOLS: [&str; 2] = [WriteFile::NAME, EditFile::NAME];
 
-/// Calls that work at once in this process; others wait their turn.
+/// The permits of concurrent calls in this process; further calls wait.
 static CALL_PERMITS: Semaphore = Semaphore::const_new(32);
 
-/// Made once: a schema is costly to make, and always the same.
+/// The specs, built once: a schema is costly to build and never changes.
 static FILE_TOOL_SPECS: LazyLock<[ToolSpec; 5]> = LazyLock::new(|| {
     [
         spec::<ReadFile>(),
@@ -72,31 +73,35 @@ static FILE_TOOL_SPECS: LazyLock<[ToolSpec; 5]> = LazyLock::new(|| {
     ]
 });
 
-/// The five, for whoever works in this directory.
-pub fn file_tools(workspace: WorkingDirectory) -> [Arc<dyn Tool>; 5] {
-    let workspace = Arc::new(workspace);
+/// Returns the five tools for this working directory.
+pub fn file_tools(working_dir: WorkingDirectory) -> [Arc<dyn Tool>; 5] {
+    let working_dir = Arc::new(working_dir);
     [
-        bind_tool::<ReadFile>(&workspace, 0),
-        bind_tool::<ListFiles>(&workspace, 1),
-        bind_tool::<SearchFiles>(&workspace, 2),
-        bind_tool::<WriteFile>(&workspace, 3),
-        bind_tool::<EditFile>(&workspace, 4),
+        bind_tool::<ReadFile>(&working_dir, 0),
+        bind_tool::<ListFiles>(&working_dir, 1),
+        bind_tool::<SearchFiles>(&working_dir, 2),
+        bind_tool::<WriteFile>(&working_dir, 3),
+        bind_tool::<EditFile>(&working_dir, 4),
     ]
 }
 
-/// A file tool: its arguments, read by a strict schema, and what it does.
+/// A file tool: its arguments, parsed with a strict schema, and its behaviour.
 trait FileTool: DeserializeOwned + JsonSchema + Send + Sync + 'static {
     const NAME: &'static str;
-    /// When to use it, and when not.
+    /// The description for a model: when to use the tool and when not.
     const DESCRIPTION: &'static str;
     const HINTS: ExecutionHints;
-    /// After which it says what it has.
+    /// The time after which a call returns what it has so far.
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// What a permission's pattern is held against.
+    /// Returns the path that permission patterns are matched against.
     fn path(&self) -> &str;
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError>;
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError>;
 }
 
 fn spec<T: FileTool>() -> ToolSpec {
@@ -107,17 +112,17 @@ fn spec<T: FileTool>() -> ToolSpec {
     }
 }
 
-fn bind_tool<T: FileTool>(workspace: &Arc<WorkingDirectory>, at: usize) -> Arc<dyn Tool> {
+fn bind_tool<T: FileTool>(working_dir: &Arc<WorkingDirectory>, spec_index: usize) -> Arc<dyn Tool> {
     Arc::new(BoundFileTool::<T> {
-        workspace: workspace.clone(),
-        spec_index: at,
+        working_dir: working_dir.clone(),
+        spec_index,
         arguments: PhantomData,
     })
 }
 
 struct BoundFileTool<T> {
-    workspace: Arc<WorkingDirectory>,
-    /// Where its spec is.
+    working_dir: Arc<WorkingDirectory>,
+    /// The index in `FILE_TOOL_SPECS`.
     spec_index: usize,
     arguments: PhantomData<fn() -> T>,
 }
@@ -133,32 +138,32 @@ impl<T: FileTool> Tool for BoundFileTool<T> {
 
     fn subject(&self, arguments: &Value) -> ToolSubject {
         match parse_file_arguments::<T>(arguments.clone()) {
-            Ok(arguments) => self.workspace.subject(arguments.path()),
-            // It is refused for another reason.
+            Ok(arguments) => self.working_dir.subject(arguments.path()),
+            // The call is refused because of its arguments.
             Err(_) => ToolSubject::Nothing,
         }
     }
 
     fn acts_in(&self, _arguments: &Value) -> Option<String> {
-        Some(self.workspace.directory().display().to_string())
+        Some(self.working_dir.directory().display().to_string())
     }
 
     fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
             let arguments = parse_file_arguments::<T>(call.arguments)?;
-            let turn = CALL_PERMITS.acquire().await;
-            let (watch, _wanted) = CallDeadline::start(T::TIMEOUT);
-            let workspace = self.workspace.clone();
+            let permit = CALL_PERMITS.acquire().await;
+            let (deadline, _cancel_on_drop) = CallDeadline::start(T::TIMEOUT);
+            let working_dir = self.working_dir.clone();
             let work = tokio::task::spawn_blocking(move || {
-                // Kept by the work, not by who waits for it: what was given up still works.
-                let _turn = turn;
-                arguments.run(&workspace, &watch)
+                // The work holds the permit, not its waiter: abandoned work still runs.
+                let _permit = permit;
+                arguments.run(&working_dir, &deadline)
             });
             match work.await {
-                Ok(done) => done.map(ToolReply::Text),
+                Ok(result) => result.map(ToolReply::Text),
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(_) => Err(ToolError::new("the program is ending")),
+                    Err(_) => Err(ToolError::new("the runtime is shutting down")),
                 },
             }
         })
@@ -174,7 +179,7 @@ fn parse_file_arguments<T: FileTool>(arguments: Value) -> Result<T, ToolError> {
 
 impl<T: FileTool> fmt::Debug for BoundFileTool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let directory = self.workspace.directory();
+        let directory = self.working_dir.directory();
         f.debug_struct(T::NAME).field("directory", &directory).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Lists files.
+//! The tool that lists files.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::FileTool;
 use crate::call_deadline::CallDeadline;
 use crate::confined_dir::{DirEntryKind, file_type};
+use crate::ignore_filter::ShownFiles;
 use crate::render::{
     BODY_MAX, errno_error, escape_control_chars, missing_error, pluralize, quote_name,
 };
@@ -19,7 +20,7 @@ use brigade_agent::tool::{ExecutionHints, ToolEffect, ToolError};
 const LIMIT_DEFAULT: usize = 500;
 const LIMIT_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 100;
-/// The most that is shown of where a link leads.
+/// The maximum length of a link's target.
 const TARGET_MAX: usize = 200;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -31,16 +32,16 @@ pub(crate) struct ListFiles {
     /// Only files that match, such as *.rs (by name) or src/**/*.rs (by path), at any depth.
     #[serde(default)]
     glob: Option<String>,
-    /// How deep to go; 1 is what is in the directory itself. Default: 1, or with glob all.
+    /// The depth; 1 lists only the directory itself. Default: 1, or unlimited with glob.
     #[serde(default)]
     depth: Option<usize>,
-    /// Also what begins with a dot.
+    /// Also list hidden files, whose names begin with a dot.
     #[serde(default)]
     hidden: bool,
-    /// Also what git is told to ignore.
+    /// Also list files that git ignores.
     #[serde(default)]
     ignored: bool,
-    /// How many to list. Default 500, most 2000.
+    /// The maximum number of entries. Default 500, at most 2000.
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -51,10 +52,10 @@ pub(super) fn directory() -> String {
 
 impl FileTool for ListFiles {
     const NAME: &'static str = "list_files";
-    const DESCRIPTION: &'static str = "List the files of your directory or one below it, with their sizes; \
-        directories end with /. Leaves out hidden files and what git ignores, unless asked for. Use it \
-        to find your way, and with glob to find files by name. The paths can be given to the other file \
-        tools as they are. Not for finding files by what is in them: search_files does that.";
+    const DESCRIPTION: &'static str = "List the files of your directory or of one in it, with their \
+        sizes; directories end with /. Hidden files and files that git ignores are omitted unless you ask \
+        for them. Use it to explore, and with glob to find files by name. The other file tools accept \
+        the listed paths. To find files by their content use search_files.";
     const HINTS: ExecutionHints = ExecutionHints::of(ToolEffect::Pure);
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -62,7 +63,11 @@ impl FileTool for ListFiles {
         &self.path
     }
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError> {
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError> {
         let limit = self.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
             let problem = format!("the argument `limit`: give 1 to {LIMIT_MAX}, not {limit}");
@@ -72,33 +77,35 @@ impl FileTool for ListFiles {
             return Err(ToolError::new(format!("the argument `depth`: give 1 to {DEPTH_MAX}")));
         }
         let pattern = self.glob.as_deref().map(PathPattern::new).transpose()?;
-        let located = workspace.locate(Self::NAME, &self.path)?;
-        self.check_folder(&located)?;
+        let located = working_dir.locate(Self::NAME, &self.path)?;
+        self.check_directory(&located)?;
         let LocatedPath { root, name: start } = &located;
         let depth = self.depth.or(if pattern.is_some() { None } else { Some(1) });
-        let (hidden, ignored) = (self.hidden, self.ignored);
-        let walk = FileWalk { workspace, root, start, depth, hidden, ignored, deadline: watch };
+        let shown = ShownFiles { hidden: self.hidden, ignored: self.ignored };
+        let walk = FileWalk { working_dir, root, start, depth, shown, deadline };
         let mut lines: Vec<String> = Vec::new();
-        let mut room = BODY_MAX;
-        let walked = walk.for_each(|met| {
-            let is_meant = pattern
-                .as_ref()
-                .is_none_or(|pattern| !is_folder(&met.kind) && pattern.matches(&met.name, start));
-            if !is_meant || workspace.denies(Self::NAME, met.name.as_str()) {
+        let mut remaining = BODY_MAX;
+        let walked = walk.for_each(|entry| {
+            let is_match = pattern.as_ref().is_none_or(|pattern| {
+                !is_directory(&entry.kind) && pattern.matches(&entry.name, start)
+            });
+            if !is_match || working_dir.denies(Self::NAME, entry.name.as_str()) {
                 return WalkControl::Continue;
             }
-            let line = render_line(&met);
-            if lines.len() == limit || line.len() >= room {
+            let line = render_line(&entry);
+            if lines.len() == limit || line.len() >= remaining {
                 return WalkControl::Stop;
             }
-            room -= line.len() + 1;
+            remaining -= line.len() + 1;
             lines.push(line);
             WalkControl::Continue
         });
         let entries = if lines.len() == 1 { "entry" } else { "entries" };
         let mut notes = vec![format!("{}: {} {entries}", quote_name(start.as_str()), lines.len())];
         if walked.is_truncated {
-            notes.push("cut: there are more; name a deeper path, or give a glob".to_owned());
+            notes.push(
+                "truncated: there are more entries; name a deeper path or give a glob".to_owned(),
+            );
         }
         notes.extend(walked.notes());
         lines.push(format!("[{}]", notes.join("; ")));
@@ -107,28 +114,28 @@ impl FileTool for ListFiles {
 }
 
 impl ListFiles {
-    fn check_folder(&self, LocatedPath { root, name }: &LocatedPath) -> Result<(), ToolError> {
+    fn check_directory(&self, LocatedPath { root, name }: &LocatedPath) -> Result<(), ToolError> {
         match root.inspect(name).map_err(|errno| errno_error(root, name, errno))? {
             DirEntryKind::Missing => Err(missing_error(root, name)),
-            what if is_folder(&what) => match root.open_folder(name) {
+            kind if is_directory(&kind) => match root.open_directory(name) {
                 Ok(_) => Ok(()),
                 Err(errno) => Err(errno_error(root, name, errno)),
             },
             _ => {
                 let name = quote_name(name.as_str());
-                Err(ToolError::new(format!("{name} is no directory; read_file reads files")))
+                Err(ToolError::new(format!("{name} is not a directory; use read_file for files")))
             }
         }
     }
 }
 
-fn is_folder(what: &DirEntryKind) -> bool {
-    matches!(what, DirEntryKind::Other(stat) if file_type(stat) == FileType::Directory)
+fn is_directory(kind: &DirEntryKind) -> bool {
+    matches!(kind, DirEntryKind::Other(stat) if file_type(stat) == FileType::Directory)
 }
 
-fn render_line(met: &WalkEntry) -> String {
-    let name = escape_control_chars(met.name.as_str());
-    match &met.kind {
+fn render_line(entry: &WalkEntry) -> String {
+    let name = escape_control_chars(entry.name.as_str());
+    match &entry.kind {
         DirEntryKind::Missing => name,
         DirEntryKind::Link(target) => {
             let target = escape_control_chars(&String::from_utf8_lossy(target));

@@ -1,19 +1,19 @@
-//! Directories of the runtime itself that file tools stay out of, wherever an agent works: the state
-//! with its keys, and the user's configuration, which says what agents may do.
+//! Brigade's own directories, which file tools may not use from any working directory: the state
+//! directory with its keys, and the user's configuration, which grants permissions to agents.
 
 use std::path::{Path, PathBuf};
 
 use crate::WRITING_TOOLS;
 use brigade_agent::tool::ToolError;
 
-/// A directory that no rule opens to file tools.
+/// A directory that no permission rule opens to file tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateDirectory {
     path: PathBuf,
     access: PrivateAccess,
 }
 
-/// What file tools may do in a private directory.
+/// The access of file tools to a private directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrivateAccess {
     Nothing,
@@ -21,17 +21,17 @@ enum PrivateAccess {
 }
 
 impl PrivateDirectory {
-    /// A directory of which file tools neither read nor write anything.
+    /// Returns a directory that file tools may neither read nor write.
     pub fn hidden(path: &Path) -> Self {
         Self { path: canonicalize_existing(path), access: PrivateAccess::Nothing }
     }
 
-    /// A directory that file tools do not write to.
+    /// Returns a directory that file tools may only read.
     pub fn read_only(path: &Path) -> Self {
         Self { path: canonicalize_existing(path), access: PrivateAccess::Reading }
     }
 
-    /// Whether a tool has to stay out of a path, which is absolute and without links.
+    /// Returns true if the tool may not use this path, which is absolute and without links.
     pub(crate) fn refuses(&self, tool: &str, path: &Path) -> bool {
         let is_concerned = match self.access {
             PrivateAccess::Nothing => true,
@@ -43,12 +43,12 @@ impl PrivateDirectory {
     pub(crate) fn refusal(&self) -> ToolError {
         let directory = self.path.display();
         ToolError::new(format!(
-            "{directory} is Brigade's own directory, which file tools stay out of; nothing was done"
+            "{directory} is Brigade's own directory, which file tools may not use; nothing was done"
         ))
     }
 }
 
-/// Follows the links of as much of a path as there is.
+/// Resolves the links of the existing part of a path.
 fn canonicalize_existing(path: &Path) -> PathBuf {
     let mut rest = Vec::new();
     let mut found = path;
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_directory_is_found_behind_links_and_before_it_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+    fn a_private_directory_is_recognised_behind_links_and_before_it_exists() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("real")).unwrap();
         std::os::unix::fs::symlink(root.join("real"), root.join("link")).unwrap();
         let hidden = PrivateDirectory::hidden(&root.join("link/state"));

@@ -1,5 +1,5 @@
-//! Directories that file tools do not write to: what is in `.git` and `.brigade` runs as code or says
-//! what agents may do.
+//! Directories that file tools do not write to without a rule: the contents of `.git` and
+//! `.brigade` run as code or grant permissions.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use brigade_agent::tool::ToolError;
 
 const PROTECTED: [&str; 2] = [".git", ".brigade"];
 
-/// The rules that name a protected directory: somebody meant it.
+/// The rules that name a protected directory, and so allow writing to it on purpose.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProtectedRules(Arc<[PermissionRule]>);
 
@@ -26,8 +26,8 @@ impl ProtectedRules {
         Self(rules.cloned().collect())
     }
 
-    /// Refuses to write to a protected directory, unless a rule for this path names each of them. What
-    /// the rules of the agent say of the path besides holds anyway.
+    /// Refuses to write to a protected directory unless a rule for this path names each of them.
+    /// The agent's other rules apply as well.
     pub(crate) fn check(&self, tool: &str, name: &RelPath) -> Result<(), ToolError> {
         let protected: Vec<&str> = name.names().filter(|part| is_protected(part)).collect();
         let Some(first) = protected.first() else { return Ok(()) };
@@ -36,7 +36,7 @@ impl ProtectedRules {
             let mut parts = rule.pattern().into_iter().flat_map(|pattern| pattern.split('/'));
             protected.iter().all(|name| parts.any(|part| part == *name))
         };
-        // An `ask` rule speaks of more than an `allow` rule does: whoever is asked sees the call.
+        // `denies` matches broadly, as an `ask` rule does. The approver sees such a call.
         if self.0.iter().any(|rule| names_all(rule) && rule.denies(&subject)) {
             return Ok(());
         }
@@ -48,11 +48,11 @@ impl ProtectedRules {
     }
 }
 
-/// As every file system reads a name: without regard to case, to characters that cannot be seen, and
+/// Compares a name as the most lenient file system does: without case and invisible characters, and
 /// by its short name.
 fn is_protected(name: &str) -> bool {
-    let seen: String = name.chars().filter(|c| !is_invisible(*c)).collect();
-    let seen = seen.trim_end_matches(['.', ' ']);
-    PROTECTED.iter().any(|protected| seen.eq_ignore_ascii_case(protected))
-        || seen.eq_ignore_ascii_case("git~1")
+    let visible: String = name.chars().filter(|c| !is_invisible(*c)).collect();
+    let visible = visible.trim_end_matches(['.', ' ']);
+    PROTECTED.iter().any(|protected| visible.eq_ignore_ascii_case(protected))
+        || visible.eq_ignore_ascii_case("git~1")
 }

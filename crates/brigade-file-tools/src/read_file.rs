@@ -1,4 +1,4 @@
-//! Reads a part of a file.
+//! The tool that reads a part of a file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -17,10 +17,10 @@ use crate::working_directory::{LocatedPath, WorkingDirectory};
 use brigade_agent::tool::{ExecutionHints, ToolEffect, ToolError};
 
 const LINES_MAX: u64 = 2_000;
-/// The most that is shown of one line.
+/// The maximum length of a rendered line.
 const LINE_MAX: usize = 2_000;
 const BYTES_DEFAULT: u64 = 8_000;
-/// Files up to this size are read to their end, for the number of their lines and their digest.
+/// Files up to this size are read completely, for their line count and digest.
 const COUNTED_MAX: u64 = 16 * 1024 * 1024;
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -32,112 +32,139 @@ pub(crate) struct ReadFile {
     /// The first line, counted from 1. Default: 1.
     #[serde(default)]
     from_line: Option<u64>,
-    /// The last line. Default: as much as there is room for, 2000 lines at most.
+    /// The last line. Default: as many lines as fit, at most 2000.
     #[serde(default)]
     to_line: Option<u64>,
-    /// Instead of lines: the position of the first byte. For files with very long lines.
+    /// The position of the first byte, instead of lines. For files with very long lines.
     #[serde(default)]
     offset: Option<u64>,
-    /// With offset: how many bytes. Default 8000, most 40000.
+    /// With offset: the number of bytes. Default 8000, at most 40000.
     #[serde(default)]
     max_bytes: Option<u64>,
 }
 
 impl FileTool for ReadFile {
     const NAME: &'static str = "read_file";
-    const DESCRIPTION: &'static str = "Read a text file of your directory: lines with their numbers, from \
-        the beginning or from from_line, or bytes from offset. Says how to read on where there is more, \
-        and a digest by which write_file and edit_file can tell whether the file is still the same. \
-        Read a file before you edit it. The numbers and the tab behind them are not part of the file. \
-        Not for directories (list_files), nor for finding something in many files (search_files).";
+    const DESCRIPTION: &'static str = "Read a text file in your directory: numbered lines from the \
+        beginning or from from_line, or bytes from offset. The result says how to continue if there is \
+        more. It contains a digest with which write_file and edit_file check that the file is unchanged. \
+        Read a file before you edit it. The line numbers and the tab after them are not part of the \
+        file. For directories use list_files; to find text in many files use search_files.";
     const HINTS: ExecutionHints = ExecutionHints::of(ToolEffect::Pure);
 
     fn path(&self) -> &str {
         &self.path
     }
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError> {
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError> {
         self.check_arguments()?;
-        let LocatedPath { root, name } = workspace.locate(Self::NAME, &self.path)?;
+        let LocatedPath { root, name } = working_dir.locate(Self::NAME, &self.path)?;
         let (mut file, stat) =
             root.open_file(&name).map_err(|why| open_file_error(&root, &name, why))?;
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
-        let told = |error: io::Error| read_error(&name, &error, watch);
-        if let Some(kind) = detect_binary(&mut file).map_err(told)? {
+        let info = FileInfo { name: &name, size: u64::try_from(stat.st_size).unwrap_or_default() };
+        let to_error = |error: io::Error| read_error(&name, &error, deadline);
+        if let Some(kind) = detect_binary(&mut file).map_err(to_error)? {
             let name = quote_name(name.as_str());
-            let size = pluralize(size, "byte");
+            let size = pluralize(info.size, "byte");
             return Err(ToolError::new(format!("{name} is a binary file: {kind}, {size}")));
         }
-        match self.offset {
-            Some(offset) => self.read_bytes(file, offset, (&name, size)).map_err(told)?,
+        let result = match self.offset {
+            Some(offset) => self.read_bytes(file, offset, info),
             None => {
                 let source = DigestReader {
-                    reader: DeadlineReader { reader: file, deadline: watch },
+                    reader: DeadlineReader { reader: file, deadline },
                     digest: None,
                 };
-                self.read_lines(source, (&name, size)).map_err(told)?
+                self.read_lines(source, info)
             }
-        }
+        };
+        result.map_err(|error| match error {
+            ReadError::Io(error) => to_error(error),
+            ReadError::Refused(error) => error,
+        })
     }
 }
 
-/// What is to be told, or why there is nothing to tell.
-type FileText = Result<String, ToolError>;
+/// The name and size of the file.
+#[derive(Clone, Copy)]
+struct FileInfo<'a> {
+    name: &'a RelPath,
+    size: u64,
+}
+
+enum ReadError {
+    Io(io::Error),
+    Refused(ToolError),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
 
 impl ReadFile {
     fn check_arguments(&self) -> Result<(), ToolError> {
-        let wrong = |problem: &str| Err(ToolError::new(problem));
+        let invalid = |problem: &str| Err(ToolError::new(problem));
         let by_lines = self.from_line.is_some() || self.to_line.is_some();
         match (self.offset, self.max_bytes) {
             (Some(_), _) | (None, Some(_)) if by_lines => {
-                wrong("give either from_line and to_line, or offset and max_bytes")
+                invalid("give either from_line and to_line, or offset and max_bytes")
             }
-            (None, Some(_)) => wrong("`max_bytes` goes with `offset`; lines go by `to_line`"),
-            (_, Some(0)) => wrong("the argument `max_bytes` is 0; give 1 to 40000"),
-            _ if self.from_line == Some(0) => wrong("lines are counted from 1"),
+            (None, Some(_)) => {
+                invalid("`max_bytes` goes with `offset`; limit lines with `to_line`")
+            }
+            (_, Some(0)) => invalid("the argument `max_bytes` is 0; give 1 to 40000"),
+            _ if self.from_line == Some(0) => invalid("lines are counted from 1"),
             _ if self.to_line.is_some_and(|to| to < self.from_line.unwrap_or(1)) => {
-                wrong("the argument `to_line` is before `from_line`")
+                invalid("the argument `to_line` is before `from_line`")
             }
             _ => Ok(()),
         }
     }
 
-    /// Part of a file by position, whole letters only.
+    /// Reads bytes from a position and omits an incomplete character at the end.
     fn read_bytes(
         &self,
         mut file: File,
         offset: u64,
-        (name, size): (&RelPath, u64),
-    ) -> io::Result<FileText> {
-        let shown = quote_name(name.as_str());
+        info: FileInfo<'_>,
+    ) -> Result<String, ReadError> {
+        let size = info.size;
+        let shown = quote_name(info.name.as_str());
         if offset >= size && size > 0 {
-            return Ok(Err(ToolError::new(format!(
+            return Err(ReadError::Refused(ToolError::new(format!(
                 "{shown} has {}; the offset {offset} is past its end",
                 pluralize(size, "byte")
             ))));
         }
-        let most = self.max_bytes.unwrap_or(BYTES_DEFAULT).clamp(4, BODY_MAX as u64);
+        let max = self.max_bytes.unwrap_or(BYTES_DEFAULT).clamp(4, BODY_MAX as u64);
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes)?;
-        let is_cut = offset + (bytes.len() as u64) < size;
-        if is_cut {
+        file.take(max).read_to_end(&mut bytes)?;
+        let is_truncated = offset + (bytes.len() as u64) < size;
+        if is_truncated {
             bytes.truncate(whole_chars_len(&bytes));
         }
         let next = offset + bytes.len() as u64;
         let (text, mut notes) = decode_lossy(&bytes);
-        if is_cut {
-            notes.push_str(&format!("; read on with offset {next}"));
+        if is_truncated {
+            notes.push_str(&format!("; continue with offset {next}"));
         }
         let body = text.trim_end_matches('\n');
-        Ok(Ok(format!("{body}\n[{shown}: bytes {offset} to {next} of {size}{notes}]")))
+        Ok(format!("{body}\n[{shown}: bytes {offset} to {next} of {size}{notes}]"))
     }
 
     fn read_lines(
         &self,
         mut source: DigestReader<'_>,
-        (name, size): (&RelPath, u64),
-    ) -> io::Result<FileText> {
+        info: FileInfo<'_>,
+    ) -> Result<String, ReadError> {
+        let size = info.size;
         let is_counted = size <= COUNTED_MAX;
         source.digest = is_counted.then(Xxh3Default::new);
         let mut lines = FileLines {
@@ -156,11 +183,11 @@ impl ReadFile {
         let shown_to = lines.lines_read;
         let has_more = !lines.is_at_end()?;
         while is_counted && lines.skip()? {}
-        let shown = quote_name(name.as_str());
+        let shown = quote_name(info.name.as_str());
         if page.body.is_empty() && from > 1 {
-            let there = pluralize(lines.lines_read, "line");
-            return Ok(Err(ToolError::new(format!(
-                "{shown} has {there}; from_line {from} is past its end"
+            let line_count = pluralize(lines.lines_read, "line");
+            return Err(ReadError::Refused(ToolError::new(format!(
+                "{shown} has {line_count}; from_line {from} is past its end"
             ))));
         }
         let total = if is_counted { format!(" of {}", lines.lines_read) } else { String::new() };
@@ -173,11 +200,11 @@ impl ReadFile {
         let size = pluralize(lines.bytes_read.max(size), "byte");
         let notes = page.notes(has_more.then_some(shown_to + 1));
         let digest = digest.unwrap_or_default();
-        Ok(Ok(format!("{}[{shown}: {range}, {size}{digest}{notes}]", page.body)))
+        Ok(format!("{}[{shown}: {range}, {size}{digest}{notes}]", page.body))
     }
 }
 
-/// Says what a file is that is not text.
+/// Returns the kind of a file that is not text.
 fn detect_binary(file: &mut File) -> io::Result<Option<&'static str>> {
     let mut beginning = Vec::new();
     file.take(SNIFF_BYTES as u64).read_to_end(&mut beginning)?;
@@ -185,7 +212,7 @@ fn detect_binary(file: &mut File) -> io::Result<Option<&'static str>> {
     Ok(binary_kind(&beginning))
 }
 
-/// A file as it is read, and its digest so far.
+/// A reader that computes the digest.
 struct DigestReader<'a> {
     reader: DeadlineReader<'a, File>,
     digest: Option<Xxh3Default>,
@@ -201,22 +228,26 @@ impl Read for DigestReader<'_> {
     }
 }
 
-/// The lines of a file, in bounded memory however long they are.
+/// A line reader with bounded memory, however long the lines are.
 struct FileLines<'a> {
     reader: BufReader<DigestReader<'a>>,
-    /// Lines so far.
     lines_read: u64,
-    /// Bytes so far.
     bytes_read: u64,
 }
 
 struct FileLine {
     number: u64,
-    /// Its beginning.
+    /// The beginning of the line.
     bytes: Vec<u8>,
-    /// Where the rest of it is, and how long that is.
-    cut_range: Option<(u64, u64)>,
+    /// The part that is not shown.
+    cut_range: Option<CutRange>,
     is_ended: bool,
+}
+
+#[derive(Clone, Copy)]
+struct CutRange {
+    offset: u64,
+    bytes: u64,
 }
 
 impl FileLines<'_> {
@@ -229,24 +260,25 @@ impl FileLines<'_> {
 
     fn next(&mut self) -> io::Result<Option<FileLine>> {
         let mut bytes = Vec::new();
-        let most = LINE_MAX as u64 + 2;
-        let read = (&mut self.reader).take(most).read_until(b'\n', &mut bytes)? as u64;
+        let max = LINE_MAX as u64 + 2;
+        let read = (&mut self.reader).take(max).read_until(b'\n', &mut bytes)? as u64;
         if read == 0 {
             return Ok(None);
         }
-        let begins = self.bytes_read;
-        (self.lines_read, self.bytes_read) = (self.lines_read + 1, self.bytes_read + read);
+        let line_start = self.bytes_read;
+        self.lines_read += 1;
+        self.bytes_read += read;
         let mut is_ended = bytes.ends_with(b"\n");
-        let mut rest = None;
-        if !is_ended && read == most {
+        let mut cut_range = None;
+        if !is_ended && read == max {
             bytes.truncate(LINE_MAX);
             bytes.truncate(whole_chars_len(&bytes));
             self.bytes_read += self.reader.skip_until(b'\n')? as u64;
-            let from = begins + bytes.len() as u64;
-            rest = Some((from, self.bytes_read - from));
+            let offset = line_start + bytes.len() as u64;
+            cut_range = Some(CutRange { offset, bytes: self.bytes_read - offset });
             is_ended = true;
         }
-        Ok(Some(FileLine { number: self.lines_read, bytes, cut_range: rest, is_ended }))
+        Ok(Some(FileLine { number: self.lines_read, bytes, cut_range, is_ended }))
     }
 
     fn is_at_end(&mut self) -> io::Result<bool> {
@@ -254,7 +286,7 @@ impl FileLines<'_> {
     }
 }
 
-/// What is shown of a file.
+/// The rendered part of a file.
 #[derive(Default)]
 struct FilePage {
     body: String,
@@ -284,8 +316,9 @@ impl FilePage {
         self.is_lossy |= matches!(text, std::borrow::Cow::Owned(_));
         self.is_unended = !line.is_ended;
         self.body.push_str(&format!("{:>6}\t{text}", line.number));
-        if let Some((from, bytes)) = line.cut_range {
-            let cut = format!(" [cut: {bytes} more bytes of this line, from offset {from} on]");
+        if let Some(CutRange { offset, bytes }) = line.cut_range {
+            let cut =
+                format!(" [truncated: {bytes} more bytes of this line, from offset {offset} on]");
             self.body.push_str(&cut);
         }
         self.body.push('\n');
@@ -293,15 +326,15 @@ impl FilePage {
 
     fn notes(&self, next: Option<u64>) -> String {
         let mut notes = String::new();
-        let told = [
+        let conditions = [
             (self.has_bom, "; begins with a byte order mark"),
             (self.has_crlf, "; lines end with CRLF, which edit_file keeps"),
             (self.is_unended, "; the last line has no line end"),
             (self.is_lossy, NOT_UTF8),
         ];
-        told.iter().filter(|(is_so, _)| *is_so).for_each(|(_, note)| notes.push_str(note));
+        conditions.iter().filter(|(holds, _)| *holds).for_each(|(_, note)| notes.push_str(note));
         if let Some(next) = next {
-            notes.push_str(&format!("; read on with from_line {next}"));
+            notes.push_str(&format!("; continue with from_line {next}"));
         }
         notes
     }
@@ -316,10 +349,10 @@ fn decode_lossy(bytes: &[u8]) -> (String, String) {
     (text.into_owned(), note.to_owned())
 }
 
-/// How many of the bytes are whole letters, where the last one may be cut off.
+/// Returns the length without an incomplete character at the end.
 fn whole_chars_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
-        // Only an end that is cut off has no length of its error.
+        // Only an incomplete character has no error length.
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
         _ => bytes.len(),
     }

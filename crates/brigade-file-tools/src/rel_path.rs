@@ -2,23 +2,22 @@
 
 use std::fmt;
 
-/// Relative to the directory, without `.`, `..` and doubled slashes. What a permission is held
-/// against and what is opened are this same text, so they cannot disagree.
+/// A path relative to the directory, without `.`, `..` and doubled slashes. Rules are matched
+/// against this text and the kernel opens it, so both always agree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RelPath(String);
 
-/// The path goes above the directory.
+/// The error for a path that leads above the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EscapesRoot;
 
 impl RelPath {
-    /// The directory itself.
+    /// Returns the path of the directory itself.
     pub(crate) fn root() -> Self {
         Self(".".to_owned())
     }
 
-    /// What a path below the directory means, read as it is written: `a/../b` is `b`, even where `a`
-    /// is a link.
+    /// Normalises a path by its text alone: `a/../b` is `b`, even where `a` is a link.
     pub(crate) fn parse(path: &str) -> Result<Self, EscapesRoot> {
         let mut parts: Vec<&str> = Vec::new();
         for part in path.split('/') {
@@ -31,7 +30,7 @@ impl RelPath {
         Ok(Self::from_names(parts))
     }
 
-    /// Of plain names.
+    /// Joins plain names.
     pub(crate) fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<&str> = names.into_iter().collect();
         if names.is_empty() { Self::root() } else { Self(names.join("/")) }
@@ -49,7 +48,7 @@ impl RelPath {
         self.0.split('/').filter(|name| *name != ".")
     }
 
-    /// The folder that it is in, and its name there. The directory itself has neither.
+    /// Returns the parent and the last name. The directory itself has neither.
     pub(crate) fn split(&self) -> Option<(Self, &str)> {
         let mut names = self.names();
         let last = names.next_back()?;
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read_as_they_are_written() {
+    fn paths_are_normalised_by_their_text() {
         for (path, expect) in [
             ("a", Some("a")),
             ("./a//b/", Some("a/b")),
@@ -83,15 +82,15 @@ mod tests {
             ("a/../../b", None),
             ("...", Some("...")),
         ] {
-            let read = RelPath::parse(path).ok();
-            assert_eq!(read.as_ref().map(RelPath::as_str), expect, "{path}");
+            let parsed = RelPath::parse(path).ok();
+            assert_eq!(parsed.as_ref().map(RelPath::as_str), expect, "{path}");
         }
         assert_eq!(RelPath::root().split(), None);
-        let (folder, name) = RelPath::parse("a")
+        let (directory, name) = RelPath::parse("a")
             .map(|path| path.split().map(|(f, n)| (f, n.to_owned())))
             .ok()
             .flatten()
             .unwrap();
-        assert_eq!((folder, name.as_str()), (RelPath::root(), "a"));
+        assert_eq!((directory, name.as_str()), (RelPath::root(), "a"));
     }
 }

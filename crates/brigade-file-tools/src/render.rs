@@ -1,4 +1,4 @@
-//! What a model is told of files: names, sizes, kinds, and what was wrong.
+//! Texts about files for the model: names, sizes, kinds and errors.
 
 use std::io::{self, Read};
 
@@ -12,22 +12,22 @@ use crate::confined_dir::{ConfinedDir, OpenFileError};
 use crate::rel_path::RelPath;
 use brigade_agent::tool::ToolError;
 
-/// The most that a tool says of files: less than what a model is told of one call, so that nothing
-/// is cut from the middle.
+/// The maximum size of a reply about files. It is below the limit of a tool result, which would be
+/// truncated in the middle.
 pub(crate) const BODY_MAX: usize = 40_000;
 
-/// Names that are looked through for one that was meant.
+/// The maximum number of names searched for a suggestion.
 const NAMES_MAX: usize = 10_000;
 
-/// So much of a file says whether it is text.
+/// The size of the prefix that determines whether a file is text.
 pub(crate) const SNIFF_BYTES: usize = 8_192;
 
-/// A name between marks, on one line whatever is in it.
+/// Quotes a name, on one line.
 pub(crate) fn quote_name(name: &str) -> String {
     format!("`{}`", escape_control_chars(name))
 }
 
-/// On one line: a name must not look like more than one.
+/// Escapes control characters, so that a name is one line.
 pub(crate) fn escape_control_chars(name: &str) -> String {
     if !name.chars().any(char::is_control) {
         return name.to_owned();
@@ -37,17 +37,17 @@ pub(crate) fn escape_control_chars(name: &str) -> String {
         .collect()
 }
 
-/// `1 byte`, `12 lines`.
-pub(crate) fn pluralize(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+/// Renders a count, such as `1 byte` or `12 lines`.
+pub(crate) fn pluralize(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// By which a later call can say what it expects to find.
+/// Returns the digest with which a later call checks the content.
 pub(crate) fn content_digest(content: &[u8]) -> String {
     format!("{:016x}", xxh3_64(content))
 }
 
-/// What a file is if it is not text.
+/// Returns the kind of a file that is not text.
 pub(crate) fn binary_kind(beginning: &[u8]) -> Option<&'static str> {
     const KINDS: [(&[u8], &str); 16] = [
         (b"\x7fELF", "an ELF program or library"),
@@ -68,106 +68,109 @@ pub(crate) fn binary_kind(beginning: &[u8]) -> Option<&'static str> {
         (b"\xfe\xff", "UTF-16 text, which search_files can search"),
     ];
     let beginning = &beginning[..beginning.len().min(SNIFF_BYTES)];
-    // A text may begin with the letters of some kind, but it has no zero bytes.
+    // Text may begin with such letters, but it contains no zero bytes.
     let is_binary = beginning.contains(&0) || beginning.starts_with(b"\x1f\x8b");
     let kind = KINDS.iter().find(|(magic, _)| beginning.starts_with(magic));
     is_binary.then(|| kind.map_or("of an unknown kind", |(_, kind)| kind))
 }
 
-/// There is nothing by that name: how far there is something, and what may have been meant.
+/// Returns the error for a missing path, with a suggestion at the deepest existing directory.
 pub(crate) fn missing_error(root: &ConfinedDir, name: &RelPath) -> ToolError {
-    let Some((mut folder, mut last)) = name.split().map(|(folder, last)| (folder, last.to_owned()))
+    let Some((mut directory, mut last)) =
+        name.split().map(|(directory, last)| (directory, last.to_owned()))
     else {
-        return ToolError::new("your directory is not there");
+        return ToolError::new("your directory does not exist");
     };
-    let mut what = "nothing";
+    let mut missing_kind = "nothing";
     let entries = loop {
-        match root.open_folder(&folder) {
+        match root.open_directory(&directory) {
             Ok(handle) => break Some(handle),
             Err(Errno::NOENT) => (),
             Err(_) => break None,
         }
-        let above = folder.split().map(|(above, name)| (above, name.to_owned()));
+        let above = directory.split().map(|(above, name)| (above, name.to_owned()));
         let Some((above, missing)) = above else { break None };
-        (folder, last, what) = (above, missing, "no directory");
+        directory = above;
+        last = missing;
+        missing_kind = "no directory";
     };
     let names = entries.map(entry_names).unwrap_or_default();
     let near = did_you_mean(&last, names.iter().map(String::as_str));
-    let missing = quote_name(folder.join(&last).as_str());
-    let place = quote_name(folder.as_str());
+    let missing = quote_name(directory.join(&last).as_str());
+    let shown_directory = quote_name(directory.as_str());
     let near = match near.is_empty() {
-        true => format!("; list_files shows what is in {place}"),
-        false if folder.is_root() => near,
-        false => format!("{near} (in {place})"),
+        true => format!("; use list_files on {shown_directory}"),
+        false if directory.is_root() => near,
+        false => format!("{near} (in {shown_directory})"),
     };
-    ToolError::new(format!("there is {what} at {missing}{near}"))
+    ToolError::new(format!("there is {missing_kind} at {missing}{near}"))
 }
 
-fn entry_names(folder: std::os::fd::OwnedFd) -> Vec<String> {
-    let entries = Dir::new(folder).into_iter().flatten().flatten().take(NAMES_MAX);
+fn entry_names(directory: std::os::fd::OwnedFd) -> Vec<String> {
+    let entries = Dir::new(directory).into_iter().flatten().flatten().take(NAMES_MAX);
     let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
     names.filter(|name| !matches!(name.as_str(), "." | "..")).collect()
 }
 
-/// Why the operating system would not.
+/// Returns the error for an errno.
 pub(crate) fn errno_error(root: &ConfinedDir, name: &RelPath, errno: Errno) -> ToolError {
     let shown = quote_name(name.as_str());
     ToolError::new(match errno {
         Errno::NOENT => return missing_error(root, name),
         Errno::LOOP | Errno::AGAIN | Errno::XDEV => {
-            format!(
-                "{shown} changes while it is looked at: part of it has become a link; try again"
-            )
+            format!("{shown} changed during the call: a part of it became a link; try again")
         }
-        Errno::NOTDIR => format!("{shown}: something on the way to it is not a directory"),
+        Errno::NOTDIR => format!("{shown}: a parent of it is not a directory"),
         Errno::ACCESS | Errno::PERM => format!("{shown}: the operating system does not permit it"),
-        Errno::NAMETOOLONG => format!("{shown}: a name in it is too long; 255 bytes is the most"),
+        Errno::NAMETOOLONG => format!("{shown}: a name in it is too long; use at most 255 bytes"),
         errno => format!("{shown}: {}", io::Error::from(errno)),
     })
 }
 
-pub(crate) fn open_file_error(root: &ConfinedDir, name: &RelPath, why: OpenFileError) -> ToolError {
+pub(crate) fn open_file_error(
+    root: &ConfinedDir,
+    name: &RelPath,
+    error: OpenFileError,
+) -> ToolError {
     let shown = quote_name(name.as_str());
-    match why {
+    match error {
         OpenFileError::Errno(errno) => errno_error(root, name, errno),
-        OpenFileError::Folder => {
-            ToolError::new(format!("{shown} is a directory; list_files shows what is in it"))
+        OpenFileError::Directory => {
+            ToolError::new(format!("{shown} is a directory; use list_files"))
         }
         OpenFileError::Special(kind) => {
-            ToolError::new(format!("{shown} is {kind}; the file tools touch plain files only"))
+            ToolError::new(format!("{shown} is {kind}; the file tools use plain files only"))
         }
     }
 }
 
-/// Why a file could not be read to its end.
-pub(crate) fn read_error(name: &RelPath, error: &io::Error, watch: &CallDeadline) -> ToolError {
+/// Returns the error for a failed or aborted read.
+pub(crate) fn read_error(name: &RelPath, error: &io::Error, deadline: &CallDeadline) -> ToolError {
     let shown = quote_name(name.as_str());
-    match watch.aborted() {
-        Some(Aborted::Cancelled) => ToolError::new("the call was given up"),
+    match deadline.aborted() {
+        Some(Aborted::Cancelled) => ToolError::new("the call was cancelled"),
         Some(Aborted::TimedOut) => {
-            ToolError::new(format!("{shown} takes too long to read; read a part of it by `offset`"))
+            ToolError::new(format!("{shown} takes too long to read; read a part with `offset`"))
         }
         None => ToolError::new(format!("{shown} cannot be read: {error}")),
     }
 }
 
-/// All of a file that is no larger than this.
+/// Reads a whole file up to this size.
 pub(crate) fn read_whole_file(
     root: &ConfinedDir,
     name: &RelPath,
-    most: usize,
+    max: usize,
 ) -> Result<(Vec<u8>, rustix::fs::Stat), ToolError> {
-    let (file, stat) = root.open_file(name).map_err(|why| open_file_error(root, name, why))?;
+    let (file, stat) = root.open_file(name).map_err(|error| open_file_error(root, name, error))?;
     let mut content = Vec::new();
-    let read = file.take(most as u64 + 1).read_to_end(&mut content);
+    let read = file.take(max as u64 + 1).read_to_end(&mut content);
     read.map_err(|error| {
         ToolError::new(format!("{} cannot be read: {error}", quote_name(name.as_str())))
     })?;
-    if content.len() > most {
+    if content.len() > max {
         let shown = quote_name(name.as_str());
-        return Err(ToolError::new(format!(
-            "{shown} is too large for this: {most} bytes is the most"
-        )));
+        return Err(ToolError::new(format!("{shown} is too large; the maximum is {max} bytes")));
     }
     Ok((content, stat))
 }
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_told_from_what_is_not() {
+    fn binary_files_are_recognised() {
         for (beginning, expect) in [
             (&b"plain"[..], None),
             (b"", None),

@@ -1,4 +1,4 @@
-//! Finds text in files.
+//! The tool that finds text in files.
 
 use std::io;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::FileTool;
 use crate::call_deadline::{CallDeadline, DeadlineReader};
 use crate::confined_dir::{ConfinedDir, DirEntryKind, file_type};
+use crate::ignore_filter::ShownFiles;
 use crate::list_files::directory;
 use crate::rel_path::RelPath;
 use crate::render::{BODY_MAX, errno_error, escape_control_chars, missing_error, pluralize};
@@ -24,18 +25,18 @@ const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1_000;
 const CONTEXT_MAX: usize = 10;
 const PATTERN_MAX: usize = 10_000;
-/// The most that is shown of one line.
+/// The maximum length of a rendered line.
 const LINE_MAX: usize = 400;
-/// Shown before a match that is far into its line.
+/// The length of the text before a match that is far into its line.
 const MATCH_LEAD: usize = 100;
-/// A line must fit into this to be searched.
+/// The maximum size of a searched line.
 const HEAP_MAX: usize = 8 * 1024 * 1024;
 const REGEX_MAX: usize = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SearchFiles {
-    /// A regular expression (Rust syntax), looked for in each line.
+    /// A regular expression (Rust syntax), matched against each line.
     pattern: String,
     /// A directory or file, relative to your directory. Default: your directory.
     #[serde(default = "directory")]
@@ -46,22 +47,22 @@ pub(crate) struct SearchFiles {
     /// The pattern is plain text, not a regular expression.
     #[serde(default)]
     literal: bool,
-    /// Capital and small letters are the same.
+    /// Ignore case.
     #[serde(default)]
     ignore_case: bool,
-    /// Lines to show around each match, 10 at most. Default: 0.
+    /// The number of lines around each match, at most 10. Default: 0.
     #[serde(default)]
     context: usize,
-    /// Only say which files have a match.
+    /// Show only the paths of files with a match.
     #[serde(default)]
     files_only: bool,
-    /// Also files that begin with a dot, or are in a directory that does.
+    /// Also search files and directories whose names begin with a dot.
     #[serde(default)]
     hidden: bool,
-    /// Also files that git is told to ignore.
+    /// Also search files that git ignores.
     #[serde(default)]
     ignored: bool,
-    /// How many matching lines, or files, to show. Default 100, most 1000.
+    /// The maximum number of matching lines, or files. Default 100, at most 1000.
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -69,9 +70,9 @@ pub(crate) struct SearchFiles {
 impl FileTool for SearchFiles {
     const NAME: &'static str = "search_files";
     const DESCRIPTION: &'static str = "Find lines that match a regular expression in the files of your \
-        directory, or in one file: each with its path and line number. Leaves out hidden and binary \
-        files and what git ignores, unless asked for. Use it to find where something is, then read_file \
-        to read around it. Not for finding files by name: list_files with glob does that.";
+        directory, or in one file. Each match has its path and line number. Binary and hidden files and \
+        files that git ignores are omitted; ask for the last two with hidden and ignored. Use it to find \
+        a place, then read_file to read around it. To find files by name use list_files with glob.";
     const HINTS: ExecutionHints = ExecutionHints::of(ToolEffect::Pure);
     const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -79,7 +80,11 @@ impl FileTool for SearchFiles {
         &self.path
     }
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError> {
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError> {
         let limit = self.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) || self.context > CONTEXT_MAX {
             return Err(ToolError::new(format!(
@@ -88,14 +93,13 @@ impl FileTool for SearchFiles {
         }
         let matcher = self.matcher()?;
         let glob = self.glob.as_deref().map(PathPattern::new).transpose()?;
-        let LocatedPath { root, name: start } = &workspace.locate(Self::NAME, &self.path)?;
+        let LocatedPath { root, name: start } = &working_dir.locate(Self::NAME, &self.path)?;
         match root.inspect(start).map_err(|errno| errno_error(root, start, errno))? {
             DirEntryKind::Missing => return Err(missing_error(root, start)),
             DirEntryKind::Link(_) | DirEntryKind::Other(_) => (),
         }
-        let (hidden, ignored) = (self.hidden, self.ignored);
-        let walk =
-            FileWalk { workspace, root, start, depth: None, hidden, ignored, deadline: watch };
+        let shown = ShownFiles { hidden: self.hidden, ignored: self.ignored };
+        let walk = FileWalk { working_dir, root, start, depth: None, shown, deadline };
         let mut search = FileSearch {
             searcher: self.searcher(),
             matcher,
@@ -105,15 +109,15 @@ impl FileTool for SearchFiles {
                 ..SearchReport::default()
             },
             root,
-            deadline: watch,
+            deadline,
         };
-        let walked = walk.for_each(|WalkEntry { name, kind: what }| {
+        let walked = walk.for_each(|WalkEntry { name, kind }| {
             let is_file =
-                matches!(&what, DirEntryKind::Other(stat) if file_type(stat) == FileType::RegularFile);
+                matches!(&kind, DirEntryKind::Other(stat) if file_type(stat) == FileType::RegularFile);
             if !is_file || !glob.as_ref().is_none_or(|glob| glob.matches(&name, start)) {
                 return WalkControl::Continue;
             }
-            if !workspace.may_show(name.as_str()) || workspace.denies(Self::NAME, name.as_str()) {
+            if !working_dir.may_show(name.as_str()) || working_dir.denies(Self::NAME, name.as_str()) {
                 search.report.denied += 1;
                 return WalkControl::Continue;
             }
@@ -125,13 +129,13 @@ impl FileTool for SearchFiles {
 
 impl SearchFiles {
     fn matcher(&self) -> Result<RegexMatcher, ToolError> {
-        let wrong =
+        let invalid =
             |problem: &str| Err(ToolError::new(format!("the argument `pattern`: {problem}")));
         if self.pattern.is_empty() {
-            return wrong("it is empty, and would match every line");
+            return invalid("it is empty and would match every line");
         }
         if self.pattern.len() > PATTERN_MAX {
-            return wrong("it is too long");
+            return invalid("it is too long");
         }
         let built = RegexMatcherBuilder::new()
             .fixed_strings(self.literal)
@@ -142,7 +146,7 @@ impl SearchFiles {
             .build(&self.pattern);
         match built {
             Ok(matcher) => Ok(matcher),
-            Err(error) => wrong(&format!("{error}; with literal: true it is taken as it is")),
+            Err(error) => invalid(&format!("{error}; use literal: true to search for plain text")),
         }
     }
 
@@ -158,7 +162,7 @@ impl SearchFiles {
     }
 }
 
-/// A search under way.
+/// A running search.
 struct FileSearch<'a> {
     searcher: Searcher,
     matcher: RegexMatcher,
@@ -184,7 +188,7 @@ impl FileSearch<'_> {
         };
         let searched = self.searcher.search_reader(&self.matcher, reader, lines);
         self.report.files += u64::from(self.report.lines.len() > before);
-        // When the time is up the walk says so at its next step.
+        // At the timeout the walk ends at its next step.
         if searched.is_err() && self.deadline.aborted().is_none() {
             self.report.unreadable += 1;
         }
@@ -192,13 +196,13 @@ impl FileSearch<'_> {
     }
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 struct SearchReport {
     lines: Vec<String>,
     bytes: usize,
     files_only: bool,
-    /// Matches that there is room for.
+    /// The number of further matches allowed.
     remaining: usize,
     is_full: bool,
     matches: u64,
@@ -208,7 +212,7 @@ struct SearchReport {
 }
 
 impl SearchReport {
-    /// Whether there is room for it.
+    /// Adds a line. Returns false if it does not fit.
     fn add(&mut self, line: String) -> bool {
         if self.bytes + line.len() >= BODY_MAX {
             self.is_full = true;
@@ -232,11 +236,14 @@ impl SearchReport {
             }
         }];
         if walked.is_truncated {
-            notes.push("cut: there may be more; narrow it with path, glob or pattern".to_owned());
+            notes.push(
+                "truncated: there may be more; narrow the search with path, glob or pattern"
+                    .to_owned(),
+            );
         }
         if self.denied > 0 {
             let files = pluralize(self.denied, "file");
-            notes.push(format!("{files} left out, which you are not permitted to read"));
+            notes.push(format!("{files} omitted that you are not permitted to read"));
         }
         if self.unreadable > 0 {
             let files = pluralize(self.unreadable, "file");
@@ -248,24 +255,24 @@ impl SearchReport {
     }
 }
 
-/// Takes the lines of one file.
+/// A sink for the lines of one file.
 struct MatchSink<'a> {
     report: &'a mut SearchReport,
     matcher: &'a RegexMatcher,
     path: &'a str,
-    /// Some lines are left out here.
+    /// True if lines are omitted before the next one.
     has_gap: bool,
 }
 
 impl MatchSink<'_> {
-    fn add_line(&mut self, bytes: &[u8], number: Option<u64>, sign: char) -> bool {
+    fn add_line(&mut self, bytes: &[u8], number: Option<u64>, separator: char) -> bool {
         if std::mem::take(&mut self.has_gap) && !self.report.add("--".to_owned()) {
             return false;
         }
-        let at = if sign == ':' { self.matcher.find(bytes).ok().flatten() } else { None };
+        let at = if separator == ':' { self.matcher.find(bytes).ok().flatten() } else { None };
         let text = excerpt(bytes, at.map_or(0, |found| found.start()));
         let number = number.unwrap_or_default();
-        self.report.add(format!("{}{sign}{number}{sign} {text}", self.path))
+        self.report.add(format!("{}{separator}{number}{separator} {text}", self.path))
     }
 }
 
@@ -303,7 +310,7 @@ impl Sink for MatchSink<'_> {
     }
 }
 
-/// The part of a line around the match.
+/// Returns the part of a line around the match.
 fn excerpt(bytes: &[u8], at: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end_matches(['\n', '\r']);
@@ -316,8 +323,10 @@ fn excerpt(bytes: &[u8], at: usize) -> String {
         0
     };
     let to = text.floor_char_boundary((from + LINE_MAX).min(text.len()));
-    let (before, after) = (from, text.len() - to);
-    let mark =
-        |bytes: usize| if bytes > 0 { format!("[cut: {bytes} bytes]") } else { String::new() };
+    let before = from;
+    let after = text.len() - to;
+    let mark = |bytes: usize| {
+        if bytes > 0 { format!("[truncated: {bytes} bytes]") } else { String::new() }
+    };
     format!("{}{}{}", mark(before), &text[from..to], mark(after))
 }

@@ -1,8 +1,8 @@
-//! Going through the files below a folder, as git and its user see them.
+//! Walks the files in a directory, without those that git and its user ignore.
 //!
-//! The walk itself goes by paths. Whatever it comes across is looked at again beneath the directory's
-//! handle before anything is said of it: a folder that is swapped for a link meanwhile shows nothing of
-//! what is behind it.
+//! The walk uses paths. Each entry is inspected again beneath the directory's handle before it is
+//! reported. A directory that is swapped for a link meanwhile therefore reveals nothing behind the
+//! link.
 
 use std::path::Path;
 
@@ -11,39 +11,36 @@ use ignore::WalkBuilder;
 
 use crate::call_deadline::{Aborted, CallDeadline};
 use crate::confined_dir::{ConfinedDir, DirEntryKind};
-use crate::ignore_filter::IgnoreFilter;
+use crate::ignore_filter::{IgnoreFilter, ShownFiles};
 use crate::rel_path::RelPath;
 use crate::working_directory::WorkingDirectory;
 use brigade_agent::tool::ToolError;
 
-/// What is gone through.
+/// The parameters of a walk.
 #[derive(Debug)]
 pub(crate) struct FileWalk<'a> {
-    pub(crate) workspace: &'a WorkingDirectory,
+    pub(crate) working_dir: &'a WorkingDirectory,
     pub(crate) root: &'a ConfinedDir,
-    /// A folder, or one file.
+    /// A directory or one file.
     pub(crate) start: &'a RelPath,
     pub(crate) depth: Option<usize>,
-    pub(crate) hidden: bool,
-    pub(crate) ignored: bool,
+    pub(crate) shown: ShownFiles,
     pub(crate) deadline: &'a CallDeadline,
 }
 
-/// Something that was come across.
 #[derive(Debug)]
 pub(crate) struct WalkEntry {
     pub(crate) name: RelPath,
     pub(crate) kind: DirEntryKind,
 }
 
-/// Whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkControl {
     Continue,
     Stop,
 }
 
-/// What was left out, and why the walk ended.
+/// The skipped entries, and the reason of the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WalkSummary {
     pub(crate) unreadable: u64,
@@ -53,12 +50,12 @@ pub(crate) struct WalkSummary {
 }
 
 impl FileWalk<'_> {
-    /// In the order of the names, so that the same files are always told in the same way.
+    /// Visits the entries in the order of their names, so that replies are stable.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(WalkEntry) -> WalkControl) -> WalkSummary {
         let mut walked = WalkSummary::default();
         for entry in self.walker() {
-            if let Some(over) = self.deadline.aborted() {
-                walked.aborted = Some(over);
+            if let Some(aborted) = self.deadline.aborted() {
+                walked.aborted = Some(aborted);
                 break;
             }
             let Ok(entry) = entry else {
@@ -72,11 +69,11 @@ impl FileWalk<'_> {
                 walked.not_utf8 += 1;
                 continue;
             };
-            let what = match self.root.inspect(&name) {
+            let kind = match self.root.inspect(&name) {
                 Ok(DirEntryKind::Missing) | Err(_) => continue,
-                Ok(what) => what,
+                Ok(kind) => kind,
             };
-            if visit(WalkEntry { name, kind: what }) == WalkControl::Stop {
+            if visit(WalkEntry { name, kind }) == WalkControl::Stop {
                 walked.is_truncated = true;
                 break;
             }
@@ -91,46 +88,46 @@ impl FileWalk<'_> {
         let start = self
             .start
             .names()
-            .fold(self.workspace.directory().to_owned(), |path, name| path.join(name));
-        let ignoring = IgnoreFilter::new(&start, (self.hidden, self.ignored), self.deadline);
+            .fold(self.working_dir.directory().to_owned(), |path, name| path.join(name));
+        let filter = IgnoreFilter::new(&start, self.shown, self.deadline);
         let mut builder = WalkBuilder::new(start);
         builder
             .standard_filters(false)
             .follow_links(false)
             .max_depth(self.depth)
             .sort_by_file_name(Ord::cmp)
-            .filter_entry(move |entry| !ignoring.skips(entry));
+            .filter_entry(move |entry| !filter.skips(entry));
         builder.build()
     }
 
-    /// `None` for a name that is not UTF-8: no rule can be held against it, and no model can say it.
+    /// Returns `None` for a name that is not UTF-8: rules and models cannot express it.
     fn relative_path(&self, path: &Path) -> Option<RelPath> {
-        let below = path.strip_prefix(self.workspace.directory()).ok()?;
-        RelPath::parse(below.to_str()?).ok()
+        let relative = path.strip_prefix(self.working_dir.directory()).ok()?;
+        RelPath::parse(relative.to_str()?).ok()
     }
 }
 
 impl WalkSummary {
-    /// What is to be said beside the results.
+    /// Returns the notes beside the results.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.aborted == Some(Aborted::TimedOut) {
             notes.push(
-                "the time was up before everything was looked at; name a smaller path".into(),
+                "the time limit was reached before everything was visited; name a smaller path"
+                    .into(),
             );
         }
         if self.unreadable > 0 {
-            notes.push(format!("{} could not be read", self.unreadable));
+            notes.push(format!("unreadable entries: {}", self.unreadable));
         }
         if self.not_utf8 > 0 {
-            notes.push(format!("{} left out, whose names are not UTF-8", self.not_utf8));
+            notes.push(format!("omitted names that are not UTF-8: {}", self.not_utf8));
         }
         notes
     }
 }
 
-/// Which files are meant: by their path below the start, or by their name alone if the pattern has no
-/// slash.
+/// A glob, matched against the path below the start, or against the name if it has no slash.
 #[derive(Debug)]
 pub(crate) struct PathPattern {
     glob: GlobMatcher,
@@ -140,15 +137,15 @@ pub(crate) struct PathPattern {
 impl PathPattern {
     pub(crate) fn new(glob: &str) -> Result<Self, ToolError> {
         let built = GlobBuilder::new(glob.trim_start_matches("./")).literal_separator(true).build();
-        let wrong = |error: &dyn std::fmt::Display| {
+        let invalid = |error: &dyn std::fmt::Display| {
             ToolError::new(format!(
                 "the argument `glob`: {error}; write it as `*.rs` or `src/**/*.rs`"
             ))
         };
         if glob.trim().is_empty() {
-            return Err(wrong(&"it is blank"));
+            return Err(invalid(&"it is blank"));
         }
-        let glob: Glob = built.map_err(|error| wrong(&error))?;
+        let glob: Glob = built.map_err(|error| invalid(&error))?;
         Ok(Self { by_name: !glob.glob().contains('/'), glob: glob.compile_matcher() })
     }
 
@@ -157,7 +154,7 @@ impl PathPattern {
         if self.by_name {
             return self.glob.is_match(last);
         }
-        let below = RelPath::from_names(name.names().skip(start.names().count()));
-        self.glob.is_match(below.as_str())
+        let relative = RelPath::from_names(name.names().skip(start.names().count()));
+        self.glob.is_match(relative.as_str())
     }
 }

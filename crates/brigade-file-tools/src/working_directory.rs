@@ -1,4 +1,4 @@
-//! The directory that the file tools work in, and what their agent may do there.
+//! The directory of the file tools, and the agent's permissions in it.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,37 +17,37 @@ use brigade_agent::tool::{ToolError, ToolSubject};
 
 const PATH_MAX: usize = 4_096;
 
-/// Links that are followed for one path: as many as the kernel would.
+/// The maximum number of links followed for one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// A directory, and the permissions of the agent that works in it.
+/// A directory and the permissions of the agent that works in it.
 ///
-/// A path is judged by the rules as it is written (without `.` and `..`), and once more as what it
-/// comes to where it goes through links: both must be allowed.
+/// A path is authorized by its normalised text (without `.` and `..`). If it goes through links,
+/// its target must be allowed as well.
 #[derive(Clone, Debug)]
 pub struct WorkingDirectory {
     directory: Arc<Path>,
-    /// Without links, once it was asked for.
+    /// The directory without links, resolved at first use.
     canonical: OnceLock<Option<PathBuf>>,
-    /// Where it was found for good: a link that takes its place is not followed.
+    /// The canonical path if it is fixed: a link that replaces it is not followed.
     pinned: Option<Arc<Path>>,
     permissions: Permissions,
-    /// Each of those concerned apart, for what follows from a rule on another tool.
+    /// The grants one by one, for decisions that depend on rules of another tool.
     grants: Vec<Permissions>,
     protected: ProtectedRules,
     private: Arc<[PrivateDirectory]>,
 }
 
-/// A path that was asked for, and what it comes to.
+/// The target of a requested path.
 #[derive(Debug)]
 pub(crate) struct LocatedPath {
     pub(crate) root: ConfinedDir,
-    /// Without links. It need not be there.
+    /// The path without links. It need not exist.
     pub(crate) name: RelPath,
 }
 
 impl WorkingDirectory {
-    /// An absolute directory; it is opened anew at each call.
+    /// Creates it for an absolute directory, which each call opens again.
     pub fn new(directory: impl Into<PathBuf>, permissions: Permissions) -> Self {
         let grants: Vec<PermissionGrant> = permissions.clone().into();
         let protected = ProtectedRules::of(&grants);
@@ -61,50 +61,52 @@ impl WorkingDirectory {
         Self { directory, canonical, pinned: None, permissions, grants, protected, private }
     }
 
-    /// Keeps file tools out of these directories, whatever the rules say.
+    /// Excludes directories from file tools, whatever the rules say.
     #[must_use]
     pub fn without_private(self, private: Arc<[PrivateDirectory]>) -> Self {
         Self { private, ..self }
     }
 
-    /// The same, kept to where the directory is now: for an agent whose commands could put a link to
-    /// somewhere else in its place. Paths may begin with either name.
+    /// Fixes the directory at its current location, for an agent whose processes could replace it
+    /// by a link. Absolute paths may use either name.
     #[must_use]
     pub fn pinned_at(self, canonical: PathBuf) -> Self {
-        let found = Some(canonical.as_path().into());
-        Self { pinned: found, canonical: OnceLock::from(Some(canonical)), ..self }
+        let pinned = Some(canonical.as_path().into());
+        Self { pinned, canonical: OnceLock::from(Some(canonical)), ..self }
     }
 
-    /// Where it is opened and gone through.
+    /// Returns the path that is opened and walked.
     pub(crate) fn directory(&self) -> &Path {
         self.pinned.as_deref().unwrap_or(&self.directory)
     }
 
-    /// What a rule's pattern is held against. A path that leads out is refused by the call.
+    /// Returns the subject of permission patterns. The call itself refuses a path that leads out.
     pub(crate) fn subject(&self, path: &str) -> ToolSubject {
-        let inside = self.parse_path(path);
-        ToolSubject::Text(inside.map_or_else(|_| path.to_owned(), |inside| inside.to_string()))
+        let path_text = self.parse_path(path);
+        ToolSubject::Text(
+            path_text.map_or_else(|_| path.to_owned(), |path_text| path_text.to_string()),
+        )
     }
 
     pub(crate) fn open_root(&self) -> Result<ConfinedDir, ToolError> {
         let opened = match &self.pinned {
-            Some(found) => ConfinedDir::open_without_links(found),
+            Some(pinned) => ConfinedDir::open_without_links(pinned),
             None => ConfinedDir::open(&self.directory),
         };
         opened.map_err(|errno| {
             let directory = self.directory.display();
-            let why = std::io::Error::from(errno);
-            ToolError::new(format!("your directory {directory} cannot be used: {why}"))
+            let error = std::io::Error::from(errno);
+            ToolError::new(format!("your directory {directory} cannot be used: {error}"))
         })
     }
 
-    /// What a path comes to, if it stays inside and the agent may use this tool on it.
+    /// Resolves a path if it stays in the directory and the agent may use this tool on it.
     pub(crate) fn locate(&self, tool: &str, path: &str) -> Result<LocatedPath, ToolError> {
-        let asked = self.parse_path(path)?;
+        let requested = self.parse_path(path)?;
         let root = self.open_root()?;
-        let name = self.resolve_links(&root, &asked)?;
-        if name != asked {
-            self.check_link(tool, &asked, &name)?;
+        let name = self.resolve_links(&root, &requested)?;
+        if name != requested {
+            self.check_link(tool, &requested, &name)?;
         }
         if let Some(private) = self.private_above(tool, name.as_str()) {
             return Err(private.refusal());
@@ -120,8 +122,9 @@ impl WorkingDirectory {
         Ok(LocatedPath { root, name })
     }
 
-    /// Whether what is in a file may be shown by a tool that is not `read_file`. Not if a rule keeps
-    /// `read_file` from it; where nobody speaks of `read_file`, the other tool's permission will do.
+    /// Returns true if a tool other than `read_file` may show the content of a file. A rule against
+    /// `read_file` forbids it. If no rule mentions `read_file`, the permission of the other tool
+    /// suffices.
     pub(crate) fn may_show(&self, path: &str) -> bool {
         if self.private_above("read_file", path).is_some() {
             return false;
@@ -138,7 +141,7 @@ impl WorkingDirectory {
         })
     }
 
-    /// The private directory in which a path without links is, if this tool has to stay out of it.
+    /// Returns the private directory that contains the path, if this tool may not use it.
     fn private_above(&self, tool: &str, path: &str) -> Option<&PrivateDirectory> {
         if self.private.is_empty() {
             return None;
@@ -147,12 +150,12 @@ impl WorkingDirectory {
         self.private.iter().find(|private| private.refuses(tool, &path))
     }
 
-    /// The directory without links.
+    /// Returns the directory without links.
     fn canonical(&self) -> Option<&Path> {
         self.canonical.get_or_init(|| self.directory.canonicalize().ok()).as_deref()
     }
 
-    /// Whether a rule denies the tool for something that it came across.
+    /// Returns true if a rule denies the tool for a path that it found.
     pub(crate) fn denies(&self, tool: &str, path: &str) -> bool {
         let subject = permission::PermissionSubject { tool, text: Some(path), is_shell: false };
         let denied = |verdict| {
@@ -167,21 +170,22 @@ impl WorkingDirectory {
         self.grants.iter().any(|grant| denied(grant.check(&subject)))
     }
 
-    /// A path as it is written: relative, or absolute and within the directory.
+    /// Parses a relative path, or an absolute one within the directory.
     fn parse_path(&self, path: &str) -> Result<RelPath, ToolError> {
         if path.trim().is_empty() {
             return Err(ToolError::new("the argument `path` is blank; `.` is your directory"));
         }
         if path.len() > PATH_MAX || path.contains('\0') {
-            let problem = format!("the argument `path`: {PATH_MAX} bytes at most, and none is 0");
+            let problem =
+                format!("the argument `path`: give {PATH_MAX} bytes at most, none of them 0");
             return Err(ToolError::new(problem));
         }
-        let inside = if path.starts_with('/') {
+        let parsed = if path.starts_with('/') {
             self.strip_directory(path)
         } else {
             RelPath::parse(path).ok()
         };
-        inside.ok_or_else(|| {
+        parsed.ok_or_else(|| {
             let directory = self.directory.display();
             let path = quote_name(path);
             ToolError::new(format!(
@@ -190,7 +194,7 @@ impl WorkingDirectory {
         })
     }
 
-    /// An absolute path, from the directory on.
+    /// Strips the directory from an absolute path.
     fn strip_directory(&self, path: &str) -> Option<RelPath> {
         let path = RelPath::parse(path).ok()?;
         let strip = |directory: &Path| {
@@ -207,26 +211,26 @@ impl WorkingDirectory {
         strip(&self.directory).or_else(|| strip(self.canonical()?))
     }
 
-    /// Follows the links in a path, here and not in the kernel: a link that leads out is told, and
-    /// what is opened in the end has a name without links, which the kernel is held to.
-    fn resolve_links(&self, root: &ConfinedDir, asked: &RelPath) -> Result<RelPath, ToolError> {
-        if matches!(root.inspect(asked), Ok(DirEntryKind::Other(_) | DirEntryKind::Missing)) {
-            return Ok(asked.clone());
+    /// Resolves the links in a path here and not in the kernel. A link that leads out gets its own
+    /// error, and the kernel then opens a path without links.
+    fn resolve_links(&self, root: &ConfinedDir, requested: &RelPath) -> Result<RelPath, ToolError> {
+        if matches!(root.inspect(requested), Ok(DirEntryKind::Other(_) | DirEntryKind::Missing)) {
+            return Ok(requested.clone());
         }
-        let mut done = RelPath::root();
-        let mut rest: Vec<String> = asked.names().rev().map(str::to_owned).collect();
+        let mut resolved = RelPath::root();
+        let mut rest: Vec<String> = requested.names().rev().map(str::to_owned).collect();
         let mut links = 0;
         while let Some(part) = rest.pop() {
             if part == ".." {
-                let above = done.split().map(|(above, _)| above);
-                done = above.ok_or_else(|| escape_error(asked))?;
+                let above = resolved.split().map(|(above, _)| above);
+                resolved = above.ok_or_else(|| escape_error(requested))?;
                 continue;
             }
-            let next = done.join(&part);
+            let next = resolved.join(&part);
             let target = match root.inspect(&next) {
                 Ok(DirEntryKind::Link(target)) => target,
                 Ok(DirEntryKind::Other(_)) => {
-                    done = next;
+                    resolved = next;
                     continue;
                 }
                 Ok(DirEntryKind::Missing) if rest.iter().all(|part| part != "..") => {
@@ -237,49 +241,55 @@ impl WorkingDirectory {
             };
             links += 1;
             let target = String::from_utf8(target).ok().filter(|_| links <= LINKS_MAX);
-            let Some(target) = target else { return Err(link_loop_error(asked)) };
+            let Some(target) = target else { return Err(link_loop_error(requested)) };
             if target.starts_with('/') {
-                let target = self.strip_directory(&target).ok_or_else(|| escape_error(asked))?;
-                done = RelPath::root();
+                let target =
+                    self.strip_directory(&target).ok_or_else(|| escape_error(requested))?;
+                resolved = RelPath::root();
                 rest.extend(target.names().rev().map(str::to_owned));
             } else {
                 let parts = target.split('/').rev().filter(|part| !matches!(*part, "" | "."));
                 rest.extend(parts.map(str::to_owned));
             }
         }
-        Ok(done)
+        Ok(resolved)
     }
 
-    fn check_link(&self, tool: &str, asked: &RelPath, name: &RelPath) -> Result<(), ToolError> {
+    fn check_link(&self, tool: &str, requested: &RelPath, name: &RelPath) -> Result<(), ToolError> {
         let subject =
             permission::PermissionSubject { tool, text: Some(name.as_str()), is_shell: false };
         let verdict = self.permissions.check(&subject);
         if verdict.is_allowed() {
             return Ok(());
         }
-        let (asked, name) = (quote_name(asked.as_str()), quote_name(name.as_str()));
+        let requested = quote_name(requested.as_str());
+        let name = quote_name(name.as_str());
         Err(ToolError::new(match verdict {
             PermissionVerdict::Refused(refused) => {
-                format!("{asked} is a link to {name}, and {refused}")
+                format!("{requested} is a link to {name}, and {refused}")
             }
-            _ => format!("{asked} is a link to {name}, which is not allowed outright: name that"),
+            _ => format!(
+                "{requested} is a link to {name}, which is not allowed outright; use that path"
+            ),
         }))
     }
 }
 
-fn escape_error(asked: &RelPath) -> ToolError {
-    let asked = quote_name(asked.as_str());
-    ToolError::new(format!("{asked} is or goes through a link that leads out of your directory"))
+fn escape_error(requested: &RelPath) -> ToolError {
+    let requested = quote_name(requested.as_str());
+    ToolError::new(format!(
+        "{requested} is or goes through a link that leads out of your directory"
+    ))
 }
 
 fn spelling_error(name: &RelPath) -> ToolError {
     let name = quote_name(name.as_str());
-    ToolError::new(format!("{name} is spelled otherwise there; list_files shows how"))
+    ToolError::new(format!("{name} is spelled differently; list_files shows the names"))
 }
 
-fn link_loop_error(asked: &RelPath) -> ToolError {
-    let asked = quote_name(asked.as_str());
+fn link_loop_error(requested: &RelPath) -> ToolError {
+    let requested = quote_name(requested.as_str());
     ToolError::new(format!(
-        "{asked} goes through links in a circle, or to a name that is not UTF-8"
+        "{requested} goes through a cycle of links, or to a name that is not UTF-8"
     ))
 }

@@ -1,4 +1,4 @@
-//! Writes a whole file.
+//! The tool that writes a whole file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,24 +18,25 @@ pub(super) const CONTENT_MAX: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WriteFile {
-    /// The file, relative to your directory. Directories on the way to it are made.
+    /// The file, relative to your directory. Missing directories are created.
     path: String,
-    /// All that is to be in it.
+    /// The whole content.
     content: String,
-    /// Refuse if there is a file already.
+    /// Refuse if the file exists.
     #[serde(default)]
     new: bool,
-    /// Refuse if the file that is there has another digest than this, which read_file told.
+    /// Refuse unless the existing file has this digest, as read_file reported it.
     #[serde(default)]
     expect: Option<String>,
 }
 
 impl FileTool for WriteFile {
     const NAME: &'static str = "write_file";
-    const DESCRIPTION: &'static str = "Write a whole file of your directory: a new one, or in place of what \
-        is there. It is replaced in one step and keeps its mode; directories on the way to it are made. \
-        With new: true a file that is there is left alone, with expect one that changed since you read \
-        it. Not for changing part of a file: edit_file does that, and cannot lose the rest.";
+    const DESCRIPTION: &'static str = "Write a whole file in your directory, new or in place of an \
+        existing one. An existing file is replaced in one step and keeps its mode; missing directories \
+        are created. With new: true an existing file is not replaced; with expect a file is replaced \
+        only if it is unchanged since you read it. To change part of a file use edit_file, which cannot \
+        lose the rest.";
     const HINTS: ExecutionHints = ExecutionHints {
         destructive: true,
         exclusive: true,
@@ -46,54 +47,58 @@ impl FileTool for WriteFile {
         &self.path
     }
 
-    fn run(self, workspace: &WorkingDirectory, watch: &CallDeadline) -> Result<String, ToolError> {
+    fn run(
+        self,
+        working_dir: &WorkingDirectory,
+        deadline: &CallDeadline,
+    ) -> Result<String, ToolError> {
         if self.content.len() > CONTENT_MAX {
-            let problem = format!("the argument `content`: {CONTENT_MAX} bytes is the most");
+            let problem = format!("the argument `content`: give at most {CONTENT_MAX} bytes");
             return Err(ToolError::new(problem));
         }
         if self.new && self.expect.is_some() {
-            return Err(ToolError::new("a file that is new has no digest: give `new` or `expect`"));
+            return Err(ToolError::new("a new file has no digest; give `new` or `expect`"));
         }
-        let located = workspace.locate(Self::NAME, &self.path)?;
+        let located = working_dir.locate(Self::NAME, &self.path)?;
         let LocatedPath { root, name } = &located;
-        let there = root.inspect(name).map_err(|errno| errno_error(root, name, errno))?;
+        let entry = root.inspect(name).map_err(|errno| errno_error(root, name, errno))?;
         let content = self.content.as_bytes();
         let shown = quote_name(name.as_str());
         let size = pluralize(content.len() as u64, "byte");
-        let wrote =
-            |how: &str| Ok(format!("{how} {shown}: {size}, digest {}.", content_digest(content)));
-        let stat = match there {
+        let reply =
+            |verb: &str| Ok(format!("{verb} {shown}: {size}, digest {}.", content_digest(content)));
+        let stat = match entry {
             DirEntryKind::Missing if self.expect.is_some() => {
-                return Err(ToolError::new(format!("there is no {shown} to be replaced")));
+                return Err(ToolError::new(format!("there is no {shown} to replace")));
             }
             DirEntryKind::Missing => {
-                replace_file((root, name), content, ExpectedFile::Nothing, watch)?;
-                return wrote("Created");
+                replace_file(&located, content, ExpectedFile::Nothing, deadline)?;
+                return reply("Created");
             }
             DirEntryKind::Link(_) => return Err(changed_error(name)),
             DirEntryKind::Other(stat) => stat,
         };
         check_writable(&located, &stat)?;
         if !self.new && self.expect.is_none() {
-            replace_file((root, name), content, ExpectedFile::File(&stat), watch)?;
-            return wrote("Replaced");
+            replace_file(&located, content, ExpectedFile::File(&stat), deadline)?;
+            return reply("Replaced");
         }
         let (old, stat) = read_whole_file(root, name, CONTENT_MAX)?;
         if old == content {
-            return Ok(format!("{shown} has exactly this content already; nothing was done."));
+            return Ok(format!("{shown} already has exactly this content; nothing was done."));
         }
         if self.new {
             return Err(ToolError::new(format!(
-                "{shown} is there already, with other content; read it, or leave out `new`"
+                "{shown} already exists with other content; read it, or omit `new`"
             )));
         }
         check_digest(self.expect.as_deref(), &old, &shown)?;
-        replace_file((root, name), content, ExpectedFile::Content(&old, &stat), watch)?;
-        wrote("Replaced")
+        replace_file(&located, content, ExpectedFile::Content(&old, &stat), deadline)?;
+        reply("Replaced")
     }
 }
 
-/// A plain file that we may write to: replacing one would otherwise get around its mode.
+/// Checks that a file is plain and writable: a replacement would bypass its mode.
 pub(super) fn check_writable(
     LocatedPath { root, name }: &LocatedPath,
     stat: &rustix::fs::Stat,
@@ -101,7 +106,7 @@ pub(super) fn check_writable(
     use rustix::fs::FileType;
     match file_type(stat) {
         FileType::RegularFile => (),
-        FileType::Directory => return Err(open_file_error(root, name, OpenFileError::Folder)),
+        FileType::Directory => return Err(open_file_error(root, name, OpenFileError::Directory)),
         _ => {
             let special = OpenFileError::Special("a pipe, a socket or a device");
             return Err(open_file_error(root, name, special));
@@ -110,12 +115,12 @@ pub(super) fn check_writable(
     root.may_write(name).map_err(|errno| errno_error(root, name, errno))
 }
 
-/// Whether a file is still what the caller knows.
+/// Checks that a file still has the digest that the caller expects.
 pub(super) fn check_digest(expect: Option<&str>, old: &[u8], shown: &str) -> Result<(), ToolError> {
-    let there = content_digest(old);
+    let digest = content_digest(old);
     match expect {
-        Some(expect) if expect.trim() != there => Err(ToolError::new(format!(
-            "{shown} is not what you expect: its digest is {there}; read it again first"
+        Some(expect) if expect.trim() != digest => Err(ToolError::new(format!(
+            "{shown} is not what you expect: its digest is {digest}; read it again first"
         ))),
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! Which providers there are, and how a person names a model: `anthropic/claude-sonnet-4-5`,
-//! `ollama/qwen3`, or `mine/some-model` for a provider of the user's own.
+//! The known providers, and the names of models: `anthropic/claude-sonnet-4-5`, `ollama/qwen3`, or
+//! `mine/some-model` for a provider from the user's configuration.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Formatter};
@@ -15,28 +15,28 @@ use crate::error::{ModelError, ModelErrorKind};
 use crate::model::Model;
 use crate::providers::{Provider, ProviderOptions};
 
-/// What a provider speaks, and whose defaults it has.
+/// The API of a provider, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
-    /// OpenAI's Responses: `openai`.
+    /// OpenAI's Responses API: `openai`.
     OpenAi,
-    /// Chat completions, of OpenAI or of anything compatible at a base URL: `openai-chat`.
+    /// The chat completions API of OpenAI or a compatible service: `openai-chat`.
     OpenAiChat,
-    /// `anthropic`
+    /// Anthropic's Messages API: `anthropic`.
     Anthropic,
-    /// `gemini`
+    /// Google's Gemini API: `gemini`.
     Gemini,
     /// Ollama's own API: `ollama`.
     Ollama,
-    /// A service that speaks a dialect of OpenAI's, by its name.
+    /// A named service with a dialect of OpenAI's API.
     Other(&'static str),
 }
 
-/// Dialects that want more than a key and a base URL, or have a kind of their own here.
+/// Dialects that need more than a key and a base URL, or that have their own kind here.
 const EXCLUDED_DIALECTS: [&str; 5] = ["azure.openai", "chatgpt", "copilot", "ollama", "openai"];
 
 impl ProviderKind {
-    /// Every kind, the ones of their own first.
+    /// Returns every kind: first the variants above, then the dialects.
     pub fn all() -> impl Iterator<Item = Self> {
         let own = [Self::OpenAi, Self::OpenAiChat, Self::Anthropic, Self::Gemini, Self::Ollama];
         own.into_iter().chain(openai::all().map(|dialect| dialect.name).filter_map(dialect_kind))
@@ -53,7 +53,7 @@ impl ProviderKind {
         }
     }
 
-    /// Where it is at home.
+    /// Returns the default base URL.
     pub fn base_url(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiChat => openai::OPENAI.base_url,
@@ -64,7 +64,7 @@ impl ProviderKind {
         }
     }
 
-    /// The environment variable in which its key is usually found.
+    /// Returns the environment variable that usually holds the provider's key.
     pub fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::OpenAi | Self::OpenAiChat => Some("OPENAI_API_KEY"),
@@ -116,7 +116,7 @@ impl fmt::Display for ProviderKind {
     }
 }
 
-/// A model as a person names it: what stands before the first `/` is the provider.
+/// A model's full name: the provider stands before the first `/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ModelName {
     pub provider: Arc<str>,
@@ -139,17 +139,17 @@ impl FromStr for ModelName {
     }
 }
 
-/// The providers of one program: each kind under its own name with its defaults, and what the user
-/// set up under a name of their choice. One is made when it is first asked for.
+/// The providers of one program: each kind under its own name with its defaults, and the providers
+/// that the user configured. A provider is created on first use.
 #[derive(Debug, Default)]
 pub struct ProviderCatalog {
     configured: BTreeMap<String, ProviderOptions>,
     providers: Mutex<BTreeMap<String, Arc<Provider>>>,
 }
 
-/// A model that was found: whom to call, and what to put into [`Request::model`].
+/// A resolved model: the provider to call, and the value for [`ModelRequest::model`].
 ///
-/// [`Request::model`]: crate::Request::model
+/// [`ModelRequest::model`]: crate::ModelRequest::model
 #[derive(Clone, Debug)]
 pub struct ResolvedModel {
     pub provider: Arc<dyn Model>,
@@ -161,13 +161,13 @@ impl ProviderCatalog {
         Self::default()
     }
 
-    /// Sets up the provider of this name, also one that is there by default.
+    /// Configures the provider of this name. It may replace a default.
     pub fn with_provider(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
         self.configured.insert(name.into(), options);
         self
     }
 
-    /// How the provider of this name is reached.
+    /// Returns the options of the provider of this name.
     pub fn options(&self, provider: &str) -> Result<ProviderOptions, ModelError> {
         if let Some(options) = self.configured.get(provider) {
             return Ok(options.clone());
@@ -181,15 +181,15 @@ impl ProviderCatalog {
         Ok(ProviderOptions::new(kind))
     }
 
-    /// Nothing is sent, and no key is read yet.
+    /// Resolves a model name. Sends nothing and reads no key.
     pub fn find(&self, name: &str) -> Result<ResolvedModel, ModelError> {
         let name: ModelName = name.parse()?;
-        let mut made = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
-        let provider = match made.get(&*name.provider) {
+        let mut providers = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
+        let provider = match providers.get(&*name.provider) {
             Some(provider) => provider.clone(),
             None => {
                 let provider = Arc::new(Provider::new(self.options(&name.provider)?)?);
-                made.insert(name.provider.to_string(), provider.clone());
+                providers.insert(name.provider.to_string(), provider.clone());
                 provider
             }
         };

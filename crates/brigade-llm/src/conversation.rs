@@ -1,4 +1,4 @@
-//! What is said between an agent and its model, in the form in which a transcript keeps it.
+//! Messages between an agent and its model, in the form that a transcript stores.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 pub enum ChatMessage {
     User(UserMessage),
     Assistant(Arc<AssistantMessage>),
-    /// What the calls of the assistant's message before it came to, one for each of them.
+    /// The results of the previous assistant message's calls, one for each call.
     Results(Vec<ToolResult>),
 }
 
@@ -25,18 +25,18 @@ pub struct UserMessage {
     pub text: Arc<str>,
 }
 
-/// One whole reply of the model, in the order in which it came.
+/// One whole reply of the model, in the order in which it arrived.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AssistantMessage {
     pub content: Vec<ContentBlock>,
-    /// Who said it, and what that provider wants back with the texts. The `opaque` of thoughts
-    /// and calls goes back only to whom it came from.
+    /// The origin of the message, and the items that the provider wants back with the texts. The
+    /// `opaque` values of reasoning and calls go back only to that origin.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub opaque: Value,
 }
 
 impl AssistantMessage {
-    /// What was said, without reasoning and calls.
+    /// Returns the text without reasoning and calls.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|content| match content {
             ContentBlock::Text(text) => Some(&**text),
@@ -61,45 +61,46 @@ pub enum ContentBlock {
     Call(ToolCall),
 }
 
-/// What the model thought, with whatever its provider wants back unchanged (ids, signatures,
-/// encrypted thoughts) in the next request.
+/// The model's reasoning, with data that its provider wants back unchanged in the next request
+/// (ids, signatures, encrypted reasoning).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReasoningBlock {
     pub text: Arc<str>,
-    /// Of no meaning to anybody but the provider that made it.
+    /// Data that only the provider that made it understands.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub opaque: Value,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The provider's, sent back with the result. Nothing else is found by it: two may be the same.
+    /// The provider's id, sent back with the result. Ids may repeat, so nothing else is looked up
+    /// by them.
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub arguments: ToolArguments,
-    /// What else the provider wants back with the call, such as a signature.
+    /// Further data that the provider wants back with the call, such as a signature.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub opaque: Value,
 }
 
-/// The arguments as the model gave them.
+/// The arguments as the model wrote them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolArguments {
     Json(Value),
-    /// Not JSON, cut off or far too long: the call must not be carried out.
+    /// Arguments that are not JSON, truncated or far too long. The call must not be executed.
     Malformed {
         problem: Arc<str>,
     },
 }
 
-/// Answers one call.
+/// The result of one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub text: Arc<str>,
-    /// Whether the text says why the call failed.
+    /// True if the text is the reason of a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }

@@ -1,4 +1,5 @@
-//! A bound on a whole call: a provider that sends a little now and then for ever is not alive.
+//! A time limit for a whole call. An idle timeout does not end a provider that keeps sending a
+//! little.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{Model, ModelRequest, PartStream};
 
-/// Ends calls that take longer than this in all.
+/// A model that ends calls after a total timeout.
 #[derive(Clone, Debug)]
 pub struct DeadlineModel {
     inner: Arc<dyn Model>,
@@ -17,12 +18,12 @@ pub struct DeadlineModel {
 }
 
 impl DeadlineModel {
-    pub fn wrap(inner: Arc<dyn Model>, most: Duration) -> Self {
-        Self { inner, timeout: most }
+    pub fn wrap(inner: Arc<dyn Model>, timeout: Duration) -> Self {
+        Self { inner, timeout }
     }
 }
 
-/// One call, or nothing when it is over.
+/// One call with its deadline.
 struct TimedCall {
     parts: PartStream,
     deadline: Instant,
@@ -30,26 +31,27 @@ struct TimedCall {
 
 impl Model for DeadlineModel {
     fn call(&self, request: Arc<ModelRequest>) -> PartStream {
-        let (inner, most) = (self.inner.clone(), self.timeout);
-        // The time begins when somebody listens.
-        let begin =
-            move || TimedCall { parts: inner.call(request), deadline: Instant::now() + most };
-        let begun = stream::once(async move { begin() });
-        Box::pin(begun.flat_map(move |calling| {
-            stream::unfold(Some(calling), move |calling| async move {
-                let mut calling = calling?;
-                match timeout_at(calling.deadline, calling.parts.next()).await {
-                    Ok(Some(part)) => Some((part, Some(calling))),
+        let inner = self.inner.clone();
+        let timeout = self.timeout;
+        // The time starts with the first poll.
+        let start =
+            move || TimedCall { parts: inner.call(request), deadline: Instant::now() + timeout };
+        let started = stream::once(async move { start() });
+        Box::pin(started.flat_map(move |call| {
+            stream::unfold(Some(call), move |call| async move {
+                let mut call = call?;
+                match timeout_at(call.deadline, call.parts.next()).await {
+                    Ok(Some(part)) => Some((part, Some(call))),
                     Ok(None) => None,
-                    Err(_) => Some((Err(timeout_error(most)), None)),
+                    Err(_) => Some((Err(timeout_error(timeout)), None)),
                 }
             })
         }))
     }
 }
 
-fn timeout_error(most: Duration) -> ModelError {
-    let text = format!("the reply was not whole after {} s", most.as_secs());
+fn timeout_error(timeout: Duration) -> ModelError {
+    let text = format!("the reply was not complete after {} s", timeout.as_secs());
     ModelError::new(ModelErrorKind::Timeout, text)
 }
 
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
     use crate::model::{ReplyPart, ToolSpec};
 
-    /// Says a word each second, for ever.
+    /// A model that sends a word each second without end.
     #[derive(Debug)]
     struct Endless;
 
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_never_ends_is_ended() {
+    async fn an_endless_call_ends_at_the_timeout() {
         let model = DeadlineModel::wrap(Arc::new(Endless), Duration::from_millis(2_500));
         let tools: Arc<[ToolSpec]> = Arc::new([]);
         let request = ModelRequest {

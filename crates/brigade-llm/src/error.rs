@@ -1,19 +1,19 @@
-//! What can go wrong with a call.
+//! Errors of model calls.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A call that came to nothing. Its text has no secret in it.
+/// A failed call. Its text contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct ModelError {
     pub kind: ModelErrorKind,
     pub message: String,
-    /// The HTTP status, where there was one.
+    /// The HTTP status, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// When the provider said it wants to be asked again.
+    /// The time that the provider asked callers to wait before the next call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<Duration>,
 }
@@ -23,26 +23,26 @@ pub struct ModelError {
 pub enum ModelErrorKind {
     /// Too many requests or tokens.
     RateLimited,
-    /// The provider is overloaded or failed inside.
+    /// The provider is overloaded or had an internal error.
     Server,
-    /// The connection could not be made, or was lost before the reply was whole.
+    /// The connection failed, or was lost before the reply was complete.
     Connection,
-    /// No answer, or no next part, in time.
+    /// No reply, or no next part, in time.
     Timeout,
-    /// The reply is not what the provider's protocol says.
+    /// The reply violates the provider's protocol.
     Garbage,
-    /// The key is missing, wrong, or may not do this.
+    /// The key is missing, wrong, or lacks permission.
     Auth,
-    /// The conversation does not fit into the model's window.
+    /// The conversation does not fit into the model's context window.
     TooLong,
-    /// The provider refuses the request as it is.
+    /// The provider rejects the request as invalid.
     Invalid,
-    /// There is no money or quota left.
+    /// No money or quota remains.
     Exhausted,
 }
 
 impl ModelErrorKind {
-    /// Whether the same request may fare better a little later.
+    /// Returns true if the same request may succeed later.
     pub fn is_transient(self) -> bool {
         match self {
             Self::RateLimited | Self::Server | Self::Connection | Self::Timeout | Self::Garbage => {

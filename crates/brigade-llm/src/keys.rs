@@ -1,5 +1,5 @@
-//! Where a provider's key comes from. It is read at each call, so that a changed file or a renewed
-//! token needs no restart, and is kept nowhere.
+//! The source of a provider's key. The key is read at each call, so a changed file or a renewed
+//! token needs no restart. It is never stored.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ModelError, ModelErrorKind};
 
-/// Longer than any key; a file named by mistake is not read into a header.
+/// Larger than any key, so that a file named by mistake is not sent in a header.
 const KEY_FILE_MAX: u64 = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,16 +18,16 @@ pub enum KeySource {
     Env(String),
     /// A file that holds the key and nothing else.
     File(PathBuf),
-    /// The provider wants none, as one on the same machine.
+    /// No key, as for a provider on the same machine.
     None,
 }
 
-/// A key. It shows itself to nobody who only looks.
+/// A key. Its `Debug` text hides it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct ApiKey(String);
 
 impl KeySource {
-    /// Whether there is a key, or what to do about it.
+    /// Checks that the key can be read; the error says what to do.
     pub fn check(&self) -> Result<(), ModelError> {
         self.read().map(|_| ())
     }
@@ -41,7 +41,9 @@ impl KeySource {
                 let shown = path.display();
                 let size = std::fs::metadata(path).map(|found| found.len()).unwrap_or(0);
                 if size > KEY_FILE_MAX {
-                    return Err(key_error(format!("{shown} is too long to be a key")));
+                    return Err(key_error(format!(
+                        "{shown} is too large for a key; name a file that holds only the key"
+                    )));
                 }
                 std::fs::read_to_string(path)
                     .map_err(|error| key_error(format!("put the key into {shown}: {error}")))?
@@ -52,9 +54,11 @@ impl KeySource {
         if text.is_empty() {
             return Err(key_error(format!("{self} is empty: put the key there")));
         }
-        // What a header cannot hold would come back as an error that quotes it.
+        // The HTTP library's error for an invalid header value would quote the key.
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(key_error(format!("{self} holds something that is no key")));
+            return Err(key_error(format!(
+                "{self} holds characters that no key has; store only the key there"
+            )));
         }
         Ok(ApiKey(text.to_owned()))
     }
@@ -86,6 +90,6 @@ impl Debug for ApiKey {
     }
 }
 
-fn key_error(what: String) -> ModelError {
-    ModelError::new(ModelErrorKind::Auth, what)
+fn key_error(message: String) -> ModelError {
+    ModelError::new(ModelErrorKind::Auth, message)
 }

@@ -1,26 +1,27 @@
 //! A language model as a stream of parts.
 //!
-//! [`Model`] is the one seam: a [`Request`] goes in, [`Part`]s come out, the last of them the whole
-//! [`Reply`]. Whatever is around a provider is a `Model` too, so that layers are put together as
-//! they are needed:
+//! [`Model`] is the interface: it takes a [`ModelRequest`] and returns a stream of [`ReplyPart`]s.
+//! The last part is the whole [`ModelReply`]. Each layer around a provider is a `Model` too, so
+//! layers can be combined freely:
 //!
 //! ```text
-//! retry ─> gate ─> provider (HTTP)        or        retry ─> scripted
+//! retry ─> rate limiter ─> provider (HTTP)        or        retry ─> scripted
 //! ```
 //!
-//! - [`conversation`]: what is said, in our own words, as it is kept in a transcript
+//! - [`conversation`]: messages of an agent and its model, as a transcript stores them
 //! - [`model`]: the trait, the request and the parts
-//! - [`error`]: what can go wrong with a call, and whether trying again helps
-//! - [`catalog`]: which providers there are, and how a person names a model
-//! - [`providers`]: one provider as a `Model`, over HTTP; [`keys`]: where its key comes from;
-//!   [`transport`]: what it may take in time and in bytes
-//! - [`retry`]: tries again what may pass; [`deadline`]: a bound on a whole call
-//! - [`gate`]: one for each provider, so that all who ask it slow down together
-//! - [`prices`]: what models cost, and how much fits into them
-//! - [`recording`]: what was asked and said, written down, and a model that says it again
+//! - [`error`]: errors of a call, and the kinds that are worth a retry
+//! - [`catalog`]: the known providers, and model names such as `ollama/qwen3`
+//! - [`providers`]: one provider as a `Model`, over HTTP; [`keys`]: the source of its key;
+//!   [`transport`]: its limits in time and bytes
+//! - [`retry`]: repeats calls after transient errors; [`deadline`]: a time limit for a whole call
+//! - [`rate_limiter`]: one per provider, shared by all its callers
+//! - [`prices`]: prices and token limits of models
+//! - [`recording`]: records calls to a file; a model that replays them
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
-//! - `wire_server`: the other end of the wire, for tests and examples (feature `wire-server`)
-//! - [`nearest`]: what somebody may have meant to type
+//! - `wire_server`: a server that speaks the providers' formats, for tests and examples (feature
+//!   `wire-server`)
+//! - [`suggestion`]: "did you mean" for mistyped names
 
 pub mod catalog;
 pub mod conversation;

@@ -1,4 +1,4 @@
-//! The seam: a request goes in, a stream of parts comes out.
+//! The trait for models: a request goes in, a stream of parts comes out.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -11,33 +11,35 @@ use serde_json::Value;
 use crate::conversation::{AssistantMessage, ChatMessage};
 use crate::error::ModelError;
 
-/// Parts as they come. The last is [`Part::Finished`] or an error: a stream that just ends was cut
-/// off, and is told as such by whoever made it. Dropping it ends the call.
+/// The parts of a reply in order of arrival. The last item is [`ReplyPart::Finished`] or an error;
+/// an implementation reports a stream that ends early as an error. Dropping the stream ends the
+/// call.
 pub type PartStream = Pin<Box<dyn Stream<Item = Result<ReplyPart, ModelError>> + Send>>;
 
-/// Something that continues a conversation.
+/// A model that continues a conversation.
 pub trait Model: Debug + Send + Sync + 'static {
-    /// Begins one call. Nothing is sent before the stream is polled.
+    /// Starts one call. Nothing is sent before the stream is polled.
     fn call(&self, request: Arc<ModelRequest>) -> PartStream;
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelRequest {
-    /// Who asks, as a person or a script knows it: the agent's name or address. Not sent.
+    /// The caller, as a person or a script knows it: the agent's name or address. Not sent.
     pub agent: Arc<str>,
-    /// The provider's name of the model.
+    /// The provider's name for the model.
     pub model: Arc<str>,
     pub system: Arc<str>,
     pub messages: Vec<ChatMessage>,
-    /// Sent with every request of a conversation: calls made earlier must stay calls.
+    /// The tools, sent with every request of a conversation. Without them, earlier calls would
+    /// become prose.
     pub tools: Arc<[ToolSpec]>,
-    /// The most tokens of the reply.
+    /// The maximum number of tokens in the reply.
     pub max_output: u32,
     pub temperature: Option<f64>,
     pub effort: Option<ReasoningEffort>,
 }
 
-/// How much the model is to think, where it can be told.
+/// The amount of reasoning requested from the model. Models without the setting ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasoningEffort {
@@ -46,7 +48,7 @@ pub enum ReasoningEffort {
     High,
 }
 
-/// A tool as a model is told of it.
+/// A tool as described to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     pub name: Arc<str>,
@@ -58,15 +60,15 @@ pub struct ToolSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyPart {
-    /// The next words.
+    /// The next piece of text.
     Text(String),
-    /// The next words of its thoughts.
+    /// The next piece of reasoning.
     Reasoning(String),
-    /// A call of this tool has begun; its arguments are in the reply.
+    /// The start of a call of this tool; its arguments are in the reply.
     Call { name: String },
-    /// It waits for its turn at the provider. Said now and then while it does.
+    /// The call waits for the rate limiter. Repeated at intervals while it waits.
     Queued,
-    /// The call was begun anew, and what came before is void.
+    /// The call was restarted, and all earlier parts are void.
     Restarted { because: String },
     /// The whole reply.
     Finished(Box<ModelReply>),
@@ -79,15 +81,15 @@ pub struct ModelReply {
     pub stop: StopReason,
 }
 
-/// Why the model stopped.
+/// The reason why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said what it wanted to say, or wants its calls answered.
+    /// The model finished its message, or it waits for the results of its calls.
     EndOfTurn,
-    /// `max_output` was reached: the reply is cut off.
+    /// The reply reached `max_output` and is truncated.
     Length,
-    /// The provider held the reply back.
+    /// The provider withheld the reply.
     Filtered,
 }
 
@@ -95,13 +97,13 @@ pub enum StopReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenUsage {
-    /// All of the request, what came out of a cache included.
+    /// All tokens of the request, cached ones included.
     pub input: u64,
-    /// Of `input`, read from the provider's cache.
+    /// The part of `input` that was read from the provider's cache.
     pub cached: u64,
-    /// Of `input`, written to it.
+    /// The part of `input` that was written to the provider's cache.
     pub cache_written: u64,
-    /// All of the reply, reasoning included.
+    /// All tokens of the reply, reasoning included.
     pub output: u64,
 }
 

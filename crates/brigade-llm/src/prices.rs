@@ -1,7 +1,7 @@
-//! What models cost, and how much fits into them.
+//! Prices and token limits of models.
 //!
-//! The built-in table knows the well-known models by name; a configuration adds others and corrects
-//! it. A model that neither knows has no price: a guess would make a budget of money a lie.
+//! The built-in table has the well-known models. A configuration adds models and overrides entries.
+//! A model in neither has no price: with a guessed price, a budget of money would be wrong.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,38 @@ use crate::model::TokenUsage;
 
 mod known_models;
 
-/// What is known of models: the built-in table, and over it what a configuration says.
+/// The built-in table, and the overrides of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PriceTable {
-    /// By the model's name, or its beginning and a `*`.
+    /// Overrides by the model's name, or by a prefix and a `*`.
     overrides: BTreeMap<String, ModelFacts>,
 }
 
-/// What is known of one model. What a configuration leaves out, the built-in table answers.
+/// The price and limits of one model. The built-in table supplies fields that a configuration
+/// omits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<TokenPrice>,
-    /// The most tokens of a request and its reply together.
+    /// The maximum number of tokens of a request and its reply together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
-    /// The most tokens of a reply.
+    /// The maximum number of tokens of a reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
 }
 
-/// In a configuration: dollars per million tokens, as price lists have it.
+/// The price of tokens. A configuration gives dollars per million tokens, as price lists do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrice {
     pub input: PerMillion,
-    /// Read from the provider's cache; as `input` unless said otherwise.
+    /// The price of tokens read from the provider's cache. The default is `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<PerMillion>,
-    /// Written to the provider's cache; as `input` unless said otherwise.
+    /// The price of tokens written to the provider's cache. The default is `input`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<PerMillion>,
     pub output: PerMillion,
@@ -49,66 +50,66 @@ pub struct TokenPrice {
     pub long: Option<LongPrompts>,
 }
 
-/// Requests above a size cost more, all of them and not only what is above.
+/// A higher price for all tokens of requests above a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LongPrompts {
-    /// Tokens of the request.
+    /// The size, in tokens of the request.
     pub above: u64,
-    /// What its input costs then, in hundredths of the usual price.
+    /// The price of the input in percent of the usual price.
     pub input_percent: u64,
     pub output_percent: u64,
 }
 
-/// Millionths of a dollar for a million tokens.
+/// Millionths of a dollar per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PerMillion(pub u64);
 
 impl PriceTable {
-    /// The built-in table with these over it.
+    /// Returns the built-in table with these overrides.
     pub fn with_overrides(given: impl IntoIterator<Item = (String, ModelFacts)>) -> Self {
         Self { overrides: given.into_iter().collect() }
     }
 
-    /// What is known of a model; of an unknown one, nothing. With a provider in front of its name,
-    /// what is given for the model there goes before what is given for it anywhere.
+    /// Returns the facts about a model; an unknown model has none. An override for a name with a
+    /// provider precedes an override for the bare name.
     pub fn facts(&self, model: &str) -> ModelFacts {
         let names = std::iter::successors(Some(model), |name| Some(name.split_once('/')?.1));
         let given =
             names.filter_map(|name| self.find_override(name)).chain(known_models::facts(model));
-        given.fold(ModelFacts::default(), |sure, less| ModelFacts {
-            price: sure.price.or(less.price),
-            context: sure.context.or(less.context),
-            max_output: sure.max_output.or(less.max_output),
+        given.fold(ModelFacts::default(), |first, second| ModelFacts {
+            price: first.price.or(second.price),
+            context: first.context.or(second.context),
+            max_output: first.max_output.or(second.max_output),
         })
     }
 
-    /// Millionths of a dollar, rounded up, if the price is known.
+    /// Returns the cost in millionths of a dollar, rounded up, if the price is known.
     pub fn cost(&self, model: &str, usage: &TokenUsage) -> Option<u64> {
         Some(self.facts(model).price?.cost(usage))
     }
 
-    /// The longest entry that fits.
+    /// Returns the override with the exact name, or else with the longest matching prefix.
     fn find_override(&self, model: &str) -> Option<ModelFacts> {
         if let Some(facts) = self.overrides.get(model) {
             return Some(*facts);
         }
-        let fitting = self.overrides.iter().filter(|(name, _)| {
-            name.strip_suffix('*').is_some_and(|beginning| model.starts_with(beginning))
+        let matching = self.overrides.iter().filter(|(name, _)| {
+            name.strip_suffix('*').is_some_and(|prefix| model.starts_with(prefix))
         });
-        fitting.max_by_key(|(name, _)| name.len()).map(|(_, facts)| *facts)
+        matching.max_by_key(|(name, _)| name.len()).map(|(_, facts)| *facts)
     }
 }
 
 impl TokenPrice {
-    /// Millionths of a dollar, rounded up.
+    /// Returns the cost in millionths of a dollar, rounded up.
     pub fn cost(&self, usage: &TokenUsage) -> u64 {
         let cached = usage.cached.min(usage.input);
         let written = usage.cache_written.min(usage.input - cached);
         let fresh = usage.input - cached - written;
         let long = self.long.filter(|long| usage.input > long.above);
-        let (input_percent, output_percent) =
-            long.map_or((100, 100), |long| (long.input_percent, long.output_percent));
+        let input_percent = long.map_or(100, |long| long.input_percent);
+        let output_percent = long.map_or(100, |long| long.output_percent);
         let input = token_cost(fresh, self.input)
             .saturating_add(token_cost(cached, self.cached_input.unwrap_or(self.input)))
             .saturating_add(token_cost(written, self.cache_write.unwrap_or(self.input)))
@@ -133,7 +134,7 @@ impl<'de> Deserialize<'de> for PerMillion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let dollars = f64::deserialize(deserializer)?;
         if !(0.0..=1e6).contains(&dollars) {
-            let problem = format!("a price is dollars per million tokens, not {dollars}");
+            let problem = format!("write a price in dollars per million tokens, not {dollars}");
             return Err(serde::de::Error::custom(problem));
         }
         Ok(Self((dollars * 1e6).round() as u64))
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_providers_and_aliases_are_the_same_model() {
+    fn dates_providers_and_aliases_do_not_change_the_model() {
         let prices = PriceTable::default();
         let cost = |model: &str| prices.cost(model, &usage(1_000_000, 0, 0, 0));
         for model in ["claude-opus-4-5-20251101", "anthropic/claude-opus-4-5", "claude-opus-4-5@x"]
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn long_prompts_cost_more_as_a_whole() {
+    fn all_tokens_of_a_long_prompt_cost_more() {
         let prices = PriceTable::default();
         let cost = |input| prices.cost("gpt-6-sol", &usage(input, 0, 0, 1_000_000));
         assert_eq!(cost(272_000), Some(544_000 + 10_000_000));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_corrects_and_adds() {
+    fn a_configuration_overrides_and_adds_models() {
         let prices = configured(
             r#"
             "claude-opus-4-5" = { context = 7 }
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_for_one_provider_goes_first() {
+    fn an_override_for_one_provider_goes_first() {
         let prices = configured(
             r#"
             "mine/claude-opus-4-5" = { price = { input = 1, output = 1 } }
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_price_is_refused() {
+    fn invalid_prices_are_refused() {
         for bad in ["-1", "nan", "1e9", "\"3\""] {
             let text = format!("m = {{ price = {{ input = {bad}, output = 1 }} }}");
             assert!(toml::from_str::<PriceTable>(&text).is_err(), "{bad}");

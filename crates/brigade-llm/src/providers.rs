@@ -1,11 +1,11 @@
-//! The providers, through rig-core: it knows their wire formats, this module knows what an agent
-//! needs of them. No type of rig's leaves this crate.
+//! The providers, on top of rig-core, which knows their wire formats. No type of rig leaves this
+//! crate.
 //!
-//! - `request`: our conversation in rig's words
-//! - `reply`: rig's reply in ours
-//! - `items`: what a provider wants back, as it is kept
-//! - `lean`: what rig decodes with, within bounds
-//! - `errors`: what an error means
+//! - `request`: translates our conversation to rig's types
+//! - `reply`: translates rig's reply to our types
+//! - `native_items`: stores provider items without duplicated text
+//! - `bounded_wire`: bounds the input of rig's decoders
+//! - `error_mapping`: classifies and redacts errors
 
 mod bounded_wire;
 mod error_mapping;
@@ -41,34 +41,37 @@ use crate::transport::{BoundedHttpClient, TransportLimits, is_loopback};
 use bounded_wire::BoundedWire;
 use error_mapping::ErrorRedactor;
 
-/// How a provider is reached. In a file of settings it is `kind`, and where it differs from what
-/// the kind has by default `base_url`, `key` and `extra`.
+/// The connection settings of a provider. A settings file has `kind`, and `base_url`, `key` and
+/// `extra` where they differ from the defaults of the kind.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "ProviderSettings", into = "ProviderSettings")]
 pub struct ProviderOptions {
     pub kind: ProviderKind,
-    /// Where it is, when not where its kind is at home.
+    /// The base URL, if it differs from the default of the kind.
     pub base_url: Option<String>,
     pub key: KeySource,
-    /// The key may be sent over http to another machine, where whoever is on the way can read it.
+    /// True if the key may be sent over http to another machine, where anyone on the network path
+    /// can read it.
     pub allow_http: bool,
     pub limits: TransportLimits,
-    /// Fields added to the body of every request as they are, such as `options.num_ctx` of Ollama.
+    /// Fields added verbatim to the body of every request, such as `options.num_ctx` of Ollama.
     pub extra: Map<String, Value>,
 }
 
 impl ProviderOptions {
-    /// The kind at home, with the key in its usual environment variable.
+    /// Returns the defaults of the kind, with the key in its defaults environment variable.
     pub fn new(kind: ProviderKind) -> Self {
         let key = match kind.key_variable() {
             Some(name) => KeySource::Env(name.to_owned()),
             None => KeySource::None,
         };
-        let (allow_http, limits) = (false, TransportLimits::default());
+        let allow_http = false;
+        let limits = TransportLimits::default();
         Self { kind, base_url: None, key, allow_http, limits, extra: Map::new() }
     }
 
-    /// Whether a key would be sent only to where it may be. One without a key may be anywhere.
+    /// Checks that a key is not sent unencrypted to another machine. A provider without a key may
+    /// be anywhere.
     pub fn check(&self) -> Result<(), ModelError> {
         let url = self.url()?;
         let has_password =
@@ -89,7 +92,7 @@ impl ProviderOptions {
         parse_base_url(self.base_url.as_deref().unwrap_or(self.kind.base_url()))
     }
 
-    /// Lets the key be sent over http to another machine.
+    /// Allows sending the key over http to another machine.
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
         self
@@ -131,17 +134,17 @@ impl From<ProviderOptions> for ProviderSettings {
 }
 
 impl From<ProviderSettings> for ProviderOptions {
-    fn from(written: ProviderSettings) -> Self {
-        let usual = Self::new(written.kind);
-        let ProviderSettings { kind, base_url, key, allow_http, extra } = written;
-        let key = key.unwrap_or(usual.key);
-        Self { kind, base_url, key, allow_http, limits: usual.limits, extra }
+    fn from(settings: ProviderSettings) -> Self {
+        let defaults = Self::new(settings.kind);
+        let ProviderSettings { kind, base_url, key, allow_http, extra } = settings;
+        let key = key.unwrap_or(defaults.key);
+        Self { kind, base_url, key, allow_http, limits: defaults.limits, extra }
     }
 }
 
 impl Debug for ProviderOptions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // A base URL may have a password in it.
+        // A base URL may contain a password.
         let host = self.base_url.as_deref().and_then(|url| url.parse::<Uri>().ok());
         let host = host.as_ref().and_then(Uri::host);
         f.debug_struct("ProviderOptions")
@@ -163,30 +166,30 @@ pub struct Provider {
 impl Provider {
     pub fn new(options: ProviderOptions) -> Result<Self, ModelError> {
         options.check()?;
-        let guard = BoundedHttpClient::new(options.limits, &options.url()?)?;
-        Ok(Self { http_client: guard, options: Arc::new(options) })
+        let http_client = BoundedHttpClient::new(options.limits, &options.url()?)?;
+        Ok(Self { http_client, options: Arc::new(options) })
     }
 
     pub fn options(&self) -> &ProviderOptions {
         &self.options
     }
 
-    /// Opens the reply. rig sends nothing before it is polled.
+    /// Opens the reply. rig sends nothing before the stream is polled.
     fn open_reply(
         &self,
         request: &ModelRequest,
         key: &ApiKey,
     ) -> Result<Streamed<Completion>, Box<ProviderError>> {
-        let asked = request::translate_request(request, &self.options);
+        let completion = request::translate_request(request, &self.options);
         let model = request.model.to_string();
         let base = self.options.base_url.as_deref();
         match self.options.kind {
             ProviderKind::OpenAi => {
-                self.stream_responses(openai_config(&OPENAI, key, base), model, asked)
+                self.stream_responses(openai_config(&OPENAI, key, base), model, completion)
             }
             ProviderKind::OpenAiChat => {
                 let config = openai_config(&OPENAI, key, base);
-                self.stream_completion(config.chat(model), asked)
+                self.stream_completion(config.chat(model), completion)
             }
             ProviderKind::Other(name) => {
                 let dialect = by_name(name).ok_or_else(|| {
@@ -194,8 +197,8 @@ impl Provider {
                 })?;
                 let config = openai_config(dialect, key, base);
                 match config.completion_route() {
-                    Route::Responses => self.stream_responses(config, model, asked),
-                    _ => self.stream_completion(config.chat(model), asked),
+                    Route::Responses => self.stream_responses(config, model, completion),
+                    _ => self.stream_completion(config.chat(model), completion),
                 }
             }
             ProviderKind::Anthropic => {
@@ -204,17 +207,18 @@ impl Provider {
                     config = config.with_base_url(base);
                 }
                 let wire = config.connect(self.http_client.clone()).completion(model).wire;
-                // A conversation only grows, so each request repeats the one before it.
-                self.stream_completion(wire.with_prompt_caching(), asked)
+                // A conversation only grows, so each request repeats the previous one as its
+                // prefix.
+                self.stream_completion(wire.with_prompt_caching(), completion)
             }
             ProviderKind::Gemini => {
                 let mut config = GeminiConfig::new("");
                 if let Some(base) = base {
                     config = config.with_base_url(base);
                 }
-                let guard = self.http_client.with_key_header("x-goog-api-key", key);
-                let wire = config.connect(guard.clone()).completion(model).wire;
-                BoundedWire::new(wire, self.options.limits.parts).stream(asked, guard)
+                let http_client = self.http_client.with_key_header("x-goog-api-key", key);
+                let wire = config.connect(http_client.clone()).completion(model).wire;
+                BoundedWire::new(wire, self.options.limits.parts).stream(completion, http_client)
             }
             ProviderKind::Ollama => {
                 let mut config = OllamaConfig::new().with_api_key(key.expose());
@@ -222,7 +226,7 @@ impl Provider {
                     config = config.with_base_url(base);
                 }
                 let wire = config.connect(self.http_client.clone()).native_completion(model).wire;
-                self.stream_completion(wire, asked)
+                self.stream_completion(wire, completion)
             }
         }
     }
@@ -231,9 +235,9 @@ impl Provider {
         &self,
         config: OpenAIConfig,
         model: String,
-        asked: CompletionRequest,
+        completion: CompletionRequest,
     ) -> Result<Streamed<Completion>, Box<ProviderError>> {
-        let asked = request::make_stateless(asked);
+        let completion = request::make_stateless(completion);
         let plain = request::is_without_reasoning(&model);
         let mut wire = BoundedWire::new(Responses::new(config, model), self.options.limits.parts);
         if plain {
@@ -241,18 +245,19 @@ impl Provider {
                 body.shift_remove("include");
             });
         }
-        wire.stream(asked, self.http_client.clone())
+        wire.stream(completion, self.http_client.clone())
     }
 
     fn stream_completion<W>(
         &self,
         wire: W,
-        asked: CompletionRequest,
+        completion: CompletionRequest,
     ) -> Result<Streamed<Completion>, Box<ProviderError>>
     where
         W: Wire<Op = Completion, Payload = Encoded, Frame = WireFrame>,
     {
-        BoundedWire::new(wire, self.options.limits.parts).stream(asked, self.http_client.clone())
+        BoundedWire::new(wire, self.options.limits.parts)
+            .stream(completion, self.http_client.clone())
     }
 }
 
@@ -267,23 +272,23 @@ impl Model for Provider {
                     return;
                 }
             };
-            let secrets = ErrorRedactor::new(&provider.options, &key);
-            let mut opened = match provider.open_reply(&request, &key) {
-                Ok(opened) => opened,
+            let redactor = ErrorRedactor::new(&provider.options, &key);
+            let mut events = match provider.open_reply(&request, &key) {
+                Ok(events) => events,
                 Err(error) => {
-                    yield Err(secrets.to_model_error(&error));
+                    yield Err(redactor.to_model_error(&error));
                     return;
                 }
             };
             drop(key);
             let limits = provider.options.limits;
             let mut parts = 0;
-            while let Some(item) = opened.next().await {
+            while let Some(item) = events.next().await {
                 let event = match item {
                     Ok(Item::Event(event)) => event,
                     Ok(Item::Unknown(_)) => continue,
                     Err(error) => {
-                        yield Err(secrets.to_model_error(&error));
+                        yield Err(redactor.to_model_error(&error));
                         return;
                     }
                 };
@@ -296,11 +301,11 @@ impl Model for Provider {
                     yield Ok(part);
                 }
             }
-            yield match opened.finish().await {
+            yield match events.finish().await {
                 Ok(response) => reply::translate_reply(response, &limits)
                     .map(|reply| ReplyPart::Finished(Box::new(reply)))
-                    .map_err(|error| secrets.redact(error)),
-                Err(error) => Err(secrets.to_model_error(&error)),
+                    .map_err(|error| redactor.redact(error)),
+                Err(error) => Err(redactor.to_model_error(&error)),
             };
         })
     }
@@ -327,8 +332,8 @@ fn translate_event(event: StreamEvent) -> Option<ReplyPart> {
 }
 
 fn too_many_parts_error(limits: &TransportLimits) -> ModelError {
-    let told = format!("the provider sent a reply of more than {} parts", limits.parts);
-    ModelError::new(ModelErrorKind::Garbage, told)
+    let message = format!("the provider sent a reply of more than {} parts", limits.parts);
+    ModelError::new(ModelErrorKind::Garbage, message)
 }
 
 fn openai_config(dialect: &Dialect, key: &ApiKey, base: Option<&str>) -> OpenAIConfig {
@@ -342,13 +347,13 @@ fn openai_config(dialect: &Dialect, key: &ApiKey, base: Option<&str>) -> OpenAIC
     }
 }
 
-/// The address is the user's, and wrong before anything is sent.
+/// Parses the user's base URL, so that a wrong one fails before anything is sent.
 fn parse_base_url(url: &str) -> Result<Uri, ModelError> {
     match url.parse::<Uri>() {
         Ok(parsed) if matches!(parsed.scheme_str(), Some("http" | "https")) => Ok(parsed),
         _ => Err(ModelError::new(
             ModelErrorKind::Invalid,
-            "the base URL of a provider begins with http:// or https://",
+            "begin the base URL of a provider with http:// or https://",
         )),
     }
 }

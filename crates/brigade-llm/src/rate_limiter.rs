@@ -1,8 +1,9 @@
-//! One gate per provider, so that all who ask it slow down together.
+//! A rate limiter for each provider, shared by all its callers.
 //!
-//! A call enters when it is its turn, fewer than the most calls run, the minute has tokens left and
-//! the gate is open. When the provider tells one call that there are too many, the gate closes for
-//! all until the time it named, and then opens gradually: each call that succeeds lets two more in.
+//! Calls are admitted in order. A call is admitted while fewer than `max_running` calls run, tokens
+//! of the current minute remain, and the limiter is open. When the provider rejects one call as too
+//! many, the limiter closes for all calls until the time that the provider named. It then opens
+//! gradually: each successful call admits two more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,25 +22,26 @@ use limiter_state::{AdmitResult, LimiterState};
 
 mod limiter_state;
 
-/// How often a call that waits says so: who waits for its turn is not to be taken for dead.
+/// The interval at which a waiting call reports itself, so that it does not count as stalled.
 const QUEUED_PART_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a provider is asked at most.
+/// Limits on the calls to one provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimiterOptions {
-    /// Calls that run at once. 0 counts as 1.
+    /// The maximum number of concurrent calls. 0 counts as 1.
     pub max_running: usize,
-    /// Tokens of requests and replies together.
+    /// The maximum number of tokens of requests and replies together.
     pub tokens_per_minute: Option<u64>,
-    /// How many tokens of a reply are counted on entry, when it may have more: hardly one is as
-    /// long as it may be, and what it was is known at its end.
+    /// The maximum number of reply tokens charged on admission. Few replies are as long as allowed,
+    /// and the real usage is known at the end.
     pub expected_output: u32,
-    /// How long the gate stays closed when the provider does not say. Doubles with each closing
-    /// that no success came between.
+    /// The time that the limiter stays closed if the provider names none. It doubles with each
+    /// closing that follows without a success.
     pub min_pause: Duration,
-    /// The gate closes for no longer than this, whatever the provider says.
+    /// The longest time that the limiter stays closed, also if the provider asks for more.
     pub max_pause: Duration,
-    /// While it opens gradually, one more call enters after so long, even if none has ended.
+    /// The interval at which one more call is admitted while the limiter opens gradually, even if
+    /// none has ended.
     pub ramp_up_interval: Duration,
 }
 
@@ -56,7 +58,7 @@ impl Default for RateLimiterOptions {
     }
 }
 
-/// The gate. Clones are the same gate.
+/// The rate limiter of one provider. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct RateLimiter(Arc<RateLimiterInner>);
 
@@ -64,51 +66,51 @@ pub struct RateLimiter(Arc<RateLimiterInner>);
 struct RateLimiterInner {
     options: RateLimiterOptions,
     state: Mutex<LimiterState>,
-    /// Held by the call that is first in line. Fair, and a call that is dropped leaves the line.
+    /// A lock held by the first waiting call. It is fair, and a dropped call leaves the queue.
     queue: tokio::sync::Mutex<()>,
-    /// Tells the first in line that a call has ended.
+    /// A notification for the first waiting call that a call has ended.
     call_ended: Notify,
 }
 
-/// How things are at a gate.
+/// The state of a rate limiter, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimiterStatus {
     pub running: usize,
     pub waiting: usize,
-    /// For how long it is still closed.
+    /// The remaining time for which it is closed.
     pub closed_for: Option<Duration>,
 }
 
 impl RateLimiter {
     pub fn new(options: RateLimiterOptions) -> Self {
-        let flow = LimiterState::new(&options, Instant::now());
+        let state = LimiterState::new(&options, Instant::now());
         Self(Arc::new(RateLimiterInner {
             options,
-            state: Mutex::new(flow),
+            state: Mutex::new(state),
             queue: tokio::sync::Mutex::new(()),
             call_ended: Notify::new(),
         }))
     }
 
     pub fn status(&self) -> RateLimiterStatus {
-        let flow = self.lock_state();
+        let state = self.lock_state();
         let now = Instant::now();
         RateLimiterStatus {
-            running: flow.running,
-            waiting: flow.waiting,
-            closed_for: flow.closed_until.and_then(|until| until.checked_duration_since(now)),
+            running: state.running,
+            waiting: state.waiting,
+            closed_for: state.closed_until.and_then(|until| until.checked_duration_since(now)),
         }
     }
 
-    /// Comes back when the call may be made. Dropping the future leaves the line.
+    /// Waits until the call may start. Dropping the future leaves the queue.
     async fn acquire(&self, estimate: u64) -> CallPermit {
         let waiting = QueuedCallGuard::new(self);
-        let turn = self.0.queue.lock().await;
+        let queue_lock = self.0.queue.lock().await;
         loop {
             let admission = self.lock_state().admit(&self.0.options, estimate, Instant::now());
             match admission {
                 AdmitResult::Admitted { entered_at, charged } => {
-                    drop(turn);
+                    drop(queue_lock);
                     drop(waiting);
                     return CallPermit { limiter: self.clone(), entered_at, charged };
                 }
@@ -120,19 +122,19 @@ impl RateLimiter {
         }
     }
 
-    /// What a panic elsewhere left behind is still a count of calls, so it is used.
+    /// Locks the state, also after a panic elsewhere: its counts remain valid.
     fn lock_state(&self) -> MutexGuard<'_, LimiterState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts a call among those that wait, for as long as it does.
+/// A guard that counts a call as waiting.
 struct QueuedCallGuard<'a>(&'a RateLimiter);
 
 impl<'a> QueuedCallGuard<'a> {
-    fn new(gate: &'a RateLimiter) -> Self {
-        gate.lock_state().waiting += 1;
-        Self(gate)
+    fn new(limiter: &'a RateLimiter) -> Self {
+        limiter.lock_state().waiting += 1;
+        Self(limiter)
     }
 }
 
@@ -142,8 +144,8 @@ impl Drop for QueuedCallGuard<'_> {
     }
 }
 
-/// A call that is inside. Dropping it lets the next one in, and keeps the estimate as what it used:
-/// what a call that was cut off has cost is not known.
+/// The permit of a running call. Dropping it admits the next call and leaves the estimate charged,
+/// because the cost of an aborted call is unknown.
 struct CallPermit {
     limiter: RateLimiter,
     entered_at: Instant,
@@ -155,14 +157,20 @@ impl CallPermit {
         self.limiter.lock_state().record_success(self.entered_at, self.charged, usage.total());
     }
 
-    /// `answered` says whether any part of a reply came.
+    /// Closes the limiter if the provider asks for it. `answered` is true if any part of a reply
+    /// arrived.
     fn record_failure(self, error: &ModelError, answered: bool) {
-        let mut flow = self.limiter.lock_state();
+        let mut state = self.limiter.lock_state();
         if !answered {
-            flow.refund(self.charged);
+            state.refund(self.charged);
         }
         if error.kind == ModelErrorKind::RateLimited || error.retry_after.is_some() {
-            flow.close(&self.limiter.0.options, self.entered_at, error.retry_after, Instant::now());
+            state.close(
+                &self.limiter.0.options,
+                self.entered_at,
+                error.retry_after,
+                Instant::now(),
+            );
         }
     }
 }
@@ -174,7 +182,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// A model whose calls pass a gate.
+/// A model whose calls wait for a rate limiter.
 #[derive(Clone, Debug)]
 pub struct RateLimitedModel {
     inner: Arc<dyn Model>,
@@ -182,17 +190,17 @@ pub struct RateLimitedModel {
 }
 
 impl RateLimitedModel {
-    pub fn wrap(inner: Arc<dyn Model>, gate: RateLimiter) -> Self {
-        Self { inner, limiter: gate }
+    pub fn wrap(inner: Arc<dyn Model>, limiter: RateLimiter) -> Self {
+        Self { inner, limiter }
     }
 }
 
 impl Model for RateLimitedModel {
     fn call(&self, request: Arc<ModelRequest>) -> PartStream {
-        let (gate, guess) = (self.limiter.clone(), self.limiter.0.options.expected_output);
-        let estimate = estimate_tokens(&request, guess);
-        let entering = Box::pin(async move { gate.acquire(estimate).await });
-        let call = RateLimitedCall::Queued { inner: self.inner.clone(), request, entering };
+        let limiter = self.limiter.clone();
+        let estimate = estimate_tokens(&request, limiter.0.options.expected_output);
+        let acquire = Box::pin(async move { limiter.acquire(estimate).await });
+        let call = RateLimitedCall::Queued { inner: self.inner.clone(), request, acquire };
         Box::pin(stream::unfold(call, |mut call| async move {
             let item = call.next().await?;
             Some((item, call))
@@ -200,57 +208,56 @@ impl Model for RateLimitedModel {
     }
 }
 
-/// Its place in line is kept while others are told of it.
+/// The wait for a permit. It keeps its place in the queue while `Queued` parts are reported.
 type AcquireFuture = Pin<Box<dyn Future<Output = CallPermit> + Send>>;
 
 enum RateLimitedCall {
-    Queued { inner: Arc<dyn Model>, request: Arc<ModelRequest>, entering: AcquireFuture },
-    Running { entered: CallPermit, parts: PartStream, answered: bool },
+    Queued { inner: Arc<dyn Model>, request: Arc<ModelRequest>, acquire: AcquireFuture },
+    Running { permit: CallPermit, parts: PartStream, answered: bool },
     Finished,
 }
 
 impl RateLimitedCall {
     async fn next(&mut self) -> Option<Result<ReplyPart, ModelError>> {
-        if let Self::Queued { inner, request, entering } = self {
-            let Ok(entered) = timeout(QUEUED_PART_INTERVAL, entering.as_mut()).await else {
+        if let Self::Queued { inner, request, acquire } = self {
+            let Ok(permit) = timeout(QUEUED_PART_INTERVAL, acquire.as_mut()).await else {
                 return Some(Ok(ReplyPart::Queued));
             };
             let parts = inner.call(Arc::clone(request));
-            *self = Self::Running { entered, parts, answered: false };
+            *self = Self::Running { permit, parts, answered: false };
         }
         let Self::Running { parts, answered, .. } = self else { return None };
         let item = parts.next().await;
         let answered = std::mem::replace(answered, true);
-        // The place is given up with the last part, not when somebody gets round to dropping the
-        // stream.
+        // The permit is released with the last part, not with the drop of the stream.
         if !matches!(item, Some(Ok(ReplyPart::Finished(_)) | Err(_)) | None) {
             return item;
         }
-        if let Self::Running { entered, .. } = std::mem::replace(self, Self::Finished) {
+        if let Self::Running { permit, .. } = std::mem::replace(self, Self::Finished) {
             match &item {
-                Some(Ok(ReplyPart::Finished(reply))) => entered.record_success(&reply.usage),
-                Some(Err(error)) => entered.record_failure(error, answered),
-                _ => drop(entered),
+                Some(Ok(ReplyPart::Finished(reply))) => permit.record_success(&reply.usage),
+                Some(Err(error)) => permit.record_failure(error, answered),
+                _ => drop(permit),
             }
         }
         item
     }
 }
 
-/// A token is about four bytes of text.
-fn estimate_tokens(request: &ModelRequest, output_guess: u32) -> u64 {
+/// Estimates the tokens of a request: one token is about four bytes of text.
+fn estimate_tokens(request: &ModelRequest, expected_output: u32) -> u64 {
     let tools: usize =
         request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + 256).sum();
     let messages: usize = request.messages.iter().map(message_size).sum();
     let bytes = request.system.len() + tools + messages;
-    bytes as u64 / 4 + u64::from(request.max_output.min(output_guess))
+    bytes as u64 / 4 + u64::from(request.max_output.min(expected_output))
 }
 
 fn message_size(message: &ChatMessage) -> usize {
     match message {
         ChatMessage::User(user) => user.text.len(),
         ChatMessage::Results(results) => results.iter().map(|result| result.text.len()).sum(),
-        ChatMessage::Assistant(said) => said.content.iter().map(content_size).sum(),
+        ChatMessage::Assistant(message) => message.content.iter().map(content_size).sum(),
     }
 }
 
@@ -265,7 +272,7 @@ fn content_size(content: &ContentBlock) -> usize {
     }
 }
 
-/// About as long as it would be written, without writing it.
+/// Returns the approximate length of the value's text without writing it.
 fn json_size(value: &serde_json::Value) -> usize {
     use serde_json::Value;
     match value {

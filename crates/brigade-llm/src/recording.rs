@@ -1,15 +1,15 @@
-//! Recordings of what models were asked and said, to be played again in tests.
+//! Recordings of model calls, for replay in tests.
 //!
-//! A recording is a file of JSON lines, for people to read and to keep beside their tests: a heading,
-//! then a line for each call that came to an end. It has no key, no header and no time in it.
+//! A recording is a file of JSON lines, for people to read and to store beside their tests. It has
+//! a header, then one line for each call that ended. It contains no key, HTTP header or time.
 //!
 //! ```text
-//! Recorder ─> any Model            asks and listens, and writes down
-//! Replay   <─ the file             finds the call that is asked, and gives its parts
+//! Recorder    ─> any Model         calls it and records the call
+//! ReplayModel <─ the file          finds the matching call and returns its parts
 //! ```
 //!
-//! A call is found by who asks, how many replies the conversation has, and what came since the last
-//! one. Addresses and times in that may be others than in the recording; see [`normal`].
+//! A call is found by its agent, the number of replies in the conversation, and the input since the
+//! last reply. Addresses and times in the input may differ from the recording; see [`normalize`].
 
 pub mod normalize;
 mod recorder;
@@ -26,7 +26,7 @@ use crate::model::{ModelRequest, ReplyPart};
 pub use recorder::Recorder;
 pub use replay::ReplayModel;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The first line of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,23 +34,34 @@ struct RecordingHeader {
     brigade_recording: u32,
 }
 
-/// One call, as a line has it.
+/// Checks the first line of a recording; the error says what to do.
+fn check_header(line: &str) -> Result<(), String> {
+    match serde_json::from_str::<RecordingHeader>(line) {
+        Ok(RecordingHeader { brigade_recording: VERSION }) => Ok(()),
+        Ok(RecordingHeader { brigade_recording: other }) => Err(format!(
+            "the recording has version {other}, but only {VERSION} can be read; record it again"
+        )),
+        Err(_) => Err("the file is not a recording; choose another file".to_owned()),
+    }
+}
+
+/// One call, as one line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedCall {
     agent: String,
     model: String,
-    /// How many replies the conversation had.
+    /// The number of replies in the conversation before this call.
     replies: usize,
-    /// What came since the last of them.
+    /// The messages and results since the last reply.
     input: Vec<RecordedInput>,
-    /// All that was said, to the last part or the error.
+    /// All parts, up to the last part or the error.
     parts: Vec<ReplyPart>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<ModelError>,
 }
 
-/// Something that a model hears. The ids of calls are the provider's, and are left out.
+/// One message or result in the input of a model. Ids of calls are the provider's and are omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum RecordedInput {
@@ -79,7 +90,7 @@ impl RecordedInput {
     }
 }
 
-/// What was heard before each reply, and since the last: always one more than there are replies.
+/// Returns the inputs before each reply and after the last: one more than there are replies.
 fn inputs_by_reply(request: &ModelRequest) -> Vec<Vec<RecordedInput>> {
     let mut all = vec![Vec::new()];
     for message in &request.messages {
@@ -106,4 +117,55 @@ pub enum RecordingError {
     File { path: PathBuf, error: std::io::Error },
     #[error("{}:{line}: {problem}", path.display())]
     Line { path: PathBuf, line: usize, problem: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::{StreamExt, stream};
+
+    use super::*;
+    use crate::model::{Model, PartStream};
+    use crate::testing::{reply, request};
+
+    /// A model that replies to every request with one text.
+    #[derive(Debug)]
+    struct OneReply;
+
+    impl Model for OneReply {
+        fn call(&self, _: Arc<ModelRequest>) -> PartStream {
+            let finished = ReplyPart::Finished(Box::new(reply("hi")));
+            Box::pin(stream::iter([Ok(finished)]))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_recorded_call_is_stored_with_its_input_and_replayed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calls.jsonl");
+        let recorded = Recorder::open(&path).unwrap().wrap(Arc::new(OneReply));
+        let parts: Vec<_> = recorded.call(request("Cook")).collect().await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], r#"{"brigade_recording":2}"#);
+        assert!(lines[1].contains(r#""replies":0,"input":[{"user":"hello"}]"#), "{text}");
+        let replayed = ReplayModel::load(&path).unwrap();
+        assert_eq!(replayed.call(request("Cook")).collect::<Vec<_>>().await, parts);
+    }
+
+    #[test]
+    fn a_recording_of_another_version_is_refused() {
+        let error = ReplayModel::parse("calls.jsonl", "{\"brigade_recording\":1}\n").unwrap_err();
+        let expect = "calls.jsonl:1: the recording has version 1, but only 2 can be read; \
+                      record it again";
+        assert_eq!(error.to_string(), expect);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calls.jsonl");
+        for text in ["{\"brigade_recording\":1}\n", "{\"brigade_recording\":1", "notes\n"] {
+            std::fs::write(&path, text).unwrap();
+            Recorder::open(&path).unwrap_err();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is appended");
+        }
+    }
 }

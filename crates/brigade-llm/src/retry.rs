@@ -1,4 +1,4 @@
-//! Tries again what may fare better a little later.
+//! Repeats calls after transient errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use tokio::time::Instant;
 use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{Model, ModelRequest, PartStream, ReplyPart};
 
-/// How often and how long a call is tried again.
+/// Limits on the number and duration of tries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryOptions {
-    /// Tries in all, the first included. 0 counts as 1.
+    /// The total number of tries, the first included. 0 counts as 1.
     pub tries: u32,
-    /// The pause before the second try. Each further pause is twice as long, and a random part of
-    /// up to its whole length is added to each, so that callers that failed together part.
+    /// The pause before the second try. Each further pause is twice as long. Jitter of up to the
+    /// whole pause is added, so that callers that failed together do not retry together.
     pub min_pause: Duration,
-    /// The pause grows no longer than this, the random part apart.
+    /// The longest pause, without jitter.
     pub max_pause: Duration,
-    /// The longest a provider may ask to be left alone; when it asks for more, the call fails at
-    /// once, because whoever waits should know.
+    /// The longest `retry_after` of a provider that is honoured. If it asks for more, the call
+    /// fails at once, so that the caller learns of it.
     pub max_retry_after: Duration,
-    /// No try begins later than this after the first. One that runs is not cut off: a long reply
-    /// is not a failure.
+    /// No try starts later than this after the first. A running try is not aborted: a long reply is
+    /// not a failure.
     pub total_timeout: Duration,
-    /// Makes the random part repeatable.
+    /// A seed that makes the jitter repeatable.
     pub seed: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Default for RetryOptions {
 }
 
 impl RetryOptions {
-    /// Tries are counted by the call, not by the pauses: what a provider asks for is one of them.
+    /// Returns pauses without a limit on their number: the call counts its tries.
     fn backoff(&self) -> ExponentialBackoff {
         let pauses = ExponentialBuilder::new()
             .with_min_delay(self.min_pause)
@@ -58,7 +58,7 @@ impl RetryOptions {
     }
 }
 
-/// A model whose passing errors are tried again.
+/// A model that retries calls after transient errors.
 #[derive(Clone, Debug)]
 pub struct RetryModel {
     inner: Arc<dyn Model>,
@@ -93,20 +93,20 @@ struct RetriedCall {
     model: RetryModel,
     request: Arc<ModelRequest>,
     backoff: ExponentialBackoff,
-    /// Known when the first try begins; none is so far away that it never comes.
+    /// The deadline, set when the first try starts. `None` if the time is too far away to
+    /// represent.
     deadline: Option<Instant>,
     tries: u32,
     state: RetryState,
 }
 
 enum RetryState {
-    /// Before a try.
     Pausing {
         until: Option<Instant>,
     },
     Trying {
         parts: PartStream,
-        /// Whether somebody has seen a part of this try.
+        /// True once a part of this try was passed on.
         seen: bool,
     },
     Finished,
@@ -160,26 +160,26 @@ impl RetriedCall {
         self.state = RetryState::Trying { parts, seen: false };
     }
 
-    /// When the next try is due, if there is to be one.
+    /// Returns the time of the next try, or `None` if the call has failed.
     fn next_try_at(&mut self, error: &ModelError) -> Option<Instant> {
         let options = &self.model.options;
         if !error.kind.is_transient() || self.tries >= options.tries {
             return None;
         }
-        let asked = error.retry_after.unwrap_or_default();
-        if asked > options.max_retry_after {
+        let requested = error.retry_after.unwrap_or_default();
+        if requested > options.max_retry_after {
             return None;
         }
-        let until = Instant::now().checked_add(asked.saturating_add(self.backoff.next()?))?;
+        let until = Instant::now().checked_add(requested.saturating_add(self.backoff.next()?))?;
         self.deadline.is_none_or(|deadline| until <= deadline).then_some(until)
     }
 
     fn final_error(&self, mut error: ModelError) -> ModelError {
-        if let Some(asked) =
-            error.retry_after.filter(|asked| *asked > self.model.options.max_retry_after)
+        if let Some(requested) =
+            error.retry_after.filter(|requested| *requested > self.model.options.max_retry_after)
         {
-            let asked = humantime::format_duration(Duration::from_secs(asked.as_secs()));
-            error.message.push_str(&format!("; the provider asks to be left alone for {asked}"));
+            let requested = humantime::format_duration(Duration::from_secs(requested.as_secs()));
+            error.message.push_str(&format!("; the provider asks callers to wait for {requested}"));
         }
         if self.tries > 1 {
             error.message.push_str(&format!(" (tried {} times)", self.tries));

@@ -1,9 +1,9 @@
 //! A model that plays a script: no provider, no key, the same every time.
 //!
-//! A [`Script`] is a readable file (`docs/scripted-model.md`) with the turns of each agent. Which of
-//! them comes next follows from the conversation in the request alone, so that an agent that is
-//! resumed after a crash gets the turn again that it did not record. Only how often a fault was
-//! played is kept in memory.
+//! A [`Script`] is a readable file (`docs/scripted-model.md`) with the turns of each agent. The
+//! conversation in the request alone determines the next turn. An agent that resumes after a crash
+//! therefore gets the turn that it did not record again. Only the counts of played faults are in
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,20 +19,21 @@ use crate::retry::{RetryModel, RetryOptions};
 pub use parse::ScriptError;
 pub use script::{FaultKind, Script, ScriptFault};
 
+use next_turn::NumberedTurn;
 use script::{ScriptItem, ScriptSection, ScriptTurn};
 
 mod next_turn;
 mod parse;
 mod script;
 
-/// Plays a script. Clones share it, and the count of its faults.
+/// A model that plays a script. Clones share the script and the fault counts.
 #[derive(Clone, Debug)]
 pub struct ScriptedModel(Arc<ScriptPlayer>);
 
 #[derive(Debug)]
 struct ScriptPlayer {
     script: Script,
-    /// How often which asker has met the faults of which turn.
+    /// The number of faults played, by agent and turn.
     fault_counts: Mutex<HashMap<(Arc<str>, usize), u32>>,
 }
 
@@ -41,8 +42,8 @@ impl ScriptedModel {
         Self(Arc::new(ScriptPlayer { script, fault_counts: Mutex::default() }))
     }
 
-    /// Tries faults again as those of a provider are, with pauses as short as a test wants them. What a fault asks
-    /// for (`after 2s`) is waited for all the same.
+    /// Wraps the model in retries, with short pauses for tests. It still waits for the time that a
+    /// fault requests (`after 2s`).
     pub fn with_retry(self) -> RetryModel {
         let first_pause = Duration::from_millis(50);
         let longest_pause = Duration::from_secs(1);
@@ -57,8 +58,8 @@ impl ScriptedModel {
 
 impl Model for ScriptedModel {
     fn call(&self, request: Arc<ModelRequest>) -> PartStream {
-        let playing = Arc::clone(&self.0);
-        let start = ScriptPlayback::Pending { playing, request };
+        let player = Arc::clone(&self.0);
+        let start = ScriptPlayback::Pending { player, request };
         Box::pin(stream::unfold(start, |mut playback| async move {
             let item = playback.next().await?;
             Some((item, playback))
@@ -66,7 +67,7 @@ impl Model for ScriptedModel {
     }
 }
 
-/// What happens next in one call.
+/// The next step of one call.
 #[derive(Debug)]
 enum PlaybackStep {
     Wait(Duration),
@@ -76,7 +77,7 @@ enum PlaybackStep {
 }
 
 enum ScriptPlayback {
-    Pending { playing: Arc<ScriptPlayer>, request: Arc<ModelRequest> },
+    Pending { player: Arc<ScriptPlayer>, request: Arc<ModelRequest> },
     Playing(std::vec::IntoIter<PlaybackStep>),
 }
 
@@ -84,8 +85,8 @@ impl ScriptPlayback {
     async fn next(&mut self) -> Option<Result<ReplyPart, ModelError>> {
         loop {
             let step = match self {
-                Self::Pending { playing, request } => {
-                    let steps = playing.steps(request);
+                Self::Pending { player, request } => {
+                    let steps = player.steps(request);
                     *self = Self::Playing(steps.into_iter());
                     continue;
                 }
@@ -106,47 +107,45 @@ impl ScriptPlayer {
         let script = &self.script;
         let Some(section) = script.find_section(&request.agent) else {
             return script_error_steps(format!(
-                "{}: nothing is written for {:?}; add `agent {}` or `agent *`",
+                "{}: the script has no section for {:?}; add `agent {}` or `agent *`",
                 script.file(),
                 request.agent,
                 request.agent
             ));
         };
-        let said = next_turn::find_progress(section, &request.messages);
-        let Some((number, turn)) = next_turn::find_next_turn(section, &said, &request.messages)
-        else {
+        let progress = next_turn::find_progress(section, &request.messages);
+        let Some(next) = next_turn::find_next_turn(section, &progress, &request.messages) else {
             return script_error_steps(format!(
-                "{}: `agent {}` has no further turn that fits {:?} after {} replies; {}",
+                "{}: `agent {}` has no further turn that matches the conversation of {:?} after {} replies; {}",
                 script.file(),
                 section.name,
                 request.agent,
-                said.replies,
+                progress.replies,
                 next_turn::describe_last_message(&request.messages)
             ));
         };
-        match self.next_fault(&request.agent, number, turn) {
-            Some(trouble) => fault_steps(turn, trouble),
-            None => reply_steps(section, turn, ReplyOrdinal { turn: number, reply: said.replies }),
+        match self.next_fault(&request.agent, next) {
+            Some(fault) => fault_steps(next.turn, fault),
+            None => {
+                let ordinal = ReplyOrdinal { turn: next.number, reply: progress.replies };
+                reply_steps(section, next.turn, ordinal)
+            }
         }
     }
 
-    /// The trouble that this call meets, if it meets one.
-    fn next_fault<'a>(
-        &self,
-        asker: &Arc<str>,
-        number: usize,
-        turn: &'a ScriptTurn,
-    ) -> Option<&'a FaultKind> {
+    /// Returns the fault of this call, if one remains.
+    fn next_fault<'a>(&self, agent: &Arc<str>, next: NumberedTurn<'a>) -> Option<&'a FaultKind> {
+        let turn = next.turn;
         if turn.faults.is_empty() {
             return None;
         }
         let mut counts = self.fault_counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let met = counts.entry((Arc::clone(asker), number)).or_default();
+        let played = counts.entry((Arc::clone(agent), next.number)).or_default();
         let mut before = 0_u32;
         for fault in &turn.faults {
             before = before.saturating_add(fault.times);
-            if *met < before {
-                *met += 1;
+            if *played < before {
+                *played += 1;
                 return Some(&fault.kind);
             }
         }
@@ -158,17 +157,17 @@ fn script_error_steps(message: String) -> Vec<PlaybackStep> {
     vec![PlaybackStep::Fail(ModelError::new(ModelErrorKind::Invalid, message))]
 }
 
-fn fault_steps(turn: &ScriptTurn, trouble: &FaultKind) -> Vec<PlaybackStep> {
+fn fault_steps(turn: &ScriptTurn, fault: &FaultKind) -> Vec<PlaybackStep> {
     let mut steps = Vec::new();
-    match trouble {
+    match fault {
         FaultKind::Hang => steps.push(PlaybackStep::Hang),
         FaultKind::Error(error) => steps.push(PlaybackStep::Fail(error.clone())),
-        FaultKind::Cut { word_count: words } => {
-            let texts = turn.items.iter().filter_map(|said| match said {
+        FaultKind::Cut { word_count } => {
+            let texts = turn.items.iter().filter_map(|item| match item {
                 ScriptItem::Text(text) => Some(&**text),
                 _ => None,
             });
-            let words = texts.flat_map(|text| text.split_inclusive(' ')).take(*words);
+            let words = texts.flat_map(|text| text.split_inclusive(' ')).take(*word_count);
             steps.extend(words.map(|word| PlaybackStep::Give(ReplyPart::Text(word.to_owned()))));
             let message = "the connection was lost in the middle of the reply";
             steps.push(PlaybackStep::Fail(ModelError::new(ModelErrorKind::Connection, message)));
@@ -177,7 +176,7 @@ fn fault_steps(turn: &ScriptTurn, trouble: &FaultKind) -> Vec<PlaybackStep> {
     steps
 }
 
-/// Which turn it is, and the how many-th reply of the conversation.
+/// The number of the turn in its section, and of the reply in the conversation.
 #[derive(Clone, Copy)]
 struct ReplyOrdinal {
     turn: usize,
@@ -192,8 +191,8 @@ fn reply_steps(
     let pace = turn.pace.or(section.pace);
     let mut steps = Vec::with_capacity(turn.items.len() + 1);
     let mut content = Vec::with_capacity(turn.items.len());
-    for said in &turn.items {
-        match said {
+    for item in &turn.items {
+        match item {
             ScriptItem::Delay(time) => steps.push(PlaybackStep::Wait(*time)),
             ScriptItem::Text(text) => {
                 push_text_steps(text, pace, ReplyPart::Text, &mut steps);
@@ -225,7 +224,7 @@ fn reply_steps(
     steps
 }
 
-/// In one part, or word by word where there is a pace.
+/// Adds the text in one part, or word by word if there is a pace.
 fn push_text_steps(
     text: &str,
     pace: Option<Duration>,

@@ -1,28 +1,29 @@
-//! What somebody may have meant to type.
+//! Suggestions for mistyped names.
 
-/// So many letters may be wrong, however long it is.
+/// The maximum number of wrong letters, for words of any length.
 const DISTANCE_MAX: usize = 3;
 
-/// The one of these that is most like what was typed, if any is like it.
+/// Returns the known name nearest to the typed one, if any is near enough.
 pub fn find_nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = typed.to_lowercase();
-    let known = known.into_iter().map(|one| (edit_distance(&one.to_lowercase(), &lower), one));
+    let known = known.into_iter().map(|name| (edit_distance(&name.to_lowercase(), &lower), name));
     let (distance, near) = known.min()?;
     is_near(distance, typed).then_some(near)
 }
 
-/// How many letters have to be put in, taken out, changed or swapped to make one of the other.
+/// Returns the number of letters to insert, delete, replace or swap.
 pub fn edit_distance(from: &str, to: &str) -> usize {
     strsim::osa_distance(from, to)
 }
 
-/// Most of what was typed has to be right, or it is a guess at random; so is any for a letter or two.
+/// Returns true if at least half of the typed word is right. Nothing is near to one or two letters:
+/// any suggestion would be a guess.
 pub fn is_near(distance: usize, typed: &str) -> bool {
     let letters = typed.chars().count();
     letters > 2 && distance <= DISTANCE_MAX.min(letters / 2)
 }
 
-/// `; did you mean X?`, or nothing.
+/// Returns `; did you mean X?`, or an empty text.
 pub fn did_you_mean<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = find_nearest(typed, known);
     near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_is_found() {
+    fn the_nearest_name_is_found() {
         let known = ["name", "description", "model", "max_output"];
         for (typed, expect) in [
             ("nmae", Some("name")),
@@ -47,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_mostly_right_is_offered() {
+    fn only_names_that_are_mostly_right_are_suggested() {
         let known = ["Server", "Test", "go"];
         for (typed, expect) in [
             ("Sevrer", Some("Server")),
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn distances() {
+    fn edit_distances() {
         for (from, to, expect) in [
             ("", "", 0),
             ("abc", "abc", 0),

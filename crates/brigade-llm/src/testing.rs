@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::conversation::{AssistantMessage, ChatMessage, ContentBlock};
 use crate::model::{ModelReply, ModelRequest, StopReason, TokenUsage};
 
-pub(crate) fn request(asker: &str) -> Arc<ModelRequest> {
-    Arc::new(asking(asker, vec![ChatMessage::user("hello")]))
+pub(crate) fn request(agent: &str) -> Arc<ModelRequest> {
+    Arc::new(request_with(agent, vec![ChatMessage::user("hello")]))
 }
 
-pub(crate) fn asking(asker: &str, messages: Vec<ChatMessage>) -> ModelRequest {
+pub(crate) fn request_with(agent: &str, messages: Vec<ChatMessage>) -> ModelRequest {
     ModelRequest {
-        agent: asker.into(),
+        agent: agent.into(),
         model: "test".into(),
         system: "".into(),
         messages,

@@ -1,7 +1,7 @@
-//! The guard around HTTP: what a provider may take in time and in bytes, and what it is never told.
+//! An HTTP client with limits on time and bytes, which also keeps keys out of URLs.
 //!
-//! rig-core frames and decodes whatever a client hands it, without a limit of its own. This client
-//! hands it whole lines, and an error of ours in place of what is too late or too much.
+//! rig-core frames and decodes everything that its HTTP client returns, without limits. This client
+//! returns whole lines, and an error for a reply that is too late or too large.
 
 use std::fmt::{self, Debug, Formatter};
 use std::net::IpAddr;
@@ -16,23 +16,23 @@ use tokio::time::timeout;
 use crate::error::{ModelError, ModelErrorKind};
 use crate::keys::ApiKey;
 
-/// What one call may take. What is above it is an error, except for arguments: a call of a tool
-/// with longer ones is malformed.
+/// The limits of one call. A reply above a limit is an error. A tool call with too long arguments
+/// is only malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportLimits {
     pub connect_timeout: Duration,
-    /// From the request to the head of the response. A model on the same machine may be loaded
-    /// from disk in that time.
+    /// The time from the request to the head of the response. A local model may be loaded from disk
+    /// in that time.
     pub header_timeout: Duration,
-    /// Between two pieces of the stream. A model may think for minutes and say nothing.
+    /// The time between two pieces of the stream. A model may think for minutes without output.
     pub idle_timeout: Duration,
-    /// Of one line of the stream.
+    /// The size of one line of the stream.
     pub line_bytes: usize,
-    /// Of the whole stream.
+    /// The size of the whole stream.
     pub body_bytes: usize,
-    /// Of the arguments of one call of a tool.
+    /// The size of the arguments of one tool call.
     pub argument_bytes: usize,
-    /// Texts, thoughts and calls in one reply.
+    /// The number of texts, reasoning blocks and calls in one reply.
     pub parts: usize,
 }
 
@@ -50,16 +50,16 @@ impl Default for TransportLimits {
     }
 }
 
-/// Of the body of an error. It is read by people, and cut to a sentence or two.
+/// The maximum size of an error's body. People read it, truncated to a sentence or two.
 const ERROR_BYTES: usize = 64 * 1024;
 
-/// How much is read beyond the first piece, when it is there without waiting.
+/// The maximum size read beyond the first piece, if it is available without waiting.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// How much is handed on at once.
+/// The approximate size passed on at once.
 const PIECE_BYTES: usize = 4 * 1024;
 
-/// What went wrong on the way, as it travels through rig's errors to the place that reads it.
+/// A transport failure, on its way through rig's errors to the code that classifies it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct TransportError {
@@ -71,26 +71,32 @@ pub(crate) struct TransportError {
 pub(crate) struct BoundedHttpClient {
     client: reqwest::Client,
     limits: TransportLimits,
-    /// Set where rig would put the key into the URL, which ends up in errors, in logs and at
-    /// proxies. rig is given no key then.
-    key_header: Option<(&'static str, HeaderValue)>,
+    /// The header for the key, for an API where rig would put it into the URL. URLs appear in
+    /// errors, logs and proxies. rig gets no key then.
+    key_header: Option<KeyHeader>,
+}
+
+#[derive(Clone)]
+struct KeyHeader {
+    name: &'static str,
+    value: HeaderValue,
 }
 
 impl BoundedHttpClient {
-    /// For the provider at this address.
+    /// Creates a client for the provider at this URL.
     pub(crate) fn new(limits: TransportLimits, base_url: &Uri) -> Result<Self, ModelError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have been first, which is as good.
+            // If another thread installed one first, that one serves as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let mut client = reqwest::Client::builder()
             .connect_timeout(limits.connect_timeout)
-            // A redirect would take the key along to wherever it points.
+            // A redirect would send the key to its target.
             .redirect(reqwest::redirect::Policy::none())
             .http1_only();
         if is_loopback(base_url) {
-            // A proxy does not know this machine, and the system's certificates, which take a
-            // while to read, say nothing about it.
+            // A proxy cannot reach this machine's loopback. The system's certificates are slow to
+            // read and say nothing about it.
             client = client.no_proxy();
             if base_url.scheme_str() == Some("http") {
                 client = client.tls_certs_only([]);
@@ -102,13 +108,13 @@ impl BoundedHttpClient {
         Ok(Self { client, limits, key_header: None })
     }
 
-    /// The same, sending the key in this header and not in the URL.
-    pub(crate) fn with_key_header(&self, header: &'static str, key: &ApiKey) -> Self {
-        let value = HeaderValue::from_str(key.expose()).ok().map(|mut value| {
+    /// Returns a client that sends the key in this header and not in the URL.
+    pub(crate) fn with_key_header(&self, name: &'static str, key: &ApiKey) -> Self {
+        let key_header = HeaderValue::from_str(key.expose()).ok().map(|mut value| {
             value.set_sensitive(true);
-            (header, value)
+            KeyHeader { name, value }
         });
-        Self { key_header: value, ..self.clone() }
+        Self { key_header, ..self.clone() }
     }
 
     async fn send_request(
@@ -116,9 +122,9 @@ impl BoundedHttpClient {
         request: Request<Bytes>,
     ) -> Result<reqwest::Response, TransportError> {
         let (mut parts, body) = request.into_parts();
-        if let Some((header, key)) = &self.key_header {
+        if let Some(key_header) = &self.key_header {
             parts.uri = strip_key(parts.uri)?;
-            parts.headers.insert(*header, key.clone());
+            parts.headers.insert(key_header.name, key_header.value.clone());
         }
         let sent = self
             .client
@@ -166,13 +172,13 @@ impl BoundedHttpClient {
         Ok(opened)
     }
 
-    /// As much of it as comes in time: the status alone says what is to be done.
+    /// Reads as much of the body as arrives in time: the status alone determines the error's kind.
     async fn read_error_body(&self, response: &mut reqwest::Response) -> String {
         let mut body = Vec::new();
         let read = async {
             while let Ok(Some(chunk)) = response.chunk().await {
-                let room = ERROR_BYTES - body.len();
-                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                let remaining = ERROR_BYTES - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
                 if body.len() == ERROR_BYTES {
                     return;
                 }
@@ -183,28 +189,41 @@ impl BoundedHttpClient {
     }
 }
 
-/// Whether an address is of this machine.
+/// Returns true if the URL's host is this machine.
 pub(crate) fn is_loopback(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// The bytes of a response in whole lines, so that the framer behind it never searches the
-/// beginning of a long line again, and within their limits.
+/// A reader of a response in whole lines and within the limits. With whole lines, rig's framer
+/// never searches the beginning of a long line again.
 struct LineReader {
     response: reqwest::Response,
     limits: TransportLimits,
     buffer: BytesMut,
-    /// How much of `held` is known to have no end of a line in it.
+    /// The length of the prefix of `buffer` that contains no line end.
     scanned: usize,
     bytes_read: usize,
-    /// How the response ended, once it has.
-    end: Option<Result<(), TransportError>>,
+    end: StreamEnd,
+}
+
+/// The state of a response.
+enum StreamEnd {
+    Open,
+    Complete,
+    Failed(TransportError),
 }
 
 impl LineReader {
     fn new(response: reqwest::Response, limits: TransportLimits) -> Self {
-        Self { response, limits, buffer: BytesMut::new(), scanned: 0, bytes_read: 0, end: None }
+        Self {
+            response,
+            limits,
+            buffer: BytesMut::new(),
+            scanned: 0,
+            bytes_read: 0,
+            end: StreamEnd::Open,
+        }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, TransportError> {
@@ -213,23 +232,23 @@ impl LineReader {
                 return Ok(Some(whole));
             }
             match &self.end {
-                Some(Err(error)) => return Err(error.clone()),
-                Some(Ok(())) if self.buffer.is_empty() => return Ok(None),
-                Some(Ok(())) => return Ok(Some(self.buffer.split().freeze())),
-                None => self.read_more().await?,
+                StreamEnd::Failed(error) => return Err(error.clone()),
+                StreamEnd::Complete if self.buffer.is_empty() => return Ok(None),
+                StreamEnd::Complete => return Ok(Some(self.buffer.split().freeze())),
+                StreamEnd::Open => self.read_more().await?,
             }
         }
     }
 
     async fn read_more(&mut self) -> Result<(), TransportError> {
         let Ok(chunk) = timeout(self.limits.idle_timeout, self.response.chunk()).await else {
-            return Err(timeout_error("nothing more", self.limits.idle_timeout));
+            return Err(timeout_error("no further part", self.limits.idle_timeout));
         };
         self.push_chunk(chunk);
-        // Whoever reads this stops at the provider's last word. What stands behind it, when it is
-        // there already, is the end of the response, which frees the connection for the next call.
+        // rig stops reading at the provider's last event. Reading on to the end of the response, if
+        // it is available, frees the connection for the next call.
         let enough = self.bytes_read + READ_AHEAD;
-        while self.end.is_none()
+        while matches!(self.end, StreamEnd::Open)
             && self.bytes_read < enough
             && let Some(chunk) = self.response.chunk().now_or_never()
         {
@@ -244,15 +263,16 @@ impl LineReader {
                 self.bytes_read += chunk.len();
                 self.buffer.extend_from_slice(&chunk);
                 if self.bytes_read > self.limits.body_bytes {
-                    self.end = Some(Err(too_large_error("a reply", self.limits.body_bytes)));
+                    self.end =
+                        StreamEnd::Failed(too_large_error("a reply", self.limits.body_bytes));
                 }
             }
-            Ok(None) => self.end = Some(Ok(())),
-            Err(error) => self.end = Some(Err(connection_error(error))),
+            Ok(None) => self.end = StreamEnd::Complete,
+            Err(error) => self.end = StreamEnd::Failed(connection_error(error)),
         }
     }
 
-    /// The lines that are whole by now.
+    /// Takes all complete lines from the buffer.
     fn take_whole_lines(&mut self) -> Result<Option<Bytes>, TransportError> {
         let fresh = &self.buffer[self.scanned..];
         let end = fresh.iter().rposition(|byte| matches!(byte, b'\n' | b'\r'));
@@ -266,7 +286,8 @@ impl LineReader {
     }
 }
 
-/// A few lines from the front: the framer moves all it holds by each line it takes.
+/// Takes a few lines from the front. rig's framer moves its whole buffer for each line, so it gets
+/// little at once.
 fn take_lines(bytes: &mut Bytes) -> Bytes {
     let from = bytes.len().min(PIECE_BYTES);
     let end = bytes[from..].iter().position(|byte| *byte == b'\n');
@@ -312,21 +333,21 @@ impl HttpClientExt for BoundedHttpClient {
     }
 }
 
-/// Every reply is read as a stream.
+/// Returns the error for requests without streaming, which this crate never makes.
 fn unsupported_error() -> http_client::Error {
     http_client::Error::instance(TransportError {
         kind: ModelErrorKind::Invalid,
-        message: "only streams are read".into(),
+        message: "only streaming requests are supported".into(),
     })
 }
 
 impl Debug for BoundedHttpClient {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("BoundedHttpClient").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// The URL without the `key=` of its query.
+/// Returns the URL without the `key=` of its query.
 fn strip_key(uri: Uri) -> Result<Uri, TransportError> {
     let Some(query) = uri.query() else { return Ok(uri) };
     let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
@@ -335,26 +356,26 @@ fn strip_key(uri: Uri) -> Result<Uri, TransportError> {
         true => path.to_owned(),
         false => format!("{path}?{}", rest.join("&")),
     };
-    let unfit = || TransportError {
+    let invalid = || TransportError {
         kind: ModelErrorKind::Invalid,
-        message: "the base URL and the model's name make no URL".into(),
+        message: "the base URL and the model's name do not form a URL".into(),
     };
     let mut parts = uri.into_parts();
-    parts.path_and_query = Some(target.parse().map_err(|_| unfit())?);
-    Uri::from_parts(parts).map_err(|_| unfit())
+    parts.path_and_query = Some(target.parse().map_err(|_| invalid())?);
+    Uri::from_parts(parts).map_err(|_| invalid())
 }
 
-fn timeout_error(what: &str, limit: Duration) -> TransportError {
+fn timeout_error(missing: &str, limit: Duration) -> TransportError {
     TransportError {
         kind: ModelErrorKind::Timeout,
-        message: format!("{what} from the provider within {limit:?}"),
+        message: format!("{missing} from the provider within {limit:?}"),
     }
 }
 
-fn too_large_error(what: &str, limit: usize) -> TransportError {
+fn too_large_error(item: &str, limit: usize) -> TransportError {
     TransportError {
         kind: ModelErrorKind::Garbage,
-        message: format!("the provider sent {what} of more than {limit} bytes"),
+        message: format!("the provider sent {item} of more than {limit} bytes"),
     }
 }
 
@@ -366,7 +387,7 @@ fn connection_error(error: reqwest::Error) -> TransportError {
     TransportError { kind, message: describe_error(error) }
 }
 
-/// The error and its causes, without the URL.
+/// Returns the error and its causes, without the URL.
 fn describe_error(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -381,8 +402,8 @@ fn describe_error(error: reqwest::Error) -> String {
     text
 }
 
-/// How long the provider wants to be left alone: seconds, or a date. A date is measured against
-/// the one the response carries, so that it holds whatever our own clock says.
+/// Returns the wait that the provider asks for, given in seconds or as a date. A date is compared
+/// with the response's own date, so our clock does not matter.
 pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse().ok()) {

@@ -1,12 +1,12 @@
-//! The other end of the wire: a small HTTP server that speaks the providers' formats, so that
-//! tests and examples go over real sockets and through real parsers without a provider.
+//! A small HTTP server that speaks the providers' formats. Tests and examples use real sockets and
+//! real parsers with it, without a provider.
 //!
 //! ```text
 //! Provider ──HTTP──> WireServer ──WireRequest──> a closure, or any `Model`
 //!          <─events─            <──WireReply───
 //! ```
 //!
-//! One file per format reads its requests and writes its streams; `http` carries them.
+//! One file per format parses its requests and writes its streams; `http` carries them.
 
 mod anthropic;
 mod chat;
@@ -52,7 +52,7 @@ impl WireFormat {
     pub const ALL: [Self; 5] =
         [Self::Chat, Self::Responses, Self::Anthropic, Self::Gemini, Self::Ollama];
 
-    /// The provider that speaks it.
+    /// Returns the provider that uses the format.
     pub fn provider_kind(self) -> ProviderKind {
         match self {
             Self::Chat => ProviderKind::OpenAiChat,
@@ -64,21 +64,21 @@ impl WireFormat {
     }
 }
 
-/// A request as it came over the wire.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub struct WireRequest {
     pub format: WireFormat,
     /// The path with its query.
     pub target: String,
-    /// With names in lower case.
+    /// Headers with names in lower case.
     pub headers: Vec<(String, String)>,
     pub model: String,
     pub system: String,
-    /// An `opaque` here is the item as it stood in the body.
+    /// The conversation. An `opaque` value is the item as it stood in the body.
     pub messages: Vec<ChatMessage>,
     pub tools: Vec<ToolSpec>,
     pub max_output: Option<u32>,
-    /// All of it, as it was sent.
+    /// The whole body as sent.
     pub body: Value,
 }
 
@@ -88,30 +88,30 @@ impl WireRequest {
     }
 }
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum WireReply {
     Reply(ModelReply),
     /// The reply with a pause before each event.
     Slow(ModelReply, Duration),
-    /// The reply byte by byte.
+    /// The reply, sent byte by byte.
     ByteByByte(ModelReply),
     /// Half of the events, then nothing more.
     HangMidway(ModelReply),
-    /// Half of the events, then the connection is gone.
+    /// Half of the events, then a closed connection.
     DisconnectMidway(ModelReply),
-    /// Half of the events, then the end of the body, as a proxy does it that lost its own server.
+    /// Half of the events, then the end of the body, as from a proxy that lost its server.
     EndMidway(ModelReply),
-    /// Half of the events, then an error in the words of the format.
+    /// Half of the events, then an error in the format's own form.
     FailMidway(ModelReply, WireFault),
     Status(WireStatus),
-    /// Nothing at all.
+    /// No bytes at all.
     Hang,
-    /// These bytes in place of the events.
+    /// These bytes instead of the events.
     Bytes(Vec<u8>),
 }
 
-/// What a provider says in mid-stream when it cannot go on.
+/// An error that a provider sends in mid-stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFault {
     Overloaded,
@@ -136,7 +136,7 @@ impl WireStatus {
     }
 }
 
-/// A server on a loopback port. It ends when it is dropped.
+/// A server on a loopback port. It ends when dropped.
 pub struct WireServer {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<WireRequest>>>,
@@ -151,34 +151,34 @@ impl WireServer {
         Self::serve(ReplySource::Closure(Box::new(answer))).await
     }
 
-    /// Answers with what this model says. It is asked by the name of the model, because who asks
+    /// Answers with the replies of this model. The name of the model stands in for the agent, which
     /// is not sent.
     pub async fn start_with_model(model: Arc<dyn Model>) -> io::Result<Self> {
         Self::serve(ReplySource::Model(model)).await
     }
 
-    async fn serve(answers: ReplySource) -> io::Result<Self> {
+    async fn serve(source: ReplySource) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let seen = Arc::default();
-        let (counted, open) = watch::channel(0);
-        let desk = Arc::new(WireHandler { source: answers, requests: Arc::clone(&seen) });
+        let requests = Arc::default();
+        let (count_sender, connection_count) = watch::channel(0);
+        let handler = Arc::new(WireHandler { source, requests: Arc::clone(&requests) });
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
-            let counted = Arc::new(counted);
+            let count_sender = Arc::new(count_sender);
             while let Ok((socket, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
-                let held = OpenConnectionGuard::new(&counted);
-                let desk = Arc::clone(&desk);
+                let guard = OpenConnectionGuard::new(&count_sender);
+                let handler = Arc::clone(&handler);
                 connections.spawn(async move {
-                    // A client that goes away is what many tests are about.
-                    let _ = http::serve_connection(socket, &desk).await;
-                    drop(held);
+                    // Many tests close the connection early.
+                    let _ = http::serve_connection(socket, &handler).await;
+                    drop(guard);
                 });
             }
         });
-        Ok(Self { address, requests: seen, connection_count: open, _accepting: accepting })
+        Ok(Self { address, requests, connection_count, _accepting: accepting })
     }
 
     pub fn base_url(&self, format: WireFormat) -> String {
@@ -188,14 +188,14 @@ impl WireServer {
         }
     }
 
-    /// Options for a provider that asks this server, without a key.
+    /// Returns options for a provider that calls this server without a key.
     pub fn options(&self, format: WireFormat) -> ProviderOptions {
         ProviderOptions::new(format.provider_kind())
             .base_url(self.base_url(format))
             .key(KeySource::None)
     }
 
-    /// What came so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<WireRequest> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -204,7 +204,7 @@ impl WireServer {
         *self.connection_count.borrow()
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this number of connections is open.
     pub async fn wait_for_connections(&mut self, count: usize) {
         let _ = self.connection_count.wait_for(|open| *open == count).await;
     }
@@ -263,7 +263,7 @@ async fn reply_from_model(
     Ok(WireReply::Status(WireStatus::new(500, "the model stopped in mid-reply")))
 }
 
-/// An error of a model as a provider would have told it.
+/// Returns the status with which a provider reports this error.
 fn error_status(format: WireFormat, error: &ModelError) -> WireStatus {
     let (status, code) = match error.kind {
         ModelErrorKind::RateLimited => (429, "rate_limit_error"),
@@ -289,20 +289,20 @@ fn error_status(format: WireFormat, error: &ModelError) -> WireStatus {
         }
         WireFormat::Ollama => json!({ "error": message.as_str() }),
     };
-    let told = WireStatus::new(error.status.unwrap_or(status), body.to_string());
+    let reply = WireStatus::new(error.status.unwrap_or(status), body.to_string());
     match error.retry_after {
-        Some(after) => told.header("retry-after", after.as_secs_f64().to_string()),
-        None => told,
+        Some(after) => reply.header("retry-after", after.as_secs_f64().to_string()),
+        None => reply,
     }
 }
 
-/// Counts one connection as open for as long as it lives.
+/// A guard that counts one connection as open.
 struct OpenConnectionGuard(Arc<watch::Sender<usize>>);
 
 impl OpenConnectionGuard {
-    fn new(counted: &Arc<watch::Sender<usize>>) -> Self {
-        counted.send_modify(|open| *open += 1);
-        Self(Arc::clone(counted))
+    fn new(count_sender: &Arc<watch::Sender<usize>>) -> Self {
+        count_sender.send_modify(|open| *open += 1);
+        Self(Arc::clone(count_sender))
     }
 }
 
@@ -312,7 +312,7 @@ impl Drop for OpenConnectionGuard {
     }
 }
 
-/// Text in pieces, as a model says it.
+/// Splits a text in two pieces, as a model streams it.
 fn split_in_two(text: &str) -> impl Iterator<Item = &str> {
     let middle = text.char_indices().nth(text.chars().count() / 2).map_or(0, |(at, _)| at);
     let (first, second) = text.split_at(middle);
@@ -327,7 +327,7 @@ fn array_items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Val
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Content that is a text, or a list of parts that have one.
+/// Returns a text, or the texts of a list of parts.
 fn join_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -347,12 +347,12 @@ fn tool_spec(function: &Value, parameters: &str) -> ToolSpec {
     }
 }
 
-/// One event of a stream of events.
+/// Returns one server-sent event.
 fn sse_data(event: &Value) -> String {
     format!("data: {event}\n\n")
 }
 
-/// Adds a result to the ones before it, or begins the next message with it.
+/// Adds a result to the previous ones, or starts the next message with it.
 fn add_result(messages: &mut Vec<ChatMessage>, result: crate::conversation::ToolResult) {
     match messages.last_mut() {
         Some(ChatMessage::Results(results)) => results.push(result),
@@ -360,12 +360,12 @@ fn add_result(messages: &mut Vec<ChatMessage>, result: crate::conversation::Tool
     }
 }
 
-/// The name of the tool whose call has this id.
+/// Returns the name of the tool whose call has this id.
 fn called_tool_name(messages: &[ChatMessage], id: &str) -> Arc<str> {
     let assistants = messages.iter().rev().filter_map(|message| match message {
-        ChatMessage::Assistant(said) => Some(said),
+        ChatMessage::Assistant(message) => Some(message),
         _ => None,
     });
-    let mut calls = assistants.flat_map(|said| said.calls());
+    let mut calls = assistants.flat_map(|message| message.calls());
     calls.find(|call| &*call.id == id).map(|call| call.name.clone()).unwrap_or_default()
 }

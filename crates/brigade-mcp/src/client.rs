@@ -1,21 +1,23 @@
-//! Tools of MCP servers: programs that are spoken to over their standard streams, and services
-//! over HTTP.
+//! Tools of MCP servers: local programs over their standard streams, and services over HTTP.
 //!
 //! ```text
-//!   agents ──> McpTool ──> Link ──> Connection ──> rmcp ──> Guarded ──> Wire ──> a child process
-//!                │          │ one per server        │                  └──────> or HTTP
-//!                │          └ made at first use, made again with growing pauses, lists the tools
-//!                └ tried again after an outage, or told as "effect unknown", by its effect
+//! agents ─> McpTool ─> ServerLink ─> McpConnection ─> rmcp ─> BoundedTransport ─> LineTransport
+//!             │           │                                            └────────> or HTTP
+//!             │           └ one per server: connects when needed, lists the tools
+//!             └ repeats an interrupted call or reports "effect unknown", by the tool's effect
 //! ```
 //!
-//! A server is somebody else's program. What it says of itself is bounded before it is kept, its
-//! schemas are used only where they are sane, and whatever it does, the agent goes on.
+//! A server is foreign code. Its data is bounded before it is stored, its schemas are used only if
+//! they are valid, and no failure of a server stops the agent.
 //!
-//! - `server`: what a server is, as a configuration has it; `secret`: values by reference.
-//! - [`McpServers`]: those of a runtime; `house`: what their programs have in common; `link`: one of them, shared by all agents; `granted`: what
-//!   agents of one blueprint have of them.
-//! - `connection`: one connection while it lasts; `guard`, `wire`, `child`, `http`, `post`: what it is made of.
-//! - `listing`, `naming`: which tools there are; `tool`: a call of one; `result`: what a model is told.
+//! - `server_config`: the configuration of a server; `secrets`: values by reference, and redaction.
+//! - [`McpServers`]: the servers of a runtime; `server_processes`: supervision of their processes;
+//!   `server_link`: one server, shared by all agents; `granted_tools`: the tools that agents of one
+//!   blueprint may use.
+//! - `connection`: one connection; `bounded_transport`, `line_transport`, `stdio_process`,
+//!   `http_transport`, `http_post`: its parts.
+//! - `tool_list`, `tool_names`: the listed tools and their names; `mcp_tool`: a call;
+//!   `tool_result`: the text for the model.
 
 mod bounded_transport;
 mod connection;

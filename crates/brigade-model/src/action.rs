@@ -1,4 +1,4 @@
-//! What is to be done once a decision is stored. Every action can be repeated.
+//! Actions: effects to perform after the commit. Every action can be repeated.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::task::SpawningAttempt;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Start(StartAction),
-    /// A call was answered, as this entry of the journal. It is for an attempt that waits in memory, as a closure
-    /// does. Who is not there needs no word of it: its next attempt begins with the journal, which has the answer.
+    /// Delivers the completion of a call to an attempt that waits in memory, as a closure does. Any
+    /// other task gets the completion from the journal at its next attempt.
     DeliverCompletion {
         no: TaskNo,
         attempt: Attempt,
@@ -23,35 +23,35 @@ pub enum Action {
         ordinal: u32,
         completion: Arc<CallCompletion>,
     },
-    /// A message for work that takes them as they come.
+    /// Pushes a message to work with a pushed inbox.
     Push {
         no: TaskNo,
         attempt: Attempt,
         message: Arc<Message>,
     },
-    /// A message came that is to be heard now, for work that asks for its messages.
+    /// Interrupts work that pulls its inbox, because a message is to be read at once.
     Interrupt {
         no: TaskNo,
         attempt: Attempt,
     },
-    /// End kindly; `deadline` is when it becomes firm.
+    /// Stops the attempt gracefully. The stop is forced at `deadline`.
     Stop {
         no: TaskNo,
         attempt: Attempt,
         deadline: Time,
     },
-    /// End now.
+    /// Stops the attempt by force.
     Kill {
         no: TaskNo,
         attempt: Attempt,
     },
-    /// It ended while it waited: let go of whatever is kept for it.
+    /// Releases everything held for a task whose own work is over.
     Release {
         no: TaskNo,
     },
 }
 
-/// Begin an attempt.
+/// Starts an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartAction {
     /// The name of its session, the first half of its address.
@@ -59,17 +59,16 @@ pub struct StartAction {
     pub no: TaskNo,
     pub run: RunNo,
     pub attempt: Attempt,
-    /// What spawned it, when that was a task.
+    /// The attempt that spawned it, if a task did.
     pub spawner: Option<SpawningAttempt>,
     pub spec: Arc<TaskSpec>,
-    /// How many journal entries there are to go through first.
+    /// The number of journal entries to replay first.
     pub journal_len: u32,
     pub parked_calls: Vec<ParkedCall>,
     pub state: Option<Json>,
-    /// How it is watched: it is to show a sign of life more often than that.
+    /// The stall watch. The performer must show activity more often than it requires.
     pub stall_watch: Option<StallWatch>,
-    /// There is no news, and no budget that anything would be set aside from: the first step needs
-    /// no leave.
+    /// True if the inbox is empty and no budget applies, so that the first step needs no gate.
     pub skip_first_gate: bool,
 }
 

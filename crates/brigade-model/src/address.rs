@@ -8,14 +8,14 @@ use crate::name::{SESSION_NAME_MAX, SessionName, TaskName, truncate};
 use crate::refusal::Refusal;
 use crate::work::TaskKind;
 
-/// A task, perhaps of another session, perhaps an earlier run of it.
+/// The address of a task, optionally with its session and one of its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskAddress {
     pub session: Option<SessionName>,
     pub task: TaskRef,
 }
 
-/// A task within a tree.
+/// A reference to a task within a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRef {
     pub selector: TaskSelector,
@@ -25,9 +25,9 @@ pub struct TaskRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskSelector {
     Number(TaskNo),
-    /// A number with its kind, which must be right.
+    /// A number with its kind, which must match.
     KindAndNumber(TaskKind, TaskNo),
-    /// The living bearer of a name, else the newest ended one.
+    /// A name: of the alive task that has it, otherwise of the newest ended one.
     Name(TaskName),
 }
 
@@ -44,7 +44,7 @@ impl FromStr for TaskAddress {
         if text.len() > SESSION_NAME_MAX + 128 {
             return Err(refuse_address(text, "is too long"));
         }
-        // A session may be a path, so the task is what follows the last slash.
+        // A session name may be a path, so the task is the part after the last slash.
         match text.rsplit_once('/') {
             Some((session, task)) => {
                 Ok(Self { session: Some(session.parse()?), task: task.parse()? })
@@ -58,20 +58,20 @@ impl FromStr for TaskRef {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        let (who, run) = match text.split_once('#') {
-            Some((who, run)) => (who, Some(RunNo(parse_task_no(run, text)?.get()))),
+        let (selector, run) = match text.split_once('#') {
+            Some((selector, run)) => (selector, Some(RunNo(parse_task_no(run, text)?.get()))),
             None => (text, None),
         };
-        let who = match who.split_once(':') {
+        let selector = match selector.split_once(':') {
             Some((kind, no)) => {
                 TaskSelector::KindAndNumber(TaskKind::parse(kind)?, parse_task_no(no, text)?)
             }
-            None if who.starts_with(|c: char| c.is_ascii_digit()) => {
-                TaskSelector::Number(parse_task_no(who, text)?)
+            None if selector.starts_with(|c: char| c.is_ascii_digit()) => {
+                TaskSelector::Number(parse_task_no(selector, text)?)
             }
-            None => TaskSelector::Name(who.parse()?),
+            None => TaskSelector::Name(selector.parse()?),
         };
-        Ok(Self { selector: who, run })
+        Ok(Self { selector, run })
     }
 }
 
@@ -118,38 +118,38 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn reads(text: &str) {
+    fn parses(text: &str) {
         assert_eq!(text.parse::<TaskAddress>().unwrap().to_string(), text);
     }
 
     #[track_caller]
-    fn refused(text: &str, part: &str) {
+    fn is_refused(text: &str, part: &str) {
         let refusal = text.parse::<TaskAddress>().unwrap_err();
         assert!(refusal.to_string().contains(part), "{refusal}");
         assert!(refusal.to_string().len() < 400);
     }
 
     #[test]
-    fn what_people_type() {
+    fn addresses_are_parsed_and_printed() {
         for text in ["agent:3", "process:4", "job:5", "7", "Test Runner", "agent:3#1", "cook:12"] {
-            reads(text);
+            parses(text);
         }
-        reads("/home/me/project/agent:3");
-        reads("demo/Test Runner#2");
+        parses("/home/me/project/agent:3");
+        parses("demo/Test Runner#2");
     }
 
     #[test]
-    fn what_is_refused() {
-        refused("", "is empty");
-        refused("agent:", "no number");
-        refused("agent:0", "no number");
-        refused("agent:-1", "no number");
-        refused("agent:99999999999", "no number");
-        refused("3x", "no number");
-        refused("Agent:3", "lower-case");
-        refused("agent:3#", "no number");
-        refused("/agent:3", "session name");
-        refused(&"x".repeat(5_000), "too long");
-        refused("all", "reserved");
+    fn invalid_addresses_are_refused() {
+        is_refused("", "is empty");
+        is_refused("agent:", "no number");
+        is_refused("agent:0", "no number");
+        is_refused("agent:-1", "no number");
+        is_refused("agent:99999999999", "no number");
+        is_refused("3x", "no number");
+        is_refused("Agent:3", "lower-case");
+        is_refused("agent:3#", "no number");
+        is_refused("/agent:3", "session name");
+        is_refused(&"x".repeat(5_000), "too long");
+        is_refused("all", "reserved");
     }
 }

@@ -1,4 +1,4 @@
-//! What an event does to a tree. The only code that changes one.
+//! Applies events to a tree. No other code changes one.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::task::{
 use crate::task_tree::{SessionRow, SessionState, TaskTree, is_stopping_children};
 use crate::work::WakeOn;
 
-/// How many verdicts a row has.
+/// The number of verdicts that a row keeps.
 const DECIDED_APPROVALS_KEPT: usize = 8;
 
 impl TaskTree {
-    /// A tree from its first event.
+    /// Creates a tree from its first event.
     pub fn open(record: &EventRecord, epoch: Epoch) -> Option<Self> {
         let Event::SessionOpened { name, limits } = &record.event else { return None };
         Some(Self::from_row(SessionRow {
@@ -44,7 +44,7 @@ impl TaskTree {
     }
 }
 
-/// Applies one event. Events of a tree are applied in order, each once.
+/// Applies one event. Events of a session are applied in order, each once.
 pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
     tree.row.seq = record.seq;
     tree.row.now = record.at;
@@ -56,16 +56,16 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
             tree.sweep_children(Owner::Session);
         }
         Event::SessionClosed => tree.row.state = SessionState::Closed,
-        Event::LimitsSet { holder: of, limits } => apply_limits(tree, *of, limits, at),
+        Event::LimitsSet { holder, limits } => apply_limits(tree, *holder, limits, at),
         Event::Spawned(spawned) => apply_spawned(tree, record, spawned),
         Event::Started { no, attempt } => tree.edit(*no, |row| start_attempt(row, *attempt, at)),
-        Event::Queued { no, reason: why } => tree.edit(*no, |row| {
+        Event::Queued { no, reason } => tree.edit(*no, |row| {
             let ticket = match &row.state {
                 TaskState::Queued(queued) => queued.ticket,
                 _ => record.seq,
             };
             stop_clock(row, at);
-            row.state = TaskState::Queued(QueuedState { ticket, reason: why.clone() });
+            row.state = TaskState::Queued(QueuedState { ticket, reason: reason.clone() });
         }),
         Event::Recovered { no, crashes, until } => tree.edit(*no, |row| {
             stop_clock(row, at);
@@ -98,11 +98,11 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
             release_wait(tree, *no, *index);
         }
         Event::ApprovalDecided { no, index, verdict } => tree.edit(*no, |row| {
-            let ruled = &mut row.extras_mut().decided_approvals;
-            if ruled.len() >= DECIDED_APPROVALS_KEPT {
-                ruled.remove(0);
+            let verdicts = &mut row.extras_mut().decided_approvals;
+            if verdicts.len() >= DECIDED_APPROVALS_KEPT {
+                verdicts.remove(0);
             }
-            ruled.push((*index, (**verdict).clone()));
+            verdicts.push((*index, (**verdict).clone()));
         }),
         Event::GrantAdded(grant) => tree.row.grants.add(grant),
         Event::GrantRevoked { grant } => tree.row.grants.remove(*grant),
@@ -185,9 +185,9 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
                     ended.lingering = false;
                 }
             });
-            let above: Vec<_> =
+            let holders: Vec<_> =
                 tree.limit_holders(Owner::Task(*no)).filter_map(Owner::task).collect();
-            above.into_iter().for_each(|no| tree.mark_evictable(no));
+            holders.into_iter().for_each(|no| tree.mark_evictable(no));
         }
         Event::PassedToSession { no, name_dropped, deadline } => {
             tree.change_owner(*no, Owner::Session, *name_dropped);
@@ -219,8 +219,8 @@ fn set_conversation(row: &mut TaskRow, conversation: &ConversationId) {
     }
 }
 
-fn apply_limits(tree: &mut TaskTree, of: Owner, limits: &Limits, at: Time) {
-    let no = match of {
+fn apply_limits(tree: &mut TaskTree, holder: Owner, limits: &Limits, at: Time) {
+    let no = match holder {
         Owner::Session => {
             tree.row.limits = *limits;
             return;
@@ -239,23 +239,24 @@ fn apply_limits(tree: &mut TaskTree, of: Owner, limits: &Limits, at: Time) {
     });
 }
 
-/// The time that a run has used already counts for its new limit too, where it was counted.
+/// Adjusts the clock to a new limit. Time that was counted under the old limit counts under the new
+/// one too.
 fn change_clock(row: &mut TaskRow, before: Option<Millis>, after: Option<Millis>, at: Time) {
-    let changed = |left: u64, before: Millis, after: Millis| {
-        left.saturating_add(after.0).saturating_sub(before.0)
+    let changed = |remaining: u64, before: Millis, after: Millis| {
+        remaining.saturating_add(after.0).saturating_sub(before.0)
     };
     let clock = match (row.clock(), before, after) {
         (_, _, None) => RunClock::Unlimited,
         (RunClock::Ticking { until }, Some(before), Some(after)) => {
             RunClock::Ticking { until: Time(changed(until.0, before, after)) }
         }
-        (RunClock::Stopped { remaining: left }, Some(before), Some(after)) => {
-            RunClock::Stopped { remaining: Millis(changed(left.0, before, after)) }
+        (RunClock::Stopped { remaining }, Some(before), Some(after)) => {
+            RunClock::Stopped { remaining: Millis(changed(remaining.0, before, after)) }
         }
-        (_, _, Some(left)) if matches!(row.state, TaskState::Queued(_)) => {
-            RunClock::Stopped { remaining: left }
+        (_, _, Some(remaining)) if matches!(row.state, TaskState::Queued(_)) => {
+            RunClock::Stopped { remaining }
         }
-        (_, _, Some(left)) => RunClock::Ticking { until: at.after(left) },
+        (_, _, Some(remaining)) => RunClock::Ticking { until: at.after(remaining) },
     };
     if clock != row.clock() {
         row.extras_mut().clock = clock;
@@ -270,7 +271,9 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
     let limits = spawned.spec.all_limits();
     let state = match &spawned.queued {
         None => TaskState::Running,
-        Some(why) => TaskState::Queued(QueuedState { ticket: record.seq, reason: why.clone() }),
+        Some(reason) => {
+            TaskState::Queued(QueuedState { ticket: record.seq, reason: reason.clone() })
+        }
     };
     let time = time_limit(tree, spawned.owner, limits.as_deref());
     let by = spawned.owner.task();
@@ -304,7 +307,7 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
     tree.mark_dirty(spawned.no);
 }
 
-/// Counts a spawn for the total limits above it.
+/// Counts a spawn for the total limits that apply to it.
 fn count_total(tree: &mut TaskTree, owner: Owner) {
     let mut counted = Vec::new();
     let mut top = None;
@@ -327,7 +330,7 @@ fn count_total(tree: &mut TaskTree, owner: Owner) {
     }
 }
 
-/// Counts a spawn for the spawn rates above it.
+/// Counts a spawn for the spawn rates that apply to it.
 fn count_rate(tree: &mut TaskTree, owner: Owner, at: Time) {
     let rated = |holder: &Owner| tree.limits(*holder)?.spawn_rate.map(|rate| (*holder, rate));
     let holders: Vec<_> = tree.limit_holders(owner).filter_map(|holder| rated(&holder)).collect();
@@ -353,10 +356,10 @@ fn time_limit(tree: &TaskTree, owner: Owner, own: Option<&Limits>) -> Option<Mil
 fn set_clock(row: &mut TaskRow, time: Option<Millis>, at: Time) {
     let clock = match time {
         None => RunClock::Unlimited,
-        Some(left) if matches!(row.state, TaskState::Running) => {
-            RunClock::Ticking { until: at.after(left) }
+        Some(remaining) if matches!(row.state, TaskState::Running) => {
+            RunClock::Ticking { until: at.after(remaining) }
         }
-        Some(left) => RunClock::Stopped { remaining: left },
+        Some(remaining) => RunClock::Stopped { remaining },
     };
     if clock != row.clock() {
         row.extras_mut().clock = clock;
@@ -369,8 +372,8 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
     row.last_activity_at = at;
     if let Some(extra) = &mut row.extras {
         extra.stalled = false;
-        if let RunClock::Stopped { remaining: left } = extra.clock {
-            extra.clock = RunClock::Ticking { until: at.after(left) };
+        if let RunClock::Stopped { remaining } = extra.clock {
+            extra.clock = RunClock::Ticking { until: at.after(remaining) };
         }
     }
 }
@@ -389,12 +392,12 @@ fn remove_parked_call(row: &mut TaskRow, index: crate::ids::CallIndex, at: Time)
     note_progress(row, at);
 }
 
-/// Something was recorded that the next attempt does not have to do again.
+/// Notes that something was recorded which the next attempt does not have to repeat.
 fn note_progress(row: &mut TaskRow, at: Time) {
     row.crashes = 0;
-    let journal = row.journal_len;
+    let journal_len = row.journal_len;
     if let Some(extra) = &mut row.extras
-        && extra.nudges.has_progressed_since(journal)
+        && extra.nudges.has_progressed_since(journal_len)
     {
         extra.nudges = NudgeState::default();
     }
@@ -402,15 +405,12 @@ fn note_progress(row: &mut TaskRow, at: Time) {
 }
 
 fn note_stall(row: &mut TaskRow, nudged: bool, at: Time) {
-    let journal = row.journal_len;
+    let journal_len = row.journal_len;
     let extra = row.extras_mut();
     extra.stalled = true;
     if nudged {
-        extra.nudges = NudgeState {
-            count: extra.nudges.count.saturating_add(1),
-            last_at: at,
-            journal_len: journal,
-        };
+        extra.nudges =
+            NudgeState { count: extra.nudges.count.saturating_add(1), last_at: at, journal_len };
     }
 }
 
@@ -421,7 +421,7 @@ fn note_activity(row: &mut TaskRow, at: Time) {
     }
 }
 
-/// A wait that was answered no longer keeps its tasks in memory.
+/// Lets the tasks of a completed wait be evicted.
 fn release_wait(tree: &mut TaskTree, no: crate::ids::TaskNo, index: crate::ids::CallIndex) {
     let owner = Owner::Task(no);
     if tree.links(owner).is_some_and(|node| node.wait_counts.iter().any(|wait| wait.index == index))
@@ -437,13 +437,13 @@ fn release_wait(tree: &mut TaskTree, no: crate::ids::TaskNo, index: crate::ids::
 }
 
 fn apply_closing(tree: &mut TaskTree, no: crate::ids::TaskNo, outcome: &Arc<Outcome>) {
-    let swept = tree.get(no).is_some_and(is_stopping_children);
+    let was_stopping = tree.get(no).is_some_and(is_stopping_children);
     tree.edit(no, |row| {
         row.parked_calls.clear();
         row.state = TaskState::Closing { outcome: outcome.clone() };
     });
     tree.recount_waits(no);
-    if !swept && tree.get(no).is_some_and(is_stopping_children) {
+    if !was_stopping && tree.get(no).is_some_and(is_stopping_children) {
         tree.sweep_children(Owner::Task(no));
     }
 }
@@ -455,13 +455,13 @@ fn apply_ended(
     lingering: bool,
 ) {
     let at = tree.row.now;
-    let was_living = tree.get(no).is_some_and(TaskRow::is_alive);
+    let was_alive = tree.get(no).is_some_and(TaskRow::is_alive);
     tree.edit(no, |row| {
         row.parked_calls.clear();
         row.crashes = 0;
         if let Some(extra) = &mut row.extras {
             extra.reserved = Usage::NONE;
-            // The outcome has it, or something better.
+            // The outcome has it, or a complete result.
             extra.partial = None;
         }
         row.state = TaskState::Ended(EndedState {
@@ -472,7 +472,7 @@ fn apply_ended(
         });
     });
     tree.recount_waits(no);
-    if was_living && let Some(Owner::Task(owner)) = tree.owner_of(no) {
+    if was_alive && let Some(Owner::Task(owner)) = tree.owner_of(no) {
         tree.count_down_waits(owner, no);
     }
 }
@@ -505,11 +505,11 @@ fn apply_run_opened(
     let time = time_limit(tree, owner, limits.as_deref());
     let deadline = tree.get(no).and_then(|row| tree.inherited_start_deadline(owner, &row.spec));
     let ticket = tree.row.seq;
-    let asked_by = owner.task().and_then(|owner| tree.get(owner)).map(|row| row.run);
+    let opened_by = owner.task().and_then(|owner| tree.get(owner)).map(|row| row.run);
     tree.edit(no, |row| {
-        let asked_by = asked_by.filter(|run| *run != row.owner_run);
-        if asked_by.is_some() || row.extras.is_some() {
-            row.extras_mut().opened_by_run = asked_by;
+        let opened_by = opened_by.filter(|run| *run != row.owner_run);
+        if opened_by.is_some() || row.extras.is_some() {
+            row.extras_mut().opened_by_run = opened_by;
         }
         if let TaskState::Ended(ended) = &row.state
             && ended.delivery == ResultDelivery::Pending
@@ -521,8 +521,9 @@ fn apply_run_opened(
         row.run = row.run.next();
         row.last_activity_at = at;
         if let Some(extra) = &mut row.extras {
-            (extra.stalled, extra.nudges) = (false, NudgeState::default());
-            // They were those of the run that ended.
+            extra.stalled = false;
+            extra.nudges = NudgeState::default();
+            // These belonged to the run that ended.
             extra.progress = None;
             extra.inherited_deadline = None;
             extra.descendants_deadline = None;
@@ -531,7 +532,7 @@ fn apply_run_opened(
             row.extras_mut().inherited_deadline = deadline;
         }
         row.limits = limits;
-        // Between this event and the start that follows it there is no holder to queue at.
+        // Between this event and the start that follows it, there is no holder to queue at.
         row.state = TaskState::Queued(QueuedState {
             ticket,
             reason: crate::task::QueueReason::Backoff { until: at },

@@ -1,4 +1,4 @@
-//! Leave to do something: what is asked, what was said to it, and what is allowed from then on.
+//! Approvals of tool calls: the request, the verdict, and grants that allow further calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::refusal::Refusal;
 mod call_card;
 mod call_digest;
 
-/// How many grants one tree keeps. Each is looked at for each approval that is asked for.
+/// The maximum number of grants in a session. Each approval request is checked against all of them.
 pub const GRANTS_MAX: usize = 256;
 
-/// The longest reason of a denial, in bytes.
+/// The maximum length of a denial's reason, in bytes.
 pub const REASON_MAX: usize = 2_000;
 
-/// A call that a rule wants to be asked about, in the words that whoever decides is shown.
+/// A tool call that an `ask` rule matched, with the text that is shown to the decider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     pub tool: Arc<str>,
-    /// What a rule's pattern is held against.
+    /// The text that a rule's pattern is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<TextExcerpt>,
-    /// Whether a shell reads the subject.
+    /// True if a shell reads the subject.
     #[serde(default)]
     pub is_shell: bool,
     /// All arguments of the call, as JSON.
     pub arguments: TextExcerpt,
-    /// The absolute directory in which the call acts, of a tool that acts in one.
+    /// The absolute directory in which the call acts, if its tool acts in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Arc<str>>,
-    /// The rule that asks, and whose it is.
+    /// The rule that requires the approval, and its source.
     pub rule: PermissionRule,
     pub rule_source: Arc<str>,
-    /// Nobody is there who could say yes: what was not allowed before is denied at once.
+    /// True if nobody can decide: a call that no grant allows is denied at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unattended: bool,
 }
@@ -54,12 +54,12 @@ pub struct TextExcerpt {
 }
 
 impl TextExcerpt {
-    /// The most bytes of one: more cannot be shown to a person before they decide.
+    /// The maximum length in bytes. A longer text cannot be shown to a person before they decide.
     pub const MAX: usize = 64 * 1024;
 
     pub fn of(text: &str) -> Self {
-        let cut = text.floor_char_boundary(Self::MAX);
-        Self { text: text[..cut].into(), is_truncated: cut < text.len() }
+        let end = text.floor_char_boundary(Self::MAX);
+        Self { text: text[..end].into(), is_truncated: end < text.len() }
     }
 }
 
@@ -67,7 +67,7 @@ impl ApprovalRequest {
     pub fn new(
         subject: &PermissionSubject<'_>,
         arguments: &str,
-        (rule, by): (PermissionRule, Arc<str>),
+        (rule, source): (PermissionRule, Arc<str>),
     ) -> Self {
         Self {
             tool: subject.tool.into(),
@@ -76,25 +76,25 @@ impl ApprovalRequest {
             arguments: TextExcerpt::of(arguments),
             directory: None,
             rule,
-            rule_source: by,
+            rule_source: source,
             is_unattended: false,
         }
     }
 
-    /// Says in which directory the call acts.
+    /// Sets the directory in which the call acts.
     #[must_use]
     pub fn in_directory(self, directory: Option<Arc<str>>) -> Self {
         Self { directory, ..self }
     }
 
-    /// Whether the call is too large to be kept, and so to be shown, whole.
+    /// Returns whether the call is too large to be stored, and so to be shown, whole.
     pub fn is_too_large(&self) -> bool {
         self.arguments.is_truncated
             || self.subject.as_ref().is_some_and(|subject| subject.is_truncated)
     }
 
-    /// Whether a rule surely speaks of this call. Of a subject that is cut only a rule on the whole
-    /// tool does: what is left out may be anything.
+    /// Returns whether a rule certainly matches this call. Only a rule on the whole tool matches a
+    /// truncated subject, because the rest may be anything.
     fn is_allowed_by(&self, rule: &PermissionRule) -> bool {
         let text = match &self.subject {
             Some(subject) if subject.is_truncated => None,
@@ -104,19 +104,21 @@ impl ApprovalRequest {
     }
 }
 
-/// `run_process(cargo publish)` in a line, with the bytes that are left out of a long one.
+/// Renders the call in one line, such as `run_process(cargo publish)`, with the number of omitted
+/// bytes if it is long.
 impl fmt::Display for ApprovalRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         call_card::render_summary(self).fmt(f)
     }
 }
 
-/// What whoever may decide says to a request.
+/// The decision on an approval request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalVerdict {
     AllowOnce,
-    /// This and, from now on in this tree, what the rule allows; without a rule, the very same.
+    /// Allows this call, and from now on in this session all calls that the rule allows. Without a
+    /// rule: the same call.
     AllowAlways {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rule: Option<PermissionRule>,
@@ -126,34 +128,34 @@ pub enum ApprovalVerdict {
     },
 }
 
-/// What is said where nobody is there to be asked.
-const UNATTENDED: &str = "nobody is there to be asked, for the run is unattended. In a terminal, or \
-    detached and with `brigade approve`, it would be asked about; what was allowed for good in this \
-    session is not asked about again";
+/// The reason of a denial in an unattended run.
+const UNATTENDED: &str = "nobody is there to be asked, for the run is unattended. Run it in a terminal, \
+    or run it detached and decide with `brigade approve`; calls that were allowed always in this \
+    session need no further approval";
 
 impl ApprovalVerdict {
     pub(crate) fn deny_unattended() -> Self {
         Self::Deny { reason: UNATTENDED.into() }
     }
 
-    /// The verdict on a call that cannot be shown whole: nobody can be asked about it.
+    /// Returns the verdict on a call that cannot be shown whole, so that nobody can decide it.
     pub(crate) fn deny_too_large() -> Self {
         let reason = format!(
-            "a call of more than {} bytes cannot be shown whole to whoever is asked. Make it smaller, \
-             such as by several calls",
+            "a call of more than {} bytes cannot be shown whole to the person who decides. Make it \
+             smaller, for example with several calls",
             TextExcerpt::MAX
         );
         Self::Deny { reason: reason.into() }
     }
 
-    pub(crate) fn check(&self, asked: &ApprovalRequest) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, request: &ApprovalRequest) -> Result<(), Refusal> {
         match self {
-            Self::AllowOnce if asked.is_too_large() => Err(Refusal::invalid(format!(
+            Self::AllowOnce if request.is_too_large() => Err(Refusal::invalid(format!(
                 "the call has more than {} bytes and cannot be shown whole; deny it",
                 TextExcerpt::MAX
             ))),
             Self::AllowOnce => Ok(()),
-            Self::AllowAlways { rule } => GrantScope::of(asked, rule.as_ref()).map(|_| ()),
+            Self::AllowAlways { rule } => GrantScope::of(request, rule.as_ref()).map(|_| ()),
             Self::Deny { reason } if reason.len() > REASON_MAX => {
                 Err(Refusal::invalid(format!("the reason is longer than {REASON_MAX} bytes")))
             }
@@ -174,26 +176,29 @@ impl fmt::Display for ApprovalVerdict {
     }
 }
 
-/// What was allowed for good in a tree.
+/// A grant: calls that are allowed always in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalGrant {
-    /// To revoke it by. Never given out twice.
+    /// The number by which it is revoked. Numbers are never reused.
     pub no: u32,
     pub scope: GrantScope,
-    /// The directory of the call that was allowed. Only a rule on a whole tool is for others too.
+    /// The directory of the call that was allowed. Only a rule on a whole tool applies to other
+    /// directories too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<Arc<str>>,
-    /// The client that gave it, for what it started itself. The operator's is for the whole tree.
+    /// The client that gave it, for tasks that it started. A grant of the operator applies to the
+    /// whole session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientName>,
     pub granted_at: Time,
 }
 
 impl ApprovalGrant {
-    /// Whether it allows a call: in the same directory, for the same command is another one elsewhere.
-    pub fn allows(&self, asked: &ApprovalRequest) -> bool {
-        let is_here = self.scope.is_whole_tool() || self.directory == asked.directory;
-        is_here && self.scope.includes(asked)
+    /// Returns whether it allows a call. It must act in the same directory, because the same
+    /// command does something else elsewhere.
+    pub fn allows(&self, request: &ApprovalRequest) -> bool {
+        let is_here = self.scope.is_whole_tool() || self.directory == request.directory;
+        is_here && self.scope.includes(request)
     }
 }
 
@@ -201,55 +206,59 @@ impl ApprovalGrant {
 #[serde(rename_all = "snake_case")]
 pub enum GrantScope {
     Rule(PermissionRule),
-    /// The very same call: the same tool, and the same arguments, all of them.
+    /// Exactly one call: the same tool with the same arguments.
     Call {
         tool: Arc<str>,
         digest: CallDigest,
-        /// The call for a reader, elided.
+        /// The truncated call for a reader.
         description: Arc<str>,
     },
 }
 
 impl GrantScope {
-    /// What is allowed along with a call: the rule, if it speaks of the call, or the very same.
+    /// Returns the scope of a grant: the rule if it matches the call, or exactly the same call.
     pub(crate) fn of(
-        asked: &ApprovalRequest,
+        request: &ApprovalRequest,
         rule: Option<&PermissionRule>,
     ) -> Result<Self, Refusal> {
         if let Some(rule) = rule {
-            if asked.is_allowed_by(rule) {
+            if request.is_allowed_by(rule) {
                 return Ok(Self::Rule(rule.clone()));
             }
             return Err(Refusal::invalid(format!(
-                "the rule `{rule}` does not allow `{asked}`; a pattern allows one simple command, \
+                "the rule `{rule}` does not allow `{request}`; a pattern allows one simple command, \
                  and `{}` every call",
-                asked.tool
+                request.tool
             )));
         }
-        if asked.is_too_large() {
+        if request.is_too_large() {
             return Err(Refusal::invalid(format!(
                 "the call has more than {} bytes and cannot be shown whole; deny it, or give a rule on \
                  the tool, such as `{}`",
                 TextExcerpt::MAX,
-                asked.tool
+                request.tool
             )));
         }
-        let what = render_exact_call(&asked.tool, &asked.arguments.text);
-        let digest = CallDigest::of_content(asked);
-        Ok(Self::Call { tool: asked.tool.clone(), digest, description: what.as_str().into() })
+        let description = render_exact_call(&request.tool, &request.arguments.text);
+        let digest = CallDigest::of_content(request);
+        Ok(Self::Call {
+            tool: request.tool.clone(),
+            digest,
+            description: description.as_str().into(),
+        })
     }
 
-    /// Whether it is a rule on every call of its tools.
+    /// Returns whether it is a rule on every call of its tools.
     pub(crate) fn is_whole_tool(&self) -> bool {
         matches!(self, Self::Rule(rule) if rule.is_whole_tool())
     }
 
-    fn includes(&self, asked: &ApprovalRequest) -> bool {
+    fn includes(&self, request: &ApprovalRequest) -> bool {
         match self {
-            Self::Rule(rule) => asked.is_allowed_by(rule),
+            Self::Rule(rule) => request.is_allowed_by(rule),
             Self::Call { tool, digest, .. } => {
-                let is_whole = !asked.is_too_large();
-                *tool == asked.tool && is_whole && *digest == CallDigest::of_content(asked)
+                let is_whole = !request.is_too_large();
+                *tool == request.tool && is_whole && *digest == CallDigest::of_content(request)
             }
         }
     }
@@ -259,21 +268,21 @@ impl fmt::Display for GrantScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rule(rule) => rule.fmt(f),
-            Self::Call { description: what, .. } => f.write_str(what),
+            Self::Call { description, .. } => f.write_str(description),
         }
     }
 }
 
-/// `write_file {"content":"x","path":"menu"} exactly`: what is allowed along with a call without a rule,
-/// in a line in which long arguments have lost their middle.
+/// Renders the scope of a grant without a rule, such as `write_file {"content":"x","path":"menu"}
+/// exactly`. Long arguments are truncated in the middle.
 pub fn render_exact_call(tool: &str, arguments: &str) -> PlainText {
-    /// A tree keeps up to [`GRANTS_MAX`] of them.
+    /// A session stores up to [`GRANTS_MAX`] of them.
     const LETTERS: usize = 200;
     let arguments = PlainText::truncate_middle(arguments, LETTERS);
     PlainText::line(&format!("{tool} {arguments} exactly"))
 }
 
-/// All that was allowed for good in a tree, and how many numbers were given out.
+/// All grants of a session, and the last number that was assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ApprovalGrants {

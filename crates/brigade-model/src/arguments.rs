@@ -1,14 +1,14 @@
-//! The arguments of a tool: a strict schema from their type, and reading them by it.
+//! Tool arguments: a strict schema generated from their type, and parsing with it.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// The longest text of an error, in bytes.
+/// The maximum length of an error in bytes.
 const ERROR_BYTES: usize = 600;
 
-/// Strict, and without what says nothing to a model.
+/// Generates a strict schema without the parts that a model does not need.
 pub fn schema_of<T: JsonSchema>() -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -23,7 +23,7 @@ pub fn schema_of<T: JsonSchema>() -> Map<String, Value> {
     object
 }
 
-/// An argument that may be left out is one that is not required: it need not be null as well.
+/// Removes `null` from optional arguments, because an omitted argument need not be null as well.
 fn simplify_schema(value: &mut Value) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(simplify_schema),
@@ -56,29 +56,30 @@ fn simplify_schema(value: &mut Value) {
     }
 }
 
-/// Reads arguments. `null` stands for an argument that is left out. The error names every argument
-/// that is wrong, and the JSON type that it must have.
+/// Parses arguments. `null` stands for an omitted argument. The error names every wrong argument
+/// and the JSON type that it must have.
 pub fn read_arguments<T: DeserializeOwned + JsonSchema>(
     arguments: Map<String, Value>,
 ) -> Result<T, String> {
     read_arguments_by(arguments, schema_of::<T>)
 }
 
-/// Reads arguments. Errors are explained by a schema that may be narrower than that of the type.
+/// Parses arguments. Errors are explained with a schema that may be narrower than that of the type.
 pub fn read_arguments_by<T: DeserializeOwned>(
     mut arguments: Map<String, Value>,
     schema: impl FnOnce() -> Map<String, Value>,
 ) -> Result<T, String> {
     arguments.retain(|_, value| !value.is_null());
     let error = match parse_arguments::<T>(arguments.clone()) {
-        Ok(read) => return Ok(read),
+        Ok(parsed) => return Ok(parsed),
         Err(error) => error,
     };
     let problems = find_problems(&schema(), &arguments);
     if !problems.is_empty() {
         return Err(truncate(problems.join("; ")));
     }
-    // The schema does not say why: the culprit is the argument without which the error is another.
+    // The schema does not explain the error. The wrong argument is the one without which the error
+    // changes.
     let culprit = arguments.keys().find(|name| {
         let mut others = arguments.clone();
         others.remove(*name);
@@ -102,7 +103,8 @@ fn truncate(mut text: String) -> String {
     text
 }
 
-/// Everything in which arguments differ from a schema: unknown and missing ones, and wrong types.
+/// Returns every difference between arguments and a schema: unknown, missing and wrongly typed
+/// ones.
 pub fn find_problems(schema: &Map<String, Value>, arguments: &Map<String, Value>) -> Vec<String> {
     let empty = Map::new();
     let known = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
@@ -136,7 +138,8 @@ fn find_missing<'a>(schema: &'a Map<String, Value>, object: &Map<String, Value>)
     names.filter(|name| !object.contains_key(*name)).collect()
 }
 
-/// `must be an array, not a string`; nothing, where the value fits as far as is looked at here.
+/// Returns the problem of a value, such as `must be an array, not a string`. `None` if the value
+/// matches as far as it is checked here.
 fn find_mismatch(schema: &Value, value: &Value) -> Option<String> {
     if let Some(choices) = schema.get("enum").and_then(Value::as_array) {
         return (!choices.contains(value)).then(|| {
@@ -148,10 +151,10 @@ fn find_mismatch(schema: &Value, value: &Value) -> Option<String> {
     if !is_type(wanted, value) {
         return Some(format!("must be {}, not {}", type_name(wanted), describe(value)));
     }
-    if let (Some(least), Some(number)) = (schema.get("minimum"), value.as_f64())
-        && least.as_f64().is_some_and(|least| number < least)
+    if let (Some(minimum), Some(number)) = (schema.get("minimum"), value.as_f64())
+        && minimum.as_f64().is_some_and(|minimum| number < minimum)
     {
-        return Some(format!("must be at least {least}, not {value}"));
+        return Some(format!("must be at least {minimum}, not {value}"));
     }
     match value {
         Value::Array(items) => {

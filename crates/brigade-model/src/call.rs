@@ -1,8 +1,8 @@
-//! Calls: what a task asked for and is told, each recorded once.
+//! Calls of a task and their recorded completions.
 //!
-//! A call has an index in its task's journal. It is either answered at once, or *parked* on a
-//! condition until something answers it. Answers are journal rows, so a task that is entered again
-//! is told the same things in the same order.
+//! A call has an index in its task's journal. It completes at once, or it is *parked* on a
+//! condition until something completes it. Completions are journal entries, so a task that is
+//! entered again gets the same ones in the same order.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::work::TaskKind;
 
-/// A call that waits for its answer.
+/// A call that waits for its completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParkedCall {
     pub index: CallIndex,
@@ -31,7 +31,7 @@ pub enum Condition {
     Message {
         until: Option<Time>,
     },
-    /// Anything that the task has not heard of: a message, or how a child ended.
+    /// An item in the task's inbox: a message or a child's result.
     Inbox,
     Timer {
         until: Time,
@@ -40,12 +40,12 @@ pub enum Condition {
     Question {
         question: Json,
     },
-    /// Leave to do something; the operator gives it.
+    /// An approval of a tool call by the operator or the client that started the task.
     Approval {
         request: Arc<ApprovalRequest>,
         since: Time,
     },
-    /// A tool that the client runs.
+    /// A tool that the client executes.
     ClientTool {
         request: Json,
     },
@@ -57,7 +57,7 @@ pub struct TasksCondition {
     pub tasks: Arc<[TaskNo]>,
     pub mode: WaitMode,
     pub until: Option<Time>,
-    /// Whether a message answers the wait too.
+    /// True if a message completes the wait too.
     pub interruptible: bool,
 }
 
@@ -69,7 +69,7 @@ pub enum WaitMode {
 }
 
 impl Condition {
-    /// When it is answered by the clock, if nothing else did.
+    /// Returns the time at which the clock completes the condition.
     pub fn until(&self) -> Option<Time> {
         match self {
             Self::Tasks(tasks) => tasks.until,
@@ -82,12 +82,12 @@ impl Condition {
         }
     }
 
-    /// The word under which the call is found again in a journal.
+    /// Returns the label of the call in the journal.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Tasks(_) => "wait",
             Self::Message { .. } => "receive",
-            Self::Inbox => "news",
+            Self::Inbox => "inbox",
             Self::Timer { .. } => "sleep",
             Self::Question { .. } => "ask",
             Self::Approval { .. } => "approve",
@@ -96,7 +96,7 @@ impl Condition {
     }
 }
 
-/// A condition as a performer asks for it: times are spans, tasks are not checked yet.
+/// A condition as a performer requests it: times are durations, and tasks are not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionRequest {
     Tasks { tasks: Vec<TaskNo>, mode: WaitMode, timeout: Option<Millis>, interruptible: bool },
@@ -108,34 +108,34 @@ pub enum ConditionRequest {
     ClientTool { request: Json },
 }
 
-/// What a call was told.
+/// The recorded result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallCompletion {
-    /// What a step returned.
+    /// The value that a step returned.
     Value(Json),
-    /// What a step failed with.
+    /// The error with which a step failed.
     Error(Arc<str>),
     Spawned(SpawnedTask),
     Sent(Vec<MessageNo>),
-    /// How the awaited runs ended.
+    /// The outcomes of the awaited runs.
     Results(Vec<RunResult>),
-    /// A message came before the awaited runs ended. Nothing was consumed.
+    /// A message arrived before the awaited runs ended. Nothing was consumed.
     Interrupted,
     Message(Arc<Message>),
-    /// All that had come: messages in their order, and how children ended.
+    /// The inbox: messages in order, and results of children.
     Inbox(InboxBatch),
-    /// The time was up, with nothing consumed.
+    /// The time elapsed. Nothing was consumed.
     Elapsed,
     Reply(Json),
     Verdict(ApprovalVerdict),
-    /// The call was not carried out.
+    /// The call was refused and had no effect.
     Refused(Refusal),
-    /// The caller dropped the call before it was answered.
+    /// The caller dropped the call before it completed.
     Abandoned,
 }
 
-/// What a task is told before it goes on. It has taken it with that.
+/// The inbox items that a task takes before it continues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboxBatch {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -144,17 +144,17 @@ pub struct InboxBatch {
     pub results: Vec<RunResult>,
 }
 
-/// A task as its spawner knows it.
+/// A task as its spawner sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnedTask {
     pub no: TaskNo,
     pub run: RunNo,
     pub kind: TaskKind,
-    /// It was there already: the same key, the same request.
+    /// True if the task existed already: same key, same request.
     pub existing: bool,
 }
 
-/// A run's result on its way to whoever waits for it.
+/// The result of a run on its way to its waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     pub no: TaskNo,
@@ -164,17 +164,18 @@ pub struct RunResult {
     pub name: Option<TaskName>,
     pub outcome: Arc<Outcome>,
     pub ended_at: Time,
-    /// It had been delivered before.
+    /// True if it had been delivered before.
     pub collected_before: bool,
 }
 
-/// One row of a task's journal.
+/// One entry of a task's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
     pub index: CallIndex,
-    /// When it was answered, relative to the others: replay goes in this order.
+    /// The completion order. Replay follows it.
     pub order: Seq,
-    /// What was asked, to notice a program that asks something else when it is entered again.
+    /// The label of the call, to detect a program that makes a different call when it is entered
+    /// again.
     pub label: Arc<str>,
     pub completion: Arc<CallCompletion>,
 }

@@ -1,4 +1,4 @@
-//! Everything that can be asked of a tree. Whatever changes a task is one of these.
+//! Commands: the inputs of the state machine. Every change of a task begins with one.
 
 use std::sync::Arc;
 
@@ -12,41 +12,42 @@ use crate::outcome::{EndConfirmation, Failure};
 use crate::shared_values::SharedWrite;
 use crate::spec::TaskSpec;
 
-/// Who asks. Scope follows from it.
+/// The caller of a command. Its scope follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Sees and controls all.
+    /// Sees and controls all tasks.
     Operator,
     /// Acts at top level.
     Client(ClientCaller),
-    /// The attempt of a task that is at work; an older attempt is refused.
+    /// The current attempt of a task. An older attempt is refused.
     Task { no: TaskNo, attempt: Attempt },
 }
 
-/// A client as it asks.
+/// A client as the caller of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCaller {
     pub identity: ClientIdentity,
     pub control: ClientControl,
-    /// Conversations of this client that nobody has seen for so long that another may take over what
-    /// they started.
+    /// Conversations of this client that have been unseen for so long that another may take over
+    /// their runs.
     pub lapsed: Arc<[ConversationId]>,
 }
 
 impl ClientCaller {
-    /// Whether the results and messages of a run come to this caller unasked.
+    /// Returns whether the results and messages of a run are delivered to this caller.
     pub fn receives_from(&self, starter: &ClientIdentity) -> bool {
         self.identity.receives_from(starter, |id| self.lapsed.contains(id))
     }
 }
 
-/// The top-level work that a client may stop, write to, answer, resume and close. It sees and awaits all.
+/// The top-level tasks that a client may stop, write to, answer, resume and close. It sees and
+/// awaits all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientControl {
-    /// Its own.
+    /// Those that it started.
     #[default]
     Own,
-    /// Also that of other clients and of the operator.
+    /// Also those of other clients and of the operator.
     Shared,
 }
 
@@ -75,16 +76,16 @@ pub enum Command {
     Revoke(RevokeCommand),
     Resume(ResumeCommand),
     Report(ReportCommand),
-    /// The clock has moved.
+    /// Fires the timers that are due.
     Tick,
-    /// Carry on with stops that were too large for one turn.
+    /// Continues stops that were too large for one transition.
     Sweep,
-    /// The process that performed this task is gone.
+    /// Recovers a task whose process is gone.
     Recover(RecoverCommand),
 }
 
 impl Command {
-    /// Who asks, where somebody does.
+    /// Returns the caller, if the command has one.
     pub fn caller(&self) -> Option<&Caller> {
         match self {
             Self::SetLimits(set) => Some(&set.caller),
@@ -105,12 +106,12 @@ impl Command {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetLimitsCommand {
     pub caller: Caller,
-    /// The session, when there is none.
+    /// The task, or the session if `None`.
     pub task: Option<TaskRef>,
     pub limits: Limits,
 }
 
-/// Ends a session: nothing new starts in it, and what runs is stopped.
+/// Ends a session: nothing new starts in it, and running tasks are stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CloseCommand {
     pub caller: Caller,
@@ -121,7 +122,7 @@ pub struct CloseCommand {
 pub struct SpawnCommand {
     pub caller: Caller,
     pub spec: Arc<TaskSpec>,
-    /// The caller's call that asks, to be recorded with the answer.
+    /// The caller's call, under which the reply is recorded.
     pub call: Option<CallIndex>,
 }
 
@@ -132,7 +133,7 @@ pub struct SendCommand {
     pub body: Json,
     pub interrupt: bool,
     pub reply_to: Option<MessageNo>,
-    /// Nothing is to follow: closes the input of work that is handed its messages.
+    /// True if this is the last message. It closes the input of work with a pushed inbox.
     pub closes_input: bool,
     pub call: Option<CallIndex>,
 }
@@ -141,25 +142,25 @@ pub struct SendCommand {
 pub enum Recipient {
     Task(TaskRef),
     Parent,
-    /// Every living child of the caller.
+    /// Every alive child of the caller.
     Children,
 }
 
-/// Reads what reached the session and nobody has read.
+/// Reads the session's unread messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadInboxCommand {
     pub caller: Caller,
     pub mark_read: MarkRead,
 }
 
-/// Which messages count as read afterwards.
+/// The messages that are marked as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkRead {
-    /// None: it is only looked.
+    /// None: the caller only looks.
     Nothing,
-    /// The oldest so many.
+    /// The oldest ones, up to this number.
     Oldest(usize),
-    /// Those of these that nobody has read yet.
+    /// Those of these that are unread.
     These(Vec<MessageNo>),
 }
 
@@ -168,9 +169,9 @@ pub struct StopCommand {
     pub caller: Caller,
     pub target: StopTarget,
     pub reason: Option<Arc<str>>,
-    /// Instead of each task's own grace.
+    /// Overrides each task's own grace.
     pub grace: Option<Millis>,
-    /// The caller's call that asks, to be recorded with the answer.
+    /// The caller's call, under which the reply is recorded.
     pub call: Option<CallIndex>,
 }
 
@@ -178,15 +179,15 @@ pub struct StopCommand {
 pub enum StopTarget {
     Task(TaskRef),
     Itself,
-    /// Every living child of the caller.
+    /// Every alive child of the caller.
     Children,
 }
 
-/// A client's wait: answers if it can be answered now.
+/// Collects results for a client's wait, if they are there now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectCommand {
     pub caller: Caller,
-    /// The runs whose results come to the client unasked, when empty.
+    /// The tasks to collect. If empty, those whose results are delivered to the client.
     pub tasks: Vec<TaskRef>,
     pub mode: WaitMode,
 }
@@ -196,7 +197,7 @@ pub struct CollectCommand {
 pub struct AnswerCommand {
     pub caller: Caller,
     pub task: TaskRef,
-    /// Which of its calls; may be left out while there is only one to answer.
+    /// The call to answer. It may be omitted if only one can be answered.
     pub call: Option<CallIndex>,
     pub answer: GivenAnswer,
     /// The caller's own call that answers, to be recorded.
@@ -207,14 +208,14 @@ pub struct AnswerCommand {
 pub enum GivenAnswer {
     Reply(Json),
     Verdict(ApprovalVerdict),
-    /// A verdict on exactly the call that somebody was shown, and on no other.
+    /// A verdict on exactly the call that was shown, and on no other.
     ShownVerdict {
         shown: CallDigest,
         verdict: ApprovalVerdict,
     },
 }
 
-/// Takes back what was allowed for good. Calls that have begun go on.
+/// Revokes a grant. Calls that have started continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokeCommand {
     pub caller: Caller,
@@ -229,7 +230,7 @@ pub struct ResumeCommand {
     pub limits: Option<Limits>,
 }
 
-/// What a performer says of an attempt.
+/// A performer's report about an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportCommand {
     pub no: TaskNo,
@@ -240,80 +241,77 @@ pub struct ReportCommand {
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptReport {
     Record(CallRecord),
-    /// Something else, and before it what the work has not written down yet: all or nothing, in one
-    /// commit.
+    /// Another report, preceded by records that the work has not yet flushed. They are committed
+    /// together or not at all.
     WithRecords {
         records: Vec<CallRecord>,
         report: Box<AttemptReport>,
     },
-    /// Before the next costly step: takes all news under this call, if there is any; else sets
-    /// aside up to `most`, of which less than `least` is of no use.
+    /// Begins a step: takes the whole inbox under this call if it holds items, otherwise reserves
+    /// up to `max`. Less than `min` exhausts the budget.
     BeginStep {
         index: CallIndex,
         max: Usage,
         min: Usage,
     },
-    /// Calls that wait. The work has reacted to the first `heard` entries of its journal.
+    /// Parks calls. The work has acknowledged the first `acked_entries` entries of its journal.
     Park {
         calls: Vec<(CallIndex, ConditionRequest)>,
         acked_entries: u32,
         then: AfterPark,
     },
-    /// It can do nothing until one of its open calls, of which it knows so many, is answered. This
-    /// is what there is of a result until then.
+    /// Suspends the task until one of its parked calls completes. `parked_count` is the number of
+    /// calls that the work knows of, and `partial` the result so far.
     Suspend {
         parked_count: usize,
         partial: Option<Json>,
     },
-    /// The work dropped these calls.
+    /// Drops these calls.
     Abandon {
         calls: Vec<CallIndex>,
     },
     Progress(Json),
     State(Json),
-    /// Sets aside up to `most` before it is spent; less than `least` is of no use.
+    /// Reserves up to `most` before it is spent. Less than `least` exhausts the budget.
     Reserve {
         most: Usage,
         least: Usage,
     },
-    /// What was really spent. Whatever was reserved is free again.
+    /// Charges the real cost and releases the reservation.
     Charge(Usage),
-    /// What became of a message that was pushed.
+    /// The result of pushing a message.
     Pushed {
         message: MessageNo,
         result: PushResult,
     },
-    /// This attempt cannot be performed here.
+    /// Reports that this attempt cannot be performed here.
     NoPerformer {
         reason: Arc<str>,
     },
-    /// The work itself is over.
+    /// Reports that the work itself is over.
     Ended(EndReport),
 }
 
-/// A call that was carried out by the work itself, and what it cost. With a cost, whatever was
-/// reserved is free again.
+/// A call that the work itself completed, and its cost. A cost releases the reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
     pub index: CallIndex,
     pub label: Arc<str>,
     pub completion: Arc<CallCompletion>,
     pub spent: Option<Usage>,
-    /// What it changed of that which the session shares. If somebody else changed it meanwhile, the
+    /// Writes to the session's shared values. If another task changed one of them meanwhile, the
     /// record is refused as a conflict.
     pub shared_writes: Vec<SharedWrite>,
 }
 
 impl CallRecord {
-    /// At no cost.
-    pub fn new(index: CallIndex, label: impl Into<Arc<str>>, answer: Arc<CallCompletion>) -> Self {
-        Self {
-            index,
-            label: label.into(),
-            completion: answer,
-            spent: None,
-            shared_writes: Vec::new(),
-        }
+    /// Creates a record without a cost.
+    pub fn new(
+        index: CallIndex,
+        label: impl Into<Arc<str>>,
+        completion: Arc<CallCompletion>,
+    ) -> Self {
+        Self { index, label: label.into(), completion, spent: None, shared_writes: Vec::new() }
     }
 }
 
@@ -325,9 +323,10 @@ pub enum PushResult {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPark {
-    /// The work has other things to do.
+    /// The work continues.
     Continue,
-    /// It can do nothing until one of its open calls, of which it knows so many, is answered.
+    /// The work can do nothing until one of its parked calls completes. `parked_count` is the
+    /// number of calls that it knows of.
     Suspend { parked_count: usize },
 }
 
@@ -344,20 +343,20 @@ pub enum WorkResult {
         failure: Failure,
         partial: Option<Json>,
     },
-    /// It was made to end.
+    /// The work was made to end.
     Stopped {
-        /// What there was of a result.
+        /// The partial result, if any.
         partial: Option<Json>,
-        /// What it has spent of what was set aside, as far as it knows.
+        /// The part of the reservation that it spent, if known.
         spent: Option<Usage>,
     },
-    /// It was made to end and said nothing.
+    /// The work was made to end and reported nothing.
     Aborted,
 }
 
 impl From<WorkResult> for EndReport {
-    fn from(how: WorkResult) -> Self {
-        Self { result: how, confirmation: EndConfirmation::Confirmed }
+    fn from(result: WorkResult) -> Self {
+        Self { result, confirmation: EndConfirmation::Confirmed }
     }
 }
 
@@ -367,16 +366,16 @@ pub struct RecoverCommand {
     pub finding: RecoveryFinding,
 }
 
-/// How it came that a task has no performer any more.
+/// The fact that recovery established about an attempt without a performer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RecoveryFinding {
     /// The process died.
     Crash,
-    /// The process left in good order.
+    /// The process shut down in good order.
     Shutdown,
     /// The performer looked for work that may have outlived the process, and found it.
     Adopted,
-    /// The performer made sure that the attempt was never carried out and never will be.
+    /// The performer established that the attempt was never executed and never will be.
     NeverStarted,
     /// The performer looked and found nothing.
     NotFound { by: Arc<str>, evidence: Arc<str> },

@@ -1,8 +1,8 @@
-//! What a command leads to: events, or a refusal that changes nothing.
+//! Decides a command: returns drafts of events, or a refusal that changes nothing.
 //!
-//! `decide` looks at a tree and says what the command itself does. What follows from that (a parent
-//! that is woken, a queued task that gets the slot) is found by `react`, one event at a time, so
-//! that each consequence is decided against the tree as it then is.
+//! `decide` reads a tree and returns the direct effects of the command. `react` finds the
+//! consequences, such as a woken parent or a queued task that gets the slot. It handles one event
+//! at a time, so that each consequence is decided against the current tree.
 
 mod answer;
 mod approve;
@@ -36,14 +36,14 @@ pub(crate) use approve::complete_granted_calls;
 pub(crate) use park::{complete_call, is_condition_met};
 pub(crate) use spawn::{is_queued_at, start_or_queue};
 
-/// What a command does by itself.
+/// The direct effects of a command, and its reply.
 #[derive(Debug)]
 pub struct Decision {
     pub drafts: Vec<Draft>,
     pub reply: CommandReply,
 }
 
-/// An event without its place, with what goes into the journal beside it.
+/// An event without a sequence number, with its journal entry if it has one.
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub event: Event,
@@ -57,7 +57,7 @@ pub struct EntryDraft {
     pub completion: Arc<CallCompletion>,
 }
 
-/// What the caller is told.
+/// The reply to a command, beside its events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommandReply {
     Done,
@@ -65,33 +65,33 @@ pub enum CommandReply {
     Sent(Vec<MessageNo>),
     Inbox(Vec<Arc<Message>>),
     Stopped(StopResult),
-    /// How the awaited runs ended.
+    /// The outcomes of the awaited runs.
     Results(Vec<RunResult>),
-    /// Not yet: these are still going on.
+    /// The results are not there yet, because these tasks are still alive.
     Pending(Vec<TaskNo>),
-    /// Whether the performer is to let go of the task.
+    /// True if the performer is to release the task.
     Parked {
         suspended: bool,
     },
-    /// There were news, which are in the journal now.
+    /// The inbox items that were taken and recorded.
     InboxTaken(Arc<CallCompletion>),
-    /// What may be spent.
+    /// The amount that was reserved.
     Granted(Usage),
-    /// It may go on and spend so much, of what is left.
+    /// The amount that was reserved for a step, and the remaining budgets.
     Reserved {
         amount: Usage,
         remaining: RemainingBudgets,
     },
-    /// Nothing may be spent any more; the holder of the limit is being ended.
+    /// The budget is exhausted, and the holder of the limit is being ended.
     Exhausted(LimitKind),
 }
 
-/// What a stop reached.
+/// The reach of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopResult {
-    /// Living tasks in what was stopped.
+    /// The number of alive tasks in the stopped subtrees.
     pub tasks: u32,
-    /// It had been told, or had ended, before.
+    /// True if all of it had been stopped or had ended before.
     pub already_stopped: bool,
 }
 
@@ -102,27 +102,28 @@ impl From<Event> for Draft {
 }
 
 impl Draft {
-    /// A parked call is answered.
+    /// Creates the draft that completes a parked call.
     pub(crate) fn call_completed(
         no: TaskNo,
         index: CallIndex,
         label: &str,
-        answer: CallCompletion,
+        completion: CallCompletion,
     ) -> Self {
-        let answer = Arc::new(answer);
-        let event = Event::CallCompleted { no, index, digest: digest(&answer) };
-        Self { event, entry: Some(EntryDraft { index, label: label.into(), completion: answer }) }
+        let completion = Arc::new(completion);
+        let event = Event::CallCompleted { no, index, digest: digest(&completion) };
+        Self { event, entry: Some(EntryDraft { index, label: label.into(), completion }) }
     }
 
-    /// A parked call is dropped.
+    /// Creates the draft that drops a parked call.
     pub(crate) fn call_abandoned(no: TaskNo, call: &ParkedCall) -> Self {
-        let answer = Arc::new(CallCompletion::Abandoned);
-        let event = Event::Abandoned { no, index: call.index, digest: digest(&answer) };
-        let (index, label) = (call.index, call.condition.label().into());
-        Self { event, entry: Some(EntryDraft { index, label, completion: answer }) }
+        let completion = Arc::new(CallCompletion::Abandoned);
+        let event = Event::Abandoned { no, index: call.index, digest: digest(&completion) };
+        let index = call.index;
+        let label = call.condition.label().into();
+        Self { event, entry: Some(EntryDraft { index, label, completion }) }
     }
 
-    /// A call is answered in passing.
+    /// Creates the draft of a call that completed without parking.
     pub(crate) fn call_recorded(no: TaskNo, entry: EntryDraft) -> Self {
         let event = Event::Recorded { no, index: entry.index, digest: digest(&entry.completion) };
         Self { event, entry: Some(entry) }
@@ -138,23 +139,24 @@ impl Decision {
         Self { drafts: vec![event.into()], reply }
     }
 
-    /// Records the reply under the caller's call, so that a caller entered again is told the same.
+    /// Records the completion under the caller's call, so that a caller that is entered again gets
+    /// the same one.
     pub(crate) fn record_for(
         mut self,
         caller: Option<TaskNo>,
         call: Option<CallIndex>,
         label: &str,
-        answer: CallCompletion,
+        completion: CallCompletion,
     ) -> Self {
         if let (Some(no), Some(index)) = (caller, call) {
-            let entry = EntryDraft { index, label: label.into(), completion: Arc::new(answer) };
+            let entry = EntryDraft { index, label: label.into(), completion: Arc::new(completion) };
             self.drafts.push(Draft::call_recorded(no, entry));
         }
         self
     }
 }
 
-/// Decides a command at a time, which is never before the tree's own.
+/// Decides a command at `now`, which is never before the session's own time.
 pub fn decide(tree: &TaskTree, command: &Command, now: Time) -> Result<Decision, Refusal> {
     match command {
         Command::SetLimits(set) => session::set_limits(tree, set),
@@ -174,11 +176,11 @@ pub fn decide(tree: &TaskTree, command: &Command, now: Time) -> Result<Decision,
     }
 }
 
-fn digest(answer: &CallCompletion) -> u64 {
-    // Most answers are text already.
-    if let CallCompletion::Value(value) = answer {
+fn digest(completion: &CallCompletion) -> u64 {
+    // Most completions are text already.
+    if let CallCompletion::Value(value) = completion {
         return xxhash_rust::xxh3::xxh3_64(value.as_str().as_bytes());
     }
-    let text = serde_json::to_vec(answer).unwrap_or_default();
+    let text = serde_json::to_vec(completion).unwrap_or_default();
     xxhash_rust::xxh3::xxh3_64(&text)
 }

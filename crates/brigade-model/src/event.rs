@@ -1,4 +1,4 @@
-//! Everything that has happened. Small: what is large is behind an `Arc`.
+//! Events: the stored facts. An event is small, because large values are behind an `Arc`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::outcome::Outcome;
 use crate::spec::TaskSpec;
 use crate::task::{InheritedDeadline, QueueReason, StopCause};
 
-/// An event in its place.
+/// An event with its session, sequence number and time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
     pub session: SessionId,
@@ -27,7 +27,7 @@ pub struct EventRecord {
     pub event: Event,
 }
 
-/// An event with its place in the whole store, as the feed hands it out.
+/// An event with its position in the whole store, as the feed delivers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedItem {
     pub position: Position,
@@ -50,7 +50,7 @@ pub enum Event {
         limits: Box<Limits>,
     },
     Spawned(Box<SpawnedEvent>),
-    /// An attempt begins.
+    /// An attempt starts.
     Started {
         no: TaskNo,
         attempt: Attempt,
@@ -59,13 +59,13 @@ pub enum Event {
         no: TaskNo,
         reason: QueueReason,
     },
-    /// Its process died; it goes on by its policy.
+    /// The task's process died, and the task continues by its policy.
     Recovered {
         no: TaskNo,
         crashes: u16,
         until: Time,
     },
-    /// A call was answered in passing. The journal has the answer.
+    /// A call completed without parking. The journal has the completion.
     Recorded {
         no: TaskNo,
         index: CallIndex,
@@ -75,37 +75,37 @@ pub enum Event {
         no: TaskNo,
         call: Box<ParkedCall>,
     },
-    /// A parked call was answered. The journal has the answer.
+    /// A parked call completed. The journal has the completion.
     CallCompleted {
         no: TaskNo,
         index: CallIndex,
         digest: u64,
     },
-    /// What was said to an approval that a call asks for. Its answer follows.
+    /// An approval was decided. The call's completion follows.
     ApprovalDecided {
         no: TaskNo,
         index: CallIndex,
         verdict: Box<ApprovalVerdict>,
     },
-    /// Something is allowed for good in this tree.
+    /// A grant was added: calls in its scope are allowed always in this session.
     GrantAdded(Box<ApprovalGrant>),
     GrantRevoked {
         grant: u32,
     },
-    /// The work dropped a parked call before it was answered.
+    /// The work dropped a parked call before it completed.
     Abandoned {
         no: TaskNo,
         index: CallIndex,
         digest: u64,
     },
-    /// The work has reacted to the last answer: it can be told the next.
+    /// The work acknowledged the last completion and can get the next.
     Acknowledged {
         no: TaskNo,
     },
-    /// Every open call is parked: the performer let go.
+    /// Every open call is parked, and the performer released the task.
     Suspended {
         no: TaskNo,
-        /// What there is of a result, for whoever ends it while nobody is at work.
+        /// The partial result, for a task that is ended while it is suspended.
         #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
         partial: Option<Json>,
     },
@@ -117,7 +117,7 @@ pub enum Event {
         no: TaskNo,
         state: Json,
     },
-    /// A task changed something that its session shares.
+    /// A task changed a shared value of its session.
     SharedValueSet {
         no: TaskNo,
         name: Arc<str>,
@@ -126,7 +126,7 @@ pub enum Event {
     /// Nothing happened for too long.
     Stalled {
         no: TaskNo,
-        /// It is spoken to.
+        /// True if the task gets a nudge.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         nudged: bool,
     },
@@ -137,7 +137,7 @@ pub enum Event {
     Charged {
         no: TaskNo,
         spent: Box<Usage>,
-        /// It may have been less: nobody is left who knows.
+        /// True if the real cost is unknown and may be less.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         at_most: bool,
     },
@@ -159,22 +159,22 @@ pub enum Event {
         messages: Vec<MessageNo>,
         reason: Arc<str>,
     },
-    /// Told to end. Everything below is closed to new children from here on.
+    /// A stop was requested. No new children start in the subtree from here on.
     StopRequested {
         no: TaskNo,
         cause: Box<StopCause>,
         deadline: Time,
     },
-    /// The kind way took too long.
+    /// The graceful phase took too long.
     StopForced {
         no: TaskNo,
         deadline: Time,
     },
-    /// This many tasks of a stopped subtree were looked at.
+    /// This many tasks of a stopped subtree were handled.
     Swept {
         count: u32,
     },
-    /// Own work over, children not.
+    /// The task's own work is over, but children are alive.
     Closing {
         no: TaskNo,
         outcome: Arc<Outcome>,
@@ -185,11 +185,11 @@ pub enum Event {
         outcome: Arc<Outcome>,
         lingering: bool,
     },
-    /// The performer of an unconfirmed ending has returned after all.
+    /// The performer of an unconfirmed end has returned.
     SlotReturned {
         no: TaskNo,
     },
-    /// A kept child outlives its parent. The limits above it hold on.
+    /// A kept child outlives its parent. The limits of its former holders still apply.
     PassedToSession {
         no: TaskNo,
         name_dropped: bool,
@@ -205,7 +205,7 @@ pub enum Event {
         owner: Owner,
         limits: Option<Box<Limits>>,
         name_dropped: bool,
-        /// The conversation that asked for it, where the client did that started the task.
+        /// The conversation that requested it, if the client that started the task did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         conversation: Option<ConversationId>,
     },
@@ -221,13 +221,13 @@ pub struct SpawnedEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientIdentity>,
     pub spec: Arc<TaskSpec>,
-    /// Whether it started in the same breath; else it queues here.
+    /// The reason to queue. `None` if it started with this event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<QueueReason>,
 }
 
 impl Event {
-    /// The task it is about, if it is about one.
+    /// Returns the task that the event concerns, if it is one.
     pub fn task(&self) -> Option<TaskNo> {
         match self {
             Self::SessionOpened { .. }

@@ -1,4 +1,4 @@
-//! Numbers that mean something: one type each, so that they cannot be mixed up.
+//! Newtypes for ids, sequence numbers and times, so that they cannot be mixed up.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::refusal::Refusal;
 
-/// Which tree. A uuid only at the border; inside a tree everything is a small number.
+/// The id of a session. It is a uuid only at the boundary: inside a session, ids are small numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(Uuid);
@@ -33,11 +33,11 @@ impl fmt::Display for SessionId {
 
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tree {}", self.0)
+        write!(f, "session {}", self.0)
     }
 }
 
-/// A task's number in its tree. Sequential, never used again, the same after a restart.
+/// A task's number in its session. Numbers are sequential and never reused, also after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskNo(NonZeroU32);
@@ -53,7 +53,7 @@ impl TaskNo {
         self.0.get()
     }
 
-    /// The number after this one, or `None` when a tree has used them all.
+    /// Returns the number after this one, or `None` when the session has used them all.
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(1).map(Self)
     }
@@ -96,36 +96,37 @@ macro_rules! counter {
 }
 
 counter! {
-    /// One activation of a task, from its start to its ending; the first is 1.
+    /// One activation of a task, from its start to its outcome. The first is 1.
     RunNo(u32)
 }
 counter! {
-    /// One execution by a performer. Rises at every start, wakes included, and fences late reports.
+    /// One execution by a performer. It rises at every start, wakes included, and fences late
+    /// reports.
     Attempt(u32)
 }
 counter! {
-    /// The place of a call in its task's journal, in program order.
+    /// The position of a call in its task's journal, in program order.
     CallIndex(u32)
 }
 counter! {
-    /// A message's number in its tree.
+    /// A message's number in its session.
     MessageNo(u64)
 }
 counter! {
-    /// The place of an event in its tree; the first is 1.
+    /// The position of an event in its session. The first is 1.
     Seq(u64)
 }
 counter! {
-    /// The place of an event in the whole store, across trees.
+    /// The position of an event in the whole store, across sessions.
     Position(u64)
 }
 counter! {
-    /// A writer's right to a tree. A store refuses a writer with an older one.
+    /// The number of a writer of a session. A store refuses a writer with an older epoch.
     Epoch(u64)
 }
 
 impl RunNo {
-    /// Not a run.
+    /// The absence of a run.
     pub const NONE: Self = Self(0);
     pub const FIRST: Self = Self(1);
 }
@@ -139,17 +140,17 @@ pub struct Time(pub u64);
 
 impl Time {
     #[must_use]
-    pub const fn after(self, span: Millis) -> Self {
-        Self(self.0.saturating_add(span.0))
+    pub const fn after(self, duration: Millis) -> Self {
+        Self(self.0.saturating_add(duration.0))
     }
 
-    /// How long it is from `earlier` to here; nothing if `earlier` is later.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A span of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -157,21 +158,21 @@ impl Time {
 pub struct Millis(pub u64);
 
 impl From<std::time::Duration> for Millis {
-    /// Rounds up, so that no limit is shorter than it was asked for.
+    /// Rounds up, so that no limit is shorter than requested.
     fn from(duration: std::time::Duration) -> Self {
         let whole = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let rest = u64::from(!duration.subsec_nanos().is_multiple_of(1_000_000));
-        Self(whole.saturating_add(rest))
+        let fraction = u64::from(!duration.subsec_nanos().is_multiple_of(1_000_000));
+        Self(whole.saturating_add(fraction))
     }
 }
 
 impl From<Millis> for std::time::Duration {
-    fn from(span: Millis) -> Self {
-        Self::from_millis(span.0)
+    fn from(duration: Millis) -> Self {
+        Self::from_millis(duration.0)
     }
 }
 
-/// Who holds a task: the session at the root of the tree, or the task that spawned it.
+/// The owner of a task: the session, or the task that spawned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
     Session,
@@ -187,7 +188,7 @@ impl Owner {
     }
 }
 
-/// The client that acts at top level: a program, a connection, a coding agent.
+/// The name of a client that acts at top level: a program, a connection or a coding agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClientName(pub Arc<str>);
@@ -204,7 +205,7 @@ impl fmt::Display for ClientName {
     }
 }
 
-/// One connection's life of a client: an id that the client makes when it starts, and keeps while it
+/// The id of a client's conversation. The client creates it when it starts, and keeps it when it
 /// reconnects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -213,8 +214,8 @@ pub struct ConversationId(Arc<str>);
 impl ConversationId {
     const LENGTH_MAX: usize = 64;
 
-    /// The conversation of a run that was stored before conversations were recorded. No client can
-    /// have it.
+    /// Returns the conversation of a run that was stored before conversations were recorded. No
+    /// client can have it.
     pub fn unrecorded() -> Self {
         Self("".into())
     }
@@ -234,9 +235,9 @@ impl FromStr for ConversationId {
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if text.is_empty() || text.len() > Self::LENGTH_MAX || !is_plain {
-            let most = Self::LENGTH_MAX;
+            let max = Self::LENGTH_MAX;
             return Err(Refusal::invalid(format!(
-                "the id of a conversation has 1 to {most} ASCII letters, digits and hyphens"
+                "the id of a conversation has 1 to {max} ASCII letters, digits and hyphens"
             )));
         }
         Ok(Self(text.into()))
@@ -249,12 +250,12 @@ impl fmt::Display for ConversationId {
     }
 }
 
-/// The client that a top-level run belongs to, and the conversation in which it asked for it. The name
-/// says whose work it is; the conversation, to whom its results and messages go unasked.
+/// The client that owns a top-level run, and the conversation that requested it. The name decides
+/// who controls the run. The conversation decides who receives its results and messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClientIdentity {
     pub name: ClientName,
-    /// None for a client without conversations: a program that embeds the runtime.
+    /// `None` for a client without conversations, such as a program that embeds the runtime.
     #[serde(default = "unrecorded")]
     pub conversation: Option<ConversationId>,
 }
@@ -264,13 +265,14 @@ fn unrecorded() -> Option<ConversationId> {
 }
 
 impl ClientIdentity {
-    /// Whether nobody can be in the conversation any more, whatever the clock says.
+    /// Returns whether the run was stored before conversations were recorded, so that no client can
+    /// be in its conversation.
     pub fn is_unrecorded(&self) -> bool {
         self.conversation.as_ref().is_some_and(ConversationId::is_unrecorded)
     }
 
-    /// Whether the results and messages of a run come to this client unasked: it was started in the same
-    /// conversation of the same client, or in one that has lapsed.
+    /// Returns whether the results and messages of a run are delivered to this client. That is so
+    /// if the same client started it, in the same conversation or in one that has lapsed.
     pub fn receives_from(
         &self,
         starter: &Self,
@@ -301,13 +303,13 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn an_optional_task_number_costs_nothing() {
+    fn an_optional_task_number_takes_no_extra_bytes() {
         assert_eq!(size_of::<Option<TaskNo>>(), 4);
         assert_eq!(size_of::<Owner>(), 4);
     }
 
     #[test]
-    fn spans_round_up() {
+    fn durations_round_up() {
         assert_eq!(Millis::from(Duration::from_micros(1_500)), Millis(2));
         assert_eq!(Millis::from(Duration::from_millis(3)), Millis(3));
         assert_eq!(Millis::from(Duration::MAX), Millis(u64::MAX));

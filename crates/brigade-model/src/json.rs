@@ -1,4 +1,4 @@
-//! JSON as text that is known to be well formed: shared, not parsed again.
+//! JSON as text that is known to be well-formed. It is shared and not parsed again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,13 +9,14 @@ use serde_json::value::RawValue;
 
 use crate::refusal::Refusal;
 
-/// The most bytes in one payload: a job's arguments, a result, a message, a recorded step.
+/// The maximum size of one payload in bytes: a job's arguments, a result, a message, a recorded
+/// step.
 pub const PAYLOAD_MAX: usize = 1024 * 1024;
 
 /// One JSON value as compact text.
 ///
-/// In JSON it is that value itself, so that a body that is passed on is not wrapped again; in the
-/// bytes of a store it is a text.
+/// It serializes to that value itself in JSON, so that forwarding a body does not wrap it again. In
+/// the binary form of a store it is a string.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
 
@@ -39,7 +40,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// Reads an optional value that is left out when there is none: a `null` that is there is a value.
+/// Reads an optional value that is omitted when absent, so that an explicit `null` is a value.
 pub(crate) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Json>, D::Error> {
@@ -47,7 +48,7 @@ pub(crate) fn present<'de, D: Deserializer<'de>>(
 }
 
 impl Json {
-    /// The most common value, shared by all who have it.
+    /// Returns the shared `null`, which is the most common value.
     pub fn null() -> Self {
         static NULL: OnceLock<Json> = OnceLock::new();
         NULL.get_or_init(|| Self("null".into())).clone()
@@ -60,7 +61,7 @@ impl Json {
         Self::within_cap(text)
     }
 
-    /// Takes text from outside: refused when it is not JSON or too large.
+    /// Parses foreign text. Text that is malformed or too large is refused.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         if text.len() > PAYLOAD_MAX {
             return Err(too_large(text.len()));
@@ -84,7 +85,7 @@ impl Json {
 
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         serde_json::from_str(&self.0)
-            .map_err(|e| Refusal::invalid(format!("the JSON does not fit: {e}")))
+            .map_err(|e| Refusal::invalid(format!("the JSON does not match its type: {e}")))
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_is_passed_on_stays_itself() {
+    fn a_forwarded_value_is_not_wrapped() {
         let body = Json::of(&vec![1, 2]).unwrap();
         assert_eq!(Json::of(&body).unwrap(), body);
         let wrapped = Json::of(&(&body, "x")).unwrap();
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn text_from_outside_is_checked() {
+    fn foreign_text_is_checked() {
         assert_eq!(Json::parse(" {\"a\": 1} ").unwrap().as_str(), "{\"a\": 1}");
         assert!(Json::parse("{").unwrap_err().message.contains("malformed JSON"));
         assert!(Json::parse("1 2").is_err());

@@ -1,26 +1,27 @@
-//! What Brigade's tasks are and what may happen to them.
+//! The state machine of tasks.
 //!
-//! Pure: no IO, no async, no clock, no randomness. Time, ids and random numbers arrive inside
-//! commands.
+//! The crate is pure: no IO, no async, no clock, no randomness. Time, ids and random numbers arrive
+//! inside commands.
 //!
 //! ```text
-//! Command ── decide ──> Draft ── apply ──> Tree
+//! Command ── decide ──> Draft ── apply ──> TaskTree
 //!    │  refused: Refusal    │                 │
 //!    │                      └──── react <─────┘   (more drafts, until there are none)
-//!    └─ handle() = all of it ──> Outputs: events and journal to store, then actions to perform
+//!    └─ handle_command() = all of it ──> CommandOutputs: events and journal to store, then actions
 //! ```
 //!
 //! In reading order:
-//! - [`ids`], [`name`], [`json`], [`address`]: the small words.
-//! - [`work`], [`enclosure`], [`spec`], [`limits`]: what is asked for.
-//! - [`permission`], [`approval`]: what needs leave, and who gave it.
-//! - [`plain_text`]: text from outside as a person is shown it.
-//! - [`task`], [`call`], [`message`], [`outcome`]: what there is.
-//! - [`tree`]: all of it together, in memory.
-//! - [`command`], [`event`], [`action`], [`refusal`]: in, stored, out, not.
-//! - [`decide`], [`apply`], `react`, [`turn`]: the transitions.
-//! - [`needs`]: what must be in memory before a command is decided.
-//! - [`arguments`]: the arguments of tools; [`result_text`]: results as text for a model.
+//! - [`ids`], [`name`], [`json`], [`address`]: basic types.
+//! - [`work`], [`sandbox`], [`spec`], [`limits`], [`stall`], [`spawn_rate`]: a task as requested.
+//! - [`permission`], [`approval`]: permission rules and the approvals that they require.
+//! - [`plain_text`]: foreign text, filtered for display to a person.
+//! - [`task`], [`call`], [`message`], [`outcome`]: a task as stored.
+//! - [`task_tree`]: a session and its tasks in memory; [`shared_values`]: values that the tasks
+//!   share.
+//! - [`command`], [`event`], [`action`], [`refusal`]: inputs, stored facts, effects and errors.
+//! - [`decide`], [`apply`], `react`, [`transition`]: the transitions.
+//! - [`needs`]: the rows that must be in memory before a command is decided.
+//! - [`arguments`]: arguments of tools; [`result_text`], [`quote_mark`]: text for a model.
 
 pub mod action;
 pub mod address;

@@ -1,4 +1,4 @@
-//! What a subtree may use, and what it has used.
+//! Limits of a subtree, and its usage.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,25 +6,25 @@ use crate::ids::Millis;
 use crate::spawn_rate::SpawnRate;
 use crate::stall::StallPolicy;
 
-/// The deepest tree there is, whatever the limits say: walks up a tree are bounded by it.
+/// The maximum depth of a session, regardless of limits. It bounds walks up the tree.
 pub const DEPTH_MAX: u16 = 64;
-/// Unread messages per inbox unless a limit says otherwise.
+/// The default limit of unread messages per inbox.
 pub const INBOX_DEFAULT: u32 = 10_000;
 
-/// Bounds on a task or session and all that is below it. `None` is no bound of its own.
+/// The limits of a task or session and its descendants. `None` is no limit of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Levels below the holder: 1 on a session forbids nesting.
+    /// Levels under the holder: 1 on a session forbids nesting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u16>,
-    /// Living children of any one parent.
+    /// Alive children of any one parent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u32>,
-    /// Tasks ever spawned below the holder; on a session, below each top-level run.
+    /// Tasks ever spawned under the holder. On a session: under each top-level run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u32>,
-    /// Tasks that run at once; more of them queue.
+    /// Tasks that run at once. Further tasks queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<u32>,
     /// Unread messages in one inbox.
@@ -37,11 +37,11 @@ pub struct Limits {
     /// Wall time of a run, without the time it was queued. On a session: of each top-level run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Millis>,
-    /// What is done when the holder itself runs and nothing happens; `None` is what its kind of work
-    /// has. Tasks below it have their own.
+    /// The treatment of the holder itself when it runs silently. `None` is the default of its kind
+    /// of work. Descendants have their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<StallPolicy>,
-    /// How fast tasks may be spawned below the holder.
+    /// The rate at which tasks may be spawned under the holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spawn_rate: Option<SpawnRate>,
 }
@@ -51,21 +51,22 @@ impl Limits {
         *self == Self::default()
     }
 
-    /// Where both have a bound, the smaller one; of two ways to treat a stall this one's.
+    /// Returns the smaller limit where both have one, and this one's stall policy before the
+    /// other's.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
-        fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+        fn smaller<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.into_iter().chain(other).min()
         }
         Self {
-            depth: least(self.depth, other.depth),
-            width: least(self.width, other.width),
-            total: least(self.total, other.total),
-            running: least(self.running, other.running),
-            inbox: least(self.inbox, other.inbox),
-            tokens: least(self.tokens, other.tokens),
-            money: least(self.money, other.money),
-            time: least(self.time, other.time),
+            depth: smaller(self.depth, other.depth),
+            width: smaller(self.width, other.width),
+            total: smaller(self.total, other.total),
+            running: smaller(self.running, other.running),
+            inbox: smaller(self.inbox, other.inbox),
+            tokens: smaller(self.tokens, other.tokens),
+            money: smaller(self.money, other.money),
+            time: smaller(self.time, other.time),
             stall: self.stall.or(other.stall),
             spawn_rate: match (self.spawn_rate, other.spawn_rate) {
                 (Some(one), Some(other)) => Some(one.tighter_of(other)),
@@ -76,7 +77,7 @@ impl Limits {
 }
 
 impl Limits {
-    /// With these instead, as far as they say anything.
+    /// Returns these limits, overridden by those that `to` sets.
     #[must_use]
     pub fn override_with(&self, to: &Self) -> Self {
         Self {
@@ -94,7 +95,7 @@ impl Limits {
     }
 }
 
-/// What is left of the budgets that hold for a task, each of the one that will be used up first.
+/// The remaining budgets of a task. Each is the smallest one that applies to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemainingBudgets {
     pub tokens: Option<Remaining>,
@@ -104,21 +105,21 @@ pub struct RemainingBudgets {
     pub time: Option<Remaining>,
 }
 
-/// How much of something is left.
+/// The remaining part of one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remaining {
     pub amount: u64,
     pub limit: u64,
-    /// Whether others beside the task and those below it use it up too.
+    /// True if tasks outside the subtree use the same budget.
     pub shared: bool,
 }
 
 impl Remaining {
-    pub(crate) fn new(most: u64, used: u64, shared: bool) -> Self {
-        Self { amount: most.saturating_sub(used), limit: most, shared }
+    pub(crate) fn new(limit: u64, used: u64, shared: bool) -> Self {
+        Self { amount: limit.saturating_sub(used), limit, shared }
     }
 
-    /// Keeps the smaller of two, the nearer one if they are the same.
+    /// Keeps the smaller of the two. If they are equal, the nearer holder's stays.
     pub(crate) fn keep_smaller(kept: &mut Option<Self>, other: Self) {
         if kept.is_none_or(|kept| other.amount < kept.amount) {
             *kept = Some(other);
@@ -126,7 +127,7 @@ impl Remaining {
     }
 }
 
-/// Which limit it was.
+/// The kind of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
@@ -158,7 +159,16 @@ impl std::fmt::Display for LimitKind {
 #[serde(transparent)]
 pub struct Money(pub u64);
 
-/// What was spent: by a task and everything below it.
+/// The estimated cost of a call, before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostEstimate {
+    /// The amount to reserve if the budget has it.
+    pub max: Usage,
+    /// The smallest amount with which the call can be made.
+    pub min: Usage,
+}
+
+/// The amounts that a task and its descendants spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -194,7 +204,7 @@ impl Usage {
         Self { tokens: self.tokens.min(other.tokens), money: self.money.min(other.money) }
     }
 
-    /// The first kind in which this is less than `needed`.
+    /// Returns the first kind of which this has less than `needed`.
     pub fn first_shortfall(&self, needed: &Self) -> Option<LimitKind> {
         if self.tokens < needed.tokens {
             Some(LimitKind::Tokens)

@@ -1,4 +1,4 @@
-//! What tasks and people say to each other.
+//! Messages between tasks, clients and the operator.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ pub struct Message {
     pub body: Json,
     pub sent_at: Time,
     pub purpose: MessagePurpose,
-    /// The recipient should hear it now, not at its next pause.
+    /// True if the recipient should get it at once, not at its next pause.
     #[serde(default)]
     pub interrupt: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<MessageNo>,
-    /// Nothing follows it: the recipient's input ends here.
+    /// True if the recipient's input ends with this message.
     #[serde(default)]
     pub closes_input: bool,
 }
 
-/// Where a message comes from. It travels with the message, so that a child's words are never
-/// taken for the user's.
+/// The sender of a message. It travels with the message, so that a child's text is never taken for
+/// the user's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageSender {
@@ -46,14 +46,14 @@ pub enum MessagePurpose {
     Question(CallIndex),
 }
 
-/// How far a message has come.
+/// The delivery state of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
     Accepted,
     Delivered,
     Read,
-    /// Handed over when the runtime went away; the other side may or may not have it.
+    /// Pushed when the runtime ended. The recipient may or may not have it.
     DeliveryUnknown,
     DeadLettered(Arc<str>),
 }

@@ -1,4 +1,4 @@
-//! Names for people and keys for programs, and what is allowed in them.
+//! Names for people and keys for programs, with their validation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::name_letters::{check_letters, compose, fold_case, is_letter};
 use crate::refusal::Refusal;
 
-/// The most characters of a name.
+/// The maximum length of a name in characters.
 pub const NAME_MAX: usize = 64;
-/// The most bytes of a name: what so many characters take at the most.
+/// The maximum length of a name in bytes, at four bytes per character.
 pub const NAME_BYTES_MAX: usize = 4 * NAME_MAX;
 pub const KEY_MAX: usize = 256;
 pub const SESSION_NAME_MAX: usize = 1024;
 
 const RESERVED: [&str; 4] = ["parent", "self", "all", "broadcast"];
 
-/// A shared text that was checked when it was made, and is checked again when it is read back.
+/// Defines a shared string type that is validated when it is created and when it is deserialized.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -55,13 +55,13 @@ macro_rules! checked_text {
 }
 
 checked_text! {
-    /// What people call a task: "Test Runner". Unique among the living children of one parent,
-    /// without regard to case.
+    /// The name of a task for people, such as "Test Runner". It is unique among the alive children
+    /// of one parent, ignoring case.
     TaskName
 }
 
 impl TaskName {
-    /// The form in which names are compared.
+    /// Returns the form in which names are compared.
     pub fn folded(&self) -> String {
         fold_case(&self.0)
     }
@@ -82,12 +82,12 @@ impl FromStr for TaskName {
     }
 }
 
-/// Returns a name as it is kept, or says what is wrong with it.
+/// Returns the name in its stored form, or a description of the problem.
 fn check_name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("is empty".to_owned());
     }
-    // Decomposed, a character has a few parts.
+    // In decomposed form, one character can consist of several code points.
     if text.len() > 4 * NAME_BYTES_MAX {
         let letters = text.chars().count();
         return Err(format!("is {letters} characters long; {NAME_MAX} is the most"));
@@ -111,7 +111,7 @@ fn check_name(text: &str) -> Result<String, String> {
 }
 
 checked_text! {
-    /// What makes a spawn the same spawn when it is asked for again.
+    /// A key that identifies a spawn, so that a repeated request returns the same task.
     IdempotencyKey
 }
 
@@ -133,7 +133,7 @@ impl FromStr for IdempotencyKey {
 }
 
 checked_text! {
-    /// What a session is called: any printable text, such as a directory's path.
+    /// The name of a session: any printable text, such as a directory's path.
     SessionName
 }
 
@@ -154,7 +154,7 @@ impl FromStr for SessionName {
     }
 }
 
-/// The first `max` characters, so that an error never repeats a megabyte of bad input.
+/// Returns the first `max` characters, so that an error never repeats a megabyte of bad input.
 pub(crate) fn truncate(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_for_people() {
+    fn task_names_are_validated() {
         check("Test Runner", Ok(()));
         check("a", Ok(()));
         check("v1.2-rc_3", Ok(()));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_any_script() {
+    fn names_may_use_any_script() {
         for name in [
             "naïve",
             "Prüferin",
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_what_they_look_like() {
+    fn deceptive_names_are_refused() {
         for (name, part) in [
             ("p\u{430}ypal", "mixes alphabets in one word: 'p' (U+0070) and 'а' (U+0430)"),
             ("Ωmega", "put a space between them"),
@@ -251,9 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_same_without_regard_to_case() {
+    fn names_are_compared_without_case() {
         let same = |one: &str, other: &str| {
-            let (one, other): (TaskName, TaskName) = (one.parse().unwrap(), other.parse().unwrap());
+            let one: TaskName = one.parse().unwrap();
+            let other: TaskName = other.parse().unwrap();
             assert_eq!(one.same_as(&other), one.folded() == other.folded());
             one.same_as(&other)
         };
@@ -271,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_name_is_not_repeated_whole() {
+    fn an_overlong_name_is_truncated_in_the_error() {
         let refusal = "a".repeat(1_000_000).parse::<TaskName>().unwrap_err();
         assert!(refusal.to_string().len() < 300);
     }
 
     #[test]
-    fn keys_are_bounded() {
+    fn keys_are_validated() {
         assert!("".parse::<IdempotencyKey>().is_err());
         assert!("a\0b".parse::<IdempotencyKey>().is_err());
         assert!("k".repeat(257).parse::<IdempotencyKey>().is_err());

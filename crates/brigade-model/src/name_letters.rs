@@ -1,5 +1,5 @@
-//! The letters of a task's name: those of any script, but nothing that cannot be seen or only looks like
-//! something else.
+//! The characters of a task's name. Letters of any script are allowed; invisible and deceptive
+//! characters are not.
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_properties::CodePointMapData;
@@ -7,27 +7,27 @@ use icu_properties::props::{GeneralCategory, GeneralCategoryGroup, Script};
 
 use crate::plain_text::is_invisible;
 
-/// Marks that may stand on one letter. No language needs more.
+/// The maximum number of marks on one letter. No language needs more.
 const MARKS_MAX: usize = 4;
 
-/// Scripts that are written together in one word.
+/// Scripts that are used together in one word.
 const COMBINED_SCRIPTS: [&[Script]; 3] = [
     &[Script::Han, Script::Hiragana, Script::Katakana],
     &[Script::Han, Script::Bopomofo],
     &[Script::Han, Script::Hangul],
 ];
 
-/// Returns the text in its composed form, so that what looks the same is the same.
+/// Returns the text in its composed form, so that texts that look the same are equal.
 pub(crate) fn compose(text: &str) -> String {
     ComposingNormalizerBorrowed::new_nfc().normalize(text).into_owned()
 }
 
-/// Returns the text without regard to case.
+/// Returns the text with case folded.
 pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }
-    // By way of upper case, so that letters with several small forms come to one.
+    // The upper-case step merges letters that have several lower-case forms.
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn is_letter(c: char) -> bool {
     c.is_ascii_alphabetic() || is_in_group(c, GeneralCategoryGroup::Letter) && is_plain(c)
 }
 
-/// Says what of a composed text may not stand in a name.
+/// Checks the characters of a composed text. The error names the first one that is not allowed.
 pub(crate) fn check_letters(text: &str) -> Result<(), String> {
     if let Some(odd) = text.chars().find(|c| !is_allowed(*c)) {
         let shown = match is_invisible(odd) {
@@ -75,7 +75,8 @@ fn is_in_group(c: char, group: GeneralCategoryGroup) -> bool {
     group.contains(CodePointMapData::<GeneralCategory>::new().get(c))
 }
 
-/// Returns whether a character can be seen, and is no other form of another one, as `𝐀` and `Ａ` are of `A`.
+/// Returns whether a character is visible and no compatibility form of another, as `𝐀` and `Ａ` are
+/// of `A`.
 fn is_plain(c: char) -> bool {
     let text = c.encode_utf8(&mut [0; 4]).to_owned();
     !is_invisible(c) && ComposingNormalizerBorrowed::new_nfkc().normalize(&text) == compose(&text)
@@ -85,7 +86,7 @@ fn script_of(c: char) -> Script {
     CodePointMapData::<Script>::new().get(c)
 }
 
-/// A word has the letters of one script: a letter of another may look like one of its own.
+/// Checks that a word uses one script, because letters of another script can look the same.
 fn check_scripts(word: &str) -> Result<(), String> {
     if word.is_ascii() {
         return Ok(());

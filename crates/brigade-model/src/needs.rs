@@ -1,28 +1,28 @@
-//! What must be in memory before a command can be decided.
+//! The rows that must be in memory before a command is decided.
 //!
-//! Ended tasks leave memory. A command that names one is decided after its row was loaded again, so
-//! that `decide` sees it and does no IO.
+//! Ended tasks are evicted from memory. A command that names one is decided after its row was
+//! loaded again, so that `decide` does no IO.
 
 use crate::address::{TaskRef, TaskSelector};
 use crate::call::ConditionRequest;
 use crate::command::{AttemptReport, Caller, Command, GivenAnswer, Recipient, StopTarget};
-use crate::ids::{Owner, TaskNo};
+use crate::ids::{Owner, RunNo, TaskNo};
 use crate::name::TaskName;
 use crate::task::TaskRow;
-use crate::task_tree::TaskTree;
+use crate::task_tree::{KeyScope, TaskTree};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NeededTask {
     Task(TaskNo),
-    /// The newest task with this name; with an owner, among its children.
+    /// The newest task with this name, among the children of the owner if there is one.
     Named {
         owner: Option<Owner>,
         name: TaskName,
     },
 }
 
-/// What to load. A row that does not exist is not an error here: the decision will say so. A loaded row
-/// can need others in turn, so this is asked until nothing new is needed.
+/// Returns the rows to load. A row that does not exist is no error here, because `decide` refuses
+/// the command. A loaded row can need others, so call this until nothing new is needed.
 pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
     let mut needs = NeedsCollector { tree, found: Vec::new() };
     if let Some(no) = command.caller().and_then(Caller::task) {
@@ -45,7 +45,7 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
                 needs.add_reference(&collect.caller, task);
             }
         }
-        // A client decides for whatever is below what it started.
+        // A client decides for the descendants of tasks that it started.
         Command::Answer(given) => match (&given.caller, &given.answer) {
             (Caller::Client(_), GivenAnswer::Verdict(_)) => {
                 needs.add_reference(&Caller::Operator, &given.task);
@@ -105,8 +105,8 @@ impl NeedsCollector<'_> {
         }
     }
 
-    /// A task that is to do something, with all that limits it: that says who may ask for it, and counts
-    /// what it then uses.
+    /// Adds a task that is to be controlled, with its limit holders. They show who may control it,
+    /// and count its usage.
     fn add_controlled(&mut self, caller: &Caller, task: &TaskRef) {
         self.add_reference(caller, task);
         match &task.selector {
@@ -114,8 +114,8 @@ impl NeedsCollector<'_> {
                 self.add_limit_holders(*no)
             }
             TaskSelector::Name(name) => {
-                let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|n| n.same_as(name));
-                let named = self.tree.rows().filter(|(_, row)| !row.is_alive() && bears(row));
+                let has_name = |row: &TaskRow| row.name.as_ref().is_some_and(|n| n.same_as(name));
+                let named = self.tree.rows().filter(|(_, row)| !row.is_alive() && has_name(row));
                 let named: Vec<TaskNo> = named.map(|(no, _)| no).collect();
                 named.into_iter().for_each(|no| self.add_limit_holders(no));
             }
@@ -132,10 +132,9 @@ impl NeedsCollector<'_> {
 
     fn add_keyed(&mut self, spawn: &crate::command::SpawnCommand) {
         let owner = spawn.caller.owner();
-        let run = owner.task().and_then(|no| self.tree.get(no)).map(|row| row.run);
+        let run = owner.task().and_then(|no| self.tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
         if let Some(key) = &spawn.spec.key
-            && let Some(mark) =
-                self.tree.find_by_key(owner, run.unwrap_or(crate::ids::RunNo::FIRST), key)
+            && let Some(mark) = self.tree.find_by_key(KeyScope { owner, run }, key)
         {
             self.add_task(mark.no);
         }

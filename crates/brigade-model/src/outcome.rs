@@ -1,4 +1,4 @@
-//! How a run ended.
+//! The outcome of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::LimitKind;
 
-/// The one ending of a run.
+/// The outcome of a run. Each run has exactly one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -21,7 +21,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedOutcome {
     pub failure: Failure,
-    /// What there was of a result.
+    /// The partial result, if any.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
     #[serde(default)]
@@ -31,29 +31,29 @@ pub struct FailedOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelledOutcome {
     pub order: Arc<StopOrder>,
-    /// What the work said after it was told to stop.
+    /// The report of the work after the stop was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<LateResult>,
-    /// What there was of a result when it was told to stop.
+    /// The partial result at the stop.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
     pub confirmation: EndConfirmation,
 }
 
-/// Whether nothing of a stopped run is left.
+/// The evidence that nothing of a stopped run survives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndConfirmation {
-    /// The performer says that it is gone, or there was none.
+    /// The performer confirmed the end, or there was no performer.
     #[default]
     Confirmed,
-    /// The performer did not answer within the bound; it keeps its slot until it does.
+    /// The performer did not confirm within the bound. It holds its slot until it does.
     Unconfirmed,
-    /// These are still there and could not be ended.
+    /// These survivors could not be ended.
     Survivors(Vec<Arc<str>>),
 }
 
-/// What a stopped run had to say in the end.
+/// The report of a run after its stop was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LateResult {
@@ -61,13 +61,13 @@ pub enum LateResult {
     Failure(Failure),
 }
 
-/// Who stopped it, and why.
+/// The initiator of a stop, with its reason and grace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopOrder {
     pub by: StopInitiator,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Arc<str>>,
-    /// Instead of each task's own grace.
+    /// Overrides each task's own grace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Millis>,
 }
@@ -80,7 +80,7 @@ pub enum StopInitiator {
     Owner,
     /// The task itself.
     Itself,
-    /// Its parent ended and left it behind.
+    /// Its parent ended before it.
     ParentEnded,
     /// The session was closed.
     SessionClosed,
@@ -94,7 +94,7 @@ pub enum Failure {
     Timeout {
         after: Millis,
     },
-    /// Nothing happened for so long, and being spoken to did not help.
+    /// Nothing happened for so long, and nudges did not help.
     Stalled {
         quiet: Millis,
     },
@@ -104,7 +104,7 @@ pub enum Failure {
     MaxSteps {
         steps: u32,
     },
-    /// It made the very same calls again and again.
+    /// It repeated the same calls too many times.
     Loop {
         times: u32,
     },
@@ -134,12 +134,11 @@ impl Outcome {
     }
 
     pub fn cancelled(order: Arc<StopOrder>) -> Self {
-        let verified = EndConfirmation::Confirmed;
         Self::Cancelled(CancelledOutcome {
             order,
             late: None,
             partial: None,
-            confirmation: verified,
+            confirmation: EndConfirmation::Confirmed,
         })
     }
 
@@ -147,9 +146,9 @@ impl Outcome {
         matches!(self, Self::Succeeded { .. })
     }
 
-    /// How large what the run had to say is.
+    /// Returns the size of the run's result or partial result in bytes.
     pub(crate) fn result_bytes(&self) -> usize {
-        let said = match self {
+        let result = match self {
             Self::Succeeded { result } => Some(result),
             Self::Failed(failed) => failed.partial.as_ref(),
             Self::Cancelled(cancelled) => match &cancelled.late {
@@ -157,10 +156,10 @@ impl Outcome {
                 Some(LateResult::Failure(_)) | None => cancelled.partial.as_ref(),
             },
         };
-        said.map_or(0, |said| said.as_str().len())
+        result.map_or(0, |result| result.as_str().len())
     }
 
-    /// One word for lists.
+    /// Returns one word for lists.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Succeeded { .. } => "succeeded",
@@ -171,7 +170,7 @@ impl Outcome {
 }
 
 impl Failure {
-    /// One word, without what is special about this one.
+    /// Returns the kind of failure in one word, without details.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Error(_) => "error",
@@ -205,12 +204,12 @@ impl fmt::Display for EndConfirmation {
         match self {
             Self::Confirmed => Ok(()),
             Self::Unconfirmed => f.write_str(" (unconfirmed)"),
-            Self::Survivors(who) => write!(f, " (left: {})", who.join(", ")),
+            Self::Survivors(names) => write!(f, " (survivors: {})", names.join(", ")),
         }
     }
 }
 
-/// Sent to a process that has computed for longer than it may, and to nobody else.
+/// The signal of the kernel to a process that used up its processor time, and to no other.
 const SIGXCPU: i32 = 24;
 
 impl fmt::Display for Failure {

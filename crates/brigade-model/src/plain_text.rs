@@ -1,39 +1,40 @@
-//! Text from outside, filtered for a person: nothing in it that a terminal obeys or that cannot be
-//! seen.
+//! Foreign text, filtered for a person: without terminal control sequences and invisible
+//! characters.
 //!
-//! There are two filters. [`PlainText::of`] and [`PlainText::line`] make text pleasant to read and
-//! leave out what says nothing. [`PlainText::exact`] loses nothing: two different texts look
-//! different, which a person needs who decides about one of them.
+//! There are two filters. [`PlainText::of`] and [`PlainText::line`] make text easy to read and drop
+//! characters without meaning. [`PlainText::exact`] loses nothing: different texts look different,
+//! as a person needs to decide about one of them.
 
 use std::fmt;
 
-/// The longest run of spaces that is shown as so many marks; a longer one is counted.
+/// The maximum number of spaces that are shown as marks. A longer run is shown as a count.
 const SPACES_SHOWN: usize = 8;
 
 const LINE_END: char = '⏎';
 const TAB: char = '⇥';
 const SPACE: char = '·';
 
-/// Text without control, direction and invisible characters. Only the filters of this module make it.
+/// Text without control, direction and invisible characters. Only the filters of this module create
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlainText(String);
 
 impl PlainText {
-    /// Filters text of several lines: line ends and tabs stay.
+    /// Filters text of several lines. Line ends and tabs stay.
     pub fn of(text: &str) -> Self {
         Self(text.chars().filter_map(|letter| filter_char(letter, "\n\t")).collect())
     }
 
-    /// Filters text into one line: line ends and tabs become spaces.
+    /// Filters text into one line. Line ends and tabs become spaces.
     pub fn line(text: &str) -> Self {
         let spaced =
             text.chars().map(|letter| if "\n\r\t".contains(letter) { ' ' } else { letter });
         Self(spaced.filter_map(|letter| filter_char(letter, "")).collect())
     }
 
-    /// Shows text exactly, as lines for display: each line end as `⏎` and a new line, tabs as `⇥`,
-    /// spaces that could be overlooked as `·`, everything else that cannot be seen as `\u{200b}`.
-    /// Different texts give different lines.
+    /// Renders text exactly, as lines for display. Each line end is `⏎` and a new line, a tab is
+    /// `⇥`, and a space that is easy to overlook is `·`. Any other invisible character is an escape
+    /// such as `\u{200b}`. Different texts give different lines.
     pub fn exact(text: &str) -> Vec<Self> {
         let mut lines: Vec<Self> = Vec::new();
         let mut rest = text.split('\n').peekable();
@@ -47,20 +48,21 @@ impl PlainText {
         lines
     }
 
-    /// The head and the tail of a text that is longer than so many letters, with the number of bytes
-    /// between them. For displays on which nobody decides.
-    pub fn truncate_middle(text: &str, most: usize) -> Self {
+    /// Truncates a text to at max `max` letters in its middle, with the number of omitted bytes.
+    /// Use it only for displays on which nobody decides.
+    pub fn truncate_middle(text: &str, max: usize) -> Self {
         let line = Self::line(text);
         let letters = line.0.chars().count();
-        if letters <= most {
+        if letters <= max {
             return line;
         }
-        let tail = most / 3;
-        let head = most - tail;
+        let tail = max / 3;
+        let head = max - tail;
         let at = |index: usize| {
             line.0.char_indices().nth(index).map_or(line.0.len(), |(offset, _)| offset)
         };
-        let (from, to) = (at(head), at(letters - tail));
+        let from = at(head);
+        let to = at(letters - tail);
         Self(format!("{} …[{} bytes]… {}", &line.0[..from], to - from, &line.0[to..]))
     }
 
@@ -72,7 +74,7 @@ impl PlainText {
         self.0
     }
 
-    /// Divides the text after so many bytes, or before the letter that is there.
+    /// Splits the text at a byte offset, or before the letter at that offset.
     #[must_use]
     pub fn split_at_floor(&self, bytes: usize) -> (Self, Self) {
         let (head, tail) = self.0.split_at(self.0.floor_char_boundary(bytes));
@@ -120,7 +122,7 @@ fn exact_line(line: &str) -> String {
         }
         match letter {
             '\t' => shown.push(TAB),
-            // What it looks like otherwise is one of our own escapes.
+            // Otherwise it would look like one of our own escapes.
             '\\' if rest.starts_with("\\u{") => shown.push_str("\\u{5c}"),
             LINE_END | TAB | SPACE => shown.push_str(&escape_char(letter)),
             letter if is_ambiguous(letter) => shown.push_str(&escape_char(letter)),
@@ -135,7 +137,7 @@ fn escape_char(letter: char) -> String {
     format!("\\u{{{:x}}}", u32::from(letter))
 }
 
-/// Letters that cannot be seen, are taken for others, or change how their neighbours look.
+/// Returns whether a letter is invisible, easy to mistake, or changes the look of its neighbours.
 fn is_ambiguous(letter: char) -> bool {
     letter.is_control()
         || is_direction_mark(letter)
@@ -146,12 +148,14 @@ fn is_ambiguous(letter: char) -> bool {
         || is_private(letter)
 }
 
-/// Whether a display may show nothing for a character, or only use it to turn the text around it.
+/// Returns whether a display may show nothing for a character, or only use it to change the
+/// direction of text.
 pub fn is_invisible(letter: char) -> bool {
     is_ignorable(letter) || is_direction_mark(letter)
 }
 
-/// Characters that change the direction of what is written: with them a command reads as another.
+/// Returns whether a character changes the direction of text. With it, a command can read as
+/// another.
 fn is_direction_mark(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -160,7 +164,7 @@ fn is_line_end(letter: char) -> bool {
     matches!(letter, '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that Unicode lets a display leave out, tags among them.
+/// Returns whether Unicode lets a display omit the character. Tags are among these.
 fn is_ignorable(letter: char) -> bool {
     matches!(
         letter,
@@ -175,12 +179,12 @@ fn is_ignorable(letter: char) -> bool {
     )
 }
 
-/// Characters that look like a space and are none to a shell.
+/// Returns whether a character looks like a space, but is not one to a shell.
 fn is_blank(letter: char) -> bool {
     letter != ' ' && letter.is_whitespace() || letter == '\u{2800}'
 }
 
-/// Marks that are drawn over the letter before them, however many there are.
+/// Returns whether a mark is drawn over the letter before it.
 fn is_stacked(letter: char) -> bool {
     matches!(
         letter,
@@ -189,7 +193,7 @@ fn is_stacked(letter: char) -> bool {
     )
 }
 
-/// Characters that each font draws as it likes, and those that are none.
+/// Returns whether a character is in a private-use area, or is not a character.
 fn is_private(letter: char) -> bool {
     let letter = u32::from(letter);
     matches!(letter, 0xe000..=0xf8ff | 0xfdd0..=0xfdef | 0xf_0000..) || letter & 0xfffe == 0xfffe
@@ -201,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// Texts of what tries to deceive, in every order.
+    /// Returns deceptive texts, combined in every order.
     fn hostile() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("\n".to_owned()),
@@ -226,7 +230,7 @@ mod tests {
         prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
     }
 
-    /// Reads what is shown back, by the rules that are written down.
+    /// Reads the shown text back by the documented rules.
     fn read_back(lines: &[PlainText]) -> String {
         let mut text = String::new();
         for line in lines {
@@ -275,16 +279,16 @@ mod tests {
         }
 
         #[test]
-        fn other_texts_have_nothing_hidden_either(text in hostile(), most in 0usize..20) {
+        fn filtered_texts_have_nothing_hidden(text in hostile(), max in 0usize..20) {
             prop_assert!(is_clean(PlainText::line(&text).as_str()));
-            prop_assert!(is_clean(PlainText::truncate_middle(&text, most).as_str()));
+            prop_assert!(is_clean(PlainText::truncate_middle(&text, max).as_str()));
             let several = PlainText::of(&text);
             prop_assert!(is_clean(&several.as_str().replace(['\n', '\t'], "")));
         }
     }
 
     #[test]
-    fn a_text_is_shown_as_it_is() {
+    fn an_exact_text_shows_every_character() {
         let shown = |text: &str| -> Vec<String> {
             PlainText::exact(text).into_iter().map(PlainText::into_string).collect()
         };
@@ -303,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pleasant_text_leaves_out_what_says_nothing() {
+    fn a_filtered_text_omits_invisible_characters() {
         assert_eq!(PlainText::line("rm\u{1b}[2J\n\u{202e}x").as_str(), "rm\u{fffd}[2J \u{fffd}x");
         assert_eq!(PlainText::of("a\n\tb\u{e0041}\u{200b}c").as_str(), "a\n\tbc");
         assert_eq!(PlainText::line("⚠\u{fe0f} hot").as_str(), "⚠ hot");
     }
 
     #[test]
-    fn a_long_text_has_its_head_and_its_tail() {
+    fn a_truncated_text_has_its_head_and_its_tail() {
         assert_eq!(PlainText::truncate_middle("short", 9).as_str(), "short");
         let long = format!("{}; rm -rf x", "a".repeat(100));
         assert_eq!(PlainText::truncate_middle(&long, 12).as_str(), "aaaaaaaa …[98 bytes]… rf x");

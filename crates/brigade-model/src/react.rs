@@ -1,8 +1,8 @@
-//! What follows from an event: more events, and actions.
+//! Finds the consequences of an event: further events, and actions.
 
 use crate::action::{Action, StartAction};
 use crate::decide::budget::is_unmetered;
-use crate::decide::inbox::has_inbox_items as has_news;
+use crate::decide::inbox::has_inbox_items;
 use crate::decide::stop::{stop_one, stop_order_for_children};
 use crate::decide::{
     Draft, EntryDraft, complete_call, complete_granted_calls, is_condition_met, is_queued_at,
@@ -15,12 +15,12 @@ use crate::task::{TaskRow, TaskState};
 use crate::task_tree::{SessionState, TaskTree};
 use crate::work::{InboxMode, WakeOn};
 
-/// Follow-ups of one event, looked at right after it was applied.
+/// The consequences of one event, found right after it was applied.
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) drafts: Vec<Draft>,
     pub(crate) actions: Vec<Action>,
-    /// Slots may have become free from here upwards.
+    /// The holder from which upwards slots may have become free.
     pub(crate) freed: Option<Owner>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) fn react(
         Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
-            // It joins its owner's present run, with an earlier result that nobody took.
+            // It joins its owner's current run, with an earlier result that nobody has collected.
             if let Owner::Task(owner) = owner {
                 reaction.drafts.extend(complete_next_call(tree, *owner, now));
             }
-            // It may come with more slots for tasks that it kept in an earlier run.
+            // Its new limits may have more slots for tasks that it kept in an earlier run.
             reaction.freed = Some(Owner::Task(*no));
         }
         Event::Parked { no, .. } | Event::Acknowledged { no } => {
@@ -78,7 +78,7 @@ pub(crate) fn react(
             reaction.actions.extend(kill);
         }
         Event::Closing { no, .. } => {
-            // Its own work is over, and its slot is for others.
+            // Its own work is over, so its slot is free.
             reaction.freed = Some(tree.limit_holder(*no));
             reaction.actions.push(Action::Release { no: *no });
             if tree.alive_descendants(*no) == 0 {
@@ -90,15 +90,16 @@ pub(crate) fn react(
         | Event::Queued { no, .. }
         | Event::Recovered { no, .. }
         | Event::SlotReturned { no } => reaction.freed = Some(tree.limit_holder(*no)),
-        Event::LimitsSet { holder: of, .. } => reaction.freed = Some(*of),
+        Event::LimitsSet { holder, .. } => reaction.freed = Some(*holder),
         _ => {}
     }
     reaction
 }
 
-/// Begins an attempt. Messages that came while nobody was at work are handed over after it.
+/// Starts an attempt, then pushes the messages that arrived while nobody executed the task.
 fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
-    let Some(row) = tree.get(no) else { return Vec::new() };
+    let Some(task) = tree.view(no) else { return Vec::new() };
+    let row = task.row;
     let attempt = row.attempt;
     let mut actions = vec![Action::Start(StartAction {
         session: tree.row().name.clone(),
@@ -111,7 +112,7 @@ fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
         parked_calls: row.parked_calls.clone(),
         state: row.extras.as_ref().and_then(|extra| extra.state.clone()),
         stall_watch: row.stall_watch(),
-        skip_first_gate: is_unmetered(tree, no) && !has_news(tree, no, row),
+        skip_first_gate: is_unmetered(tree, no) && !has_inbox_items(tree, task),
     })];
     if row.spec.work.policy().inbox_mode == InboxMode::Push {
         let unread = tree.inbox(Owner::Task(no)).cloned();
@@ -120,7 +121,7 @@ fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
     actions
 }
 
-/// What the work hears of an entry of its journal, which is the last one.
+/// Delivers the last journal entry to the attempt.
 fn deliver_completion(
     tree: &TaskTree,
     no: TaskNo,
@@ -128,13 +129,14 @@ fn deliver_completion(
     entry: Option<&EntryDraft>,
 ) -> Vec<Action> {
     let (Some(row), Some(entry)) = (tree.get(no), entry) else { return Vec::new() };
-    let (attempt, ordinal, completion) =
-        (row.attempt, row.journal_len - 1, entry.completion.clone());
+    let attempt = row.attempt;
+    let ordinal = row.journal_len - 1;
+    let completion = entry.completion.clone();
     vec![Action::DeliverCompletion { no, attempt, index, ordinal, completion }]
 }
 
-/// Answers the first open call whose condition holds, unless the work has yet to react to an
-/// earlier answer. The others get their turn after it.
+/// Completes the first parked call whose condition is met, unless the work has not acknowledged an
+/// earlier completion. Other calls follow after the acknowledgement.
 fn complete_next_call(tree: &TaskTree, no: TaskNo, now: Time) -> Vec<Draft> {
     let Some(row) = tree.get(no).filter(|row| row.unacked.is_none()) else { return Vec::new() };
     let call = row.parked_calls.iter().find(|call| is_condition_met(tree, no, call, now));
@@ -162,7 +164,8 @@ fn react_to_message(
     let Some(row) = tree.get(no) else { return };
     reaction.drafts = complete_next_call(tree, no, now);
     if row.spec.work.policy().inbox_mode == InboxMode::Push && row.is_performed() {
-        let (attempt, message) = (row.attempt, message.clone());
+        let attempt = row.attempt;
+        let message = message.clone();
         reaction.actions.push(Action::Push { no, attempt, message });
     } else if message.interrupt && row.is_performed() {
         reaction.actions.push(Action::Interrupt { no, attempt: row.attempt });
@@ -200,7 +203,7 @@ fn react_to_end(
     }
 }
 
-/// Ends a task that waited only for the last of its children.
+/// Ends a task that only awaited the last of its children.
 fn end_if_childless(tree: &TaskTree, no: TaskNo) -> Vec<Draft> {
     let row = tree.get(no).filter(|_| tree.alive_descendants(no) == 0);
     match row.map(|row| (row.run, &row.state)) {
@@ -211,7 +214,8 @@ fn end_if_childless(tree: &TaskTree, no: TaskNo) -> Vec<Draft> {
     }
 }
 
-/// The next task that gets a slot which became free at or above `from`.
+/// Starts the next task that gets a slot which became free at `from` or at one of its limit
+/// holders.
 pub(crate) fn grant_slot(tree: &TaskTree, from: Owner) -> Option<Draft> {
     tree.limit_holders(from).find_map(|holder| {
         let no = tree.queue_head(holder)?;
@@ -223,7 +227,7 @@ pub(crate) fn grant_slot(tree: &TaskTree, from: Owner) -> Option<Draft> {
     })
 }
 
-/// What a stop on its way down does to the next task that it reaches.
+/// Stops the next task that a stop reaches on its way down.
 pub(crate) fn sweep_next(tree: &TaskTree, now: Time) -> Option<Vec<Draft>> {
     let no = *tree.sweep.front()?;
     let mut drafts = vec![Event::Swept { count: 1 }.into()];

@@ -1,30 +1,31 @@
-//! Why something was not done. One taxonomy for every face.
+//! Refusals: the reasons for which a command was not executed, in one taxonomy for all interfaces.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a caller may branch on.
+/// The kind of a refusal, on which a caller may branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
     /// There is no such session, task, run, call or message.
     NotFound,
-    /// It exists, but is not the caller's to see or control.
+    /// It exists, but the caller may not see or control it.
     Forbidden,
     /// The request itself is wrong.
     Invalid,
-    /// It contradicts what is there already: another request under the same key, a name taken.
+    /// It contradicts the stored state, such as another request under the same key or a name that
+    /// is taken.
     Conflict,
-    /// A limit stands in the way.
+    /// A limit is reached.
     Limit,
-    /// It has ended, or is about to.
+    /// It has ended or is ending.
     Ended,
-    /// Not now: the store fails, the runtime shuts down. Nothing was changed.
+    /// The store fails or the runtime shuts down. Nothing was changed.
     Unavailable,
-    /// It may have happened: ask again with the same key.
+    /// The command may have been executed. Repeat it with the same key.
     Unknown,
-    /// A defect of ours.
+    /// A defect in Brigade.
     Internal,
 }
 
@@ -44,12 +45,12 @@ impl fmt::Display for RefusalKind {
     }
 }
 
-/// A command that was not carried out. It changed nothing (but see [`RefusalKind::Unknown`]).
+/// A command that was not executed. It changed nothing (but see [`RefusalKind::Unknown`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{kind}: {message}")]
 pub struct Refusal {
     pub kind: RefusalKind,
-    /// A lower-case fragment that names what was wrong and what would be right.
+    /// A lower-case fragment that names the problem and the correct form.
     pub message: String,
 }
 

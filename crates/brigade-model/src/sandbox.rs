@@ -1,4 +1,4 @@
-//! What a command is started in, and what it is kept to.
+//! The sandbox of a process: terminal, resource limits and layers of access restrictions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::name::truncate;
 use crate::refusal::Refusal;
 
-/// All of it, as it is kept with a command.
+/// A sandbox as stored with a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sandbox {
@@ -18,19 +18,19 @@ pub struct Sandbox {
     pub terminal: Option<TerminalSize>,
     #[serde(skip_serializing_if = "ResourceLimits::is_empty")]
     pub resources: ResourceLimits,
-    /// Each of them holds: first those of whoever started it, then its own.
+    /// The layers, which all apply: first those of the task that started it, then its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<SandboxLayer>,
 }
 
-/// In characters.
+/// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
     pub rows: u16,
     pub columns: u16,
 }
 
-/// What each process of a command may use; two of them may use twice as much.
+/// The limits of each process of a command line. Two processes may use twice as much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResourceLimits {
@@ -44,8 +44,8 @@ pub struct ResourceLimits {
     pub open_files: Option<u64>,
 }
 
-/// What a command may reach, as it is asked for: its working directory to read and write, the system to
-/// read, and these. Paths are absolute, begin with `~/`, or are relative to the working directory.
+/// A sandbox as requested: its working directory is writable, the system is readable, and these
+/// paths are added. Paths are absolute, begin with `~/`, or are relative to the working directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxRequest {
@@ -57,13 +57,13 @@ pub struct SandboxRequest {
     pub tcp: TcpPolicy,
     #[serde(skip_serializing_if = "NetworkPolicy::is_allowed")]
     pub network: NetworkPolicy,
-    /// It may start agents, out of the budget that it is started with. They run outside.
+    /// True if it may start agents, within its own budget. They run outside the sandbox.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub agents: bool,
 }
 
-/// The same as it was found to be when it was asked for: whole paths without links, the working
-/// directory among them. Where the command runs makes no difference to it.
+/// A sandbox as resolved when it was requested: canonical paths, the working directory among them.
+/// It does not depend on the current directory of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxLayer {
@@ -87,37 +87,38 @@ pub enum TcpPolicy {
     Denied,
 }
 
-/// Everything that is not a socket of this machine's own: TCP, UDP, the lookup of names.
+/// The policy for all sockets except local ones: TCP, UDP, name lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
     #[default]
     Allowed,
-    /// TCP is denied with it, whatever is said of that.
+    /// Denies TCP too, regardless of the [`TcpPolicy`].
     Denied,
 }
 
 impl Sandbox {
-    /// As many as fit beside those of whoever confines the runtime itself.
+    /// The maximum number of layers. The kernel allows more; the others are for sandboxes around
+    /// the runtime itself.
     pub const LAYERS_MAX: usize = 12;
-    /// Paths of one confinement.
+    /// The maximum number of paths in one layer.
     pub const PATHS_MAX: usize = 256;
 
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same, started from inside of another: nothing is looser than there.
+    /// Returns this sandbox nested in `outer`, so that nothing is less restricted than there.
     #[must_use]
     pub fn nested_in(&self, outer: &Self) -> Self {
-        let mut confinement = outer.layers.clone();
+        let mut layers = outer.layers.clone();
         for layer in &self.layers {
-            if !confinement.contains(layer) {
-                confinement.push(layer.clone());
+            if !layers.contains(layer) {
+                layers.push(layer.clone());
             }
         }
         let resources = self.resources.intersect(&outer.resources);
-        Self { terminal: self.terminal, resources, layers: confinement }
+        Self { terminal: self.terminal, resources, layers }
     }
 
     pub(crate) fn check(&self) -> Result<(), Refusal> {
@@ -126,10 +127,9 @@ impl Sandbox {
         }
         self.resources.check()?;
         if self.layers.len() > Self::LAYERS_MAX {
-            let most = Self::LAYERS_MAX;
+            let max = Self::LAYERS_MAX;
             return Err(Refusal::invalid(format!(
-                "it is confined in more than {most} ways one inside the other; confine it as what \
-                 starts it is"
+                "the sandbox has more than {max} layers; use the sandbox of the task that starts it"
             )));
         }
         self.layers.iter().try_for_each(SandboxLayer::check)
@@ -144,21 +144,21 @@ impl ResourceLimits {
         *self == Self::default()
     }
 
-    /// Where both have a bound, the smaller one.
+    /// Returns the smaller limit where both have one.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
-        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        let smaller = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
         Self {
-            memory: least(self.memory, other.memory),
-            cpu_secs: least(self.cpu_secs, other.cpu_secs),
-            open_files: least(self.open_files, other.open_files),
+            memory: smaller(self.memory, other.memory),
+            cpu_secs: smaller(self.cpu_secs, other.cpu_secs),
+            open_files: smaller(self.open_files, other.open_files),
         }
     }
 
-    /// Refuses what no program could start with.
+    /// Refuses limits with which no program could start.
     pub fn check(&self) -> Result<(), Refusal> {
-        let low = |what: &str, least: &str| {
-            Err(Refusal::invalid(format!("the limit on {what} is too low: {least} is the least")))
+        let low = |subject: &str, min: &str| {
+            Err(Refusal::invalid(format!("the limit on {subject} is too low: {min} is the least")))
         };
         if self.memory.is_some_and(|bytes| bytes < Self::MEMORY_MIN) {
             return low("memory", "1M");
@@ -176,14 +176,14 @@ impl ResourceLimits {
 impl SandboxLayer {
     fn check(&self) -> Result<(), Refusal> {
         if self.read.len() + self.write.len() > Sandbox::PATHS_MAX {
-            let most = Sandbox::PATHS_MAX;
-            return Err(Refusal::invalid(format!("it is confined to more than {most} paths")));
+            let max = Sandbox::PATHS_MAX;
+            return Err(Refusal::invalid(format!("a sandbox layer has more than {max} paths")));
         }
         for path in self.read.iter().chain(&self.write) {
             if !path.starts_with('/') || path.contains('\0') {
-                let clipped = truncate(path, 200);
+                let shown = truncate(path, 200);
                 return Err(Refusal::invalid(format!(
-                    "it is confined to {clipped:?}, which is not an absolute path"
+                    "the sandbox path {shown:?} is not an absolute path"
                 )));
             }
         }
@@ -215,28 +215,31 @@ impl fmt::Display for TerminalSize {
     }
 }
 
-/// As people write it: `80x24`, the columns first.
+/// Parses `80x24`, columns first.
 impl FromStr for TerminalSize {
     type Err = Refusal;
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let parsed = text.split_once('x').and_then(|(columns, rows)| {
-            let (columns, rows) = (columns.parse().ok()?, rows.parse().ok()?);
+            let columns = columns.parse().ok()?;
+            let rows = rows.parse().ok()?;
             (columns > 0 && rows > 0).then_some(Self { rows, columns })
         });
         parsed.ok_or_else(|| {
-            let clipped = truncate(text, 50);
-            Refusal::invalid(format!("{clipped:?} is no size of a terminal, such as 80x24"))
+            let shown = truncate(text, 50);
+            Refusal::invalid(format!(
+                "{shown:?} is not a terminal size; write columns and rows, such as 80x24"
+            ))
         })
     }
 }
 
-/// Bytes as people write them: `512M`, `2G`, `64k`, or a number.
+/// Parses a number of bytes: `512M`, `2G`, `64k`, or a plain number.
 pub fn parse_bytes(text: &str) -> Result<u64, Refusal> {
     let wrong = || {
-        let clipped = truncate(text, 50);
+        let shown = truncate(text, 50);
         Refusal::invalid(format!(
-            "{clipped:?} is no size; write bytes, or a number with K, M, G or T, such as 512M"
+            "{shown:?} is no size; write bytes, or a number with K, M, G or T, such as 512M"
         ))
     };
     let letters = text.trim_end_matches(['B', 'b']).trim_end_matches('i');
@@ -255,38 +258,38 @@ pub fn parse_bytes(text: &str) -> Result<u64, Refusal> {
 mod tests {
     use super::*;
 
-    fn confined(write: &str) -> SandboxLayer {
+    fn layer_writing(write: &str) -> SandboxLayer {
         SandboxLayer { write: vec![write.into()], ..SandboxLayer::default() }
     }
 
     #[test]
-    fn inside_of_something_confined_nothing_is_looser() {
+    fn a_nested_sandbox_is_never_less_restricted() {
         let resources =
             ResourceLimits { memory: Some(5 << 20), cpu_secs: Some(9), open_files: None };
-        let outer = Sandbox { resources, layers: vec![confined("/a")], terminal: None };
+        let outer = Sandbox { resources, layers: vec![layer_writing("/a")], terminal: None };
         let asked =
             ResourceLimits { memory: Some(6 << 20), cpu_secs: Some(8), open_files: Some(64) };
         let terminal = Some(TerminalSize::default());
-        let inner = Sandbox { resources: asked, layers: vec![confined("/")], terminal };
+        let inner = Sandbox { resources: asked, layers: vec![layer_writing("/")], terminal };
         let both = inner.nested_in(&outer);
-        assert_eq!(both.layers, [confined("/a"), confined("/")]);
-        let least =
+        assert_eq!(both.layers, [layer_writing("/a"), layer_writing("/")]);
+        let smaller =
             ResourceLimits { memory: Some(5 << 20), cpu_secs: Some(8), open_files: Some(64) };
-        assert_eq!((both.resources, both.terminal), (least, terminal));
-        assert_eq!(both.nested_in(&both).layers.len(), 2, "the same again adds nothing");
+        assert_eq!((both.resources, both.terminal), (smaller, terminal));
+        assert_eq!(both.nested_in(&both).layers.len(), 2, "a repeated layer adds nothing");
         assert_eq!(Sandbox::default().nested_in(&outer), outer);
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_sandboxes_are_refused() {
         let resources = |resources| Sandbox { resources, ..Sandbox::default() };
         let none = ResourceLimits::default();
-        let many = (0..13).map(|one| confined(&format!("/{one}"))).collect();
+        let many = (0..13).map(|one| layer_writing(&format!("/{one}"))).collect();
         let table = [
             (resources(ResourceLimits { memory: Some(1), ..none }), "1M"),
             (resources(ResourceLimits { cpu_secs: Some(0), ..none }), "1s"),
             (resources(ResourceLimits { open_files: Some(2), ..none }), "open files"),
-            (Sandbox { layers: vec![confined("a")], ..Sandbox::default() }, "absolute"),
+            (Sandbox { layers: vec![layer_writing("a")], ..Sandbox::default() }, "absolute"),
             (Sandbox { layers: many, ..Sandbox::default() }, "more than 12"),
             (
                 Sandbox {
@@ -296,15 +299,15 @@ mod tests {
                 "row",
             ),
         ];
-        for (enclosure, expect) in table {
-            let refused = enclosure.check().unwrap_err();
+        for (sandbox, expect) in table {
+            let refused = sandbox.check().unwrap_err();
             assert!(refused.message.contains(expect), "{}", refused.message);
         }
         assert!(Sandbox::default().check().is_ok());
     }
 
     #[test]
-    fn amounts_and_sizes() {
+    fn byte_counts_and_terminal_sizes_are_parsed() {
         for (text, expect) in
             [("512M", 512 << 20), ("2G", 2 << 30), ("64k", 64 << 10), ("7", 7), ("1GiB", 1 << 30)]
         {

@@ -1,5 +1,5 @@
-//! What the tasks of a session share: small values by name, written in the commit of the step that
-//! changed them, and only over what the writer has seen.
+//! Values that the tasks of a session share. A value is written in the commit of the step that
+//! changed it, and only over the version that the writer has seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::ids::Seq;
 use crate::json::Json;
 use crate::refusal::Refusal;
 
-/// The most bytes of all names and values together: they are part of the session's own row.
+/// The maximum size of all names and values together, in bytes. They are part of the session's row.
 pub const SHARED_MAX: usize = 64 * 1024;
 
-/// All that is shared, by name.
+/// All shared values of a session, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SharedValues(Arc<BTreeMap<Arc<str>, SharedValue>>);
@@ -21,16 +21,16 @@ pub struct SharedValues(Arc<BTreeMap<Arc<str>, SharedValue>>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedValue {
     pub value: Json,
-    /// The event that wrote it.
+    /// The sequence number of the event that wrote it.
     pub version: Seq,
 }
 
-/// A value as somebody wants to have it.
+/// A requested write of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedWrite {
     pub name: Arc<str>,
     pub value: Json,
-    /// The version that the writer has seen; none when there was nothing.
+    /// The version that the writer has seen. `None` if there was no value.
     pub expected_version: Option<Seq>,
 }
 
@@ -47,7 +47,8 @@ impl SharedValues {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// Refuses what somebody else has written over, and what would be too much.
+    /// Refuses writes over versions that the writer has not seen, and writes that exceed the size
+    /// limit.
     pub(crate) fn check(&self, writes: &[SharedWrite]) -> Result<(), Refusal> {
         for write in writes {
             let now = self.get(&write.name).map(|kept| kept.version);

@@ -1,4 +1,4 @@
-//! How fast a subtree may grow.
+//! The rate at which a subtree may grow.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Millis, Time};
 
-/// So many new tasks in so long. All of them may come at once; after that, one each time a share of
-/// the span has passed.
+/// A number of new tasks per time span. All of them may be spawned at once. After that, one is
+/// allowed each time its share of the span has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRate {
     pub count: u32,
     pub per: Millis,
 }
 
-/// Of a holder of a rate: when all that it spawned would have been paid for, at one share each. In
-/// microseconds since the epoch, so that a share is exact enough whatever the rate.
+/// The time until which a holder's spawns are accounted for, at one share of the span each. It is
+/// in microseconds since the epoch, so that shares are exact enough at any rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SpawnMeter(u64);
@@ -27,22 +27,23 @@ impl SpawnMeter {
 }
 
 impl SpawnRate {
-    /// How long the next one has to wait; `None` when it may come now.
-    pub fn wait_time(self, paid: SpawnMeter, now: Time) -> Option<Millis> {
+    /// Returns the time that the next spawn has to wait. `None` if it may happen now.
+    pub fn wait_time(self, meter: SpawnMeter, now: Time) -> Option<Millis> {
         let Some(share) = self.interval_micros() else { return Some(Millis(u64::MAX)) };
-        let ahead = paid.0.saturating_sub(to_micros(now));
-        let most = share.saturating_mul(u64::from(self.count) - 1);
-        let surplus = ahead.saturating_sub(most);
+        let ahead = meter.0.saturating_sub(to_micros(now));
+        let allowed = share.saturating_mul(u64::from(self.count) - 1);
+        let surplus = ahead.saturating_sub(allowed);
         (surplus > 0).then(|| Millis(surplus.div_ceil(1_000)))
     }
 
-    /// After one more.
+    /// Returns the meter after one more spawn.
     #[must_use]
-    pub fn record_spawn(self, paid: SpawnMeter, now: Time) -> SpawnMeter {
-        SpawnMeter(paid.0.max(to_micros(now)).saturating_add(self.interval_micros().unwrap_or(0)))
+    pub fn record_spawn(self, meter: SpawnMeter, now: Time) -> SpawnMeter {
+        SpawnMeter(meter.0.max(to_micros(now)).saturating_add(self.interval_micros().unwrap_or(0)))
     }
 
-    /// Of two the one that lets less through in the long run, then at once.
+    /// Returns the rate that allows fewer spawns in the long run, or fewer at once if they are
+    /// equal.
     #[must_use]
     pub fn tighter_of(self, other: Self) -> Self {
         let long = |rate: Self| rate.interval_micros().unwrap_or(u64::MAX);
@@ -50,7 +51,7 @@ impl SpawnRate {
         if order.is_le() { self } else { other }
     }
 
-    /// Microseconds per task. `None` when there may be none at all.
+    /// Returns the microseconds per task. `None` if no task may be spawned.
     fn interval_micros(self) -> Option<u64> {
         let span = self.per.0.saturating_mul(1_000);
         span.checked_div(u64::from(self.count)).map(|share| share.max(1))
@@ -63,7 +64,8 @@ fn to_micros(time: Time) -> u64 {
 
 impl fmt::Display for SpawnRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, per) = (self.count, self.per.0);
+        let count = self.count;
+        let per = self.per.0;
         match per {
             1_000 => write!(f, "{count}/s"),
             60_000 => write!(f, "{count}/min"),
@@ -75,9 +77,9 @@ impl fmt::Display for SpawnRate {
     }
 }
 
-/// What is no rate.
+/// A text that is not a spawn rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no rate; write a number of tasks and a span of time, as 10/min or 100/2h")]
+#[error("{0:?} is not a rate; write a number of tasks and a time span, such as 10/min or 100/2h")]
 pub struct SpawnRateError(String);
 
 impl std::str::FromStr for SpawnRate {
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_read_as_they_are_shown() {
+    fn rates_are_parsed_as_they_are_printed() {
         for text in ["10/min", "3/s", "100/h", "1/d", "5/90s", "7/250ms", "0/s"] {
             let rate: SpawnRate = text.parse().expect(text);
             assert_eq!(rate.to_string(), text);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tighter_of_two_is_the_one_that_holds() {
+    fn the_tighter_of_two_rates_is_chosen() {
         let [slow, fast] = ["10/min", "1/s"].map(|text| text.parse::<SpawnRate>().expect("a rate"));
         assert_eq!((slow.tighter_of(fast), fast.tighter_of(slow)), (slow, slow));
         let [few, many] = ["1/s", "60/min"].map(|text| text.parse::<SpawnRate>().expect("a rate"));

@@ -1,4 +1,4 @@
-//! What was asked for when a task was spawned. Immutable, shared by command, event and task.
+//! A task as requested. It is immutable, and shared by command, event and row.
 
 use std::any::Any;
 use std::fmt;
@@ -20,16 +20,18 @@ pub struct TaskSpec {
     pub key: Option<IdempotencyKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
-    /// The task passes to the session when its parent's own work is over, instead of being stopped.
+    /// True if the task passes to the session when its parent's own work is over, instead of being
+    /// stopped.
     #[serde(default)]
     pub keep: bool,
-    /// Whether the deadlines above a kept task hold on for it; `None` is what its kind of work has.
+    /// The effect of its holders' deadlines on a kept task. `None` is the default of its kind of
+    /// work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_deadline: Option<KeptDeadline>,
-    /// How long a stop stays kind before it becomes firm.
+    /// The time between a graceful and a forced stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Millis>,
-    /// What only this process can hold, such as a closure. Never stored.
+    /// A value that only this process can hold, such as a closure. It is never stored.
     #[serde(skip)]
     pub attachment: Option<LocalAttachment>,
 }
@@ -50,7 +52,7 @@ impl TaskSpec {
 }
 
 impl TaskSpec {
-    /// What was asked for, and what comes with the work.
+    /// Returns the requested limits combined with those of the work.
     pub fn all_limits(&self) -> Option<Box<Limits>> {
         match (&self.limits, self.work.limits()) {
             (Some(asked), Some(own)) => Some(Box::new(asked.intersect(own))),
@@ -59,7 +61,7 @@ impl TaskSpec {
         }
     }
 
-    /// Returns the effect of the deadlines above the task after it has passed to the session.
+    /// Returns the tasks to which its holders' deadlines apply after it has passed to the session.
     pub fn deadline_scope(&self) -> DeadlineScope {
         match (self.kept_deadline, self.work.kept_deadline()) {
             (Some(KeptDeadline::Inherited), _) | (None, KeptDeadline::Inherited) => {
@@ -71,19 +73,20 @@ impl TaskSpec {
     }
 }
 
-/// The tasks that a deadline above a kept task still ends.
+/// The tasks that a holder's deadline still ends after a kept task has passed to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlineScope {
     /// The task, and with it everything that it owns.
     Task,
-    /// The agents and jobs that the task starts, but not the task: a server may live on.
+    /// The agents and jobs that the task starts, but not the task itself: a server may live on.
     Descendants,
-    /// Nothing: the spawner said so.
+    /// No task, because the spawner requested that.
     Nobody,
 }
 
 impl TaskSpec {
-    /// Names what differs between two requests, without the values: "command", "name".
+    /// Returns the names of the fields that differ, without their values, such as "command" or
+    /// "name".
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut names = self.work.differences(&other.work);
         let fields = [
@@ -99,8 +102,7 @@ impl TaskSpec {
 }
 
 impl PartialEq for TaskSpec {
-    /// What makes two requests under one key the same request: all that was asked, as it was
-    /// asked, without what only this process holds.
+    /// Compares two requests under one key: all requested values, without the local attachment.
     fn eq(&self, other: &Self) -> bool {
         self.work == other.work
             && self.name == other.name
@@ -114,7 +116,7 @@ impl PartialEq for TaskSpec {
 
 impl Eq for TaskSpec {}
 
-/// A value that travels with a spec through the model, which does not look at it.
+/// A value that travels with a spec through the model. The model does not read it.
 #[derive(Clone)]
 pub struct LocalAttachment(pub Arc<dyn Any + Send + Sync>);
 

@@ -1,40 +1,40 @@
-//! When silence is too long, and what is done about it.
+//! Stall policies: the limit of a silence, and the reaction to a longer one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Millis, Time};
 
-/// What becomes of a task that runs and shows no sign of moving.
+/// The treatment of a task that runs without activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StallPolicyForm", into = "StallPolicyForm")]
 pub enum StallPolicy {
-    /// It may be silent for as long as it likes.
+    /// The task may be silent for any time.
     Off,
     Watched(StallWatch),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallWatch {
-    /// So long without anything happening is a stall.
+    /// The silence after which the task is stalled.
     pub after: Millis,
-    /// So often it is spoken to, each time after another such silence.
+    /// The number of nudges, each after another such silence.
     pub nudges: u8,
-    /// Whether it is ended when that did not help.
+    /// True if the task is ended after the last nudge.
     pub then_stop: bool,
 }
 
 impl StallPolicy {
-    /// What holds for agents that nobody said anything else of. A provider that does not answer is
-    /// given up sooner than that, with its own words.
+    /// The policy of agents unless a limit overrides it. An unresponsive provider fails sooner,
+    /// with an error of its own.
     pub const AGENT_DEFAULT: Self =
         Self::Watched(StallWatch { after: Millis(20 * 60_000), nudges: 1, then_stop: true });
 
-    /// A silence of that length leads to one nudge, a second one to the end.
+    /// Returns a policy with one nudge after a silence of this length, and an end after the second.
     pub fn after(span: impl Into<Millis>) -> Self {
         Self::Watched(StallWatch { after: span.into(), nudges: 1, then_stop: true })
     }
 
-    /// A silence of that length is told, and nothing is done about it.
+    /// Returns a policy that only reports a silence of this length.
     pub fn report_after(span: impl Into<Millis>) -> Self {
         Self::Watched(StallWatch { after: span.into(), nudges: 0, then_stop: false })
     }
@@ -47,7 +47,7 @@ impl StallPolicy {
     }
 }
 
-/// As it is written: `off`, a span in milliseconds that is only told, or all of it.
+/// The serialized form: `off`, a number of milliseconds to report only, or all fields.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum StallPolicyForm {
@@ -99,7 +99,7 @@ impl From<StallPolicy> for StallPolicyForm {
     }
 }
 
-/// A span of time as it is said.
+/// Renders a duration for a person or a model.
 pub(crate) fn render_duration(span: Millis) -> String {
     let count = |number: u64, unit: &str| {
         let end = if number == 1 { "" } else { "s" };
@@ -112,14 +112,14 @@ pub(crate) fn render_duration(span: Millis) -> String {
     }
 }
 
-/// How often a silent task was spoken to since it last did something of its own.
+/// The nudges of a silent task since its last own activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NudgeState {
     pub count: u8,
-    /// The last time.
+    /// The time of the last nudge.
     pub last_at: Time,
-    /// How many entries its journal had then.
+    /// The number of journal entries at that time.
     pub journal_len: u32,
 }
 
@@ -128,18 +128,23 @@ impl NudgeState {
         self.count == 0
     }
 
-    /// Whether so many entries are more than the one by which it heard of the nudge.
+    /// Returns whether the journal has more entries than the one that delivered the nudge.
     pub(crate) fn has_progressed_since(&self, journal: u32) -> bool {
         journal > self.journal_len.saturating_add(1)
     }
 }
 
 impl StallWatch {
-    /// When the next thing is due for a task that was silent since `moved`; `None` when nothing is
-    /// left to be done about its silence.
-    pub(crate) fn next_due(self, moved: Time, stalled: bool, nudged: NudgeState) -> Option<Time> {
+    /// Returns the time of the next reaction to a task that was silent since `last_activity_at`.
+    /// `None` when no reaction remains.
+    pub(crate) fn next_due(
+        self,
+        last_activity_at: Time,
+        stalled: bool,
+        nudged: NudgeState,
+    ) -> Option<Time> {
         match stalled {
-            false => Some(moved.after(self.after)),
+            false => Some(last_activity_at.after(self.after)),
             true if nudged.is_empty() || !self.has_next_step(nudged) => None,
             true => Some(nudged.last_at.after(self.after)),
         }
@@ -160,9 +165,9 @@ mod tests {
         assert_eq!(read("\"off\""), StallPolicy::Off);
         assert_eq!(read("500"), StallPolicy::report_after(Millis(500)));
         assert_eq!(read("{\"after\":500}"), StallPolicy::after(Millis(500)));
-        let told = read("{\"after\":500,\"nudges\":3,\"then_stop\":false}");
+        let parsed = read("{\"after\":500,\"nudges\":3,\"then_stop\":false}");
         let watch = StallWatch { after: Millis(500), nudges: 3, then_stop: false };
-        assert_eq!(told, StallPolicy::Watched(watch));
+        assert_eq!(parsed, StallPolicy::Watched(watch));
         for stall in [StallPolicy::Off, StallPolicy::AGENT_DEFAULT] {
             let text = serde_json::to_string(&stall).expect("JSON");
             assert_eq!(read(&text), stall, "{text}");

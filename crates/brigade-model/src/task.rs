@@ -1,4 +1,4 @@
-//! A task as it is stored: one row, current state.
+//! A task as stored: one row with its current state.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::stall::{NudgeState, StallWatch};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
     pub spec: Arc<TaskSpec>,
-    /// The name it bears. It can lose it: see `Event::PassedToSession` and `Event::RunOpened`.
+    /// The current name. A task can lose it: see `Event::PassedToSession` and `Event::RunOpened`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<TaskName>,
     pub owner: Owner,
-    /// The owner's run that spawned it: keys are unique within it. `RunNo::NONE` once it has
+    /// The owner's run that spawned it, within which keys are unique. `RunNo::NONE` after it has
     /// passed to an owner that did not spawn it.
     pub owner_run: RunNo,
     /// The owner's call that spawned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallIndex>,
-    /// The task that spawned it, also when it belongs to somebody else by now.
+    /// The attempt that spawned it, also after it has passed to another owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spawner: Option<SpawningAttempt>,
-    /// At top level, the client that started it.
+    /// The client that started it, for a top-level task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientIdentity>,
     pub run: RunNo,
@@ -40,15 +40,15 @@ pub struct TaskRow {
     /// Recoveries since the last recorded progress.
     #[serde(default)]
     pub crashes: u16,
-    /// How many journal entries there are.
+    /// The number of journal entries.
     #[serde(default)]
     pub journal_len: u32,
     pub spawned_at: Time,
-    /// When something last happened.
+    /// The time of the last activity.
     pub last_activity_at: Time,
     pub state: TaskState,
-    /// The journal's number of an answer that the work has not reacted to yet. Work that goes on
-    /// with any answer is told one at a time: the next could be for a call that it drops.
+    /// The journal position of a completion that the work has not acknowledged. Work that wakes on
+    /// any completion gets one at a time, because the next could be for a call that it drops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unacked: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,59 +59,60 @@ pub struct TaskRow {
     pub extras: Option<Box<TaskExtras>>,
 }
 
-/// Which execution of which task spawned another.
+/// The task and attempt that spawned another task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawningAttempt(pub TaskNo, pub Attempt);
 
-/// What most tasks do not have.
+/// Fields that most tasks do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskExtras {
-    /// Spent by this task and all below it.
+    /// The usage of this task and its descendants.
     pub usage: Usage,
-    /// Of that, what those below it spent.
+    /// The part of `usage` that descendants spent.
     #[serde(skip_serializing_if = "Usage::is_none")]
     pub descendants_usage: Usage,
-    /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
+    /// The part of `usage` that was reserved for calls of unknown cost. The real cost may be less.
     #[serde(skip_serializing_if = "Usage::is_none")]
     pub unknown_usage: Usage,
-    /// Set aside for a model call of this task that is under way.
+    /// The amount reserved for a model call of this task that is in progress.
     pub reserved: Usage,
-    /// What the task last said of itself.
+    /// The last progress note of the task.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub progress: Option<Json>,
-    /// Typed state of the work, restored when it goes on.
+    /// The typed state of the work, restored at its next attempt.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub state: Option<Json>,
-    /// Of a task that waits: what there is of a result.
+    /// The partial result of a waiting task.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub partial: Option<Json>,
-    /// Endings of earlier runs that nobody has collected yet.
+    /// Outcomes of earlier runs that nobody has collected.
     pub earlier_runs: Vec<EarlierRun>,
     pub clock: RunClock,
-    /// The task whose limits hold for this one although it passed to the session. That task's row is
-    /// the budget that both are charged to, so it is kept for as long as this one.
+    /// The task whose limits apply to this one although it passed to the session. Both are charged
+    /// to that task's row, so the row is kept as long as this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<TaskNo>,
-    /// The deadline under which it was spawned, where it outlives the holder of that.
+    /// The deadline under which it was spawned, if it outlives that deadline's holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited_deadline: Option<InheritedDeadline>,
     /// The deadline under which a kept process was spawned. It does not end the process, but the
     /// agents and jobs that the process starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub descendants_deadline: Option<InheritedDeadline>,
-    /// Tasks ever spawned below, where a total limit counts them.
+    /// Tasks ever spawned under this one, if a total limit counts them.
     pub total_spawned: u32,
-    /// The owner's run under which the latest run was opened, if another spawned the task.
+    /// The owner's run under which the latest run was opened, if that is not the run that spawned
+    /// the task.
     pub opened_by_run: Option<RunNo>,
-    /// Nothing happened for too long, and nothing has since.
+    /// True if the task was silent for too long and has shown no activity since.
     pub stalled: bool,
     #[serde(skip_serializing_if = "NudgeState::is_empty")]
     pub nudges: NudgeState,
-    /// Where a spawn rate counts what is spawned below.
+    /// The meter of a spawn rate, if one counts the tasks spawned under this one.
     #[serde(skip_serializing_if = "SpawnMeter::is_unused")]
     pub spawn_meter: SpawnMeter,
-    /// What was said to the last few approvals, for whoever says it again.
+    /// The last few verdicts, so that a repeated verdict can be recognized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided_approvals: Vec<(CallIndex, ApprovalVerdict)>,
 }
@@ -123,7 +124,7 @@ pub struct EarlierRun {
     pub ended_at: Time,
 }
 
-/// The time limit of a run: it stands still while the task is queued.
+/// The time limit of a run. It is stopped while the task is queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunClock {
@@ -137,11 +138,11 @@ pub enum RunClock {
     },
 }
 
-/// A deadline that a kept task has from a task above it.
+/// A deadline that a kept task inherited from a former holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedDeadline {
     pub at: Time,
-    /// The time limit that it comes from.
+    /// The time limit behind the deadline.
     pub limit: Millis,
     /// The holder of that limit.
     pub holder: TaskNo,
@@ -153,11 +154,11 @@ pub enum TaskState {
     /// Could run, but has no slot or must not start yet.
     Queued(QueuedState),
     Running,
-    /// All its open calls are parked. It holds no slot and, but for closures, nothing in memory.
+    /// All its open calls are parked. It holds no slot and, except for closures, no future.
     Waiting,
-    /// Told to end; its performer has not said yet that it has.
+    /// A stop was requested, and its performer has not yet reported the end.
     Stopping(StoppingState),
-    /// Its own work is over while its children are being stopped or awaited.
+    /// Its own work is over, and its children are being stopped or awaited.
     Closing {
         outcome: Arc<Outcome>,
     },
@@ -166,7 +167,7 @@ pub enum TaskState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedState {
-    /// First come, first served.
+    /// The position in the queue: first come, first served.
     pub ticket: Seq,
     pub reason: QueueReason,
 }
@@ -176,9 +177,9 @@ pub struct QueuedState {
 pub enum QueueReason {
     /// The running limit of this holder is reached.
     RunningLimit(Owner),
-    /// It crashed and tries again then.
+    /// The task crashed and is retried at this time.
     Backoff { until: Time },
-    /// No performer here can do it.
+    /// No performer here can execute it.
     NoPerformer { reason: Arc<str> },
 }
 
@@ -189,7 +190,7 @@ pub struct StoppingState {
     pub phase: StopPhase,
 }
 
-/// What the run will have ended with.
+/// The cause with which the run will end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
@@ -210,16 +211,16 @@ pub struct EndedState {
     pub outcome: Arc<Outcome>,
     pub at: Time,
     pub delivery: ResultDelivery,
-    /// The performer has not returned: it keeps its slot until it does.
+    /// True if the performer has not returned. It holds its slot until it does.
     #[serde(default)]
     pub lingering: bool,
 }
 
-/// Where a run's result is.
+/// The delivery state of a run's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultDelivery {
-    /// Kept for the owner.
+    /// Stored for the owner.
     Pending,
     Collected,
 }
@@ -236,7 +237,7 @@ impl TaskRow {
         }
     }
 
-    /// Whether its performer is at work, as far as we know.
+    /// Returns whether a performer is executing it, as far as is known.
     pub fn is_performed(&self) -> bool {
         matches!(self.state, TaskState::Running | TaskState::Stopping(_))
     }
@@ -245,7 +246,7 @@ impl TaskRow {
         self.is_performed() || self.ended().is_some_and(|ended| ended.lingering)
     }
 
-    /// Whether it was told to end, or is over but for its children.
+    /// Returns whether a stop was requested, or its own work is over.
     pub fn is_ending(&self) -> bool {
         matches!(
             self.state,
@@ -253,7 +254,7 @@ impl TaskRow {
         )
     }
 
-    /// Whether no one will ask for it without naming it.
+    /// Returns whether the task is finished and all its results are collected.
     pub fn is_collected(&self) -> bool {
         self.ended().is_some_and(|e| e.delivery == ResultDelivery::Collected && !e.lingering)
             && self.extras.as_ref().is_none_or(|extra| extra.earlier_runs.is_empty())
@@ -263,7 +264,7 @@ impl TaskRow {
         self.extras.as_ref().map_or(Usage::NONE, |extra| extra.usage)
     }
 
-    /// What it spent itself, without those below it.
+    /// Returns its own usage, without that of descendants.
     pub fn own_usage(&self) -> Usage {
         self.extras.as_ref().map_or(Usage::NONE, |extra| extra.usage.minus(extra.descendants_usage))
     }
@@ -276,18 +277,18 @@ impl TaskRow {
         self.extras.as_ref().map_or(Usage::NONE, |extra| extra.reserved)
     }
 
-    /// What there is of a result while nobody is at work.
+    /// Returns the partial result of a task that nobody is executing.
     pub fn partial(&self) -> Option<Json> {
         self.extras.as_ref().and_then(|extra| extra.partial.clone())
     }
 
-    /// How it is watched while it runs, if it is.
+    /// Returns the stall watch that applies while it runs, if any.
     pub fn stall_watch(&self) -> Option<StallWatch> {
-        let said = self.limits.as_ref().and_then(|limits| limits.stall);
-        said.or_else(|| self.spec.work.default_stall_policy())?.watch()
+        let policy = self.limits.as_ref().and_then(|limits| limits.stall);
+        policy.or_else(|| self.spec.work.default_stall_policy())?.watch()
     }
 
-    /// Whether nothing has happened for too long.
+    /// Returns whether it was silent for too long.
     pub fn is_stalled(&self) -> bool {
         self.is_alive() && self.extras.as_ref().is_some_and(|extra| extra.stalled)
     }
@@ -308,7 +309,7 @@ impl TaskRow {
         self.extras.as_ref().and_then(|extra| extra.descendants_deadline)
     }
 
-    /// The next holder of limits above it: its owner, or the task that it was kept by.
+    /// Returns the next holder of limits: its owner, or the task that it was kept by.
     pub fn limit_holder(&self) -> Owner {
         let kept_by = self.extras.as_ref().and_then(|extra| extra.limited_by);
         kept_by.map_or(self.owner, Owner::Task)
@@ -318,7 +319,7 @@ impl TaskRow {
         self.extras.get_or_insert_default()
     }
 
-    /// The owner's run that waits for the latest run.
+    /// Returns the owner's run that waits for the latest run.
     pub fn opened_by_run(&self) -> RunNo {
         self.extras.as_ref().and_then(|extra| extra.opened_by_run).unwrap_or(self.owner_run)
     }
@@ -327,14 +328,14 @@ impl TaskRow {
         self.parked_calls.iter().find(|call| call.index == index)
     }
 
-    /// `job:5`, as a list shows it.
+    /// Returns the address that lists show, such as `job:5`.
     pub fn address(&self, no: TaskNo) -> String {
         format!("{}:{no}", self.spec.work.kind())
     }
 }
 
 impl TaskState {
-    /// One word for lists.
+    /// Returns one word for lists.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Queued(_) => "queued",
@@ -346,7 +347,7 @@ impl TaskState {
         }
     }
 
-    /// The same after the name of a task: "is running", "has failed".
+    /// Returns the state as a phrase after a task's name, such as "is running" or "has failed".
     pub fn render_phrase(&self) -> String {
         match self {
             Self::Ended(ended) => match ended.outcome.label() {

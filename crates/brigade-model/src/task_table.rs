@@ -1,4 +1,4 @@
-//! Values under small sequential numbers, in pages that go away when they are empty.
+//! A table of values by task number, in pages that are freed when they are empty.
 
 use crate::ids::TaskNo;
 
@@ -65,7 +65,7 @@ impl<T> TaskTable<T> {
         Some(value)
     }
 
-    /// In ascending order of their numbers.
+    /// Returns the values in ascending order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskNo, &T)> {
         self.pages.iter().enumerate().flat_map(|(page, slots)| {
             slots.iter().flat_map(move |filled| {
@@ -88,18 +88,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_pages_go_away() {
-        let mut slots = TaskTable::default();
+    fn empty_pages_are_freed() {
+        let mut table = TaskTable::default();
         let numbers: Vec<TaskNo> = (1..=1_000).filter_map(TaskNo::new).collect();
         for &no in &numbers {
-            slots.insert(no, no.get());
+            table.insert(no, no.get());
         }
-        assert_eq!(slots.iter().map(|(no, _)| no).collect::<Vec<_>>(), numbers);
+        assert_eq!(table.iter().map(|(no, _)| no).collect::<Vec<_>>(), numbers);
         for &no in &numbers[..999] {
-            assert_eq!(slots.remove(no), Some(no.get()));
-            assert_eq!(slots.remove(no), None);
+            assert_eq!(table.remove(no), Some(no.get()));
+            assert_eq!(table.remove(no), None);
         }
-        assert_eq!(slots.len(), 1);
-        assert_eq!(slots.pages.iter().filter(|page| page.is_some()).count(), 1);
+        assert_eq!(table.len(), 1);
+        assert_eq!(table.pages.iter().filter(|page| page.is_some()).count(), 1);
     }
 }

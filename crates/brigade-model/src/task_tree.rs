@@ -1,8 +1,8 @@
-//! A session and all tasks below it, as they are in memory.
+//! A session and all its tasks, as data in memory.
 //!
-//! Rows are what is stored. All else here is derived from rows, in one place: [`Tree::edit`]
-//! compares what a row says before and after a change and carries the difference into counters,
-//! queues, names and timers. Loading a tree inserts its rows the same way.
+//! Only rows are stored. Everything else is derived from them in one place: `TaskTree::edit`
+//! compares a row before and after a change. It applies the difference to counters, queues, names
+//! and timers. Loading a session inserts its rows the same way.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,9 +30,11 @@ mod loading;
 
 pub use index::KeyMark;
 
+pub(crate) use index::KeyScope;
+
 pub(crate) use derive::{TaskTimer, is_stopping_children};
 
-/// The stored form of a tree itself.
+/// The stored row of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRow {
     pub id: SessionId,
@@ -41,20 +43,20 @@ pub struct SessionRow {
     pub state: SessionState,
     pub limits: Limits,
     pub usage: Usage,
-    /// The last event.
+    /// The sequence number of the last event.
     pub seq: Seq,
-    /// The time of the last event: a tree's time does not run backwards.
+    /// The time of the last event. A session's time does not run backwards.
     pub now: Time,
     pub last_task: Option<TaskNo>,
     pub last_message: MessageNo,
     pub epoch: Epoch,
-    /// What its tasks share.
+    /// Values that its tasks share.
     #[serde(default, skip_serializing_if = "SharedValues::is_empty")]
     pub shared_values: SharedValues,
-    /// What its operator allowed for good.
+    /// Grants: calls that are allowed always.
     #[serde(default, skip_serializing_if = "ApprovalGrants::is_unused")]
     pub grants: ApprovalGrants,
-    /// Where a spawn rate counts what is spawned.
+    /// The meter of the session's spawn rate.
     #[serde(default, skip_serializing_if = "SpawnMeter::is_unused")]
     pub spawn_meter: SpawnMeter,
 }
@@ -67,11 +69,24 @@ pub enum SessionState {
     Closed,
 }
 
-/// A message with how far it has come.
+/// A message with its delivery state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageRow {
     pub message: Arc<Message>,
     pub receipt: Receipt,
+}
+
+/// A task with its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskView<'a> {
+    pub(crate) no: TaskNo,
+    pub(crate) row: &'a TaskRow,
+}
+
+impl TaskView<'_> {
+    pub(crate) fn address(&self) -> String {
+        self.row.address(self.no)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -81,21 +96,21 @@ pub struct TaskTree {
     session_links: TreeLinks,
     names: HashTable<(u64, TaskNo)>,
     keys: HashTable<KeyMark>,
-    /// How many keys there may be before those of ended parents are looked for.
+    /// The number of keys at which the keys of ended parents are removed.
     key_sweep_at: usize,
     timers: BTreeSet<(Time, TaskNo, TaskTimer)>,
-    /// Tasks of stopped subtrees that have not been looked at yet.
+    /// Tasks of stopped subtrees that have not been handled yet.
     pub(crate) sweep: VecDeque<TaskNo>,
     /// Tasks with a call that waits for an approval.
     pub(crate) awaiting_approval: BTreeSet<TaskNo>,
-    /// Tasks that may leave memory.
+    /// Tasks that may be evicted from memory.
     evictable: Vec<TaskNo>,
-    /// Ended tasks in memory whose owners are not: they are linked when those come back.
+    /// Ended tasks in memory whose owners are not. They are linked when the owners are loaded.
     orphans: BTreeSet<TaskNo>,
     pub(crate) dirty: DirtyRows,
 }
 
-/// What the next commit has to write, besides events.
+/// The rows that the next commit has to write, besides events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DirtyRows {
     pub(crate) tasks: Vec<TaskNo>,
@@ -104,7 +119,7 @@ pub(crate) struct DirtyRows {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedTask {
-    /// Shared with whoever reads it: the view and the stores keep the same one.
+    /// The row, shared with its readers: the view and the stores hold the same one.
     pub(crate) row: Arc<TaskRow>,
     pub(crate) links: TreeLinks,
     previous: Option<TaskNo>,
@@ -112,20 +127,20 @@ pub(crate) struct LoadedTask {
     is_dirty: bool,
 }
 
-/// What a session and a task have in common: children and an inbox.
+/// The links and counters of a session or task: children, inbox, queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TreeLinks {
     first_child: Option<TaskNo>,
     last_child: Option<TaskNo>,
-    /// Living children.
     pub(crate) alive_children: u32,
-    /// Living tasks anywhere below.
+    /// Alive tasks anywhere in the subtree.
     pub(crate) alive_descendants: u32,
-    /// Living tasks for which its limits hold: those below, and kept ones that passed to the session.
+    /// Alive tasks to which its limits apply: descendants, and kept ones that passed to the
+    /// session.
     pub(crate) limited_tasks: u32,
-    /// Of those, and of ended ones that have not returned, how many hold a slot.
+    /// The tasks of `limited_tasks` that hold a slot, and ended ones that have not returned.
     pub(crate) running: u32,
-    /// For each parked wait, how many of its tasks still live: an ending costs one step, whatever
+    /// The number of alive tasks for each parked wait. It makes the cost of an end independent of
     /// the number of tasks waited for.
     pub(crate) wait_counts: Vec<WaitCount>,
     queues: Option<Box<OwnerQueues>>,
@@ -137,12 +152,12 @@ pub(crate) struct WaitCount {
     pub(crate) remaining: u32,
 }
 
-/// What gathers at some nodes only.
+/// Queues that few nodes have.
 #[derive(Clone, Debug, Default)]
 struct OwnerQueues {
     inbox: VecDeque<Arc<Message>>,
     queue: BTreeSet<(Seq, TaskNo)>,
-    /// Set aside by this task and all under its limits.
+    /// The amount reserved by this task and all tasks under its limits.
     reserved: Usage,
 }
 
@@ -155,7 +170,7 @@ impl TaskTree {
         self.row.id
     }
 
-    /// How many tasks are in memory.
+    /// Returns the number of tasks in memory.
     pub fn loaded_count(&self) -> usize {
         self.tasks.len()
     }
@@ -168,17 +183,21 @@ impl TaskTree {
         self.tasks.get(no).map(|task| &*task.row)
     }
 
-    /// All tasks in memory, in ascending order.
+    pub(crate) fn view(&self, no: TaskNo) -> Option<TaskView<'_>> {
+        Some(TaskView { no, row: self.get(no)? })
+    }
+
+    /// Returns all tasks in memory, in ascending order.
     pub fn rows(&self) -> impl Iterator<Item = (TaskNo, &TaskRow)> {
         self.tasks.iter().map(|(no, task)| (no, &*task.row))
     }
 
-    /// The same, to be kept by whoever asks.
+    /// Returns all tasks in memory with shared rows.
     pub fn shared_rows(&self) -> impl Iterator<Item = (TaskNo, &Arc<TaskRow>)> {
         self.tasks.iter().map(|(no, task)| (no, &task.row))
     }
 
-    /// Whether it could still exist in the store.
+    /// Returns whether the number was assigned, so that the store may have the task.
     pub fn has_assigned(&self, no: TaskNo) -> bool {
         self.row.last_task.is_some_and(|last| no <= last)
     }
@@ -195,24 +214,25 @@ impl TaskTree {
         Some(self.get(no)?.owner)
     }
 
-    /// Living tasks below `no`.
+    /// Returns the number of alive descendants.
     pub fn alive_descendants(&self, no: TaskNo) -> u32 {
         self.tasks.get(no).map_or(0, |task| task.links.alive_descendants)
     }
 
-    /// Unread messages.
+    /// Returns the unread messages.
     pub fn inbox(&self, of: Owner) -> impl Iterator<Item = &Arc<Message>> {
         self.links(of)
             .and_then(|node| node.queues.as_ref())
             .into_iter()
-            .flat_map(|c| c.inbox.iter())
+            .flat_map(|queues| queues.inbox.iter())
     }
 
     pub fn unread_count(&self, of: Owner) -> usize {
-        self.links(of).and_then(|node| node.queues.as_ref()).map_or(0, |crowd| crowd.inbox.len())
+        self.links(of).and_then(|node| node.queues.as_ref()).map_or(0, |queues| queues.inbox.len())
     }
 
-    /// Children in memory, in the order of their numbers unless one was passed on.
+    /// Returns the children in memory, in the order of their numbers unless one has changed its
+    /// owner.
     pub fn children(&self, of: Owner) -> impl Iterator<Item = TaskNo> {
         let mut next = self.links(of).and_then(|node| node.first_child);
         std::iter::from_fn(move || {
@@ -222,7 +242,7 @@ impl TaskTree {
         })
     }
 
-    /// From `owner` up to the session.
+    /// Returns the owners from `owner` up to the session.
     pub(crate) fn owner_chain(&self, owner: Owner) -> impl Iterator<Item = Owner> {
         let mut next = Some(owner);
         std::iter::from_fn(move || {
@@ -232,8 +252,8 @@ impl TaskTree {
         })
     }
 
-    /// From `owner` up to the session, along those whose limits hold. A kept task that passed to the
-    /// session is still below the task that spawned it here.
+    /// Returns the holders from `owner` up to the session whose limits apply. A kept task that
+    /// passed to the session is still under its spawner here.
     pub(crate) fn limit_holders(&self, owner: Owner) -> impl Iterator<Item = Owner> {
         let mut next = Some(owner);
         std::iter::from_fn(move || {
@@ -243,8 +263,8 @@ impl TaskTree {
         })
     }
 
-    /// Holders whose total limits count what `owner` spawns: those of `limit_holders` that live, and the
-    /// session. The total of a task that has ended counts for nobody any more.
+    /// Returns the holders whose total limits count a spawn by `owner`: the alive ones of
+    /// `limit_holders`, and the session. The total of an ended task no longer counts.
     pub(crate) fn total_holders(&self, owner: Owner) -> impl Iterator<Item = Owner> {
         self.limit_holders(owner).filter(|holder| holder.task().is_none_or(|no| self.is_alive(no)))
     }
@@ -274,7 +294,7 @@ impl TaskTree {
         }
     }
 
-    /// The nearest holder at or above `from` whose running limit is reached.
+    /// Returns the nearest holder from `from` upwards whose running limit is reached.
     pub(crate) fn full_limit_holder(&self, from: Owner) -> Option<Owner> {
         self.limit_holders(from).find(|&holder| {
             let limit = self.limits(holder).and_then(|limits| limits.running);
@@ -283,7 +303,7 @@ impl TaskTree {
         })
     }
 
-    /// Who is next in the queue of a holder.
+    /// Returns the first task in the queue of a holder.
     pub(crate) fn queue_head(&self, holder: Owner) -> Option<TaskNo> {
         Some(self.links(holder)?.queues.as_ref()?.queue.first()?.1)
     }
@@ -294,16 +314,16 @@ impl TaskTree {
     }
 }
 
-/// Building and changing.
 impl TaskTree {
-    /// What a task or session and all under its limits have used and set aside.
+    /// Returns the amount that a task or session and all tasks under its limits have used and
+    /// reserved.
     pub(crate) fn committed_usage(&self, of: Owner) -> Usage {
         let used = match of {
             Owner::Session => self.row.usage,
             Owner::Task(no) => self.get(no).map_or(Usage::NONE, TaskRow::usage),
         };
-        let crowd = self.links(of).and_then(|node| node.queues.as_ref());
-        used.plus(crowd.map_or(Usage::NONE, |crowd| crowd.reserved))
+        let queues = self.links(of).and_then(|node| node.queues.as_ref());
+        used.plus(queues.map_or(Usage::NONE, |queues| queues.reserved))
     }
 
     fn is_alive(&self, no: TaskNo) -> bool {
@@ -311,7 +331,7 @@ impl TaskTree {
     }
 }
 
-/// Two trees are equal when what is stored of them is.
+/// Two trees are equal when their stored parts are.
 impl PartialEq for TaskTree {
     fn eq(&self, other: &Self) -> bool {
         let unread = |tree: &Self| -> Vec<MessageNo> {
@@ -326,7 +346,7 @@ impl PartialEq for TaskTree {
 }
 
 impl TaskTree {
-    /// Runs whose results wait at top level for this client and conversation.
+    /// Returns the top-level runs whose results are delivered to this client and conversation.
     pub(crate) fn client_runs(&self, client: &ClientCaller) -> impl Iterator<Item = TaskNo> {
         self.children(Owner::Session).filter(move |no| {
             self.get(*no).is_some_and(|row| {
@@ -336,22 +356,21 @@ impl TaskTree {
         })
     }
 
-    /// The client that started the top-level run which a task came of; `None` is the operator. A kept
-    /// task is of whoever started what kept it.
+    /// Returns the client that started the top-level run above a task; `None` is the operator. A
+    /// kept task belongs to the starter of the task that kept it.
     pub(crate) fn started_by(&self, no: TaskNo) -> Option<&ClientIdentity> {
         let top = self.limit_holders(Owner::Task(no)).filter_map(Owner::task).last()?;
         self.get(top)?.client.as_ref()
     }
 
-    /// What of a task is seldom there, for reading.
     pub(crate) fn extras(&self, no: TaskNo) -> Option<&TaskExtras> {
         self.get(no)?.extras.as_deref()
     }
 
     pub(crate) fn sweep_children(&mut self, of: Owner) {
-        let living: Vec<TaskNo> =
+        let alive: Vec<TaskNo> =
             self.children(of).filter(|no| self.get(*no).is_some_and(TaskRow::is_alive)).collect();
-        self.sweep.extend(living);
+        self.sweep.extend(alive);
     }
 
     pub(crate) fn push_message(&mut self, message: Arc<Message>, receipt: Receipt) {
@@ -361,25 +380,25 @@ impl TaskTree {
 
     /// Takes a message out of an inbox with its final receipt.
     pub(crate) fn take_message(&mut self, of: Owner, no: MessageNo, receipt: Receipt) {
-        let Some(crowd) = self.links_mut(of).and_then(|node| node.queues.as_mut()) else { return };
-        let Some(at) = crowd.inbox.iter().position(|message| message.no == no) else { return };
-        if let Some(message) = crowd.inbox.remove(at) {
+        let Some(queues) = self.links_mut(of).and_then(|node| node.queues.as_mut()) else { return };
+        let Some(at) = queues.inbox.iter().position(|message| message.no == no) else { return };
+        if let Some(message) = queues.inbox.remove(at) {
             self.dirty.messages.push(MessageRow { message, receipt });
         }
     }
 
-    /// Adds to what a task and everything whose limits hold for it has used.
+    /// Adds to the usage of a task and of every holder whose limits apply to it.
     pub(crate) fn charge(&mut self, no: TaskNo, spent: Usage, unknown: Usage) {
         let mut here = Owner::Task(no);
-        let mut below = Usage::NONE;
+        let mut descendants = Usage::NONE;
         while let Owner::Task(no) = here {
             self.edit(no, |row| {
                 let extra = row.extras_mut();
                 extra.usage = extra.usage.plus(spent);
-                extra.descendants_usage = extra.descendants_usage.plus(below);
+                extra.descendants_usage = extra.descendants_usage.plus(descendants);
                 extra.unknown_usage = extra.unknown_usage.plus(unknown);
             });
-            below = spent;
+            descendants = spent;
             here = self.limit_holder(no);
         }
         self.row.usage = self.row.usage.plus(spent);

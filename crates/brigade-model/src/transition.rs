@@ -1,4 +1,4 @@
-//! One command, carried through to its last consequence.
+//! Handles one command with all its consequences.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::react::{grant_slot, react, sweep_next};
 use crate::refusal::Refusal;
 use crate::task_tree::TaskTree;
 
-/// How many tasks of a stopped subtree, and how many timers, one turn looks at.
+/// The number of tasks of a stopped subtree, and of timers, that one transition handles.
 pub const SLICE: usize = 512;
 
-/// What a command came to.
+/// The reply to a command, and its outputs.
 #[derive(Debug)]
 pub struct HandledCommand {
     pub reply: CommandReply,
     pub outputs: CommandOutputs,
 }
 
-/// What is to be stored, and then done.
+/// The records to store, and the actions to perform after the commit.
 #[derive(Debug, Default)]
 pub struct CommandOutputs {
     pub events: Vec<Arc<EventRecord>>,
@@ -34,7 +34,7 @@ pub struct CommandOutputs {
     pub actions: Vec<Action>,
 }
 
-/// The first event of a tree, and the tree.
+/// Opens a session. Returns the tree and its first event.
 pub fn open_session(
     id: SessionId,
     name: SessionName,
@@ -49,7 +49,7 @@ pub fn open_session(
     (tree, Arc::new(record))
 }
 
-/// Decides a command and applies it with all that follows. A refusal leaves the tree as it was.
+/// Decides a command and applies it with all its consequences. A refusal does not change the tree.
 pub fn handle_command(
     tree: &mut TaskTree,
     command: &Command,
@@ -60,7 +60,7 @@ pub fn handle_command(
     Ok(HandledCommand { reply, outputs })
 }
 
-/// The same, behind the outputs of what was handled before it.
+/// Handles a command and appends its outputs to those of earlier commands.
 pub fn handle_command_into(
     tree: &mut TaskTree,
     command: &Command,
@@ -69,17 +69,17 @@ pub fn handle_command_into(
 ) -> Result<CommandReply, Refusal> {
     let now = at.max(tree.row().now);
     let decision = decide(tree, command, now)?;
-    let mut turn = Transition { now, outputs, freed: Vec::new() };
-    turn.run(tree, decision.drafts);
-    turn.grant_slots(tree);
+    let mut transition = Transition { now, outputs, freed: Vec::new() };
+    transition.run(tree, decision.drafts);
+    transition.grant_slots(tree);
     match command {
-        Command::Tick => turn.fire_due_timers(tree),
-        _ => turn.sweep(tree),
+        Command::Tick => transition.fire_due_timers(tree),
+        _ => transition.sweep(tree),
     }
     Ok(decision.reply)
 }
 
-/// Whether a consequence of an earlier draft of the same command has answered this call.
+/// Returns whether a consequence of an earlier draft of the same command has completed this call.
 fn is_call_completed(tree: &TaskTree, event: &Event) -> bool {
     match event {
         Event::CallCompleted { no, index, .. } | Event::ApprovalDecided { no, index, .. } => {
@@ -108,12 +108,11 @@ impl Transition<'_> {
             let record = EventRecord { session: tree.id(), seq, at: self.now, event };
             apply(tree, &record);
             let reaction = react(tree, &record.event, entry.as_ref(), self.now);
-            if let (Some(no), Some(EntryDraft { index, label, completion: answer })) =
+            if let (Some(no), Some(EntryDraft { index, label, completion })) =
                 (record.event.task(), entry)
             {
-                self.outputs
-                    .journal
-                    .push((no, JournalEntry { index, order: seq, label, completion: answer }));
+                let entry = JournalEntry { index, order: seq, label, completion };
+                self.outputs.journal.push((no, entry));
             }
             self.outputs.actions.extend(reaction.actions);
             self.freed.extend(reaction.freed);
@@ -124,7 +123,7 @@ impl Transition<'_> {
         }
     }
 
-    /// Hands out the slots that became free.
+    /// Grants the slots that became free.
     fn grant_slots(&mut self, tree: &mut TaskTree) {
         while let Some(&from) = self.freed.last() {
             match grant_slot(tree, from) {

@@ -1,7 +1,7 @@
-//! The kinds of work, and how each wants to be treated.
+//! The kinds of work, and the policy of each.
 //!
-//! [`Work`] is the only place in the model that knows kinds. What `decide` needs to know of one is
-//! said as data in its [`Conduct`].
+//! [`Work`] is the only place in the model that knows kinds. `decide` reads the data in the
+//! [`KindPolicy`] of a kind instead.
 
 mod process_work;
 
@@ -20,7 +20,7 @@ use crate::stall::StallPolicy;
 
 pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV_PREFIX, StdinSource};
 
-/// What a task does.
+/// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
@@ -31,58 +31,59 @@ pub enum Work {
     Custom(CustomWork),
 }
 
-/// Our own agent loop.
+/// Work for the agent loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentWork {
     /// The instructions, committed with the task.
     pub task: Arc<str>,
-    /// The definition by name, as asked for.
+    /// The name of the requested definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<Arc<str>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub config: Option<Json>,
-    /// What the result must look like, instead of what the definition says.
+    /// The schema of the result, instead of the definition's.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub result_schema: Option<Json>,
-    /// Instead of the definition's model.
+    /// The model, instead of the definition's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Arc<str>>,
-    /// Where its commands run unless they say otherwise: an absolute path.
+    /// The default working directory of its processes, as an absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
-    /// What is changed of the definition besides, as the performer understands it.
+    /// Other overrides of the definition, in the performer's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Json>,
-    /// MCP servers whose tools it has beside those of its definition, by name.
+    /// The names of MCP servers whose tools it has in addition to those of its definition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp_servers: Vec<Arc<str>>,
-    /// Whether it ends although children of its live, whose results it then does not hear of.
+    /// True if it may end while children are alive. It then does not receive their results.
     #[serde(default)]
     pub may_end_before_children: bool,
-    /// Nobody is there to approve what it asks leave for: that is denied, to it and to all below it.
+    /// True if the run is unattended: approvals that it and its descendants request are denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
-    /// What was found for this request: the definition's content, and what the agent may do. An edit
-    /// of the definition changes neither running work nor whether two requests are the same.
+    /// The blueprint that was resolved for this request: the definition's content and the
+    /// permissions. A later edit of the definition changes neither running work nor the comparison
+    /// of two requests.
     pub blueprint: Json,
-    /// The word that stands around what is quoted to it.
+    /// The random word around text that is quoted to the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quote_mark: Option<QuoteMark>,
-    /// The definition's limits, which hold beside those that were asked for.
+    /// The definition's limits, which apply in addition to the requested ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
-    /// The model that was found for it: provider/model.
+    /// The model that was resolved for it, as provider/model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_model: Option<Arc<str>>,
-    /// Its model, where nobody knows what that costs.
+    /// The agent's model, if its price is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpriced_model: Option<Arc<str>>,
 }
 
 impl PartialEq for AgentWork {
-    /// Whether two requests are the same. What was found for them (the blueprint, the mark, limits of the definition,
-    /// the model) is no part of it. Nor is `unattended`, which says from where it was asked: the same key from a
-    /// terminal and from a script is the same agent, which stays as it was first asked for.
+    /// Compares two requests. The resolved values (blueprint, quote mark, definition limits, model)
+    /// are ignored. So is `unattended`: the same key from a terminal and from a script is the same
+    /// agent, which stays as it was first requested.
     fn eq(&self, other: &Self) -> bool {
         self.compare_fields(other).iter().all(|(_, same)| *same)
     }
@@ -109,7 +110,7 @@ impl AgentWork {
         fields.into_iter().map(|(name, same)| (name.to_owned(), same)).collect()
     }
 
-    /// The longest instructions.
+    /// The maximum length of the instructions in bytes.
     pub const TASK_MAX: usize = 256 * 1024;
 
     pub fn new(task: impl Into<Arc<str>>) -> Self {
@@ -134,37 +135,38 @@ impl AgentWork {
 
     fn check(&self) -> Result<(), Refusal> {
         if self.task.trim().is_empty() {
-            return Err(Refusal::invalid("the task is blank; say what the agent is to do"));
+            return Err(Refusal::invalid("the task is blank; write instructions for the agent"));
         }
         if self.task.len() > Self::TASK_MAX {
-            let most = Self::TASK_MAX;
-            return Err(Refusal::invalid(format!("the task is longer than {most} bytes")));
+            let max = Self::TASK_MAX;
+            return Err(Refusal::invalid(format!("the task is longer than {max} bytes")));
         }
         Ok(())
     }
 }
 
-/// An agent program of somebody else.
+/// Work for an agent program of another vendor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalWork {
     pub program: Arc<str>,
     pub task: Arc<str>,
 }
 
-/// An async function of the program that embeds Brigade.
+/// Work for an async function of the program that embeds Brigade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobWork {
-    /// Registered under a name; can be entered again after a crash.
+    /// A handler registered under a name, which can be entered again after a crash.
     Named { handler: Arc<str>, args: Json, recovery: RecoveryPolicy },
-    /// A closure, which ends with its process.
+    /// A closure, which is lost with its process.
     Closure { label: Arc<str> },
 }
 
-/// A kind of work whose performer the program registered.
+/// Work of a kind whose performer the embedding program registers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CustomWork {
-    /// The kind's name, also the prefix of its addresses: lower-case letters, digits and `-`.
+    /// The name of the kind, which is also the prefix of its addresses: lower-case letters, digits
+    /// and `-`.
     pub kind: Arc<str>,
     pub payload: Json,
     pub policy: KindPolicy,
@@ -181,7 +183,7 @@ impl Work {
         }
     }
 
-    /// What it does, in the words of whoever asked for it.
+    /// Returns a description of the work in the caller's words.
     pub fn description(&self) -> String {
         match self {
             Self::Process(process) => match &process.command {
@@ -196,7 +198,7 @@ impl Work {
         }
     }
 
-    /// Refuses what could not be performed whatever happens.
+    /// Refuses work that could never be performed.
     pub fn check(&self) -> Result<(), Refusal> {
         match self {
             Self::Process(process) => process.check(),
@@ -205,7 +207,7 @@ impl Work {
         }
     }
 
-    /// What it is kept to, and with it all that is started from inside of it.
+    /// Returns the sandbox of the work, which also applies to everything started inside it.
     pub fn sandbox(&self) -> Option<&Sandbox> {
         match self {
             Self::Process(process) => process.sandbox.as_deref(),
@@ -213,7 +215,7 @@ impl Work {
         }
     }
 
-    /// Limits that come with the work, beside those that were asked for.
+    /// Returns the limits that come with the work, in addition to the requested ones.
     pub fn limits(&self) -> Option<&Limits> {
         match self {
             Self::Agent(agent) => agent.limits.as_deref(),
@@ -221,8 +223,8 @@ impl Work {
         }
     }
 
-    /// What is done about a silence that nobody said anything of. Agents are heard of often; what
-    /// others do may be quiet.
+    /// Returns the stall policy that applies if none was requested. Agents show activity often;
+    /// other work may be silent.
     pub fn default_stall_policy(&self) -> Option<StallPolicy> {
         match self {
             Self::Agent(_) => Some(StallPolicy::AGENT_DEFAULT),
@@ -230,8 +232,8 @@ impl Work {
         }
     }
 
-    /// Whether a deadline above holds on when the task is kept, unless its spawner says otherwise. A
-    /// server that an agent starts may live on; what goes on by itself may not.
+    /// Returns the default effect of a holder's deadline on a kept task. A server may outlive the
+    /// deadline, but other work may not.
     pub fn kept_deadline(&self) -> KeptDeadline {
         match self {
             Self::Process(_) => KeptDeadline::Dropped,
@@ -241,7 +243,7 @@ impl Work {
         }
     }
 
-    /// The model that its tokens are spent on, where that is known.
+    /// Returns the model that spends its tokens, if known.
     pub fn resolved_model(&self) -> Option<&str> {
         match self {
             Self::Agent(agent) => agent.resolved_model.as_deref(),
@@ -249,7 +251,7 @@ impl Work {
         }
     }
 
-    /// What it uses whose price nobody knows: under a budget of money it cannot run.
+    /// Returns its model if the price is not known. It cannot run under a money budget then.
     pub fn unpriced_model(&self) -> Option<&str> {
         match self {
             Self::Agent(agent) => agent.unpriced_model.as_deref(),
@@ -257,7 +259,7 @@ impl Work {
         }
     }
 
-    /// Names what differs between two pieces of work, without the values.
+    /// Returns the names of the fields that differ, without their values.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let fields: Vec<(String, bool)> = match (self, other) {
             (Self::Process(one), Self::Process(other)) => one.compare_fields(other),
@@ -268,7 +270,8 @@ impl Work {
         fields.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
-    /// Says why no message can reach it, and how it is started so that one can. None where messages arrive.
+    /// Returns the reason why no message can reach it, with the option that allows messages. `None`
+    /// if messages arrive.
     pub fn missing_input_reason(&self) -> Option<&'static str> {
         match self {
             Self::Process(process) if !process.reads_messages() => Some(
@@ -316,7 +319,7 @@ impl Work {
     }
 }
 
-/// The prefix of an address.
+/// The kind of a task, which is the prefix of its address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
@@ -330,7 +333,7 @@ pub enum TaskKind {
 impl TaskKind {
     pub const CUSTOM_MAX: usize = 32;
 
-    /// The kind an address prefix means. A custom kind must be spelled as it may be registered.
+    /// Parses an address prefix. A custom kind must be spelled as it may be registered.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         Ok(match text {
             "process" => Self::Process,
@@ -344,10 +347,10 @@ impl TaskKind {
 
 /// Checks the name of a custom kind.
 pub fn parse_custom_kind(text: &str) -> Result<Arc<str>, Refusal> {
-    let fine = text.starts_with(|c: char| c.is_ascii_lowercase())
+    let is_valid = text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.len() <= TaskKind::CUSTOM_MAX
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    if fine {
+    if is_valid {
         Ok(text.into())
     } else {
         Err(Refusal::invalid(format!(
@@ -370,7 +373,7 @@ impl fmt::Display for TaskKind {
     }
 }
 
-/// How the model treats one kind of work.
+/// The rules of one kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindPolicy {
     pub recovery: RecoveryPolicy,
@@ -380,48 +383,48 @@ pub struct KindPolicy {
     pub wake_on: WakeOn,
 }
 
-/// The effect of a deadline above a kept task after the task has passed to the session.
+/// The effect of a holder's deadline on a kept task after the task has passed to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptDeadline {
-    /// It ends the task too.
+    /// The deadline ends the task too.
     Inherited,
-    /// It ends with those who held it.
+    /// The deadline does not apply to the task.
     Dropped,
 }
 
-/// What becomes of a running task when its runtime process is gone.
+/// The rule for a running task whose runtime process is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryPolicy {
-    /// Start the next attempt, at most `max` times without progress in between, each a `backoff`
-    /// later than the one before.
+    /// Starts the next attempt, at most `max_attempts` times without progress, each with a longer
+    /// backoff than the one before.
     Resume { max_attempts: u16, backoff: Millis },
-    /// The work may have outlived us: the performer looks.
+    /// The work may have outlived the runtime, so the performer looks for it.
     Adopt,
-    /// It ended with the process.
+    /// The work ended with the process.
     Lost,
 }
 
 impl RecoveryPolicy {
-    /// Goes on at most `max` times without progress in between.
+    /// Resumes at most `max` times without progress, with the default backoff.
     pub const fn resume(max: u16) -> Self {
         Self::Resume { max_attempts: max, backoff: Millis(500) }
     }
 }
 
-/// What a successful end does to children that still live. A failure always stops them.
+/// The effect of a successful end on children that are still alive. A failure always stops them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParentClosePolicy {
     StopChildren,
     AwaitChildren,
-    /// The work does not end while a child lives, or something came that it has not heard of. For
-    /// work that is handed its messages, this is the same as waiting for children.
+    /// The work does not end while a child is alive or its inbox holds items. For work with a
+    /// pushed inbox, this is the same as `AwaitChildren`.
     CollectChildren,
 }
 
-/// What a message to an ended task does.
+/// The effect of a message to an ended task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FollowUp {
@@ -429,17 +432,17 @@ pub enum FollowUp {
     NewRun,
 }
 
-/// Who moves a message out of the inbox.
+/// The side that takes a message out of the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InboxMode {
-    /// The work asks for it, and having asked is recorded with it.
+    /// The work requests it, and the request is recorded with it.
     Pull,
-    /// It is handed to the performer as it comes.
+    /// The runtime pushes it to the performer when it arrives.
     Push,
 }
 
-/// When a waiting task with several parked calls goes on.
+/// The completions that wake a waiting task with several parked calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeOn {

@@ -1,6 +1,6 @@
-//! The companion binary: nothing but the shim.
+//! The companion binary: the shim alone.
 //!
-//! Built by `build.rs` with a bare compiler call, so only the standard library is at hand.
+//! `build.rs` compiles it with a bare compiler call, so only the standard library is available.
 #![no_main]
 #![expect(dead_code, reason = "the shim writes files that only the library reads")]
 
@@ -13,14 +13,14 @@ mod source {
     pub(crate) mod shim;
 }
 
-/// Called by the C library. Without the runtime of the standard library there is no handler for
-/// stack overflows to set up and no thread to name, which costs as much as the rest of the start.
+/// Runs the shim. The C library calls it, which skips the start of the Rust runtime (stack overflow
+/// handler, thread name), which costs as much as the rest of the start.
 #[unsafe(no_mangle)]
 pub extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
-    let given = (1..count.max(1) as usize).map(|at| -> OsString {
+    let args = (1..count.max(1) as usize).map(|index| -> OsString {
         // SAFETY: the C library passes this many strings, which live as long as the process.
-        let argument = unsafe { CStr::from_ptr(*arguments.add(at)) };
+        let argument = unsafe { CStr::from_ptr(*arguments.add(index)) };
         OsStr::from_bytes(argument.to_bytes()).to_owned()
     });
-    source::shim::main(given)
+    source::shim::main(args)
 }

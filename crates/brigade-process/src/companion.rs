@@ -1,4 +1,4 @@
-//! The program that is started as a shim: the companion binary, or this one once more.
+//! The program of a shim: the companion binary, or this program again.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,20 +14,21 @@ use std::time::Duration;
 use crate::sandbox::NamespaceSupport;
 use crate::shim;
 
-/// Empty when it could not be built.
+/// The companion binary, or empty if it could not be built.
 static COMPANION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/brigade-shim"));
 
-/// The first argument of this program when it is to be a shim.
+/// The first argument with which this program becomes a shim.
 const SHIM_FLAG: &str = "--brigade-shim";
 
-/// Whether this program can be re-executed: without the line in its main it would do its usual work.
+/// True if `main` calls `run_shim_if_requested`. Otherwise a re-executed program would do its usual
+/// work.
 static CAN_REEXECUTE_AS_SHIM: AtomicBool = AtomicBool::new(false);
 
-/// Becomes a shim and never returns when this process was started as one.
+/// Becomes a shim and never returns, if this process was started as one.
 ///
-/// A program that uses Brigade as a library puts this first in its `main`, before it starts threads
-/// or opens files. It is what makes background commands work where the companion binary cannot be
-/// executed: on a system it was not built for, or with a state directory that is mounted `noexec`.
+/// Call it first in `main` of a program that embeds Brigade, before threads start and files are
+/// opened. Background processes then work where the companion binary cannot be executed: on a
+/// system for which it was not built, or with a state directory that is mounted `noexec`.
 pub fn run_shim_if_requested() {
     let mut arguments = env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == SHIM_FLAG) {
@@ -36,33 +37,41 @@ pub fn run_shim_if_requested() {
     CAN_REEXECUTE_AS_SHIM.store(true, Ordering::Relaxed);
 }
 
-/// How a shim is started.
+/// The program of a shim and its leading arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Companion {
     program: PathBuf,
     leading_args: Vec<OsString>,
 }
 
+/// A program to execute as a shim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShimCommand {
+    pub program: PathBuf,
+    /// The arguments before those of the shim.
+    pub leading_args: Vec<OsString>,
+}
+
 impl Companion {
-    /// Puts the companion binary into the folder, or falls back to this program when that cannot be
-    /// executed. The folder exists.
-    pub fn prepare(folder: &Path) -> io::Result<Self> {
-        Self::from_bytes(folder, COMPANION)
+    /// Installs the companion binary in this existing directory. If it cannot be executed there,
+    /// uses this program instead.
+    pub fn prepare(dir: &Path) -> io::Result<Self> {
+        Self::from_bytes(dir, COMPANION)
     }
 
-    /// What `prepare` would come to, as far as that can be told without changing anything. None where
-    /// the binary is not in the folder yet and nothing speaks against it.
-    pub fn predict(folder: &Path) -> io::Result<Option<Self>> {
-        Self::predict_from_bytes(folder, COMPANION)
+    /// Predicts the result of `prepare` without changing anything. Returns `None` if the binary is
+    /// not installed yet and nothing is known to prevent it.
+    pub fn predict(dir: &Path) -> io::Result<Option<Self>> {
+        Self::predict_from_bytes(dir, COMPANION)
     }
 
-    fn predict_from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Option<Self>> {
+    fn predict_from_bytes(dir: &Path, binary: &[u8]) -> io::Result<Option<Self>> {
         if binary.is_empty() {
             return Self::reexecute_self(not_built_error()).map(Some);
         }
-        let program = binary_path(folder, binary);
-        if !fs::read(&program).is_ok_and(|there| there == binary) {
-            return if is_mounted_noexec(folder) {
+        let program = binary_path(dir, binary);
+        if !fs::read(&program).is_ok_and(|bytes| bytes == binary) {
+            return if is_mounted_noexec(dir) {
                 Self::reexecute_self(io::ErrorKind::PermissionDenied.into()).map(Some)
             } else {
                 Ok(None)
@@ -75,25 +84,25 @@ impl Companion {
         }
     }
 
-    /// The program, and the arguments that stand before those of the shim.
-    pub fn command(&self) -> (PathBuf, Vec<OsString>) {
-        (self.program.clone(), self.leading_args.clone())
+    /// Returns the program and the arguments before those of the shim.
+    pub fn command(&self) -> ShimCommand {
+        ShimCommand { program: self.program.clone(), leading_args: self.leading_args.clone() }
     }
 
-    /// The file that is executed.
+    /// Returns the file that is executed.
     pub fn path(&self) -> &Path {
         &self.program
     }
 
-    /// One that can be asked something now: the binary where it is installed, or this program.
-    pub(crate) fn find_usable(folder: &Path) -> Option<Self> {
-        match Self::predict(folder) {
+    /// Returns a companion that can run now: the installed binary, or this program.
+    pub(crate) fn find_usable(dir: &Path) -> Option<Self> {
+        match Self::predict(dir) {
             Ok(Some(companion)) => Some(companion),
             Ok(None) | Err(_) => Self::reexecute_self(not_built_error()).ok(),
         }
     }
 
-    /// Has a shim try which namespaces it may make. What it cannot be asked is not known.
+    /// Lets a shim try to create namespaces. The result is unknown if the shim cannot run.
     pub fn probe_namespaces(&self) -> NamespaceSupport {
         let mut command = Command::new(&self.program);
         command.args(&self.leading_args).arg(shim::PROBE_NAMESPACES).stdin(Stdio::null());
@@ -103,8 +112,8 @@ impl Companion {
         })
     }
 
-    fn from_bytes(folder: &Path, binary: &[u8]) -> io::Result<Self> {
-        let failure = match install(folder, binary) {
+    fn from_bytes(dir: &Path, binary: &[u8]) -> io::Result<Self> {
+        let failure = match install(dir, binary) {
             Ok(program) => {
                 let installed = Self { program, leading_args: Vec::new() };
                 match installed.probe() {
@@ -117,17 +126,17 @@ impl Companion {
         Self::reexecute_self(failure)
     }
 
-    /// The reason why the binary cannot be used is part of the error.
+    /// Uses this program. The error contains the reason why the binary cannot be used.
     fn reexecute_self(failure: io::Error) -> io::Result<Self> {
         if !CAN_REEXECUTE_AS_SHIM.load(Ordering::Relaxed) {
             let advice = format!(
                 "the companion binary cannot be used ({failure}); call \
-                 brigade_process::companion::run_if_asked() first in main, so that this program \
-                 can take its place"
+                 brigade_process::companion::run_shim_if_requested() first in main, so that this \
+                 program can be the shim"
             );
             return Err(io::Error::new(failure.kind(), advice));
         }
-        // A link that stays right when the file is replaced by a newer one.
+        // This link stays valid if the file is replaced by a newer one.
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
         } else {
@@ -140,8 +149,8 @@ impl Companion {
         let mut command = Command::new(&self.program);
         command.args(&self.leading_args).arg("--probe").stdin(Stdio::null());
         let mut answer = command.output();
-        // Another thread that starts a process at this moment holds the file open for writing,
-        // until that process is executed.
+        // A concurrent fork in another thread holds the file open for writing until it executes its
+        // program.
         for _ in 0..50 {
             if !matches!(&answer, Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy) {
                 break;
@@ -153,26 +162,27 @@ impl Companion {
         if String::from_utf8_lossy(&answer.stdout).trim_end() == shim::PROBE_ANSWER {
             return Ok(());
         }
-        Err(io::Error::other("it does not answer as a shim does"))
+        Err(io::Error::other("the program does not answer the probe of a shim"))
     }
 }
 
-/// Tells the drafts of one process apart.
+/// A counter that distinguishes the drafts of one process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
-/// Several runtimes may do this at once: each writes a file of its own and renames it.
-fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
+/// Installs the binary. Several runtimes may do so at once: each writes its own draft and renames
+/// it.
+fn install(dir: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     if binary.is_empty() {
         return Err(not_built_error());
     }
-    let path = binary_path(folder, binary);
-    if fs::read(&path).is_ok_and(|there| there == binary) {
+    let path = binary_path(dir, binary);
+    if fs::read(&path).is_ok_and(|bytes| bytes == binary) {
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         return Ok(path);
     }
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-    let draft = folder.join(format!(".brigade-shim-{}-{number}", process::id()));
-    // A draft of a process that had this pid before may lie there.
+    let draft = dir.join(format!(".brigade-shim-{}-{number}", process::id()));
+    // An earlier process with this pid may have left a draft.
     let _ = fs::remove_file(&draft);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o700).open(&draft)?;
@@ -186,18 +196,18 @@ fn install(folder: &Path, binary: &[u8]) -> io::Result<PathBuf> {
     installed.map(|()| path)
 }
 
-fn binary_path(folder: &Path, binary: &[u8]) -> PathBuf {
-    folder.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)))
+fn binary_path(dir: &Path, binary: &[u8]) -> PathBuf {
+    dir.join(format!("brigade-shim-{:016x}", shim::fnv::of_bytes(binary)))
 }
 
 fn not_built_error() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "it was not built")
 }
 
-/// Whether the folder is on a file system that is mounted `noexec`.
-fn is_mounted_noexec(folder: &Path) -> bool {
+/// Returns true if the directory is on a file system mounted `noexec`.
+fn is_mounted_noexec(dir: &Path) -> bool {
     use rustix::fs::{StatVfsMountFlags, statvfs};
-    statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::NOEXEC))
+    statvfs(dir).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 #[cfg(test)]
@@ -205,49 +215,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_binary_is_written_once_and_mended_when_damaged() {
-        let folder = tempfile::tempdir().unwrap();
-        let (program, leading) = Companion::prepare(folder.path()).unwrap().command();
-        assert_eq!(leading, Vec::<OsString>::new());
+    fn the_binary_is_written_once_and_repaired_if_damaged() {
+        let temp = tempfile::tempdir().unwrap();
+        let ShimCommand { program, leading_args } =
+            Companion::prepare(temp.path()).unwrap().command();
+        assert_eq!(leading_args, Vec::<OsString>::new());
         let written = fs::metadata(&program).unwrap();
         assert_eq!(written.permissions().mode() & 0o777, 0o700);
 
-        Companion::prepare(folder.path()).unwrap();
-        let kept = fs::metadata(&program).unwrap();
-        assert_eq!(kept.modified().unwrap(), written.modified().unwrap());
+        Companion::prepare(temp.path()).unwrap();
+        let unchanged = fs::metadata(&program).unwrap();
+        assert_eq!(unchanged.modified().unwrap(), written.modified().unwrap());
 
         fs::write(&program, b"#!/bin/sh\necho brigade-shim 0\n").unwrap();
-        Companion::prepare(folder.path()).unwrap();
+        Companion::prepare(temp.path()).unwrap();
         assert_eq!(fs::read(&program).unwrap(), COMPANION);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn foreseeing_changes_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = folder.path().join("not there");
-        for folder in [folder.path(), &missing] {
-            assert_eq!(Companion::predict(folder).unwrap(), None);
+    fn predict_changes_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let missing = temp.path().join("not there");
+        for dir in [temp.path(), &missing] {
+            assert_eq!(Companion::predict(dir).unwrap(), None);
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        let prepared = Companion::prepare(folder.path()).unwrap();
-        assert_eq!(Companion::predict(folder.path()).unwrap(), Some(prepared.clone()));
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+        let prepared = Companion::prepare(temp.path()).unwrap();
+        assert_eq!(Companion::predict(temp.path()).unwrap(), Some(prepared.clone()));
         fs::write(prepared.path(), b"damaged").unwrap();
-        assert_eq!(Companion::predict(folder.path()).unwrap(), None, "it will be mended");
+        assert_eq!(Companion::predict(temp.path()).unwrap(), None, "it will be repaired");
         assert_eq!(fs::read(prepared.path()).unwrap(), b"damaged");
     }
 
-    /// One test, because the flag is one for the process.
+    /// One test, because the whole process shares the flag.
     #[test]
-    fn this_program_takes_its_place_only_when_it_can() {
-        let folder = tempfile::tempdir().unwrap();
+    fn this_program_is_used_only_if_its_main_supports_it() {
+        let temp = tempfile::tempdir().unwrap();
         for unusable in [&b""[..], b"#!/bin/sh\necho something else\n", b"\x7fELF"] {
-            let refused = Companion::from_bytes(folder.path(), unusable).unwrap_err();
-            assert!(refused.to_string().contains("run_if_asked"), "{refused}");
+            let error = Companion::from_bytes(temp.path(), unusable).unwrap_err();
+            assert!(error.to_string().contains("run_shim_if_requested"), "{error}");
         }
         run_shim_if_requested();
-        let (program, leading) = Companion::from_bytes(folder.path(), b"").unwrap().command();
+        let ShimCommand { program, leading_args } =
+            Companion::from_bytes(temp.path(), b"").unwrap().command();
         assert!(program.is_absolute());
-        assert_eq!(leading, [SHIM_FLAG]);
+        assert_eq!(leading_args, [SHIM_FLAG]);
     }
 }

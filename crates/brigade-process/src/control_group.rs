@@ -1,9 +1,9 @@
-//! A control group for each command, where a service manager leaves that to this program.
+//! A control group for each process, if a service manager delegates one to this program.
 //!
-//! A group is ended as a whole by one write, whatever its processes do meanwhile, and its memory is bounded
-//! as a whole. Only version 2 can do that, and only below a group that was delegated: for systemd a unit
-//! with `Delegate=yes`. Memory can be bounded only where the daemon itself is not in the group that it
-//! divides, as with `DelegateSubgroup=`. Without any of it, the tree of processes is searched.
+//! One write ends a group as a whole, and the kernel limits its memory as a whole. That needs
+//! cgroup version 2 and a delegated group: for systemd, a unit with `Delegate=yes`. A memory limit
+//! also needs the daemon outside the group that it divides, as with `DelegateSubgroup=`. Without a
+//! group, the shim searches the process tree.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use crate::shim::layout;
 
-/// Where version 2 is mounted: alone, or beside version 1.
+/// The mount points of version 2: alone, or beside version 1.
 const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const PREFIX: &str = "brigade-";
 
-/// A group below which this program makes others.
+/// A delegated group in which this program creates others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroups {
     root: PathBuf,
@@ -23,12 +23,12 @@ pub struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// Those that were delegated to this process. None where nothing was.
+    /// Finds the group that was delegated to this process, if any.
     pub fn detect() -> Option<Self> {
         Self::find_delegated().map(|root| Self::in_root(&root))
     }
 
-    /// The group that was delegated to this process: its own, or the one above.
+    /// Returns the delegated group: the parent of this process's group, or that group itself.
     pub(crate) fn find_delegated() -> Option<PathBuf> {
         let mount = CGROUP_MOUNTS.map(Path::new).into_iter().find(|mount| is_version_2(mount))?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -37,41 +37,41 @@ impl ControlGroups {
         above.into_iter().chain([&*own]).find(|group| is_delegated(group)).map(Path::to_owned)
     }
 
-    /// A group that is known to be this program's to divide.
+    /// Uses a group that this program is known to own.
     pub fn in_root(root: &Path) -> Self {
         let control = root.join("cgroup.subtree_control");
-        // Refused where processes are in it, or the controller is not to be had.
+        // Fails if the group contains processes or the controller is not available.
         let _ = fs::write(&control, "+memory");
         let enabled = fs::read_to_string(&control).unwrap_or_default();
-        let bounds_memory = enabled.split_whitespace().any(|one| one == "memory");
-        Self { root: root.to_owned(), limits_memory: bounds_memory }
+        let limits_memory = enabled.split_whitespace().any(|name| name == "memory");
+        Self { root: root.to_owned(), limits_memory }
     }
 
-    /// Whether the memory of all processes of a command can be bounded together.
+    /// Returns true if one memory limit can apply to all processes of a group.
     pub fn limits_memory(&self) -> bool {
         self.limits_memory
     }
 
-    /// Makes a group for the command of this directory, for its shim to find there.
+    /// Creates a group for the process with this directory, and writes its path there for the shim.
     pub fn create_group(&self, dir: &Path, memory: Option<u64>) -> io::Result<()> {
         let mut parts =
             dir.components().rev().take(2).map(|part| part.as_os_str().to_string_lossy());
         let own = parts.next().unwrap_or_default();
         let group = self.root.join(format!("{PREFIX}{}-{own}", parts.next().unwrap_or_default()));
         match fs::create_dir(&group) {
-            // Of an execution that was cut off before it began.
+            // An interrupted execution has left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made?,
+            created => created?,
         }
         if let Some(bytes) = memory {
             fs::write(group.join("memory.max"), bytes.to_string())?;
-            // Absent where there is no swap.
+            // The file is absent without swap.
             let _ = fs::write(group.join("memory.swap.max"), "0");
         }
         fs::write(dir.join(layout::GROUP), group.as_os_str().as_encoded_bytes())
     }
 
-    /// Removes groups that nothing is in any more.
+    /// Removes empty groups.
     pub fn remove_empty(&self) {
         let groups = fs::read_dir(&self.root).into_iter().flatten().flatten();
         for group in groups.filter(|group| group.file_name().to_string_lossy().starts_with(PREFIX))
@@ -81,7 +81,7 @@ impl ControlGroups {
     }
 }
 
-/// Kills all that is in the group of the command of this directory, if it has one.
+/// Kills all processes in the group of this directory, if it has one.
 pub fn kill_group_of(dir: &Path) -> io::Result<()> {
     match crate::shim::cgroup::read_group_path(dir) {
         Some(group) => crate::shim::cgroup::kill_group(&group),
@@ -93,13 +93,13 @@ fn is_version_2(mount: &Path) -> bool {
     mount.join("cgroup.controllers").exists()
 }
 
-/// The group that a process is in, by its `/proc/PID/cgroup`.
+/// Returns the group of a process, given its `/proc/PID/cgroup`.
 fn own_group(mount: &Path, groups: &str) -> Option<PathBuf> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Some(mount.join(path))
 }
 
-/// systemd marks the groups that it leaves to others.
+/// Reads the attribute with which systemd marks delegated groups.
 #[cfg(full_linux)]
 fn is_delegated(group: &Path) -> bool {
     let mut value = [0; 8];
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_that_we_are_in_is_found() {
+    fn the_own_group_is_found() {
         let mount = Path::new("/sys/fs/cgroup");
         let table = [
             (
@@ -134,18 +134,19 @@ mod tests {
         }
     }
 
-    /// A folder in place of the kernel's: it takes what is written and does nothing.
+    /// Uses an ordinary directory instead of the kernel's: it stores the written values only.
     #[test]
-    fn memory_is_bounded_only_where_the_controller_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let (root, dir) = (folder.path().join("root"), folder.path().join("tree/1.1.1"));
+    fn memory_is_limited_only_with_the_controller() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("root");
+        let dir = temp.path().join("session/1.1.1");
         fs::create_dir_all(&root).unwrap();
         fs::create_dir_all(&dir).unwrap();
-        let groups = ControlGroups::in_root(&folder.path().join("none"));
+        let groups = ControlGroups::in_root(&temp.path().join("none"));
         assert!(!groups.limits_memory());
         let groups = ControlGroups { limits_memory: true, root: root.clone() };
         groups.create_group(&dir, Some(1 << 20)).unwrap();
-        let group = root.join("brigade-tree-1.1.1");
+        let group = root.join("brigade-session-1.1.1");
         assert_eq!(fs::read_to_string(group.join("memory.max")).unwrap(), "1048576");
         assert_eq!(crate::shim::cgroup::read_group_path(&dir), Some(group.clone()));
         groups.create_group(&dir, None).unwrap();

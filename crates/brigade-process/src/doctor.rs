@@ -1,4 +1,4 @@
-//! Whether this machine lets shims do their work, and what to do where it does not.
+//! Checks whether this machine supports shims and sandboxes, and how to enable missing features.
 
 use std::fs;
 use std::io;
@@ -11,34 +11,33 @@ use crate::landlock_rules::LandlockSupport;
 use crate::sandbox::{NamespaceStatus, NamespaceSupport};
 use crate::seccomp::{self, FilterError};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthFinding {
     pub check: &'static str,
     pub state: HealthState,
-    /// What was seen and, where it is not fine, what to do.
+    /// The observation and, if it is not healthy, the remedy.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthState {
     Healthy,
-    /// It works, with a promise less.
+    /// It works with fewer guarantees.
     Degraded,
     Broken,
 }
 
-/// Looks at everything that shims depend on, and changes nothing. `folder` is where they keep their
-/// directories; it need not be there yet.
-pub fn check_host(folder: &Path) -> Vec<HealthFinding> {
+/// Checks everything that shims depend on, and changes nothing. `state_dir` may not exist yet.
+pub fn check_host(state_dir: &Path) -> Vec<HealthFinding> {
     vec![
-        check_companion(folder),
+        check_companion(state_dir),
         check_kernel(),
         check_children_files(),
         check_landlock(LandlockSupport::detect()),
         check_seccomp(seccomp::check()),
         check_namespaces(
-            Companion::find_usable(folder).map(|companion| companion.probe_namespaces()),
+            Companion::find_usable(state_dir).map(|companion| companion.probe_namespaces()),
         ),
         check_user(rustix::process::geteuid().is_root()),
         check_control_groups(ControlGroups::find_delegated().as_deref()),
@@ -46,199 +45,196 @@ pub fn check_host(folder: &Path) -> Vec<HealthFinding> {
     ]
 }
 
-fn check_companion(folder: &Path) -> HealthFinding {
-    let what = "shim";
-    match Companion::predict(folder) {
+fn check_companion(state_dir: &Path) -> HealthFinding {
+    let check = "shim";
+    match Companion::predict(state_dir) {
         Ok(Some(companion)) => {
-            new_finding(what, HealthState::Healthy, companion.path().display().to_string())
+            new_finding(check, HealthState::Healthy, companion.path().display().to_string())
         }
         Ok(None) => new_finding(
-            what,
+            check,
             HealthState::Healthy,
-            "the next daemon puts it into the folder".into(),
+            "the next daemon installs it in the state directory".into(),
         ),
-        Err(error) => new_finding(what, HealthState::Broken, error.to_string()),
+        Err(error) => new_finding(check, HealthState::Broken, error.to_string()),
     }
 }
 
 fn check_kernel() -> HealthFinding {
-    let what = "kernel";
+    let check = "kernel";
     #[cfg(full_linux)]
     {
         use rustix::process::{PidfdFlags, getpid, pidfd_open};
         match pidfd_open(getpid(), PidfdFlags::empty()) {
-            Ok(_) => new_finding(what, HealthState::Healthy, "processes are held by pidfd".into()),
+            Ok(_) => new_finding(check, HealthState::Healthy, "processes are held by pidfd".into()),
             Err(error) => new_finding(
-                what,
+                check,
                 HealthState::Broken,
                 format!(
-                    "pidfd_open: {error}; Linux 5.3 or newer is needed, and a container's \
-                         system call filter must allow it"
+                    "pidfd_open: {error}; use Linux 5.3 or newer, and allow the call in the \
+                         container's system call filter"
                 ),
             ),
         }
     }
     #[cfg(not(full_linux))]
     new_finding(
-        what,
+        check,
         HealthState::Degraded,
-        "this system cannot inherit orphans: a command's processes that leave its process group \
-         are not reached by a stop"
+        "this system cannot inherit orphans: a stop does not reach processes that left the process \
+         group"
             .into(),
     )
 }
 
 fn check_children_files() -> HealthFinding {
-    let what = "process tree";
+    let check = "process tree";
     if !cfg!(full_linux) || Path::new("/proc/self/task").join(own_pid()).join("children").exists() {
-        return new_finding(what, HealthState::Healthy, "children are listed by the kernel".into());
+        return new_finding(check, HealthState::Healthy, "the kernel lists child processes".into());
     }
-    let text = "the kernel does not list children (CONFIG_PROC_CHILDREN); each stop scans /proc";
-    new_finding(what, HealthState::Degraded, text.into())
+    let text =
+        "the kernel does not list child processes (CONFIG_PROC_CHILDREN), so each stop scans /proc";
+    new_finding(check, HealthState::Degraded, text.into())
 }
 
-/// Whether commands can be confined, for whom that is wanted.
+/// Checks the Landlock support.
 fn check_landlock(found: LandlockSupport) -> HealthFinding {
-    let what = "confinement";
+    let check = "confinement";
     if let Err(error) = found.check() {
-        return new_finding(
-            what,
-            HealthState::Degraded,
-            format!("a command cannot be confined: {error}"),
-        );
+        return new_finding(check, HealthState::Degraded, error.to_string());
     }
     let LandlockSupport::Version(version) = found else {
         return new_finding(
-            what,
+            check,
             HealthState::Degraded,
-            "the version of Landlock is not known".into(),
+            "the version of Landlock is unknown".into(),
         );
     };
     match found.has_scopes() {
-        true => new_finding(what, HealthState::Healthy, format!("Landlock, version {version}")),
+        true => new_finding(check, HealthState::Healthy, format!("Landlock, version {version}")),
         false => {
             let text = format!(
-                "Landlock, version {version}: a confined command can send signals to processes \
-                 outside, its own shim among them; Linux 6.12 or newer is needed"
+                "Landlock, version {version}: a sandboxed process can send signals to processes \
+                 outside, including its own shim; use Linux 6.12 or newer"
             );
-            new_finding(what, HealthState::Degraded, text)
+            new_finding(check, HealthState::Degraded, text)
         }
     }
 }
 
-/// Whether system calls can be filtered, without which no command is confined.
+/// Checks the seccomp support, without which no process can be sandboxed.
 fn check_seccomp(found: Result<(), FilterError>) -> HealthFinding {
-    let what = "system calls";
+    let check = "system calls";
     match found {
         Ok(()) => new_finding(
-            what,
+            check,
             HealthState::Healthy,
-            "those of confined commands are filtered".into(),
+            "those of sandboxed processes are filtered".into(),
         ),
-        Err(error) => new_finding(
-            what,
-            HealthState::Degraded,
-            format!("a command cannot be confined: {error}"),
-        ),
+        Err(error) => {
+            new_finding(check, HealthState::Degraded, format!("no sandbox is possible: {error}"))
+        }
     }
 }
 
-/// Whether confined commands can have mounts of their own, and nothing of the network.
+/// Checks for mount and network namespaces.
 fn check_namespaces(found: Option<NamespaceSupport>) -> HealthFinding {
-    let what = "namespaces";
-    let refused = |support: NamespaceStatus| match support {
+    let check = "namespaces";
+    let reason = |support: NamespaceStatus| match support {
         NamespaceStatus::Refused(errno) => io::Error::from_raw_os_error(errno).to_string(),
-        NamespaceStatus::Available | NamespaceStatus::Unknown => "it is not known why".into(),
+        NamespaceStatus::Available | NamespaceStatus::Unknown => "unknown reason".into(),
     };
     let Some(found) = found else {
-        let text = "not tried: the next daemon finds out which ones confined commands can have";
-        return new_finding(what, HealthState::Healthy, text.into());
+        let text = "not tried: the next daemon finds out which ones sandboxed processes can have";
+        return new_finding(check, HealthState::Healthy, text.into());
     };
     if !found.mount.is_available() {
         let text = format!(
-            "a confined command gets no mounts of its own ({}): it can change modes, owners and times of \
-             files outside, and connect to local sockets. User namespaces have to be allowed: \
+            "a sandboxed process gets no mounts of its own ({}): it can change modes, owners and \
+             times of files outside, and connect to local sockets; allow user namespaces: \
              user.max_user_namespaces, kernel.unprivileged_userns_clone, \
              kernel.apparmor_restrict_unprivileged_userns, or the container's system call filter",
-            refused(found.mount)
+            reason(found.mount)
         );
-        return new_finding(what, HealthState::Degraded, text);
+        return new_finding(check, HealthState::Degraded, text);
     }
     if !found.network.is_available() {
         let text = format!(
-            "confined commands get mounts of their own; without a network they are kept from it by the \
-             filter alone ({})",
-            refused(found.network)
+            "sandboxed processes get mounts of their own; with --no-network the filter alone \
+             denies networks ({})",
+            reason(found.network)
         );
-        return new_finding(what, HealthState::Healthy, text);
+        return new_finding(check, HealthState::Healthy, text);
     }
     new_finding(
-        what,
+        check,
         HealthState::Healthy,
         "mounts, and the absence of a network, are a command's own".into(),
     )
 }
 
 fn check_control_groups(delegated: Option<&Path>) -> HealthFinding {
-    let what = "control groups";
+    let check = "control groups";
     let text = match delegated {
-        Some(group) => format!("each command gets one below {}", group.display()),
-        None => "none are delegated to a daemon that is started from here: a stop searches the tree of processes, and --max-memory bounds each \
-                 process by itself"
-            .to_owned(),
+        Some(group) => format!("each process gets one in {}", group.display()),
+        None => {
+            "none is delegated to a daemon started from here: a stop searches the process tree, \
+                 and --max-memory limits each process separately"
+                .to_owned()
+        }
     };
-    new_finding(what, HealthState::Healthy, text)
+    new_finding(check, HealthState::Healthy, text)
 }
 
 fn check_user(is_root: bool) -> HealthFinding {
-    let what = "user";
+    let check = "user";
     if !is_root {
-        return new_finding(what, HealthState::Healthy, "not root".into());
+        return new_finding(check, HealthState::Healthy, "not root".into());
     }
-    let text = "this is root: a confined command keeps root's rights over the files that it reaches, and \
-                one that is not confined has all of them; run Brigade as a user of its own";
-    new_finding(what, HealthState::Degraded, text.into())
+    let text = "this is root: a sandboxed process keeps root's rights over the files in its sandbox, \
+                and other processes have all of root's rights; run Brigade as a user of its own";
+    new_finding(check, HealthState::Degraded, text.into())
 }
 
 fn own_pid() -> String {
     std::process::id().to_string()
 }
 
-/// A service manager that ends the whole control group of a service ends the shims with it.
+/// Checks the unit: a service manager that ends a whole control group ends the shims too.
 fn check_service_manager() -> HealthFinding {
-    let what = "service manager";
+    let check = "service manager";
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     match service_unit_of(&groups) {
-        None => new_finding(what, HealthState::Healthy, "not run as a service".into()),
+        None => new_finding(check, HealthState::Healthy, "not run as a service".into()),
         Some(unit) => match kill_mode(&groups, &unit) {
             Ok(mode) => check_kill_mode(&unit, &mode),
             Err(error) => new_finding(
-                what,
+                check,
                 HealthState::Degraded,
-                format!("{unit}: its KillMode cannot be read ({error}); it must be `process`"),
+                format!("{unit}: its KillMode cannot be read ({error}); set it to `process`"),
             ),
         },
     }
 }
 
 fn check_kill_mode(unit: &str, mode: &str) -> HealthFinding {
-    let what = "service manager";
+    let check = "service manager";
     match mode {
         "process" | "none" => {
-            new_finding(what, HealthState::Healthy, format!("{unit} has KillMode={mode}"))
+            new_finding(check, HealthState::Healthy, format!("{unit} has KillMode={mode}"))
         }
         _ => new_finding(
-            what,
+            check,
             HealthState::Broken,
             format!(
-                "{unit} has KillMode={mode}: a restart of the service kills every running command. \
-                 Set KillMode=process in the unit's [Service] section"
+                "{unit} has KillMode={mode}: a restart of the service kills every running process; \
+                 set KillMode=process in the unit's [Service] section"
             ),
         ),
     }
 }
 
-/// The service unit that a process is in, by its `/proc/PID/cgroup`.
+/// Returns the service unit of a process, given its `/proc/PID/cgroup`.
 fn service_unit_of(groups: &str) -> Option<String> {
     let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let innermost = paths.flat_map(|path| path.rsplit('/').find(|part| is_unit(part)));
@@ -262,8 +258,8 @@ fn kill_mode(groups: &str, unit: &str) -> io::Result<String> {
     Err(io::Error::other(String::from_utf8_lossy(&shown.stderr).trim().to_owned()))
 }
 
-fn new_finding(what: &'static str, state: HealthState, text: String) -> HealthFinding {
-    HealthFinding { check: what, state, text }
+fn new_finding(check: &'static str, state: HealthState, text: String) -> HealthFinding {
+    HealthFinding { check, state, text }
 }
 
 #[cfg(test)]
@@ -271,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_that_we_are_in_is_found() {
+    fn the_own_service_unit_is_found() {
         let table = [
             ("0::/system.slice/brigade.service\n", Some("brigade.service")),
             ("0::/user.slice/user-1.slice/user@1.service/app.slice/b.service", Some("b.service")),
@@ -288,12 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_for_confining_is_told() {
+    fn landlock_support_is_reported() {
         let table = [
             (LandlockSupport::Version(7), HealthState::Healthy, "version 7"),
             (LandlockSupport::Version(5), HealthState::Degraded, "Linux 6.12"),
             (LandlockSupport::Version(3), HealthState::Degraded, "can send signals"),
-            (LandlockSupport::Version(2), HealthState::Degraded, "a command cannot be confined"),
+            (LandlockSupport::Version(2), HealthState::Degraded, "no sandbox is possible"),
             (LandlockSupport::Disabled, HealthState::Degraded, "lsm="),
             (LandlockSupport::Missing, HealthState::Degraded, "no Landlock"),
         ];
@@ -305,8 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn what_namespaces_there_are_is_told() {
-        let (yes, no) = (NamespaceStatus::Available, NamespaceStatus::Refused(1));
+    fn namespace_support_is_reported() {
+        let yes = NamespaceStatus::Available;
+        let no = NamespaceStatus::Refused(1);
         let table = [
             (Some(NamespaceSupport { mount: yes, network: yes }), HealthState::Healthy, "mounts"),
             (

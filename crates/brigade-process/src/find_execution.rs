@@ -1,4 +1,4 @@
-//! What became of a command whose runtime is gone.
+//! Classifies the execution of a process whose runtime has died.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,25 +8,25 @@ use crate::shim::layout::CLAIM;
 use crate::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
 use crate::shim_handle::Shim;
 
-/// What there is of an execution.
+/// The state of an execution.
 #[derive(Debug)]
 pub enum FoundExecution {
-    /// Its shim lives and goes on; so does the command, unless the record says otherwise.
+    /// The shim is alive. The process is too, unless the record says otherwise.
     Alive(Shim),
-    /// The command ended and the shim finished its work.
+    /// The process has ended and the shim has finished.
     Finished(ShimRecord),
-    /// It was never executed and will not be: the record says so.
+    /// According to the record, nothing was executed, and nothing will be.
     NeverStarted,
-    /// There was no claim, and now it is ours: nothing will be executed. Nothing was, either, unless
-    /// somebody took the claim away.
+    /// There was no claim, and this call has taken it. Nothing will be executed. Nothing was
+    /// executed either, unless somebody removed the claim.
     Unclaimed,
-    /// The shim is gone without having finished. What the command left may still be there.
+    /// The shim has died without finishing. Descendants of the process may still run.
     Abandoned { record: Option<ShimRecord>, evidence: String },
-    /// There is no directory. Whether it was ever executed cannot be told from here.
+    /// The directory does not exist. It is unknown whether anything was executed.
     Vanished,
 }
 
-/// Looks, and makes sure that what was not executed will not be.
+/// Classifies the execution, and prevents a later start of one that has not started.
 pub fn find_execution(dir: &Path, boot: &[u8; 16]) -> io::Result<FoundExecution> {
     if !dir.is_dir() {
         return Ok(FoundExecution::Vanished);
@@ -54,7 +54,7 @@ pub fn find_execution(dir: &Path, boot: &[u8; 16]) -> io::Result<FoundExecution>
     if same_boot && let Some(shim) = Shim::from_claim(record.shim, file.try_clone()?)? {
         return Ok(FoundExecution::Alive(shim));
     }
-    // It may have gone on between the two looks.
+    // The shim may have written it again before it exited.
     let record = ShimRecord::read_from(&file)?;
     Ok(match record.phase {
         ShimPhase::Done => FoundExecution::Finished(record),
@@ -68,17 +68,17 @@ fn abandoned_execution(record: ShimRecord, evidence: &str) -> FoundExecution {
     FoundExecution::Abandoned { record: Some(record), evidence: evidence.to_owned() }
 }
 
-/// Tries to win the claim for the runtime. A shim that comes later does nothing.
+/// Tries to take the claim for the runtime. A shim that comes later does nothing.
 pub fn claim(dir: &Path, boot: &[u8; 16]) -> io::Result<bool> {
     let claim = dir.join(CLAIM);
     if claim.exists() {
         return Ok(false);
     }
-    let mine = dir.join(format!("{CLAIM}.{}", std::process::id()));
-    let nobody = ProcessId { pid: std::process::id(), start: 0 };
-    let written = fs::write(&mine, ShimRecord::new(Claimer::Runtime, *boot, nobody, 0).encode());
-    let linked = written.and_then(|()| fs::hard_link(&mine, &claim));
-    let _ = fs::remove_file(&mine);
+    let draft = dir.join(format!("{CLAIM}.{}", std::process::id()));
+    let claimer = ProcessId { pid: std::process::id(), start: 0 };
+    let written = fs::write(&draft, ShimRecord::new(Claimer::Runtime, *boot, claimer, 0).encode());
+    let linked = written.and_then(|()| fs::hard_link(&draft, &claim));
+    let _ = fs::remove_file(&draft);
     match linked {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -94,13 +94,13 @@ mod tests {
 
     const BOOT: [u8; 16] = [7; 16];
 
-    fn with(record: &ShimRecord) -> tempfile::TempDir {
+    fn dir_with(record: &ShimRecord) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(CLAIM), record.encode()).unwrap();
         dir
     }
 
-    /// A process id that nobody has.
+    /// Returns a record whose shim has an id that no process has.
     fn dead_shim(phase: ShimPhase) -> ShimRecord {
         let id = ProcessId { pid: 1, start: u64::MAX };
         ShimRecord { phase, ..ShimRecord::new(Claimer::Shim, BOOT, id, 0) }
@@ -110,7 +110,7 @@ mod tests {
         match find_execution(dir, &BOOT).unwrap() {
             FoundExecution::Alive(_) => "alive".into(),
             FoundExecution::Finished(_) => "finished".into(),
-            FoundExecution::NeverStarted => "never began".into(),
+            FoundExecution::NeverStarted => "never started".into(),
             FoundExecution::Unclaimed => "unclaimed".into(),
             FoundExecution::Abandoned { evidence, .. } => evidence,
             FoundExecution::Vanished => "vanished".into(),
@@ -118,36 +118,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_state_of_a_directory_is_told_apart() {
+    async fn each_state_of_a_directory_is_classified() {
         let table = [
-            (ShimPhase::Claimed, "never began"),
+            (ShimPhase::Claimed, "never started"),
             (ShimPhase::Launching, "its shim is gone and left no ending"),
             (ShimPhase::Running, "its shim is gone and left no ending"),
             (ShimPhase::Exited, "its shim is gone and left no ending"),
             (ShimPhase::Done, "finished"),
         ];
         for (phase, expect) in table {
-            assert_eq!(found(with(&dead_shim(phase)).path()), expect, "{phase:?}");
+            assert_eq!(found(dir_with(&dead_shim(phase)).path()), expect, "{phase:?}");
         }
         let rebooted = ShimRecord { boot_id: [8; 16], ..dead_shim(ShimPhase::Running) };
-        assert_eq!(found(with(&rebooted).path()), "the machine has been restarted since");
+        assert_eq!(found(dir_with(&rebooted).path()), "the machine has been restarted since");
         let rebooted = ShimRecord { boot_id: [8; 16], ..dead_shim(ShimPhase::Done) };
-        assert_eq!(found(with(&rebooted).path()), "finished");
+        assert_eq!(found(dir_with(&rebooted).path()), "finished");
     }
 
     #[tokio::test]
-    async fn an_unclaimed_directory_is_claimed_once_and_stays_so() {
+    async fn an_unclaimed_directory_is_claimed_once() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(found(dir.path()), "unclaimed");
         assert!(!claim(dir.path(), &BOOT).unwrap());
-        assert_eq!(found(dir.path()), "never began");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left lying about");
+        assert_eq!(found(dir.path()), "never started");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_gone_or_damaged_is_said_to_be() {
+    async fn a_missing_or_damaged_directory_is_reported() {
         assert_eq!(found(Path::new("/nonexistent/brigade")), "vanished");
-        let dir = with(&dead_shim(ShimPhase::Running));
+        let dir = dir_with(&dead_shim(ShimPhase::Running));
         let file = File::options().write(true).open(dir.path().join(CLAIM)).unwrap();
         file.write_all_at(b"x", 100).unwrap();
         assert_eq!(found(dir.path()), "the record is damaged");

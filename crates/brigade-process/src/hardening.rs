@@ -1,4 +1,4 @@
-//! Protection of the daemon's own process against other processes of its user.
+//! Protects the daemon's own process from other processes of its user.
 #![cfg_attr(
     full_linux,
     expect(unsafe_code, reason = "moves the environment out of the block that the kernel shows")
@@ -9,23 +9,25 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 
-/// More descriptors than any daemon needs; some programs walk through all that they may have.
+/// The limit of descriptors. Some programs iterate over all that they may have.
 const FILES_MAX: u64 = 16_384;
 
-/// The limit that this process was started with, once it has been raised.
+/// The limit at the start of this process, set when it was raised.
 static ORIGINAL_FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
-/// Hides this process's environment and memory from other processes of its user.
+/// Hides the environment and memory of this process from other processes of its user.
 ///
-/// Variables stay readable within the process. The kernel no longer shows them in `/proc/PID/environ`,
-/// and other processes without the capability to trace everything can neither trace this one nor look
-/// at its descriptors. Only for a process that has one thread yet, because the environment is moved.
+/// Variables stay readable within the process, but not in `/proc/PID/environ`. Other processes can
+/// neither trace this one nor inspect its descriptors, unless they have the capability to trace
+/// every process. Fails if this process has more than one thread, because it moves the environment.
 pub fn hide_secrets() -> io::Result<()> {
     #[cfg(full_linux)]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-            return Err(io::Error::other("the environment cannot be hidden once threads run"));
+            return Err(io::Error::other(
+                "the environment cannot be hidden after threads have started",
+            ));
         }
         // SAFETY: this is the only thread.
         unsafe { move_environment() };
@@ -34,7 +36,7 @@ pub fn hide_secrets() -> io::Result<()> {
     Ok(())
 }
 
-/// Copies each variable to the heap and overwrites it where it was.
+/// Copies each variable to the heap and overwrites the original.
 ///
 /// # Safety
 ///
@@ -45,23 +47,23 @@ unsafe fn move_environment() {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
-    // SAFETY: `environ` is an array of C strings that ends with null, or null itself. Nobody else reads
-    // it meanwhile. Each string is replaced before it is overwritten, and is writable: it lies in the
-    // block that the kernel made, or on the heap.
+    // SAFETY: `environ` is a null-terminated array of C strings, or null. Nothing else reads it
+    // meanwhile. Each string is replaced before it is overwritten. It is writable: it is in the
+    // block that the kernel created, or on the heap.
     unsafe {
         let mut entry = environ;
         while !entry.is_null() && !(*entry).is_null() {
-            let shown = *entry;
-            let copy: CString = CStr::from_ptr(shown).to_owned();
+            let original = *entry;
+            let copy: CString = CStr::from_ptr(original).to_owned();
             let length = copy.as_bytes().len();
             *entry = copy.into_raw();
-            std::ptr::write_bytes(shown, 0, length);
+            std::ptr::write_bytes(original, 0, length);
             entry = entry.add(1);
         }
     }
 }
 
-/// Raises the number of descriptors that this process may have open. Its shims get the old one back.
+/// Raises the limit of open descriptors of this process. Its shims get the old limit.
 pub fn raise_file_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
@@ -73,22 +75,22 @@ pub fn raise_file_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// How many descriptors this process may have open.
+/// Returns the limit of open descriptors of this process.
 pub fn file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(FILES_MAX)
 }
 
-/// Gives a child that was just started the limit that this process was started with: programs that
-/// still use `select` fail with more.
-pub(crate) fn restore_file_limit(of: u32) {
+/// Gives a new child the limit with which this process was started, because programs that use
+/// `select` fail with more.
+pub(crate) fn restore_file_limit(child: u32) {
     #[cfg(target_os = "linux")]
     if let Some(limit) = ORIGINAL_FILE_LIMIT.get()
-        && let Some(pid) = i32::try_from(of).ok().and_then(Pid::from_raw)
+        && let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw)
     {
         let limit = Rlimit { current: limit.current, maximum: limit.maximum };
-        // A child that has ended needs none.
+        // Fails only if the child has exited.
         let _ = rustix::process::prlimit(Some(pid), Resource::Nofile, limit);
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (of, Pid::from_raw);
+    let _ = (child, Pid::from_raw);
 }

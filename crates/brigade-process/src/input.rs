@@ -1,4 +1,4 @@
-//! Writing to a command.
+//! Messages to a process, through a named pipe to its stdin.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use tokio::net::unix::pipe::{OpenOptions, Sender};
 use crate::shim::layout::{CLAIM, STDIN};
 use crate::shim::record::{ShimPhase, ShimRecord};
 
-/// How often it is looked whether a shim that was just started is ready to be written to.
+/// The interval between attempts to open the pipe of a shim that is starting.
 const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The writing end of a command's input. Opened when it is first needed.
+/// The write end of a process's stdin. It is opened at the first write.
 #[derive(Debug)]
 pub struct ProcessInput {
     dir: PathBuf,
@@ -24,8 +24,8 @@ impl ProcessInput {
         Self { dir: dir.to_owned(), sender: None }
     }
 
-    /// Writes all of it, however long the command takes to read what is there already. An error says
-    /// why nobody will read it; it is not there then, or only in part.
+    /// Writes all bytes, however long the process takes to read. After an error, none or a part of
+    /// them arrived.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let sender = match &mut self.sender {
             Some(sender) => sender,
@@ -34,11 +34,11 @@ impl ProcessInput {
                 self.sender.insert(opened)
             }
         };
-        let mut left = bytes;
-        while !left.is_empty() {
+        let mut remaining = bytes;
+        while !remaining.is_empty() {
             sender.writable().await?;
-            match sender.try_write(left) {
-                Ok(written) => left = &left[written..],
+            match sender.try_write(remaining) {
+                Ok(written) => remaining = &remaining[written..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     return Err(closed_input_error());
@@ -49,7 +49,7 @@ impl ProcessInput {
         Ok(())
     }
 
-    /// Lets go of this end; the shim is to be told too.
+    /// Closes this end. The caller must send [`crate::ShimOrder::CloseInput`] to the shim too.
     pub fn close(&mut self) {
         self.sender = None;
     }
@@ -58,7 +58,8 @@ impl ProcessInput {
 async fn open_pipe(dir: &Path) -> io::Result<Sender> {
     let path = dir.join(STDIN);
     loop {
-        // Looked at first: when it says that the command runs, the pipe is either there or over.
+        // The record is read first: if it says that the process runs, the pipe exists or is closed
+        // for good.
         let ready = is_ready(dir);
         match OpenOptions::new().open_sender(&path) {
             Ok(sender) => return Ok(sender),

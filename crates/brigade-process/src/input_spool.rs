@@ -1,6 +1,6 @@
-//! Bringing bytes to a command's input, each once, also when a runtime dies while it does.
+//! Stores bytes for the stdin of a process. Each arrives once, even if a runtime dies meanwhile.
 //!
-//! See [`crate::shim::spool`] for the file. Messages are written to the named pipe directly, see
+//! [`crate::shim::input_spool`] describes the file. Messages go directly to the named pipe, see
 //! [`crate::input`].
 
 use std::fs::{File, OpenOptions};
@@ -14,36 +14,37 @@ use crate::shim::input_spool::{SPOOL_BYTES, SpoolHeader, ring_location};
 use crate::shim::layout::{CLAIM, SPOOL};
 use crate::shim::record::{ShimPhase, ShimRecord};
 
-/// A header is read, changed and written: one at a time. The folder has no other owner.
+/// The lock for read-modify-write of the header. The directory has no other owner.
 static HEADER_LOCK: Mutex<()> = Mutex::new(());
 
-/// Bytes from one writer, at a place among all bytes of that writer.
+/// Bytes of one writer, at an offset in all bytes of that writer.
 #[derive(Clone, Copy, Debug)]
 pub struct InputBytes<'a> {
-    /// A random number that is not zero.
+    /// A random number other than zero.
     pub writer: u64,
     pub offset: u64,
     pub bytes: &'a [u8],
-    /// Nothing follows them.
+    /// True if no bytes follow.
     pub closes_input: bool,
 }
 
-/// What came of bytes that were brought.
+/// The result of `store_input`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreInputResult {
-    /// So many of the writer's bytes are in the file; all that were brought, unless it is full.
+    /// The number of the writer's bytes in the file. `is_whole` is false if the file is full.
     Stored { writer_end: u64, is_whole: bool },
-    /// The command does not run yet.
+    /// The process does not run yet.
     NotRunning,
-    /// Nobody will ever read them.
+    /// The process will not read any more bytes.
     Closed,
-    /// Bytes of this writer before these are missing, or another one writes.
+    /// Earlier bytes of this writer are missing, or another writer is active.
     OutOfOrder,
 }
 
-/// Puts bytes where the shim finds them, as many as there is room for. The shim is to be told.
+/// Stores as many bytes as fit into the spool. The caller must then send
+/// [`crate::ShimOrder::ReadInput`].
 pub fn store_input(dir: &Path, input: InputBytes<'_>) -> io::Result<StoreInputResult> {
-    let _changing = HEADER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = HEADER_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let record = match File::open(dir.join(CLAIM)) {
         Ok(claim) => ShimRecord::read_from(&claim)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -55,17 +56,19 @@ pub fn store_input(dir: &Path, input: InputBytes<'_>) -> io::Result<StoreInputRe
         return Ok(StoreInputResult::NotRunning);
     }
     if !record.supports_spool {
-        let text = "its shim is of an earlier version; `brigade send` sends it lines";
+        let text = "its shim has an earlier version; send lines with `brigade send` instead";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     let mut options = OpenOptions::new();
     let file = open_private(&dir.join(SPOOL), options.read(true).write(true))?;
     let mut header = SpoolHeader::read_from(&file).unwrap_or_default();
     if header.writer != input.writer && input.offset == 0 && !header.closed {
-        (header.writer, header.writer_end) = (input.writer, 0);
+        header.writer = input.writer;
+        header.writer_end = 0;
     }
     let known = header.writer_end.checked_sub(input.offset);
-    let (true, Some(known)) = (header.writer == input.writer, known) else {
+    let known = known.filter(|_| header.writer == input.writer);
+    let Some(known) = known else {
         return Ok(if header.closed {
             StoreInputResult::Closed
         } else {
@@ -79,8 +82,8 @@ pub fn store_input(dir: &Path, input: InputBytes<'_>) -> io::Result<StoreInputRe
     if header.closed || record.input_closed || record.phase >= ShimPhase::Exited {
         return Ok(StoreInputResult::Closed);
     }
-    let room = (record.input_delivered + SPOOL_BYTES).saturating_sub(header.end);
-    let stored = &fresh[..usize::try_from(room).unwrap_or(usize::MAX).min(fresh.len())];
+    let free = (record.input_delivered + SPOOL_BYTES).saturating_sub(header.end);
+    let stored = &fresh[..usize::try_from(free).unwrap_or(usize::MAX).min(fresh.len())];
     write_ring(&file, header.end, stored)?;
     header.end += stored.len() as u64;
     header.writer_end += stored.len() as u64;
@@ -90,16 +93,16 @@ pub fn store_input(dir: &Path, input: InputBytes<'_>) -> io::Result<StoreInputRe
     Ok(StoreInputResult::Stored { writer_end: header.writer_end, is_whole })
 }
 
-/// Whether anything was ever brought to this command.
+/// Returns true if bytes were ever stored for this process.
 pub fn has_input(dir: &Path) -> bool {
     dir.join(SPOOL).exists()
 }
 
 fn write_ring(file: &File, mut position: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let (at, together) = ring_location(position);
-        let (part, rest) = bytes.split_at(bytes.len().min(together as usize));
-        file.write_all_at(part, at)?;
+        let range = ring_location(position);
+        let (part, rest) = bytes.split_at(bytes.len().min(range.contiguous as usize));
+        file.write_all_at(part, range.offset)?;
         position += part.len() as u64;
         bytes = rest;
     }

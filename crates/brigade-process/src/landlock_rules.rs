@@ -1,9 +1,9 @@
-//! What a command may reach, as rulesets of Landlock.
+//! File and network access of a process, as Landlock rulesets.
 //!
-//! Made here and handed to the shim, which has its child apply them before the command is executed. A
-//! ruleset lists what is allowed; everything else is denied, to the command and to all that comes of
-//! it, for good. Several of them hold together, each taking something away: so what is inside of
-//! something confined is never less confined, whatever it asks for, and nobody has to compare paths.
+//! The runtime builds the rulesets and passes them to the shim, whose child applies them before it
+//! executes anything. A ruleset lists the allowed access. The kernel denies everything else to the
+//! process and all its descendants. Several rulesets apply together, and each only removes access.
+//! So an inner sandbox is never weaker than an outer one, and Brigade compares no paths.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,62 +11,62 @@ use std::path::{Path, PathBuf};
 
 use crate::seccomp::{FilterError, NetworkAccess};
 
-/// What the kernel has of Landlock.
+/// The Landlock support of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LandlockSupport {
-    /// Not in this kernel, or not on this system at all.
+    /// The kernel or the system has no Landlock.
     Missing,
-    /// In the kernel, and not switched on.
+    /// The kernel has Landlock, but it is not enabled.
     Disabled,
     Version(u32),
 }
 
-/// What is allowed, beside what every command needs of the system. A path is a file, or a directory
-/// with all that is in it; none of it may be a symbolic link.
+/// The access of one sandbox layer, in addition to the system paths. A path is a file, or a
+/// directory with its contents, and contains no symbolic link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerAccess<'a> {
-    /// Read and executed.
+    /// Paths to read and execute.
     pub read: Vec<&'a Path>,
-    /// Read, executed, written, made and removed.
+    /// Paths to read, execute, write, create and remove.
     pub write: Vec<&'a Path>,
     pub network: NetworkAccess,
 }
 
-/// Why a command cannot be confined as asked. It is not started then.
+/// A reason why a process cannot be sandboxed. It is not started then.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error(
-        "it is to be confined, and this kernel has no Landlock: Linux {NEEDED_LINUX} or newer is \
-         needed, built with it; run it without confinement, or in a container"
+        "no sandbox is possible: this kernel has no Landlock: Linux {NEEDED_LINUX} or newer is \
+         needed, built with it; run it without a sandbox, or in a container"
     )]
     Missing,
     #[error(
-        "it is to be confined, and Landlock is not switched on in this kernel: add `landlock` to the \
-         `lsm=` list of the kernel's command line; or run it without confinement"
+        "no sandbox is possible: Landlock is not switched on in this kernel: add `landlock` to the \
+         `lsm=` list of the kernel's command line, or run it without a sandbox"
     )]
     Disabled,
     #[error(
-        "it is to be confined, and this kernel's Landlock (version {0}) is too old to keep a command \
-         from truncating files: Linux {NEEDED_LINUX} or newer is needed; or run it without confinement"
+        "no sandbox is possible: this kernel's Landlock (version {0}) is too old to deny \
+         truncation: use Linux {NEEDED_LINUX} or newer, or run it without a sandbox"
     )]
     TooOld(u32),
-    #[error("it is to be confined, and {0}; run it without confinement, or in a container")]
+    #[error("no sandbox is possible: {0}; run it without a sandbox, or in a container")]
     Filter(#[from] FilterError),
-    #[error("it is to be confined to {}, which cannot be opened: {error}", path.display())]
+    #[error("no sandbox is possible: {} cannot be opened: {error}", path.display())]
     Path { path: PathBuf, error: io::Error },
-    #[error("it cannot be confined: {0}")]
+    #[error("no sandbox is possible: {0}")]
     Refused(String),
 }
 
-/// The first that also guards against truncation.
+/// The first version that restricts truncation.
 const MIN_VERSION: u32 = 3;
 const NEEDED_LINUX: &str = "6.2";
-/// The first with rules for TCP.
+/// The first version with rules for TCP.
 const TCP_RULES_VERSION: u32 = 4;
-/// The first that confines signals and abstract sockets too.
+/// The first version that restricts signals and abstract sockets.
 const SCOPES_VERSION: u32 = 6;
 
-/// What a shell and the programs of the system need. Where it is not there it is left out.
+/// Paths that a shell and system programs need. Missing ones are skipped.
 pub const SYSTEM_PATHS: [&str; 17] = [
     "/bin",
     "/sbin",
@@ -79,23 +79,23 @@ pub const SYSTEM_PATHS: [&str; 17] = [
     "/nix/store",
     "/run/current-system",
     "/etc",
-    // What `/etc/resolv.conf` often is.
+    // The usual target of `/etc/resolv.conf`.
     "/run/systemd/resolve",
-    // Of processes outside, the kernel shows those who are confined only what it shows everybody.
+    // The kernel shows sandboxed processes only public facts about processes outside.
     "/proc",
-    // How many processors there are, and how much memory.
+    // The number of processors and the amount of memory.
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
     "/sys/fs/cgroup",
     "/sys/kernel/mm",
 ];
 
-/// Devices that are no way out.
+/// Devices that give no access to anything outside.
 pub const DEVICE_PATHS: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 impl LandlockSupport {
-    /// Of the kernel that this runs on.
+    /// Detects the support of the running kernel.
     pub fn detect() -> Self {
         #[cfg(full_linux)]
         return linux::version();
@@ -103,7 +103,7 @@ impl LandlockSupport {
         Self::Missing
     }
 
-    /// Whether a confined command is kept from sending signals outside and from abstract sockets.
+    /// Returns true if Landlock denies signals to processes outside and abstract sockets.
     pub fn has_scopes(self) -> bool {
         matches!(self, Self::Version(version) if version >= SCOPES_VERSION)
     }
@@ -112,7 +112,7 @@ impl LandlockSupport {
         matches!(self, Self::Version(version) if version >= TCP_RULES_VERSION)
     }
 
-    /// Whether a command can be confined at all.
+    /// Fails if a process cannot be sandboxed.
     pub fn check(self) -> Result<(), SandboxError> {
         match self {
             Self::Missing => Err(SandboxError::Missing),
@@ -122,8 +122,8 @@ impl LandlockSupport {
         }
     }
 
-    /// One ruleset for each layer. `scratch` is the command's own, in which it may also write. Files
-    /// are opened here, so it may block.
+    /// Builds one ruleset for each layer. `scratch` is the private, writable directory of the
+    /// process. Opens files, so it may block.
     pub fn build_rulesets(
         self,
         layers: &[LayerAccess<'_>],
@@ -147,7 +147,7 @@ impl LandlockSupport {
 }
 
 #[cfg(full_linux)]
-#[expect(unsafe_code, reason = "asking for the version is a bare system call")]
+#[expect(unsafe_code, reason = "the version query is a bare system call")]
 mod linux {
     use landlock::{
         ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
@@ -160,14 +160,14 @@ mod linux {
         SandboxError, io,
     };
 
-    /// All that is denied unless a rule allows it. What later versions can deny is not asked for: it
-    /// would be denied without anybody having tried what that means.
+    /// The version whose file access is denied unless a rule allows it. Rights of later versions
+    /// are untested, so they are not denied.
     const FILES: ABI = ABI::V5;
 
     pub(super) fn version() -> LandlockSupport {
         const VERSION: libc::c_uint = 1;
         let none = std::ptr::null::<libc::c_void>();
-        // SAFETY: with this flag nothing is read and nothing made, a number is returned.
+        // SAFETY: with this flag the call reads and creates nothing, and returns a number.
         let version =
             unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) };
         match u32::try_from(version) {
@@ -179,7 +179,7 @@ mod linux {
         }
     }
 
-    /// The filter keeps from TCP as well, and without these rules.
+    /// Builds one ruleset. Its TCP rules are additional: the seccomp filter denies TCP too.
     pub(super) fn ruleset(
         layer: &LayerAccess<'_>,
         scratch: &Path,
@@ -199,8 +199,8 @@ mod linux {
         for path in layer.write.iter().chain([&scratch]) {
             ruleset = allow_path(ruleset, path, SymlinkPolicy::Refuse, write_access())?;
         }
-        let made: Option<OwnedFd> = ruleset.into();
-        made.ok_or(SandboxError::Missing)
+        let ruleset: Option<OwnedFd> = ruleset.into();
+        ruleset.ok_or(SandboxError::Missing)
     }
 
     fn empty_ruleset(denies_tcp: bool) -> Result<RulesetCreated, RulesetError> {
@@ -219,9 +219,9 @@ mod linux {
 
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum SymlinkPolicy {
-        /// In places that only the system's owner changes.
+        /// For paths that only the system's owner changes.
         Follow,
-        /// Where whoever is confined may have put one.
+        /// For paths in which a sandboxed process may have created a link.
         Refuse,
     }
 
@@ -239,8 +239,8 @@ mod linux {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened = openat2(CWD, path, flags, Mode::empty(), resolve);
         let opened = opened.map_err(|error| unusable(open_error(error)))?;
-        let about = fstat(&opened).map_err(|error| unusable(error.into()))?;
-        let access = match FileType::from_raw_mode(about.st_mode) {
+        let stat = fstat(&opened).map_err(|error| unusable(error.into()))?;
+        let access = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => access,
             _ => access & AccessFs::from_file(FILES),
         };
@@ -250,7 +250,7 @@ mod linux {
     fn open_error(error: rustix::io::Errno) -> io::Error {
         match error {
             rustix::io::Errno::LOOP => {
-                io::Error::other("it has become a symbolic link since it was asked for")
+                io::Error::other("it has become a symbolic link since the request")
             }
             error => error.into(),
         }
@@ -260,7 +260,7 @@ mod linux {
         AccessFs::from_read(FILES)
     }
 
-    /// Devices cannot be made: whoever may make one could reach the disk below all paths.
+    /// Excludes devices: a process that can create one could access the whole disk.
     fn write_access() -> BitFlags<AccessFs> {
         AccessFs::from_all(FILES) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
     }
@@ -290,20 +290,20 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_confine_is_told_of_with_what_to_do() {
+    fn missing_kernel_support_is_reported_with_a_remedy() {
         let tables = [
             (LandlockSupport::Missing, "no Landlock", "Linux 6.2"),
             (LandlockSupport::Disabled, "not switched on", "lsm="),
             (LandlockSupport::Version(2), "version 2", "Linux 6.2"),
         ];
-        for (landlock, what, advice) in tables {
-            let told = refusal(landlock, LayerAccess::default());
-            assert!(told.contains(what) && told.contains(advice), "{told}");
+        for (landlock, problem, remedy) in tables {
+            let text = refusal(landlock, LayerAccess::default());
+            assert!(text.contains(problem) && text.contains(remedy), "{text}");
         }
     }
 
     #[test]
-    fn nothing_to_confine_needs_no_landlock() {
+    fn no_layers_need_no_landlock() {
         assert!(
             LandlockSupport::Missing.build_rulesets(&[], Path::new("/tmp")).unwrap().is_empty()
         );

@@ -1,7 +1,7 @@
-//! Starting a shim.
+//! Starts a shim.
 //!
-//! Everything that would need code between fork and exec happens inside the shim, so that the
-//! runtime can use `posix_spawn`, whose cost does not grow with the runtime's memory.
+//! All code between fork and exec runs inside the shim. So the runtime can use `posix_spawn`, whose
+//! cost does not grow with the runtime's memory.
 #![expect(unsafe_code, reason = "posix_spawn with a new session has no safe wrapper")]
 
 use std::ffi::{CString, OsStr, OsString};
@@ -25,57 +25,56 @@ use crate::shim::launch_settings::{
 use crate::shim::timing::ShimTiming;
 use crate::shim_handle::Shim;
 
-/// Another process may hold the companion open for writing for a moment: it was just made, and
-/// somebody else was being started at that time.
+/// The number of attempts while the companion is busy. A concurrent fork may hold the new file open
+/// for writing for a moment.
 const BUSY_TRIES: u32 = 50;
 
-/// The first descriptor at which a shim finds nothing that it is handed.
+/// The first descriptor number above those that a shim receives.
 const FIRST_FREE: RawFd = FIRST_RULESET as RawFd + DESCRIPTORS_MAX as RawFd;
 
-/// A ruleset for each layer, and the file with the rest.
+/// One ruleset for each layer, and the file with the other parts of the sandbox.
 const DESCRIPTORS_MAX: usize = LAYERS_MAX + 1;
 
-/// A command to be started under a shim.
+/// A process to start under a shim.
 #[derive(Clone, Copy, Debug)]
 pub struct ShimLaunch<'a> {
-    /// Exists, is empty, and belongs to this one execution.
+    /// An existing, empty directory that belongs to this execution alone.
     pub dir: &'a Path,
     pub boot_id: &'a [u8; 16],
     pub argv: &'a [OsString],
-    /// All of the command's environment.
+    /// The complete environment of the process.
     pub env: &'a [(OsString, OsString)],
     pub cwd: Option<&'a Path>,
-    /// Whether the command reads what is written to it; otherwise it reads nothing. A terminal can
-    /// always be typed on.
+    /// True if the process reads messages from stdin. A terminal always accepts input.
     pub reads_input: bool,
-    /// The most that is kept of each output stream.
+    /// The most bytes to store of each output stream.
     pub output_cap: u64,
-    /// How long a stop stays kind when it does not say so itself.
+    /// The grace period of a stop that sets none.
     pub grace: Duration,
     pub limits: ProcessLimits,
-    /// Instead of pipes: one stream, which is kept as the output.
+    /// A terminal instead of pipes. Its output is stored as stdout.
     pub terminal: Option<PtySize>,
     pub sandbox: Option<&'a SandboxPlan>,
     pub timing: ShimTiming,
 }
 
 impl ShimLaunch<'_> {
-    /// Starts the shim. The record tells whether the command could be started.
+    /// Starts the shim. Its record shows whether the process could be started.
     pub fn start(&self, companion: &Companion) -> io::Result<Shim> {
         self.start_registered(companion, |_| ())
     }
 
-    /// Starts the shim. `register` is called with it before its command may run, so that nothing below a
-    /// shim can be met before the shim itself is known.
+    /// Starts the shim. Calls `register` with it before its process may run, so that no descendant
+    /// is seen before its shim is known.
     pub fn start_registered(
         &self,
         companion: &Companion,
         register: impl FnOnce(&Shim),
     ) -> io::Result<Shim> {
-        let (program, leading) = companion.command();
-        let program = c_string(program.as_os_str().as_bytes())?;
-        let orders = self.shim_args();
-        let words = leading.iter().chain(&orders).chain(self.argv);
+        let command = companion.command();
+        let program = c_string(command.program.as_os_str().as_bytes())?;
+        let shim_args = self.shim_args();
+        let words = command.leading_args.iter().chain(&shim_args).chain(self.argv);
         let words = words.map(|word| c_string(word.as_bytes()));
         let argv: Vec<CString> =
             [Ok(program.clone())].into_iter().chain(words).collect::<io::Result<_>>()?;
@@ -83,12 +82,13 @@ impl ShimLaunch<'_> {
         let env =
             env.map(|(name, value)| c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env: Vec<CString> = env.collect::<io::Result<_>>()?;
-        let handed = self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
-        let handed = move_descriptors(&handed)?;
+        let descriptors =
+            self.sandbox.map(SandboxPlan::descriptors).transpose()?.unwrap_or_default();
+        let descriptors = move_descriptors(&descriptors)?;
         let gate = StartGate::new()?;
         let environment = environment_file(self.env)?;
-        let files = SpawnFileActions::new(&gate, &environment, &handed)?;
-        let _not_reaped = hold_off_reaping();
+        let files = SpawnFileActions::new(&gate, &environment, &descriptors)?;
+        let _no_reaping = hold_off_reaping();
         let shim = Shim::from_child(spawn_shim(&program, &argv, &env, &files)?)?;
         restore_file_limit(shim.pid());
         register(&shim);
@@ -97,9 +97,11 @@ impl ShimLaunch<'_> {
     }
 
     fn shim_args(&self) -> [OsString; 10] {
-        let (limits, terminal) = (self.limits, self.terminal);
-        let layers = self.sandbox.map_or(0, SandboxPlan::layer_count);
-        let surroundings = LaunchSettings { layers, limits, terminal };
+        let settings = LaunchSettings {
+            layers: self.sandbox.map_or(0, SandboxPlan::layer_count),
+            limits: self.limits,
+            terminal: self.terminal,
+        };
         [
             "run".into(),
             self.dir.into(),
@@ -107,7 +109,7 @@ impl ShimLaunch<'_> {
             self.output_cap.to_string().into(),
             self.grace.as_millis().to_string().into(),
             if self.reads_input { "open" } else { "none" }.into(),
-            surroundings.to_string().into(),
+            settings.to_string().into(),
             self.timing.to_string().into(),
             self.cwd.unwrap_or(Path::new("")).into(),
             "--".into(),
@@ -115,12 +117,12 @@ impl ShimLaunch<'_> {
     }
 }
 
-/// A pipe that holds a shim back: it claims nothing before it has read a byte or the end of the pipe.
+/// A pipe that delays a shim: it claims nothing before it has read a byte or the end of the pipe.
 ///
-/// The end comes when this process dies. The shim then goes on as one whose runtime was killed a moment
-/// later: the next runtime finds its claim before it answers anybody.
+/// The end comes if this process dies. The shim then continues as if its runtime had been killed a
+/// moment later. The next runtime finds its claim before it answers requests.
 struct StartGate {
-    /// The shim's standard input.
+    /// The shim's stdin.
     reader: OwnedFd,
     writer: PipeWriter,
 }
@@ -131,21 +133,21 @@ impl StartGate {
         Ok(Self { reader: rustix::io::fcntl_dupfd_cloexec(&reader, FIRST_FREE)?, writer })
     }
 
-    /// Lets the shim go on, as the end of the pipe does if this fails.
+    /// Releases the shim. If the write fails, the end of the pipe does so.
     fn open(mut self) {
         let _ = self.writer.write_all(&[1]);
     }
 }
 
-/// Whether a variable is given to the shim itself too: only those of Brigade, by which it is found.
+/// Returns true for variables of the shim itself: Brigade's own, by which orphans are found.
 fn is_shim_variable(name: &OsStr) -> bool {
     !HAS_MEMORY_FILES || name.as_bytes().starts_with(b"BRIGADE_")
 }
 
-/// Where files in memory are to be had, the command's environment is handed over in one.
+/// True if the environment is passed in a memory file.
 const HAS_MEMORY_FILES: bool = cfg!(target_os = "linux");
 
-/// What the shim finds at its standard output: the command's environment, or the null device.
+/// Creates the shim's stdout: a file with the environment of the process, or the null device.
 fn environment_file(variables: &[environment::EnvVariable]) -> io::Result<OwnedFd> {
     if variables.iter().any(|(name, value)| has_nul(name) || has_nul(value)) {
         return Err(nul_byte_error());
@@ -167,26 +169,31 @@ fn has_nul(text: &OsStr) -> bool {
 }
 
 fn nul_byte_error() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "a NUL byte in a command or its environment")
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "a command line or its environment contains a NUL byte",
+    )
 }
 
 fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| nul_byte_error())
 }
 
-/// The same descriptors, with numbers that are not those at which the shim finds them.
-fn move_descriptors(handed: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
-    if handed.len() > DESCRIPTORS_MAX {
+/// Duplicates the descriptors to numbers above those at which the shim receives them.
+fn move_descriptors(descriptors: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    if descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is confined too many times over",
+            "there are too many sandbox layers; start it from fewer nested sandboxes",
         ));
     }
-    let moved = handed.iter().map(|one| rustix::io::fcntl_dupfd_cloexec(one, FIRST_FREE));
+    let moved = descriptors.iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FREE));
     Ok(moved.collect::<rustix::io::Result<_>>()?)
 }
 
-/// Starts a shim in a session of its own, with nothing open but `/dev/null` and what it is handed, and no signal ignored. All are blocked until it can take them: an order that comes early must not end it.
+/// Starts a shim in its own OS session, with `/dev/null` and the passed descriptors open, and no
+/// signal ignored. All signals are blocked until the shim handles them, so that an early order does
+/// not kill it.
 fn spawn_shim(
     program: &CString,
     argv: &[CString],
@@ -197,9 +204,9 @@ fn spawn_shim(
     let env = c_pointers(env);
     let attributes = SpawnAttributes::new()?;
     let mut pid = 0;
-    for tried in 0.. {
-        // SAFETY: the program is a C string; argv and env are arrays of C strings that end with
-        // null and live until the call returns; both objects were initialized.
+    for tries in 0.. {
+        // SAFETY: the program is a C string. `argv` and `env` are null-terminated arrays of C
+        // strings that live during the call. Both objects are initialized.
         let errno = unsafe {
             libc::posix_spawn(
                 &mut pid,
@@ -212,7 +219,7 @@ fn spawn_shim(
         };
         match errno {
             0 => break,
-            libc::ETXTBSY if tried < BUSY_TRIES => {
+            libc::ETXTBSY if tries < BUSY_TRIES => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
@@ -229,29 +236,29 @@ struct SpawnAttributes(libc::posix_spawnattr_t);
 
 impl SpawnAttributes {
     fn new() -> io::Result<Self> {
-        // Systems disagree about the types of these.
+        // The types of these constants differ between systems.
         let flags = i64::from(libc::POSIX_SPAWN_SETSID)
             | i64::from(libc::POSIX_SPAWN_SETSIGMASK)
             | i64::from(libc::POSIX_SPAWN_SETSIGDEF);
         let mut raw = MaybeUninit::uninit();
         let mut all = MaybeUninit::uninit();
-        // SAFETY: init makes the object valid before anything else touches it; the signal set is
-        // initialized by its own call before it is read.
+        // SAFETY: init makes the object valid before its first use. The signal set is initialized
+        // before it is read.
         unsafe {
             check_errno(libc::posix_spawnattr_init(raw.as_mut_ptr()))?;
-            let mut made = Self(raw.assume_init());
+            let mut attributes = Self(raw.assume_init());
             libc::sigfillset(all.as_mut_ptr());
-            check_errno(libc::posix_spawnattr_setsigmask(&mut made.0, all.as_ptr()))?;
-            check_errno(libc::posix_spawnattr_setsigdefault(&mut made.0, all.as_ptr()))?;
-            check_errno(libc::posix_spawnattr_setflags(&mut made.0, flags as libc::c_short))?;
-            Ok(made)
+            check_errno(libc::posix_spawnattr_setsigmask(&mut attributes.0, all.as_ptr()))?;
+            check_errno(libc::posix_spawnattr_setsigdefault(&mut attributes.0, all.as_ptr()))?;
+            check_errno(libc::posix_spawnattr_setflags(&mut attributes.0, flags as libc::c_short))?;
+            Ok(attributes)
         }
     }
 }
 
 impl Drop for SpawnAttributes {
     fn drop(&mut self) {
-        // SAFETY: it was initialized, and nothing uses it afterwards.
+        // SAFETY: it is initialized, and nothing uses it afterwards.
         unsafe { libc::posix_spawnattr_destroy(&mut self.0) };
     }
 }
@@ -259,36 +266,37 @@ impl Drop for SpawnAttributes {
 struct SpawnFileActions(libc::posix_spawn_file_actions_t);
 
 impl SpawnFileActions {
-    fn new(gate: &StartGate, environment: &OwnedFd, handed: &[OwnedFd]) -> io::Result<Self> {
+    fn new(gate: &StartGate, environment: &OwnedFd, descriptors: &[OwnedFd]) -> io::Result<Self> {
         let mut raw = MaybeUninit::uninit();
-        // SAFETY: init makes the object valid before anything else touches it; the path is a C
-        // string that the call copies.
+        // SAFETY: init makes the object valid before its first use. The call copies the path, a C
+        // string.
         unsafe {
             check_errno(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
-            let mut made = Self(raw.assume_init());
+            let mut actions = Self(raw.assume_init());
             let null = c"/dev/null".as_ptr();
             check_errno(libc::posix_spawn_file_actions_addopen(
-                &mut made.0,
+                &mut actions.0,
                 2,
                 null,
                 libc::O_RDWR,
                 0,
             ))?;
-            let (gate, environment) = (gate.reader.as_raw_fd(), environment.as_raw_fd());
-            check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, environment, 1))?;
-            check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, gate, 0))?;
-            for (one, at) in handed.iter().zip(FIRST_RULESET as RawFd..) {
-                let fd = one.as_raw_fd();
-                check_errno(libc::posix_spawn_file_actions_adddup2(&mut made.0, fd, at))?;
+            let gate = gate.reader.as_raw_fd();
+            let environment = environment.as_raw_fd();
+            check_errno(libc::posix_spawn_file_actions_adddup2(&mut actions.0, environment, 1))?;
+            check_errno(libc::posix_spawn_file_actions_adddup2(&mut actions.0, gate, 0))?;
+            for (descriptor, at) in descriptors.iter().zip(FIRST_RULESET as RawFd..) {
+                let fd = descriptor.as_raw_fd();
+                check_errno(libc::posix_spawn_file_actions_adddup2(&mut actions.0, fd, at))?;
             }
-            Ok(made)
+            Ok(actions)
         }
     }
 }
 
 impl Drop for SpawnFileActions {
     fn drop(&mut self) {
-        // SAFETY: it was initialized, and nothing uses it afterwards.
+        // SAFETY: it is initialized, and nothing uses it afterwards.
         unsafe { libc::posix_spawn_file_actions_destroy(&mut self.0) };
     }
 }

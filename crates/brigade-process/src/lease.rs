@@ -1,7 +1,7 @@
-//! Leases on a command's output, as the runtime keeps them for readers who must not miss anything.
+//! Leases on the output of a process, which the runtime stores for readers that must not miss any.
 //!
-//! See [`crate::shim::lease`] for the file. It is in the shim's directory, which a sandboxed command cannot
-//! see; a command without a sandbox could as well kill its shim.
+//! [`crate::shim::lease`] describes the file. A sandboxed process cannot see it in the shim's
+//! directory. A process without a sandbox could kill its shim anyway.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,22 +13,23 @@ use crate::private_file::open_private;
 use crate::shim::layout::LEASES;
 use crate::shim::lease::{LeaseTable, OutputLease};
 
-/// A table is read, changed and written: one at a time. The folder has no other owner.
+/// The lock for read-modify-write of the table. The directory has no other owner.
 static TABLE_LOCK: Mutex<()> = Mutex::new(());
 
-/// Renews a reader's lease, or gives it one: it has read so much of both streams, and must not miss anything
-/// after that for so long. The holder is a random number that is not zero.
+/// Creates or renews a reader's lease. The reader has read `position` bytes of both streams
+/// together and must not miss later ones for this time. The holder is a random number other than
+/// zero.
 pub fn renew_lease(dir: &Path, holder: u64, position: u64, time: Duration) -> io::Result<()> {
-    let _changing = lock_table();
+    let _guard = lock_table();
     let mut options = OpenOptions::new();
     let file = open_private(&dir.join(LEASES), options.read(true).write(true))?;
     let mut table = LeaseTable::read_from(&file).unwrap_or_default();
     let now = LeaseTable::now_millis();
-    let expires = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    if !table.insert(OutputLease { holder, position, expires_at: expires }, now) {
+    let expires_at = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    if !table.insert(OutputLease { holder, position, expires_at }, now) {
         return Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
-            "too many readers hold its output",
+            "too many readers hold a lease on its output",
         ));
     }
     table.write_to(&file)
@@ -36,7 +37,7 @@ pub fn renew_lease(dir: &Path, holder: u64, position: u64, time: Duration) -> io
 
 /// Ends a reader's lease, if it has one.
 pub fn release_lease(dir: &Path, holder: u64) -> io::Result<()> {
-    let _changing = lock_table();
+    let _guard = lock_table();
     let file = match File::options().read(true).write(true).open(dir.join(LEASES)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,29 +1,37 @@
-//! One OS process: its own session, kept output, kind then firm stop, adoption after a crash.
+//! One OS process: its own OS session, stored output, graceful and forced stop, adoption after a
+//! crash.
 //!
 //! ```text
-//!  runtime ──posix_spawn──> shim ──posix_spawn──> command ──> whatever it starts
-//!     │                      │  inherits every orphan of the tree below it
+//!  runtime ──posix_spawn──> shim ──posix_spawn──> process ──> its descendants
+//!     │                      │  inherits every orphan of its process tree
 //!     │   signals: stop,     │
 //!     └── kill, close input ─┤
 //!                            ▼
 //!                directory: claim (the record), stdout, stderr, order, stdin
 //! ```
 //!
-//! The shim outlives the runtime; everything that the next runtime needs is in the directory. Who
-//! creates the claim file decides whether the command is executed: the shim executes only if it won,
-//! a recovering runtime that wins knows that it never was and never will be.
+//! The shim outlives the runtime. Its directory holds everything that the next runtime needs. Shim
+//! and recovering runtime both try to create the claim file, and one succeeds. The shim executes
+//! only if it wins. A recovering runtime that wins knows that nothing was executed and that nothing
+//! will be.
 //!
-//! Reading order: [`shim`] (the small process in the middle), [`companion`] (where its binary comes
-//! from), [`confine`], [`filter`] and [`sandbox`] (what a command is kept to), [`control_group`] (what it is
-//! ended with), [`launch`] and [`handle`] (starting and holding one), [`find`] (what became of it),
-//! [`orphans`] (when the shim itself was killed), [`input`] and [`spool`] (messages and bytes to a command), [`output`] and [`lease`] (a reader who must not miss anything); [`peer`] and `lineage` tell below
-//! which shim a connected process runs, [`hardening`] protects the daemon's own process.
+//! Reading order:
 //!
-//! Linux is complete. Elsewhere there is no way to inherit orphans or to hold a process that is not
-//! one's child: a stop reaches the command's process group, a shim is known by the lock it holds, and
-//! what left the group is out of reach.
+//! * [`shim`]: the small program between the runtime and the process. [`companion`]: its binary.
+//! * [`sandbox`] with [`landlock_rules`] and [`seccomp`]: restrictions. [`control_group`]: a cgroup
+//!   for each process.
+//! * [`launch`] and [`shim_handle`]: the start of a shim, and its handle. [`mod@find_execution`]:
+//!   classifies an execution after a crash. [`orphans`]: ends the processes of a killed shim.
+//! * [`input`] and [`input_spool`]: messages and bytes to a process. [`output`] and [`lease`]: its
+//!   output, and readers that must not miss any of it.
+//! * [`peer`] and `lineage`: the shim above a connected process. [`hardening`]: protects the
+//!   daemon's own process. [`doctor`]: checks the host.
+//!
+//! Linux has all features. Other systems cannot inherit orphans or hold a process that is not their
+//! child. There, a stop reaches the process group only, and the runtime identifies a shim by the
+//! lock that it holds.
 
-/// Whether this system lets a shim reach everything that came of its command.
+/// True if a shim of this system reaches all descendants of its process.
 pub const IS_COMPLETE: bool = cfg!(full_linux);
 
 pub mod companion;

@@ -1,51 +1,53 @@
-//! The ancestors of a process, from the process up to the first one.
+//! The ancestors of a process, up to the first process.
 //!
-//! A parent can die between two looks, and its pid can go to another process. So the ancestors are
-//! walked twice: a parent that both walks agree on was the parent all the time between them, and the
-//! first walk looked at it in that time.
+//! A parent can die between two reads, and its pid can pass to another process. So the ancestors
+//! are walked twice. A parent found by both walks was the parent all the time between them, and the
+//! first walk read it in that time.
 
 #[cfg(full_linux)]
 use rustix::process::{Pid, test_kill_process};
 
 use crate::shim::record::ProcessId;
 
-/// More ancestors than any honest process has.
+/// The limit against endless chains, above any real number of ancestors.
 const ANCESTORS_MAX: usize = 256;
-/// A parent that ends while its child is traced is common; several in a row are not.
+/// The number of attempts. A parent often ends during a trace, but seldom several in a row.
 const TRIES: u32 = 5;
 
-/// The process table as a walk reads it. A seam: tests let processes die between two looks.
+/// The process table. Tests replace it to let processes die between two reads.
 pub(crate) trait ProcessTable {
-    fn look(&self, pid: u32) -> TableEntry;
+    fn entry(&self, pid: u32) -> TableEntry;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TableEntry {
-    /// A parent of 0 is none: the first process, or one of an outer namespace.
+    /// A running process. Parent 0 means none: the first process, or a parent in an outer
+    /// namespace.
     Found {
         start: u64,
         parent: u32,
     },
-    /// Another user's, where the system hides those: no shim of ours, and none above it to be seen.
+    /// A process of another user on a system that hides those. No shim of ours is at it or above
+    /// it.
     Hidden,
     Missing,
 }
 
-/// Returns a process and its ancestors, or nothing when they could not be told with certainty.
-pub(crate) fn trace(table: &impl ProcessTable, of: u32) -> Option<Vec<ProcessId>> {
+/// Returns a process and its ancestors, or `None` if two walks never agree.
+pub(crate) fn trace(table: &impl ProcessTable, start_pid: u32) -> Option<Vec<ProcessId>> {
     (0..TRIES).find_map(|_| {
-        let first = walk(table, of)?;
-        let second = walk(table, of)?;
+        let first = walk(table, start_pid)?;
+        let second = walk(table, start_pid)?;
         (first == second).then_some(first)
     })
 }
 
-/// One walk. Nothing when it met a gap.
-fn walk(table: &impl ProcessTable, of: u32) -> Option<Vec<ProcessId>> {
+/// Walks once. Returns `None` at a missing process.
+fn walk(table: &impl ProcessTable, start_pid: u32) -> Option<Vec<ProcessId>> {
     let mut found = Vec::new();
-    let mut pid = of;
+    let mut pid = start_pid;
     while found.len() < ANCESTORS_MAX {
-        match table.look(pid) {
+        match table.entry(pid) {
             TableEntry::Found { start, parent } => {
                 found.push(ProcessId { pid, start });
                 if parent == 0 {
@@ -60,16 +62,16 @@ fn walk(table: &impl ProcessTable, of: u32) -> Option<Vec<ProcessId>> {
     None
 }
 
-/// The kernel's table.
+/// The kernel's process table.
 #[derive(Debug)]
 pub(crate) struct SystemTable;
 
 #[cfg(full_linux)]
 impl ProcessTable for SystemTable {
-    fn look(&self, pid: u32) -> TableEntry {
+    fn entry(&self, pid: u32) -> TableEntry {
         match crate::shim::procfs::read_stat(pid) {
             Ok(Some(stat)) => TableEntry::Found { start: stat.start, parent: stat.parent },
-            Ok(None) if is_anothers(pid) => TableEntry::Hidden,
+            Ok(None) if is_other_users(pid) => TableEntry::Hidden,
             Ok(None) | Err(_) => TableEntry::Missing,
         }
     }
@@ -77,14 +79,14 @@ impl ProcessTable for SystemTable {
 
 #[cfg(not(full_linux))]
 impl ProcessTable for SystemTable {
-    fn look(&self, _pid: u32) -> TableEntry {
+    fn entry(&self, _pid: u32) -> TableEntry {
         TableEntry::Missing
     }
 }
 
-/// Whether a process of another user has this pid.
+/// Returns true if a process of another user has this pid.
 #[cfg(full_linux)]
-fn is_anothers(pid: u32) -> bool {
+fn is_other_users(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::PERM))
 }
@@ -96,18 +98,18 @@ mod tests {
 
     use super::*;
 
-    /// Answers looks in order, each with the pid that it must be about.
+    /// A table that answers lookups in order and checks their pids.
     struct ScriptedTable(RefCell<VecDeque<(u32, TableEntry)>>);
 
     impl ScriptedTable {
-        fn new(looks: impl IntoIterator<Item = (u32, TableEntry)>) -> Self {
-            Self(RefCell::new(looks.into_iter().collect()))
+        fn new(entries: impl IntoIterator<Item = (u32, TableEntry)>) -> Self {
+            Self(RefCell::new(entries.into_iter().collect()))
         }
     }
 
     impl ProcessTable for ScriptedTable {
-        fn look(&self, pid: u32) -> TableEntry {
-            let (expected, entry) = self.0.borrow_mut().pop_front().expect("no further look");
+        fn entry(&self, pid: u32) -> TableEntry {
+            let (expected, entry) = self.0.borrow_mut().pop_front().expect("no further lookup");
             assert_eq!(pid, expected);
             entry
         }
@@ -128,19 +130,19 @@ mod tests {
         assert_eq!(trace(&table, 9), Some(ids(&[(9, 90), (5, 50), (1, 1)])));
     }
 
-    /// Process 9 runs below shim 5 by way of 7. While it is traced, 7 dies and its pid goes to a child
-    /// of 1, so that the first walk leads past the shim.
+    /// Process 9 is a grandchild of shim 5, by way of 7. During the trace 7 dies and its pid passes
+    /// to a child of 1, so the first walk misses the shim.
     #[test]
-    fn a_parent_whose_pid_is_reused_between_two_looks_is_not_believed() {
+    fn a_parent_whose_pid_is_reused_between_two_reads_is_not_believed() {
         let table = ScriptedTable::new([
             (9, found(90, 7)),
             (7, found(95, 1)),
             (1, found(1, 0)),
-            // The second walk: 9 has been handed to the shim.
+            // The second walk: 9 has become a child of the shim.
             (9, found(90, 5)),
             (5, found(50, 1)),
             (1, found(1, 0)),
-            // Once more, and both agree.
+            // The third and fourth walk agree.
             (9, found(90, 5)),
             (5, found(50, 1)),
             (1, found(1, 0)),
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_tried_again_and_then_told() {
+    fn a_gap_is_retried_and_then_reported() {
         let gap = [(9, found(90, 7)), (7, TableEntry::Missing)];
         let walk = [(9, found(90, 1)), (1, found(1, 0))];
         let table = ScriptedTable::new([gap, walk, walk].concat());
@@ -176,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_a_gap() {
+    fn an_endless_chain_is_a_gap() {
         struct Endless;
         impl ProcessTable for Endless {
-            fn look(&self, pid: u32) -> TableEntry {
+            fn entry(&self, pid: u32) -> TableEntry {
                 found(1, pid + 1)
             }
         }

@@ -1,10 +1,10 @@
-//! What tells this boot of this machine, and these pids, from others.
+//! The identity of this boot of this machine and of its pid namespace.
 
 use std::io;
 
-/// The kernel's id of this boot, mixed with what tells this container's pids from those of another:
-/// a container that is restarted gives the same pids to others. Zeros where there is none to be had:
-/// then only the lock that a shim holds tells whether it lives.
+/// Returns the kernel's boot id, mixed with an id of the pid namespace. A restarted container gives
+/// the same pids to other processes. Returns zeros if the system has no boot id; then only a shim's
+/// lock shows that it is alive.
 pub fn boot_id() -> io::Result<[u8; 16]> {
     #[cfg(full_linux)]
     {
@@ -20,18 +20,18 @@ pub fn boot_id() -> io::Result<[u8; 16]> {
     Ok([0; 16])
 }
 
-/// Closes what whoever started this process left open in it, such as the lock of a shell. Only as the
-/// first thing that a program does: what it opened itself would be closed too.
+/// Closes inherited descriptors, such as a lock of the starting shell. Call it first in `main`: it
+/// also closes descriptors that the program has opened.
 pub fn close_inherited_descriptors() {
     crate::shim::close_inherited();
 }
 
-/// The user that this process acts as.
+/// Returns the effective user id of this process.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A sum of the text, laid over the first half.
+/// Mixes a checksum of the text into the first half.
 #[cfg(any(full_linux, test))]
 fn mix_text(mut boot: [u8; 16], text: &str) -> [u8; 16] {
     let sum = crate::shim::fnv::of_bytes(text.as_bytes());
@@ -49,7 +49,7 @@ fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
     Some(std::array::from_fn(|at| (digits[at * 2] << 4 | digits[at * 2 + 1]) as u8))
 }
 
-/// As the shim is told it.
+/// Formats the boot id for the shim's arguments.
 pub(crate) fn boot_id_hex(boot: &[u8; 16]) -> String {
     boot.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_id_survives_being_told() {
+    fn a_boot_id_round_trips() {
         let text = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
         let boot = parse_boot_id(text).unwrap();
         assert_eq!(boot_id_hex(&boot), text.replace('-', ""));

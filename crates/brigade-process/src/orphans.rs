@@ -1,10 +1,9 @@
-//! Ending what a dead shim left behind.
+//! Ends the processes that a dead shim left behind.
 //!
-//! A shim inherits whatever its command's tree orphans, so while it lives nothing escapes. When it is
-//! killed itself, its children go to init (or to whoever inherits orphans above) and have to be
-//! looked for: by the mark in their environment, and, by a runtime that saw the shim die, by the
-//! session they were started in. A process that left the session and also wiped its environment is
-//! not found. That is the one gap, and it takes somebody to kill the shim.
+//! A running shim inherits every orphan of its process tree, so nothing escapes. If the shim is
+//! killed, its children pass to init or to another subreaper. They are found by the mark in their
+//! environment. A runtime that saw the shim die also finds them by their OS session. A process that
+//! left the session and also cleared its environment is not found.
 
 use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -12,71 +11,70 @@ use std::time::Duration;
 
 use crate::shim::record::{ProcessId, Survivor};
 
-/// The variable that marks everything a command starts.
+/// The environment variable that marks every descendant of a shim.
 pub const MARK: &str = "BRIGADE_SHIM";
 
-/// How long orphans are looked for and killed before the rest is named.
+/// The time limit for finding and killing orphans. Those left then are reported as survivors.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Held by whoever starts a shim, until that is held itself.
+/// Read-locked during the start of a shim, until its handle exists.
 static STARTING: RwLock<()> = RwLock::new(());
 
 pub(crate) fn hold_off_reaping() -> RwLockReadGuard<'static, ()> {
     STARTING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was found of a command whose shim is dead.
+/// The processes found of a dead shim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OrphanReport {
-    /// How many processes there were at the first look.
+    /// The number of processes at the first scan.
     pub found_count: usize,
-    /// Those that could not be killed.
+    /// The processes that could not be killed.
     pub survivors: Vec<Survivor>,
-    /// Orphans of this user that are younger than the shim and hide their environment: they may belong
-    /// to it or not, and are left alone.
+    /// Orphans of this user that are younger than the shim and hide their environment. They may
+    /// belong to the shim or not, so they are not killed.
     pub unidentified: Vec<Survivor>,
 }
 
-/// A command whose shim is dead.
+/// A process whose shim is dead.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadShim<'a> {
-    /// The value of [`MARK`] in its processes.
+    /// The value of [`MARK`] in the environment of its processes.
     pub mark: &'a str,
-    /// The shim itself, as far as its record tells.
+    /// The identity of the shim, if its record has it.
     pub shim: Option<ProcessId>,
-    /// Who led its sessions, the shim first: only for whoever saw it die just now, because later their
-    /// numbers may be other sessions'.
+    /// The leaders of its OS sessions, the shim first. Set it only right after the shim's death:
+    /// later their numbers may belong to other sessions.
     pub session_leaders: &'a [ProcessId],
 }
 
-/// Kills what is left of a command whose shim is dead. It takes a while; not to be called where nothing
-/// may block. An error means that it could not be looked, and says nothing of what there is.
+/// Kills the orphans of a dead shim. Blocks for up to a few seconds. After an error, nothing is
+/// known about remaining processes.
 pub fn end_orphans(dead: &DeadShim<'_>) -> io::Result<OrphanReport> {
     #[cfg(full_linux)]
     return linux::end_all(dead);
     #[cfg(not(full_linux))]
     {
-        // Without a way to tell whose a process is, nothing is killed.
+        // Nothing is killed, because this system cannot tell to whom a process belongs.
         let _ = (dead, KILL_TIMEOUT);
         Ok(OrphanReport::default())
     }
 }
 
-/// Makes this process the parent of what its shims orphan when they are killed. It then has to call
-/// [`reap_inherited`] now and again.
+/// Makes this process the parent of the orphans of killed shims. It must then call
+/// [`reap_inherited`] regularly.
 pub fn inherit_orphans() -> io::Result<()> {
     #[cfg(full_linux)]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     Ok(())
 }
 
-/// Waits for children that have ended, whoever started them: only for a program whose children are
-/// all Brigade's. A shim that is reaped here is no loss, since its record tells how it ended. While one
-/// is being started nothing is done: a shim that is gone before it is held would pass for one that
-/// could not be started.
+/// Reaps all ended children, whoever started them. Only for a program whose children are all
+/// Brigade's. A reaped shim is no loss: its record has the exit status. Does nothing while a shim
+/// is starting, because a shim reaped before it is held looks like a failed start.
 pub fn reap_inherited() {
     #[cfg(full_linux)]
-    if let Ok(_nobody_starts) = STARTING.try_write() {
+    if let Ok(_no_shim_starts) = STARTING.try_write() {
         use rustix::process::{WaitOptions, wait};
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
@@ -97,7 +95,7 @@ mod linux {
     use super::{DeadShim, Duration, KILL_TIMEOUT, MARK, OrphanReport, ProcessId, Survivor, io};
     use crate::shim::procfs::{ProcessStat, numeric_entries, read_stat};
 
-    /// Killed processes take a moment to go.
+    /// The pause between scans: killed processes take a moment to disappear.
     const KILL_PAUSE: Duration = Duration::from_millis(2);
 
     pub(super) fn end_all(dead: &DeadShim<'_>) -> io::Result<OrphanReport> {
@@ -113,26 +111,33 @@ mod linux {
                     unidentified: orphans.unidentified.into_iter().map(to_survivor).collect(),
                 });
             }
-            for (pid, stat) in &orphans.ours {
-                kill_if_same(*pid, stat.start)?;
+            for seen in &orphans.ours {
+                kill_if_same(seen.pid, seen.stat.start)?;
             }
             thread::sleep(KILL_PAUSE);
         }
     }
 
+    /// A process as a scan saw it.
+    struct SeenProcess {
+        pid: u32,
+        stat: ProcessStat,
+    }
+
     #[derive(Default)]
     struct FoundOrphans {
-        ours: Vec<(u32, ProcessStat)>,
-        unidentified: Vec<(u32, ProcessStat)>,
+        ours: Vec<SeenProcess>,
+        unidentified: Vec<SeenProcess>,
     }
 
     impl FoundOrphans {
         fn scan(dead: &DeadShim<'_>) -> io::Result<Self> {
-            // Read once, so that a table that cannot be read is not taken for an empty one.
+            // Read once first, so that an unreadable process table is not mistaken for an empty
+            // one.
             fs::read_dir("/proc")?;
             let mut sessions = Vec::new();
             for leader in dead.session_leaders {
-                // Its number is free for another process only when its session is empty.
+                // The number becomes free for another process only when the session is empty.
                 if read_stat(leader.pid)?.is_none_or(|stat| stat.start == leader.start) {
                     sessions.push(*leader);
                 }
@@ -150,9 +155,9 @@ mod linux {
                     continue;
                 }
                 match if in_session { MarkCheck::Ours } else { read_mark(pid, &mark)? } {
-                    MarkCheck::Ours => found.ours.push((pid, stat)),
+                    MarkCheck::Ours => found.ours.push(SeenProcess { pid, stat }),
                     MarkCheck::Hidden if is_suspect(dead, pid, &stat) => {
-                        found.unidentified.push((pid, stat))
+                        found.unidentified.push(SeenProcess { pid, stat })
                     }
                     MarkCheck::Hidden | MarkCheck::Other => {}
                 }
@@ -161,11 +166,11 @@ mod linux {
         }
     }
 
-    /// What the environment of a process says.
+    /// The mark in the environment of a process.
     enum MarkCheck {
         Ours,
         Other,
-        /// It may not be read: another user's, or one that hides it.
+        /// Unreadable: the process belongs to another user or hides its environment.
         Hidden,
     }
 
@@ -178,14 +183,14 @@ mod linux {
             Err(error) => match error.raw_os_error() {
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Err(error),
                 Some(libc::EACCES | libc::EPERM) => Ok(MarkCheck::Hidden),
-                // Gone since.
+                // The process has disappeared.
                 _ => Ok(MarkCheck::Other),
             },
         }
     }
 
-    /// A process of this user that lost its parent and is younger than the shim. A program that hides
-    /// its environment from the start, as an agent for keys does, has usually been there before.
+    /// Returns true for an orphan of this user that is younger than the shim. Programs that always
+    /// hide their environment, such as key agents, are usually older.
     fn is_suspect(dead: &DeadShim<'_>, pid: u32, stat: &ProcessStat) -> bool {
         let me = getpid().as_raw_nonzero().get().unsigned_abs();
         let is_orphan = stat.parent == 1 || stat.parent == me;
@@ -199,26 +204,27 @@ mod linux {
         user == Some(rustix::process::getuid().as_raw())
     }
 
-    /// Kills the process that was seen, not one that has its pid now, and reaps it if it is ours.
+    /// Kills the process with this start time, not a later owner of its pid. Reaps it if it is a
+    /// child.
     fn kill_if_same(pid: u32, start: u64) -> io::Result<()> {
         let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        let held = match pidfd_open(raw, PidfdFlags::empty()) {
-            Ok(held) => held,
+        let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         if read_stat(pid)?.is_none_or(|stat| stat.start != start) {
             return Ok(());
         }
-        // Without the right to kill it, it will be named.
-        let _ = pidfd_send_signal(&held, Signal::KILL);
+        // If this process may not kill it, the report names it as a survivor.
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let _ = waitid(WaitId::PidFd(held.as_fd()), options);
+        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
         Ok(())
     }
 
-    fn to_survivor((pid, stat): (u32, ProcessStat)) -> Survivor {
-        Survivor { id: ProcessId { pid, start: stat.start }, name: stat.name }
+    fn to_survivor(seen: SeenProcess) -> Survivor {
+        Survivor { id: ProcessId { pid: seen.pid, start: seen.stat.start }, name: seen.stat.name }
     }
 }
 
@@ -229,17 +235,17 @@ mod tests {
     use super::*;
     use crate::shim::procfs::stat_if_readable;
 
-    /// A session that has nothing to do with us, with a child in it.
-    fn stranger(mark: &str) -> Child {
+    /// Starts an unrelated OS session with a child in it.
+    fn unrelated_session(mark: &str) -> Child {
         let mut command = Command::new("setsid");
         command
             .args(["sh", "-c", "sleep 30 & exec sleep 30"])
             .env(MARK, mark)
             .spawn()
-            .expect("a process")
+            .expect("setsid starts")
     }
 
-    fn leads_a_session(child: &Child) -> ProcessId {
+    fn wait_session_leader(child: &Child) -> ProcessId {
         let pid = child.id();
         loop {
             if let Some(stat) =
@@ -252,39 +258,39 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_has_the_number_of_a_dead_shim_is_left_alone() {
-        let mut stranger = stranger("somebody-else");
-        let theirs = leads_a_session(&stranger);
-        let dead = ProcessId { pid: theirs.pid, start: theirs.start - 1 };
-        fn of<'a>(mark: &'a str, died_now: &'a [ProcessId]) -> DeadShim<'a> {
-            DeadShim { mark, shim: None, session_leaders: died_now }
+    fn a_session_with_the_number_of_a_dead_shim_is_not_killed() {
+        let mut unrelated = unrelated_session("somebody-else");
+        let leader = wait_session_leader(&unrelated);
+        let dead = ProcessId { pid: leader.pid, start: leader.start - 1 };
+        fn dead_shim<'a>(mark: &'a str, session_leaders: &'a [ProcessId]) -> DeadShim<'a> {
+            DeadShim { mark, shim: None, session_leaders }
         }
-        assert_eq!(end_orphans(&of("nobody", &[dead])).unwrap(), OrphanReport::default());
-        assert!(stranger.try_wait().unwrap().is_none(), "it lives");
-        let remains = end_orphans(&of("somebody-else", &[])).unwrap();
-        assert_eq!((remains.found_count, remains.survivors.len()), (2, 0));
-        // Reaped here if it was ours to reap; gone in any case.
-        let _ = stranger.wait();
+        assert_eq!(end_orphans(&dead_shim("nobody", &[dead])).unwrap(), OrphanReport::default());
+        assert!(unrelated.try_wait().unwrap().is_none(), "it is alive");
+        let report = end_orphans(&dead_shim("somebody-else", &[])).unwrap();
+        assert_eq!((report.found_count, report.survivors.len()), (2, 0));
+        // Reaped here if nobody else did.
+        let _ = unrelated.wait();
     }
 
     #[test]
-    fn nothing_is_reaped_while_a_shim_is_being_started() {
+    fn nothing_is_reaped_while_a_shim_starts() {
         use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
         let _held = super::hold_off_reaping();
         let mut child = Command::new("true").spawn().unwrap();
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
         super::reap_inherited();
-        assert!(child.wait().unwrap().success(), "it is still there to be waited for");
+        assert!(child.wait().unwrap().success(), "it is not reaped yet");
     }
 
-    /// Runs one test of this binary by itself and as a normal user: root may look at everything.
+    /// Runs one test of this binary alone and as a normal user, because root can read everything.
     fn runs_as_normal_user(test: &str) -> bool {
         const INNER: &str = "BRIGADE_TEST_AS_NORMAL_USER";
         if std::env::var_os(INNER).is_some() {
             return true;
         }
-        let program = std::env::current_exe().expect("this program");
+        let program = std::env::current_exe().expect("the path of this program");
         let mut command = match rustix::process::getuid().is_root() {
             true => Command::new("setpriv"),
             false => Command::new("env"),
@@ -292,20 +298,20 @@ mod tests {
         if rustix::process::getuid().is_root() {
             command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         }
-        let ran = command
+        let output = command
             .arg(program)
             .args(["--exact", test])
             .env(INNER, "1")
             .output()
-            .expect("setpriv or env");
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+            .expect("setpriv or env starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         false
     }
 
     #[test]
-    fn a_process_that_hides_its_environment_is_named_and_left_alone() {
+    fn a_process_that_hides_its_environment_is_reported_and_not_killed() {
         if !runs_as_normal_user(
-            "orphans::tests::a_process_that_hides_its_environment_is_named_and_left_alone",
+            "orphans::tests::a_process_that_hides_its_environment_is_reported_and_not_killed",
         ) {
             return;
         }
@@ -319,24 +325,25 @@ mod tests {
         let mut child =
             command.args(["-c", hide]).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
         let hidden: u32 = line.trim().parse().unwrap();
         child.wait().unwrap();
         let start = stat_if_readable(hidden).unwrap().start;
-        let of = |start| DeadShim {
+        let dead_shim = |start| DeadShim {
             mark: "m",
             shim: Some(ProcessId { pid: 1, start }),
             session_leaders: &[],
         };
-        let remains = end_orphans(&of(start)).unwrap();
-        let unknown: Vec<u32> = remains.unidentified.iter().map(|one| one.id.pid).collect();
-        assert_eq!(unknown, [hidden]);
-        assert!(stat_if_readable(hidden).is_some_and(|stat| stat.state != b'Z'), "it lives");
+        let report = end_orphans(&dead_shim(start)).unwrap();
+        let unidentified: Vec<u32> =
+            report.unidentified.iter().map(|survivor| survivor.id.pid).collect();
+        assert_eq!(unidentified, [hidden]);
+        assert!(stat_if_readable(hidden).is_some_and(|stat| stat.state != b'Z'), "it is alive");
         assert_eq!(
-            end_orphans(&of(start + 1)).unwrap(),
+            end_orphans(&dead_shim(start + 1)).unwrap(),
             OrphanReport::default(),
-            "it was there before"
+            "it is older than the shim"
         );
         let pid = i32::try_from(hidden).ok().and_then(rustix::process::Pid::from_raw).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -1,24 +1,23 @@
-//! What a command has written, read from its shim's directory while it runs and after.
+//! The output of a process, read from its shim's directory during the run and after it.
 //!
-//! A view is one stream alone, or both in the order in which their bytes arrived. A position in a
-//! view counts the bytes that were produced in it since the beginning, kept or not, so it means the
-//! same for ever. What is no longer there is always marked, with its size, as a [`Piece::Cut`]:
+//! A view is one stream, or both in the order of arrival. A position in a view counts all bytes
+//! produced in it since the beginning, stored or not. So a position never changes its meaning. A
+//! [`PagePiece::Dropped`] marks missing bytes with their number:
 //!
 //! * the middle of a stream, dropped because of its cap,
-//! * in the combined view, a stretch whose order of arrival was dropped while both streams went on:
-//!   its bytes may be kept, and whoever wants them reads each stream alone,
-//! * what the file lacks because the disk was full, as far as that can be seen.
+//! * in the combined view, a segment whose order of arrival was dropped while both streams grew;
+//!   its bytes may be stored and can be read from each stream alone,
+//! * bytes that did not fit on a full disk, if they can be detected.
 //!
-//! That last one has a limit. The record counts bytes that could not be written but not where, and
-//! a lacking stretch that lies before written ones reads as zeros or as older output of the same
-//! stream. [`Totals::unwritten`] and [`Page::unwritten`] are above zero then: the output is a
-//! help, not a proof.
+//! The last case has a limit. The record counts unwritten bytes, but not their positions. An
+//! unwritten segment before written ones reads as zeros or as older output of the same stream. In
+//! that case [`OutputTotals::unwritten`] and [`ViewPage::unwritten`] are above zero.
 //!
-//! Nothing here locks the shim out. A reader looks at the record, reads, and looks at the record
-//! again; whatever may have been overwritten in between becomes a cut.
+//! A reader takes no lock against the shim. It reads the record, the bytes, and the record again.
+//! Bytes that may have been overwritten meanwhile become a `Dropped` piece.
 //!
-//! Reading order: this file, `page` (one read), `order` (the combined view), `files`, `text`,
-//! `follow` with `watch`, `search` with `lines`.
+//! Reading order: this file, `page` (one read), `arrival_order` (the combined view), `files`,
+//! `text`, `follow` with `file_watch`, `search` with `line_matcher`.
 
 mod arrival_order;
 mod file_watch;
@@ -41,22 +40,22 @@ pub use text::{TextDecoder, page_text};
 use crate::shim::record::{Claimer, ShimPhase, ShimRecord};
 use files::ShimFiles;
 
-/// The output of one command. Cheap to clone; it holds no open files.
+/// The output of one process. Cheap to clone; it holds no open files.
 #[derive(Clone, Debug)]
 pub struct ProcessOutput {
     dir: Arc<Path>,
-    /// Whether the directory may be yet to come. Otherwise it was there, and its absence is removal.
+    /// True if the directory may not exist yet. Otherwise a missing directory was removed.
     expected: bool,
 }
 
-/// One of a command's two streams.
+/// One of the two output streams of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StdStream {
     Stdout,
     Stderr,
 }
 
-/// What to look at.
+/// The part of the output that a reader sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputView {
     Stdout,
@@ -65,12 +64,12 @@ pub enum OutputView {
     Combined,
 }
 
-/// Where to begin in a view.
+/// The start of a read in a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStart {
-    /// At this many bytes after the beginning. Beyond the end there is nothing yet.
+    /// This many bytes after the beginning. There is nothing yet beyond the end.
     At(u64),
-    /// This many bytes before what is the end at the moment, or at the beginning if there are fewer.
+    /// This many bytes before the current end, or the beginning if there are fewer.
     FromEnd(u64),
 }
 
@@ -79,66 +78,67 @@ pub enum ReadStart {
 pub struct OutputRead {
     pub view: OutputView,
     pub start: ReadStart,
-    /// The most bytes to hand out; at least one is. Cuts do not count.
+    /// The most bytes to return, at least one. `Dropped` pieces do not count.
     pub max_bytes: usize,
 }
 
-/// How much there is, kept or not.
+/// The bytes produced so far, stored or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputTotals {
     pub stdout: u64,
     pub stderr: u64,
     /// Bytes of either stream that could not be written to the disk.
     pub unwritten: u64,
-    /// How long output has waited for a reader who must not miss anything, in milliseconds.
+    /// The milliseconds for which output waited for a reader with a lease.
     pub held_ms: u64,
-    /// Nothing more will come. It stays false when the shim was killed.
+    /// True if no more output will come. It stays false if the shim was killed.
     pub ended: bool,
 }
 
 impl ProcessOutput {
-    /// Of the shim with this directory. One without a record yet reads as empty output.
+    /// Opens the output of the shim with this directory. Without a record it is empty.
     pub fn open(dir: &Path) -> io::Result<Self> {
         ShimFiles::open(dir)?.map(|files| files.record()).transpose()?;
         Ok(Self { dir: Arc::from(dir), expected: false })
     }
 
-    /// Of a shim that may not have been started: until its directory is there it reads as empty.
+    /// Opens the output of a shim that may not have started. It is empty until the directory
+    /// exists.
     pub fn open_expected(dir: &Path) -> Self {
         Self { dir: Arc::from(dir), expected: true }
     }
 
-    /// How much there is at the moment.
+    /// Returns the current totals.
     pub fn totals(&self) -> io::Result<OutputTotals> {
         let files = none_if_expected(self.expected, ShimFiles::open(&self.dir))?;
         let record = files.map(|files| files.record()).transpose()?;
         Ok(record.as_ref().map(OutputTotals::from_record).unwrap_or_default())
     }
 
-    /// One page of a view. Blocks no longer than reading the bytes takes.
+    /// Reads one page of a view. Blocks only while it reads the bytes.
     pub fn read(&self, read: OutputRead) -> io::Result<ViewPage> {
         Ok(none_if_expected(self.expected, page::read_page(&self.dir, read))?
             .unwrap_or_else(|| ViewPage::empty(read.start)))
     }
 
-    /// The last output of both streams as text, of at most this many bytes before decoding. It
-    /// begins with a line where one begins in reach, else with a character.
+    /// Returns the last output of both streams as text, at most this many bytes before decoding.
+    /// The text begins at a line start if one is in range, else at a character.
     pub fn tail_text(&self, max_bytes: usize) -> io::Result<String> {
         text::read_tail_text(self, max_bytes)
     }
 
-    /// The lines that match a pattern, among what is kept. Reads as far as it must, and blocks.
+    /// Returns the stored lines that match a pattern. Reads as far as it must, and blocks.
     pub fn search(&self, search: OutputSearch<'_>) -> Result<SearchResult, SearchError> {
         search::search(self, &search)
     }
 
-    /// Hands out the output from here on as it comes.
-    pub fn follow(self, which: OutputView, from: ReadStart) -> OutputFollower {
-        OutputFollower::new(self, which, from)
+    /// Returns a follower that yields output from this position as it arrives.
+    pub fn follow(self, view: OutputView, start: ReadStart) -> OutputFollower {
+        OutputFollower::new(self, view, start)
     }
 }
 
-/// Nothing, where a directory that is expected is not there yet.
+/// Turns "not found" into `None` if the directory is expected to appear later.
 fn none_if_expected<T>(expected: bool, result: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match result {
         Err(error) if expected && error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -147,7 +147,7 @@ fn none_if_expected<T>(expected: bool, result: io::Result<Option<T>>) -> io::Res
 }
 
 impl StdStream {
-    /// In the order of their files.
+    /// Both streams in the order of their files.
     pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
 
     fn index(self) -> usize {
@@ -159,7 +159,7 @@ impl StdStream {
 }
 
 impl OutputView {
-    /// None for both.
+    /// Returns the stream of a view, or `None` for the combined view.
     fn single_stream(self) -> Option<StdStream> {
         match self {
             Self::Stdout => Some(StdStream::Stdout),
@@ -179,14 +179,14 @@ impl ReadStart {
 }
 
 impl OutputTotals {
-    /// Bytes of both streams.
+    /// Returns the bytes of both streams.
     pub fn combined(&self) -> u64 {
         self.stdout.saturating_add(self.stderr)
     }
 
-    /// Bytes produced in this view.
-    pub fn in_view(&self, which: OutputView) -> u64 {
-        match which {
+    /// Returns the bytes produced in this view.
+    pub fn in_view(&self, view: OutputView) -> u64 {
+        match view {
             OutputView::Stdout => self.stdout,
             OutputView::Stderr => self.stderr,
             OutputView::Combined => self.combined(),
@@ -200,7 +200,7 @@ impl OutputTotals {
             stderr,
             unwritten: record.unwritten_bytes[0].saturating_add(record.unwritten_bytes[1]),
             held_ms: record.held_ms,
-            // A runtime's claim says that the command was never executed.
+            // A claim by a runtime means that nothing was executed.
             ended: record.phase == ShimPhase::Done || record.claimer == Claimer::Runtime,
         }
     }

@@ -1,7 +1,7 @@
 //! The process at the other end of a Unix socket.
 //!
-//! The kernel notes who connected. A pid alone says little: the process may have ended since, and its
-//! pid may be another's. A peer is therefore held by a pidfd, and one that is dead is nobody.
+//! The kernel reports the pid of the peer. The peer may have died meanwhile, and its pid may belong
+//! to another process. So the peer is held by a pidfd, and a dead peer is rejected.
 #![cfg_attr(full_linux, expect(unsafe_code, reason = "SO_PEERPIDFD has no safe wrapper"))]
 
 use std::io;
@@ -16,35 +16,35 @@ use crate::shim::record::ProcessId;
 #[derive(Debug)]
 pub struct PeerProcess {
     pid: u32,
-    /// None where processes cannot be held, and for a process of an outer pid namespace, which this one
-    /// cannot see and did not start.
+    /// `None` if this system has no pidfds, or if the peer is in an outer pid namespace. This
+    /// process cannot see or have started such a peer.
     pidfd: Option<OwnedFd>,
 }
 
-/// What is known of the ancestors of a peer.
+/// The ancestors of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerLineage {
-    /// The peer, its parent and so on up to the first process.
+    /// The peer, its parent and so on, up to the first process.
     Complete(Vec<ProcessId>),
-    /// The peer is dead, or its ancestors changed whenever they were looked at.
+    /// The peer is dead, or its ancestors changed during every trace.
     Broken,
-    /// The system does not tell, or the peer is outside of this pid namespace.
+    /// The system reports no ancestors, or the peer is outside this pid namespace.
     Untraceable,
 }
 
 impl PeerProcess {
-    /// Takes hold of the process that connected. None if it is dead.
+    /// Holds the process that connected. Returns `None` if it is dead.
     pub fn from_socket(socket: impl AsFd) -> io::Result<Option<Self>> {
         #[cfg(full_linux)]
         return linux::hold_peer(socket.as_fd());
         #[cfg(not(full_linux))]
         {
             let _ = socket;
-            Ok(Some(Self { pid: 0, held: None }))
+            Ok(Some(Self { pid: 0, pidfd: None }))
         }
     }
 
-    /// Whether the peer is this very process.
+    /// Returns true if the peer is this process.
     pub fn is_self(&self) -> bool {
         self.pid == std::process::id()
     }
@@ -54,19 +54,19 @@ impl PeerProcess {
     }
 
     fn lineage_in(&self, table: &impl ProcessTable) -> PeerLineage {
-        let Some(held) = &self.pidfd else { return PeerLineage::Untraceable };
+        let Some(pidfd) = &self.pidfd else { return PeerLineage::Untraceable };
         match lineage::trace(table, self.pid) {
-            // Alive to the end: the pid was the peer's own in both walks.
-            Some(ancestors) if is_alive(held) => PeerLineage::Complete(ancestors),
+            // The peer is still alive, so the pid was its own in both walks.
+            Some(ancestors) if is_alive(pidfd) => PeerLineage::Complete(ancestors),
             _ => PeerLineage::Broken,
         }
     }
 }
 
-/// A pidfd becomes readable when its process has ended.
-fn is_alive(held: &OwnedFd) -> bool {
-    let mut watched = [PollFd::new(held, PollFlags::IN)];
-    matches!(poll(&mut watched, Some(&Timespec::default())), Ok(0))
+/// Returns false if the process has exited: its pidfd is readable then.
+fn is_alive(pidfd: &OwnedFd) -> bool {
+    let mut entries = [PollFd::new(pidfd, PollFlags::IN)];
+    matches!(poll(&mut entries, Some(&Timespec::default())), Ok(0))
 }
 
 #[cfg(full_linux)]
@@ -79,7 +79,7 @@ mod linux {
     use super::{OwnedFd, PeerProcess, io, is_alive};
     use crate::shim::procfs::read_stat;
 
-    /// Since Linux 6.5.
+    /// Supported since Linux 6.5.
     const SO_PEERPIDFD: libc::c_int =
         if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x56 } else { 77 };
 
@@ -89,36 +89,36 @@ mod linux {
         let Some(pid) = Pid::from_raw(credentials.pid) else {
             return Ok(Some(PeerProcess { pid: 0, pidfd: None }));
         };
-        let held = match peer_pidfd(socket) {
-            Ok(held) => Some(held),
+        let pidfd = match peer_pidfd(socket) {
+            Ok(pidfd) => Some(pidfd),
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open_pidfd(pid)?,
-            // Reaped already, in the words of several kernels.
+            // Already reaped, reported differently by different kernels.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => None,
             Err(error) => return Err(error),
         };
         let pid = credentials.pid.unsigned_abs();
-        Ok(held.filter(is_alive).map(|held| PeerProcess { pid, pidfd: Some(held) }))
+        Ok(pidfd.filter(is_alive).map(|pidfd| PeerProcess { pid, pidfd: Some(pidfd) }))
     }
 
     fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // SAFETY: the kernel fills in one integer.
         let fd: RawFd = unsafe { socket_option(socket, SO_PEERPIDFD) }?;
-        // SAFETY: the kernel has just made this descriptor, nobody else knows it.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// For older kernels: whoever has the pid now. A process that took over the pid of a peer that died
-    /// before it was accepted passes for it here; such a process still has no operator key.
+    /// Holds the current owner of the pid, for older kernels. If the peer died before the accept,
+    /// that may be another process. Such a process still has no operator key.
     pub(super) fn open_pidfd(pid: Pid) -> io::Result<Option<OwnedFd>> {
-        let number = pid.as_raw_nonzero().get().unsigned_abs();
-        let Some(before) = read_stat(number)? else { return Ok(None) };
-        let held = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(held) => held,
+        let raw_pid = pid.as_raw_nonzero().get().unsigned_abs();
+        let Some(before) = read_stat(raw_pid)? else { return Ok(None) };
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let after = read_stat(number)?;
-        Ok(after.is_some_and(|after| after.start == before.start).then_some(held))
+        let after = read_stat(raw_pid)?;
+        Ok(after.is_some_and(|after| after.start == before.start).then_some(pidfd))
     }
 
     /// Reads a socket option of a fixed size.
@@ -129,7 +129,7 @@ mod linux {
     unsafe fn socket_option<T>(socket: BorrowedFd<'_>, name: libc::c_int) -> io::Result<T> {
         let mut value = MaybeUninit::<T>::zeroed();
         let mut length = mem::size_of::<T>() as libc::socklen_t;
-        // SAFETY: the pointer and the length are those of one local, which lives through the call.
+        // SAFETY: the pointer and the length belong to one local, which lives during the call.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -142,7 +142,7 @@ mod linux {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: zeroes are a value of integers, and so is whatever the kernel wrote.
+        // SAFETY: zeroes are valid integers, and so are the bytes that the kernel wrote.
         Ok(unsafe { value.assume_init() })
     }
 }
@@ -157,18 +157,18 @@ mod tests {
     use super::*;
     use crate::lineage::TableEntry;
 
-    /// Another process that has connected, and stays until its input is closed.
+    /// A connected process that stays until its stdin is closed.
     struct Connected {
-        _folder: tempfile::TempDir,
+        _dir: tempfile::TempDir,
         stream: std::os::unix::net::UnixStream,
         child: Child,
     }
 
     impl Connected {
         fn new() -> Self {
-            let folder = tempfile::tempdir().expect("a peer");
-            let path = folder.path().join("s");
-            let listener = UnixListener::bind(&path).expect("a peer");
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("s");
+            let listener = UnixListener::bind(&path).expect("a listener");
             let script = "import socket, sys; s = socket.socket(socket.AF_UNIX); \
                           s.connect(sys.argv[1]); s.send(b'x'); sys.stdin.read()";
             let child = Command::new("python3")
@@ -176,47 +176,46 @@ mod tests {
                 .arg(&path)
                 .stdin(Stdio::piped())
                 .spawn()
-                .expect("a peer");
-            let (mut stream, _) = listener.accept().expect("a peer");
-            stream.read_exact(&mut [0]).expect("a peer");
-            Self { _folder: folder, stream, child }
+                .expect("python3 starts");
+            let (mut stream, _) = listener.accept().expect("the peer connects");
+            stream.read_exact(&mut [0]).expect("the peer writes");
+            Self { _dir: dir, stream, child }
         }
 
         fn end(&mut self) {
             drop(self.child.stdin.take());
-            self.child.wait().expect("a peer");
+            self.child.wait().expect("the peer exits");
         }
     }
 
     #[test]
-    fn a_peer_is_known_with_its_ancestors() {
+    fn a_peer_is_traced_to_the_first_process() {
         let mut connected = Connected::new();
-        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("it lives");
+        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("the peer is alive");
         let PeerLineage::Complete(ancestors) = peer.lineage() else {
             panic!("{:?}", peer.lineage())
         };
-        let pids: Vec<u32> = ancestors.iter().map(|one| one.pid).collect();
+        let pids: Vec<u32> = ancestors.iter().map(|ancestor| ancestor.pid).collect();
         assert_eq!(pids[..2], [connected.child.id(), std::process::id()]);
         assert_eq!(pids.last(), Some(&1));
         connected.end();
-        assert_eq!(peer.lineage(), PeerLineage::Broken, "it is dead");
+        assert_eq!(peer.lineage(), PeerLineage::Broken, "the peer is dead");
         connected.stream.flush().unwrap();
     }
 
     #[test]
-    fn a_peer_that_is_dead_is_nobody_at_once() {
+    fn a_dead_peer_is_rejected_at_once() {
         let mut connected = Connected::new();
         connected.end();
         assert!(PeerProcess::from_socket(&connected.stream).unwrap().is_none());
     }
 
-    /// The pid of a dead peer goes to a process that has nothing to do with it, and whose ancestors are
-    /// those of the operator.
+    /// The pid of a dead peer passes to an unrelated process whose ancestors are the operator's.
     #[test]
     fn a_pid_that_is_reused_while_a_peer_is_traced_is_not_believed() {
         struct Reused<'a>(Cell<Option<&'a mut Connected>>);
         impl ProcessTable for Reused<'_> {
-            fn look(&self, _pid: u32) -> TableEntry {
+            fn entry(&self, _pid: u32) -> TableEntry {
                 if let Some(connected) = self.0.take() {
                     connected.end();
                 }
@@ -224,13 +223,13 @@ mod tests {
             }
         }
         let mut connected = Connected::new();
-        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("it lives");
+        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("the peer is alive");
         let table = Reused(Cell::new(Some(&mut connected)));
         assert_eq!(peer.lineage_in(&table), PeerLineage::Broken);
     }
 
     #[test]
-    fn without_the_kernels_help_a_dead_pid_is_nobody() {
+    fn without_peer_pidfds_a_dead_pid_is_rejected() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Files that only their owner may read or write.
+//! Files that only their owner can read or write.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a file that is for nobody else, and never what a link leads to. It is made if there is none.
+/// Opens or creates a file with mode 0600. Does not follow a link.
 pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits().cast_signed();
     let file = options.create(true).mode(0o600).custom_flags(no_link).open(path)?;

@@ -1,7 +1,7 @@
-//! Removing a directory that a hostile process has filled.
+//! Removes a directory that a hostile process has filled.
 //!
-//! Directories may be nested deeper than a stack or the number of descriptors allows, and closed to
-//! their owner. So nothing recurses: each directory below is moved up to the top before it is emptied.
+//! Directories may be nested deeper than the stack or the descriptor limit allows, and be closed to
+//! their owner. So nothing recurses: each subdirectory moves to the top before it is emptied.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -12,33 +12,33 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// What a directory is called while it waits at the top to be emptied.
-const WAITING: &str = "brigade-removing-";
+/// The name prefix of a directory that was moved to the top and is not empty yet.
+const PENDING_PREFIX: &str = "brigade-removing-";
 
-/// Removes a directory and everything in it. It follows no link. A directory that is not there is removed.
+/// Removes a directory and its contents. Follows no link. Succeeds if there is no directory.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let top = match open_directory(CWD, path.as_os_str()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         top => top?,
     };
-    let mut waiting = Vec::new();
-    let mut moved = 0;
-    empty_directory(&top, &top, &mut waiting, &mut moved)?;
-    while let Some(name) = waiting.pop() {
+    let mut pending = Vec::new();
+    let mut move_count = 0;
+    empty_directory(&top, &top, &mut pending, &mut move_count)?;
+    while let Some(name) = pending.pop() {
         let directory = open_directory(&top, OsStr::from_bytes(name.as_bytes()))?;
-        empty_directory(&directory, &top, &mut waiting, &mut moved)?;
+        empty_directory(&directory, &top, &mut pending, &mut move_count)?;
         drop(directory);
         ignore_missing(unlinkat(&top, &name, AtFlags::REMOVEDIR))?;
     }
     ignore_missing(unlinkat(CWD, path, AtFlags::REMOVEDIR))
 }
 
-/// Removes the files of a directory and moves its directories to the top.
+/// Removes the files of a directory and moves its subdirectories to the top.
 fn empty_directory(
     directory: &OwnedFd,
     top: &OwnedFd,
-    waiting: &mut Vec<CString>,
-    moved: &mut u64,
+    pending: &mut Vec<CString>,
+    move_count: &mut u64,
 ) -> io::Result<()> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -53,17 +53,17 @@ fn empty_directory(
             Err(Errno::ISDIR | Errno::PERM | Errno::NOTEMPTY) => {}
             Err(error) => return Err(error.into()),
         }
-        // A directory that moves is written to, so that it has to be open to its owner.
+        // A move writes to the directory, so its owner needs access to it.
         drop(open_directory(directory, OsStr::from_bytes(name.as_bytes()))?);
         loop {
-            *moved += 1;
-            let place = CString::new(format!("{WAITING}{moved}"))?;
-            match renameat(directory, &name, top, &place) {
+            *move_count += 1;
+            let new_name = CString::new(format!("{PENDING_PREFIX}{move_count}"))?;
+            match renameat(directory, &name, top, &new_name) {
                 Ok(()) => {
-                    waiting.push(place);
+                    pending.push(new_name);
                     break;
                 }
-                // Somebody called one of his own so.
+                // The process has used this name itself.
                 Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -72,14 +72,14 @@ fn empty_directory(
     Ok(())
 }
 
-/// Opens a directory and no link, after its owner was given all rights to it.
+/// Opens a directory but no link, after giving its owner all rights.
 fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     #[cfg(target_os = "linux")]
     {
         let found = openat(at, name, flags | OFlags::PATH, Mode::empty())?;
-        let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
-        rustix::fs::chmod(&itself, Mode::RWXU)?;
+        let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+        rustix::fs::chmod(&path, Mode::RWXU)?;
         Ok(openat(&found, c".", flags | OFlags::RDONLY, Mode::empty())?)
     }
     #[cfg(not(target_os = "linux"))]
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_tree_deeper_than_any_stack_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let top = folder.path().join("top");
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().join("top");
         fs::create_dir(&top).unwrap();
         let mut at = open_directory(CWD, top.as_os_str()).unwrap();
         for _ in 0..30_000 {
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn closed_directories_links_and_odd_names_are_removed_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let outside = folder.path().join("outside");
+        let temp = tempfile::tempdir().unwrap();
+        let outside = temp.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("precious"), "mine").unwrap();
-        let top = folder.path().join("top");
+        let top = temp.path().join("top");
         fs::create_dir_all(top.join("a/b/c")).unwrap();
         fs::create_dir_all(top.join("brigade-removing-1/x")).unwrap();
         fs::write(top.join("brigade-removing-2"), "a file").unwrap();
@@ -138,9 +138,9 @@ mod tests {
         assert!(!top.exists());
         assert_eq!(fs::read_to_string(outside.join("precious")).unwrap(), "mine");
         remove_tree(&top).unwrap();
-        let link = folder.path().join("to-outside");
+        let link = temp.path().join("to-outside");
         symlink(&outside, &link).unwrap();
-        assert!(remove_tree(&link).is_err(), "a link is no directory");
+        assert!(remove_tree(&link).is_err(), "a link is not a directory");
         assert!(outside.join("precious").exists());
     }
 }

@@ -1,13 +1,15 @@
-//! A sandbox made ready for its shim: Landlock rulesets, the system call filter, namespaces and mounts.
+//! Prepares a sandbox for its shim: Landlock rulesets, seccomp filter, namespaces and mounts.
 //!
-//! | part | keeps a command from | where it is |
+//! | part | denies | available |
 //! |---|---|---|
-//! | Landlock | files, signals and abstract sockets outside | always, or the command is not started |
-//! | seccomp | changing other processes by their pid, `io_uring`, sockets by kind | always |
-//! | mount | modes, owners and times of files; local sockets; the state folder | where namespaces can be made |
-//! | network | all networks | the same, if no network is asked for; the filter holds in any case |
+//! | Landlock | files, signals and abstract sockets outside | always, or nothing is started |
+//! | seccomp | changes to other processes by pid, `io_uring`, kinds of sockets | always |
+//! | mount | modes, owners and times of files; local sockets; the state directory | usually |
+//! | network | all networks, if none is requested | usually; the filter denies them too |
 //!
-//! [`SandboxPlan::parts`] says which of them a command gets, and the shim writes it into its record.
+//! "Usually" means that the user can create namespaces.
+//!
+//! [`SandboxPlan::parts`] lists the parts of a process. The shim writes them into its record.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,11 @@ use crate::shim::sandbox::{
     BindAccess, MountLayer, MountStep, SandboxNamespaces, SandboxParts, ShimSandbox,
 };
 
-/// The one directory of a state folder that a sandboxed command sees: the daemon's socket is in it.
+/// The one directory of the state directory that a sandboxed process sees. It holds the daemon's
+/// socket.
 pub const SOCKET_FOLDER: &str = "socket";
 
-/// The namespaces that a user may make on this machine.
+/// The namespaces that a user can create on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceSupport {
     pub mount: NamespaceStatus,
@@ -31,24 +34,24 @@ pub struct NamespaceSupport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceStatus {
     Available,
-    /// The kernel's error.
+    /// Refused by the kernel with this error number.
     Refused(i32),
-    /// Not tried, or not on this system at all.
+    /// Not tried, or not supported by this system.
     Unknown,
 }
 
-/// What a sandbox is made of.
+/// The contents of a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxScope<'a> {
-    /// Each of them holds, from the outermost on.
+    /// The layers, the outermost first. All of them apply.
     pub layers: &'a [LayerAccess<'a>],
-    /// A directory of the command's own. It is also its `/tmp`, where mounts can be changed.
+    /// A private directory of the process. With a mount namespace it is also its `/tmp`.
     pub scratch: &'a Path,
-    /// Hidden, but for the scratch directory and [`SOCKET_FOLDER`].
+    /// The state directory, hidden except for the scratch directory and [`SOCKET_FOLDER`].
     pub state_dir: &'a Path,
 }
 
-/// All that a shim is handed of a sandbox.
+/// The parts of a sandbox that a shim receives.
 #[derive(Debug)]
 pub struct SandboxPlan {
     rulesets: Vec<OwnedFd>,
@@ -59,7 +62,7 @@ impl NamespaceSupport {
     pub const UNKNOWN: Self =
         Self { mount: NamespaceStatus::Unknown, network: NamespaceStatus::Unknown };
 
-    /// Reads what a shim prints when it has tried.
+    /// Parses the output of a shim with `--probe-namespaces`.
     pub(crate) fn parse(printed: &str) -> Self {
         let mut numbers = printed.lines().map(|line| line.trim().parse::<i32>());
         let mut next = || match numbers.next() {
@@ -78,8 +81,8 @@ impl NamespaceStatus {
 }
 
 impl SandboxPlan {
-    /// Makes it. Files are opened here, so it may block. The error says why a command cannot be
-    /// sandboxed; it is not to be started then.
+    /// Builds the plan. Opens files, so it may block. After an error, the process must not be
+    /// started.
     pub fn build(
         landlock: LandlockSupport,
         namespaces: NamespaceSupport,
@@ -88,17 +91,17 @@ impl SandboxPlan {
         let rulesets = landlock.build_rulesets(scope.layers, scope.scratch)?;
         let network = scope.layers.iter().map(|layer| layer.network).max().unwrap_or_default();
         let mount = namespaces.mount.is_available();
-        let is_apart = network == NetworkAccess::None && namespaces.network.is_available();
+        let without_network = network == NetworkAccess::None && namespaces.network.is_available();
         let layers = match mount {
             true => mount_layers(scope),
             false => Vec::new(),
         };
-        let rest = ShimSandbox {
+        let shim_sandbox = ShimSandbox {
             filter: seccomp::compile(network)?,
-            namespaces: SandboxNamespaces { mount, network: is_apart },
+            namespaces: SandboxNamespaces { mount, network: without_network },
             layers,
         };
-        Ok(Self { rulesets, shim_sandbox: rest })
+        Ok(Self { rulesets, shim_sandbox })
     }
 
     pub fn parts(&self) -> SandboxParts {
@@ -110,17 +113,18 @@ impl SandboxPlan {
         self.rulesets.len() as u32
     }
 
-    /// The descriptors that a shim finds after its three streams: the rulesets, and a file with the rest.
+    /// Returns the descriptors for the shim, after its three streams: the rulesets, and a file with
+    /// the other parts.
     pub(crate) fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         let mut descriptors =
             self.rulesets.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>()?;
-        descriptors.push(file_of(&self.shim_sandbox.encode())?);
+        descriptors.push(memory_file(&self.shim_sandbox.encode())?);
         Ok(descriptors)
     }
 }
 
 #[cfg(full_linux)]
-fn file_of(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, memfd_create};
     use std::io::Write;
     let mut file = std::fs::File::from(memfd_create("brigade-sandbox", MemfdFlags::CLOEXEC)?);
@@ -129,11 +133,11 @@ fn file_of(bytes: &[u8]) -> std::io::Result<OwnedFd> {
 }
 
 #[cfg(not(full_linux))]
-fn file_of(_: &[u8]) -> std::io::Result<OwnedFd> {
+fn memory_file(_: &[u8]) -> std::io::Result<OwnedFd> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Directories in which programs put sockets and files for all to find.
+/// Directories in which programs create shared sockets and files.
 struct HiddenDirs {
     temporary: Option<PathBuf>,
     runtime: Vec<PathBuf>,
@@ -167,8 +171,8 @@ fn mount_layers(scope: &SandboxScope<'_>) -> Vec<MountLayer> {
     scope.layers.iter().enumerate().map(layer).collect()
 }
 
-/// First everything that is hidden, then what of it is seen all the same: of the system, of the state
-/// folder, and what the layer allows.
+/// Returns the mount steps of one layer: hidden directories first, then the visible parts of the
+/// system and of the state directory, and the paths that the layer grants.
 fn mount_steps(
     depth: usize,
     layer: &LayerAccess<'_>,
@@ -209,12 +213,13 @@ fn mount_steps(
     steps
 }
 
-/// What a layer allows, what is above before what is in it. All can be read where it is not hidden.
+/// Returns the granted paths of a layer, parents before children. Paths outside hidden directories
+/// are readable anyway.
 fn granted_paths<'a>(
     layer: &'a LayerAccess<'_>,
     hidden: &HiddenDirs,
 ) -> impl Iterator<Item = (&'a Path, BindAccess)> + use<'a> {
-    let is_writable = |path: &Path| layer.write.iter().any(|above| path.starts_with(above));
+    let is_writable = |path: &Path| layer.write.iter().any(|parent| path.starts_with(parent));
     let read = layer.read.iter().copied();
     let read = read.filter(|path| hidden.hides(path) && !is_writable(path));
     let mut grants: Vec<(&Path, BindAccess)> = read.map(|path| (path, BindAccess::Read)).collect();
@@ -228,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shim_has_tried_is_understood() {
+    fn probe_output_is_parsed() {
         let available = NamespaceStatus::Available;
         let table = [
             ("0\n0\n", available, available),
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_is_mounted_before_what_is_in_it() {
+    fn parents_are_mounted_before_their_children() {
         let [ws, deep, tool] = ["/tmp/ws", "/tmp/ws/deep", "/tmp/tool"].map(Path::new);
         let layer = LayerAccess {
             read: vec![tool, deep, Path::new("/opt/data")],
@@ -256,7 +261,8 @@ mod tests {
             state_dir: "/state".into(),
         };
         let found: Vec<_> = granted_paths(&layer, &hidden).collect();
-        let (read, write) = (BindAccess::Read, BindAccess::Write);
+        let read = BindAccess::Read;
+        let write = BindAccess::Write;
         assert_eq!(found, [(tool, read), (ws, write), (deep, write)]);
     }
 }

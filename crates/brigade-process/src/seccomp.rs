@@ -1,13 +1,13 @@
-//! The seccomp filter of a sandbox, compiled here and handed to the shim as bytes.
+//! The seccomp filter of a sandbox, compiled here and passed to the shim as bytes.
 //!
-//! Landlock knows files, TCP ports and signals. It does not know system calls that change another
-//! process of the same user by its pid, and it looks at TCP only where a socket is bound or connected.
-//! The filter refuses the rest with `EPERM`, for the command and all that it starts, for good. Calls of
-//! another architecture, whose numbers the filter does not know, end the process.
+//! Landlock restricts files, TCP ports and signals. It does not restrict system calls that change
+//! another process of the same user by pid, and checks TCP only at bind and connect. The filter
+//! denies the rest with `EPERM`, for the process and all its descendants. It ends processes that
+//! use calls of another architecture, whose numbers differ.
 //!
-//! A filter sees numbers and no memory, so it refuses at the place where a number says enough: a process
-//! is named by its pid, and a socket by its family and type when it is made. Without a TCP socket there
-//! is nothing to connect, listen on, or send with `MSG_FASTOPEN`.
+//! A filter sees numbers, not memory. So it denies calls in which a number is enough: the pid of a
+//! process, or the family and type of a new socket. Without a TCP socket, a process cannot connect,
+//! listen or send with `MSG_FASTOPEN`.
 
 use std::fmt;
 
@@ -16,15 +16,15 @@ use std::fmt;
 pub enum NetworkAccess {
     #[default]
     All,
-    /// Datagrams only: no TCP, MPTCP, SCTP, nor another protocol with connections.
+    /// Datagrams only: no TCP, MPTCP, SCTP or other protocol with connections.
     NoTcp,
     /// Local sockets (`AF_UNIX`) only.
     None,
 }
 
-/// A reason why the filter cannot be made.
+/// A reason why the filter cannot be built.
 #[derive(Debug, thiserror::Error)]
-#[error("no system call filter can be made: {0}")]
+#[error("no system call filter can be built: {0}")]
 pub struct FilterError(String);
 
 impl FilterError {
@@ -33,7 +33,7 @@ impl FilterError {
     }
 }
 
-/// Compiles the filter: instructions of the kernel's packet filter, as they lie in memory.
+/// Compiles the filter to instructions of the kernel's packet filter, in their memory layout.
 pub fn compile(network: NetworkAccess) -> Result<Vec<u8>, FilterError> {
     #[cfg(full_linux)]
     return linux::compile(network);
@@ -44,7 +44,7 @@ pub fn compile(network: NetworkAccess) -> Result<Vec<u8>, FilterError> {
     }
 }
 
-/// Whether the kernel takes filters, and this processor's calls are known.
+/// Fails if the kernel accepts no filters or the system calls of this processor are unknown.
 pub fn check() -> Result<(), FilterError> {
     #[cfg(full_linux)]
     return linux::check();
@@ -53,7 +53,7 @@ pub fn check() -> Result<(), FilterError> {
 }
 
 #[cfg(full_linux)]
-#[expect(unsafe_code, reason = "asking what the kernel knows is a bare system call")]
+#[expect(unsafe_code, reason = "the check for supported actions is a bare system call")]
 mod linux {
     use std::collections::BTreeMap;
     use std::io;
@@ -65,8 +65,8 @@ mod linux {
 
     use super::{FilterError, NetworkAccess};
 
-    /// Calls that take a pid as their first argument, of which zero is the caller itself. Threads of
-    /// the caller that are named by their id are refused too: a filter cannot tell whose they are.
+    /// Calls with a pid as their first argument, where zero is the caller. The ids of the caller's
+    /// threads are denied too, because a filter cannot recognize them.
     const SELF_ONLY_CALLS: [i64; 7] = [
         libc::SYS_prlimit64,
         libc::SYS_sched_setaffinity,
@@ -76,8 +76,8 @@ mod linux {
         libc::SYS_migrate_pages,
         libc::SYS_move_pages,
     ];
-    /// Calls about other processes by descriptor, a second way to every other call, and keyrings, which
-    /// belong to the user and not to the process.
+    /// Calls on other processes by descriptor, a second interface to every other call, and
+    /// keyrings, which belong to the user.
     const DENIED_CALLS: [i64; 10] = [
         libc::SYS_process_madvise,
         libc::SYS_process_mrelease,
@@ -90,18 +90,18 @@ mod linux {
         libc::SYS_request_key,
         libc::SYS_keyctl,
     ];
-    /// The bits of a socket's type that are no flags.
+    /// The bits of a socket's type that are not flags.
     const TYPE_MASK: u64 = 0xf;
-    /// Numbers from here on are those of the x32 calls, which report themselves as the usual architecture.
+    /// The first number of the x32 calls, which report the usual architecture.
     const X32: u32 = 0x4000_0000;
 
-    type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+    type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
     pub(super) fn check() -> Result<(), FilterError> {
         const GET_ACTION_AVAILABLE: libc::c_uint = 2;
         target_architecture()?;
         let action: u32 = libc::SECCOMP_RET_ERRNO;
-        // SAFETY: the number is a local that lives through the call, which reads it and changes nothing.
+        // SAFETY: the number is a local that lives during the call, which only reads it.
         let known = unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAILABLE, 0, &action) };
         match known {
             0 => Ok(()),
@@ -122,16 +122,16 @@ mod linux {
 
     fn target_architecture() -> Result<TargetArch, FilterError> {
         std::env::consts::ARCH.try_into().map_err(|_| {
-            FilterError::new("the system calls of this processor are not known to Brigade")
+            FilterError::new("Brigade does not know the system calls of this processor")
         })
     }
 
-    fn build_rules(network: NetworkAccess) -> Result<Rules, FilterError> {
-        let mut rules: Rules = DENIED_CALLS.map(|call| (call, Vec::new())).into();
+    fn build_rules(network: NetworkAccess) -> Result<SeccompRules, FilterError> {
+        let mut rules: SeccompRules = DENIED_CALLS.map(|call| (call, Vec::new())).into();
         for call in SELF_ONLY_CALLS {
             rules.insert(call, vec![all_of([not_equal(0, 0)])?]);
         }
-        // A process group or a user can hold processes outside, even the caller's own.
+        // A process group or a user, even the caller's own, can contain processes outside.
         let own_priority =
             |kind| Ok(vec![all_of([not_equal(0, kind)])?, all_of([not_equal(1, 0)])?]);
         rules.insert(libc::SYS_setpriority, own_priority(u64::from(libc::PRIO_PROCESS))?);
@@ -145,7 +145,7 @@ mod linux {
         Ok(rules)
     }
 
-    /// The sockets that are refused, by their family and type.
+    /// Returns the rules for denied sockets, by family and type.
     fn socket_rules(network: NetworkAccess) -> Result<Vec<SeccompRule>, FilterError> {
         let [local, inet, inet6, netlink, datagram] =
             [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::SOCK_DGRAM]
@@ -155,38 +155,40 @@ mod linux {
             NetworkAccess::None => Ok(vec![all_of([not_equal(0, local)])?]),
             NetworkAccess::NoTcp => {
                 let known = [local, inet, inet6, netlink];
-                let mut refused = vec![all_of(known.map(|family| not_equal(0, family)))?];
+                let mut denied = vec![all_of(known.map(|family| not_equal(0, family)))?];
                 for family in [inet, inet6] {
                     for kind in (0..=TYPE_MASK).filter(|kind| *kind != datagram) {
                         let is_kind = condition(1, SeccompCmpOp::MaskedEq(TYPE_MASK), kind);
-                        refused.push(all_of([condition(0, SeccompCmpOp::Eq, family), is_kind])?);
+                        denied.push(all_of([condition(0, SeccompCmpOp::Eq, family), is_kind])?);
                     }
                 }
-                Ok(refused)
+                Ok(denied)
             }
         }
     }
 
-    type Condition = Result<SeccompCondition, FilterError>;
+    type ConditionResult = Result<SeccompCondition, FilterError>;
 
-    fn all_of(conditions: impl IntoIterator<Item = Condition>) -> Result<SeccompRule, FilterError> {
+    fn all_of(
+        conditions: impl IntoIterator<Item = ConditionResult>,
+    ) -> Result<SeccompRule, FilterError> {
         let conditions = conditions.into_iter().collect::<Result<_, _>>()?;
         SeccompRule::new(conditions).map_err(FilterError::new)
     }
 
-    fn not_equal(argument: u8, from: u64) -> Condition {
+    fn not_equal(argument: u8, from: u64) -> ConditionResult {
         condition(argument, SeccompCmpOp::Ne, from)
     }
 
-    /// All arguments that are looked at are 32 bits wide for the kernel, whatever is above them.
-    fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Condition {
+    /// Compares 32 bits: the kernel ignores the upper bits of all these arguments.
+    fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> ConditionResult {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
             .map_err(FilterError::new)
     }
 
-    /// Refuses what the compiler of filters does not know: the calls of x32, and `clone3` as a call that
-    /// this kernel does not have, which makes libraries use `clone`. By `clone3` alone a process starts
-    /// another in a control group that it may only read; its flags are in memory, where no filter looks.
+    /// Denies calls that the filter compiler does not support: the x32 calls and `clone3`. With
+    /// `clone3` a process could start another one in a control group that it may only read. Its
+    /// flags are in memory, which no filter sees. `ENOSYS` makes libraries use `clone` instead.
     fn foreign_call_guard() -> Vec<sock_filter> {
         const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
         const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -1,20 +1,25 @@
-//! The shim: a small process between Brigade and a command.
+//! The shim: a small program between the runtime and a process.
 //!
-//! It outlives the runtime that started it, so that the command does too: it starts the command,
-//! keeps its output and its ending, and ends it with all that came of it when asked. The same source
-//! is the companion binary (one thread, standard library only) and, where that could not be built, a
-//! second life of the main binary.
+//! The shim outlives the runtime that started it, and so does the process. It starts the process,
+//! records output and exit status, and ends the process tree on request. The same source is the
+//! companion binary (one thread, standard library only). If that binary could not be built, the
+//! main binary re-executes itself as the shim.
 //!
 //! ```text
-//! orders -> claim -> launch -> life ( signals, relay, terminal, tree ) -> Done in the record
+//! args -> claim -> launch -> loop (signals, relay, terminal, process tree) -> `Done` in the record
 //! ```
 //!
-//! Reading order: `record` and `layout` (the files it keeps), `orders` and `environment` (what it is told), `claim`
-//! (who may execute), `launch` (the command starts), `surroundings`, `sandbox`, `group` and `enclose` (what it is
-//! started in and kept to), `namespaces` and `privileges` (how that is done), `life` (the loop), `relay`
-//! (pipes to files), `spool` (a file to the command's input), `hold` and `lease` (when that waits for a reader), `terminal` (where there is one), `timing` (what it does by the clock), `tree` (what came of
-//! the command, and its end),
-//! `signals`, `proc` and `sys` (the system below), `fnv` (a sum).
+//! Reading order:
+//!
+//! * `record` and `layout`: the files of the shim's directory. `shim_args` and `environment`: its
+//!   input.
+//! * `claim`: the right to execute. `launch`: the start of the process.
+//! * `launch_settings`, `sandbox`, `cgroup` and `child_setup`: restrictions that the child applies,
+//!   by means of `namespaces` and `privileges`.
+//! * `shim_loop`: the loop. `output_relay`: from pipes to files. `input_spool`: from a file to
+//!   stdin. `output_hold` and `lease`: output that waits for a reader. `terminal`: a
+//!   pseudo-terminal. `timing`: work by the clock. `process_tree`: the descendants and their end.
+//! * `signals`, `procfs` and `sys`: the operating system. `fnv`: a checksum.
 
 use std::ffi::OsString;
 
@@ -34,6 +39,9 @@ mod output_hold;
 mod output_relay;
 #[cfg(full_linux)]
 mod privileges;
+#[cfg_attr(full_linux, path = "shim/process_tree_linux.rs")]
+#[cfg_attr(not(full_linux), path = "shim/process_tree_posix.rs")]
+mod process_tree;
 #[cfg(full_linux)]
 pub(crate) mod procfs;
 pub mod record;
@@ -44,19 +52,16 @@ mod signals;
 mod sys;
 mod terminal;
 pub mod timing;
-#[cfg_attr(full_linux, path = "shim/tree_descendants.rs")]
-#[cfg_attr(not(full_linux), path = "shim/tree_group.rs")]
-mod tree;
 
-/// What the shim answers to `--probe`. The number changes with the arguments and the files.
+/// The answer of a shim to `--probe`. The number changes with the arguments and the files.
 pub const PROBE_ANSWER: &str = "brigade-shim 5";
 
-/// Has the shim try which namespaces it may make, see `print_namespaces`.
+/// The argument with which a shim reports the namespaces that it may create.
 pub const PROBE_NAMESPACES: &str = "--probe-namespaces";
 
 const EXIT_USAGE: i32 = 64;
 
-/// Prints one line for mounts and one for the network: a number that is 0, or the error.
+/// Prints one line for mounts and one for the network: 0, or the error number.
 fn print_namespaces() {
     #[cfg(full_linux)]
     for tried in namespaces::probe() {
@@ -64,13 +69,13 @@ fn print_namespaces() {
     }
 }
 
-/// Closes what a parent left open in this process, beside the three streams.
+/// Closes the descriptors that a parent left open in this process, except the three streams.
 pub(crate) fn close_inherited() {
     #[cfg(full_linux)]
     sys::close_inherited(launch_settings::FIRST_RULESET);
 }
 
-/// The whole life of a shim, given its arguments without the program's name. Returns its exit code.
+/// Runs a shim, given its arguments without the program's name. Returns its exit code.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let mut arguments = arguments.peekable();
     if arguments.peek().is_some_and(|first| first == "--probe") {

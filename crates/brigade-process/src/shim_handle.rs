@@ -1,4 +1,4 @@
-//! A living shim, as the runtime holds it.
+//! A handle to a running shim.
 
 use std::fs::File;
 use std::io;
@@ -10,16 +10,16 @@ pub use linux::Shim;
 #[cfg(not(full_linux))]
 pub use portable::Shim;
 
-/// What a shim can be asked for.
+/// An order that a runtime sends to a shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShimOrder {
-    /// End the command and all that came of it, kindly first.
+    /// End the process tree gracefully: TERM, grace period, KILL.
     Stop,
-    /// End it now.
+    /// End the process tree now: KILL.
     Kill,
-    /// Nothing more will be written to the command.
+    /// Close the stdin of the process after the last byte.
     CloseInput,
-    /// Bytes were brought for its input.
+    /// Read new bytes for the stdin of the process from the spool.
     ReadInput,
 }
 
@@ -38,7 +38,7 @@ mod linux {
     use super::{File, ProcessId, ShimOrder, io};
     use crate::shim::procfs::{ProcessStat, read_stat};
 
-    /// Holds on to one process, not to whoever has its pid later.
+    /// A shim held by its pidfd, so that a later owner of the pid is never signalled.
     #[derive(Debug)]
     pub struct Shim {
         id: ProcessId,
@@ -46,15 +46,15 @@ mod linux {
     }
 
     impl Shim {
-        /// Of a process that was just started here and has not been waited for. When it cannot be
-        /// held, it is ended and the error says why. May block for as long.
+        /// Holds a child of this process that nobody has waited for. On error, the child was killed
+        /// and reaped, which may block.
         pub(crate) fn from_child(pid: u32) -> io::Result<Self> {
-            let mut tried = 0;
+            let mut tries = 0;
             loop {
                 match hold_child(pid) {
                     Ok(shim) => return Ok(shim),
-                    Err(_) if tried < HOLD_TRIES => {
-                        tried += 1;
+                    Err(_) if tries < HOLD_TRIES => {
+                        tries += 1;
                         std::thread::sleep(BETWEEN_TRIES);
                     }
                     Err(error) => {
@@ -65,14 +65,14 @@ mod linux {
             }
         }
 
-        /// Of a process that was found by its claim; none if it is gone.
+        /// Holds a shim found by its claim. Returns `None` if it has exited.
         pub(crate) fn from_claim(id: ProcessId, _claim: File) -> io::Result<Option<Self>> {
             let pidfd = match open_pidfd(id.pid) {
                 Ok(pidfd) => pidfd,
-                Err(error) if gone(&error) => return Ok(None),
+                Err(error) if is_no_such_process(&error) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            // The pid is held from here on, so its start time is that of what we hold.
+            // The pidfd is open, so the start time below belongs to the held process.
             let shim = Self { id, pidfd };
             match read_stat(id.pid)?.filter(|stat| stat.start == id.start) {
                 Some(stat) if is_dead(&stat) => shim.reap().map(|()| None),
@@ -88,7 +88,7 @@ mod linux {
             self.id
         }
 
-        /// Returns when it is gone. It is reaped if it was started by this process.
+        /// Waits until the shim has exited. Reaps it if it is a child of this process.
         pub async fn wait_exit(&self) -> io::Result<()> {
             let _ready = self.pidfd.readable().await?;
             self.reap()
@@ -102,7 +102,7 @@ mod linux {
             }
         }
 
-        /// Asks it for something. It may be gone already, which is fine.
+        /// Sends an order. Succeeds too if the shim has already exited.
         pub fn send_order(&self, order: ShimOrder) -> io::Result<()> {
             let signal = match order {
                 ShimOrder::Stop => Signal::TERM,
@@ -117,11 +117,11 @@ mod linux {
         }
     }
 
-    /// Out of descriptors is often over in a moment.
+    /// The number of attempts: a lack of descriptors is often short.
     const HOLD_TRIES: u32 = 100;
     const BETWEEN_TRIES: std::time::Duration = std::time::Duration::from_millis(50);
 
-    /// Nobody would ever hear of it again. As a child that was not waited for it has its pid still.
+    /// Kills and reaps a shim that cannot be held. An unreaped child still owns its pid.
     fn end_child(pid: u32) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::USR1);
@@ -129,7 +129,7 @@ mod linux {
         }
     }
 
-    /// A child that was not waited for has its pid still, so its start time is its own.
+    /// Opens a pidfd for an unreaped child. It still owns its pid, so the start time is its own.
     fn hold_child(pid: u32) -> io::Result<Shim> {
         let pidfd = open_pidfd(pid)?;
         let stat = read_stat(pid)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
@@ -140,17 +140,17 @@ mod linux {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // SAFETY: an owned descriptor stays open and the same for as long as it is owned, and the
-        // AsyncFd owns it.
+        // SAFETY: an `OwnedFd` stays open and the same as long as it exists, and the `AsyncFd` owns
+        // it.
         Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
     }
 
-    /// Dead, but nobody has waited for it yet.
+    /// Returns true for a process that has exited and is not reaped yet.
     fn is_dead(stat: &ProcessStat) -> bool {
         matches!(stat.state, b'Z' | b'X')
     }
 
-    fn gone(error: &io::Error) -> bool {
+    fn is_no_such_process(error: &io::Error) -> bool {
         error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::InvalidInput
     }
 }
@@ -164,59 +164,59 @@ mod portable {
 
     use super::{File, ProcessId, ShimOrder, io};
 
-    /// How often it is looked whether a shim is gone, where the system does not tell.
-    const LOOK: Duration = Duration::from_millis(20);
+    /// The interval between checks for the exit of a shim.
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-    /// Knows a shim by the lock that it holds for life: without pidfds, a pid alone could be
-    /// somebody else's by now.
+    /// A shim identified by the lock that it holds until it exits. Without pidfds, the pid alone
+    /// could belong to another process.
     #[derive(Debug)]
     pub struct Shim {
         pid: Pid,
-        whose: Whose,
+        source: ShimSource,
     }
 
     #[derive(Debug)]
-    enum Whose {
-        Ours,
-        Found(File),
+    enum ShimSource {
+        Child,
+        Claim(File),
     }
 
     impl Shim {
-        pub(crate) fn of_child(pid: u32) -> io::Result<Self> {
-            Ok(Self { pid: real(pid)?, whose: Whose::Ours })
+        pub(crate) fn from_child(pid: u32) -> io::Result<Self> {
+            Ok(Self { pid: valid_pid(pid)?, source: ShimSource::Child })
         }
 
-        /// Of a process that was found by its claim; none if it is gone.
-        pub(crate) fn of_found(id: ProcessId, claim: File) -> io::Result<Option<Self>> {
-            let shim = Self { pid: real(id.pid)?, whose: Whose::Found(claim) };
-            Ok(shim.lives()?.then_some(shim))
+        /// Holds a shim found by its claim. Returns `None` if it has exited.
+        pub(crate) fn from_claim(id: ProcessId, claim: File) -> io::Result<Option<Self>> {
+            let shim = Self { pid: valid_pid(id.pid)?, source: ShimSource::Claim(claim) };
+            Ok(shim.is_alive()?.then_some(shim))
         }
 
         pub fn pid(&self) -> u32 {
             self.pid.as_raw_nonzero().get().unsigned_abs()
         }
 
-        /// Without a start time, which this system does not tell.
+        /// Returns the identity without a start time, which this system does not report.
         pub fn id(&self) -> ProcessId {
             ProcessId { pid: self.pid(), start: 0 }
         }
 
-        /// Returns when it is gone. It is reaped if it was started by this process.
-        pub async fn gone(&self) -> io::Result<()> {
-            while self.lives()? {
-                tokio::time::sleep(LOOK).await;
+        /// Waits until the shim has exited. Reaps it if it is a child of this process.
+        pub async fn wait_exit(&self) -> io::Result<()> {
+            while self.is_alive()? {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             Ok(())
         }
 
-        fn lives(&self) -> io::Result<bool> {
-            match &self.whose {
-                Whose::Ours => match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+        fn is_alive(&self) -> io::Result<bool> {
+            match &self.source {
+                ShimSource::Child => match waitpid(Some(self.pid), WaitOptions::NOHANG) {
                     Ok(None) => Ok(true),
                     Ok(Some(_)) | Err(rustix::io::Errno::CHILD) => Ok(false),
                     Err(error) => Err(error.into()),
                 },
-                Whose::Found(claim) => match claim.try_lock_shared() {
+                ShimSource::Claim(claim) => match claim.try_lock_shared() {
                     Ok(()) => claim.unlock().map(|()| false),
                     Err(TryLockError::WouldBlock) => Ok(true),
                     Err(TryLockError::Error(error)) => Err(error),
@@ -224,15 +224,15 @@ mod portable {
             }
         }
 
-        /// Asks it for something. It may be gone already, which is fine.
-        pub fn ask(&self, order: ShimOrder) -> io::Result<()> {
+        /// Sends an order. Succeeds too if the shim has already exited.
+        pub fn send_order(&self, order: ShimOrder) -> io::Result<()> {
             let signal = match order {
                 ShimOrder::Stop => Signal::TERM,
                 ShimOrder::Kill => Signal::USR1,
                 ShimOrder::CloseInput => Signal::USR2,
                 ShimOrder::ReadInput => Signal::IO,
             };
-            if matches!(self.whose, Whose::Found(_)) && !self.lives()? {
+            if matches!(self.source, ShimSource::Claim(_)) && !self.is_alive()? {
                 return Ok(());
             }
             match kill_process(self.pid, signal) {
@@ -242,7 +242,7 @@ mod portable {
         }
     }
 
-    fn real(pid: u32) -> io::Result<Pid> {
+    fn valid_pid(pid: u32) -> io::Result<Pid> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
     }

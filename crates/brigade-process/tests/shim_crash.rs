@@ -1,4 +1,4 @@
-//! An experiment: starter, shim or both are killed around the claim and the launch.
+//! An experiment that kills starter, shim or both around the claim and the launch.
 //!
 //! `cargo test -p brigade-process --test shim_crash -- --ignored --nocapture`
 #![expect(clippy::unwrap_used, reason = "an experiment fails where something is not as expected")]
@@ -18,7 +18,7 @@ use rustix::process::{Pid, kill_process, kill_process_group};
 use shim_support::*;
 
 const ROUNDS: usize = 1_000;
-/// Leaves a line for each time it is run, and an ending that cannot be an accident.
+/// A script that appends a line for each run and exits with a distinctive code.
 const COMMAND: [&str; 3] = ["sh", "-c", "echo x >> $D/ran; exit 7"];
 
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +28,10 @@ enum Victim {
     Both,
 }
 
-/// What was found after the kill.
+/// The number of rounds by the phase found after the kill.
 #[derive(Debug, Default)]
 struct Tally {
-    /// A runtime could still claim.
+    /// A runtime could still take the claim.
     unclaimed: usize,
     claimed: usize,
     launching: usize,
@@ -40,9 +40,9 @@ struct Tally {
 }
 
 #[test]
-#[ignore = "an experiment of a minute"]
+#[ignore = "takes a minute"]
 fn shim_killed_anywhere() {
-    let mut random = Random::from_the_clock();
+    let mut random = Random::from_clock();
     eprintln!("seed {}", random.0);
     let outside = tempfile::tempdir().unwrap();
     let mut tally = Tally::default();
@@ -55,28 +55,28 @@ fn shim_killed_anywhere() {
         thread::sleep(Duration::from_micros(random.below(3_000)));
         kill(&mut starter, &directory, victim);
         let record = claim_or_read(&directory);
-        settle(&directory);
+        wait_settled(&directory);
         let ran = fs::read_to_string(directory.join("ran")).unwrap_or_default();
         assert!(["", "x\n"].contains(&&*ran), "round {round}: it ran {} times", ran.len() / 2);
-        // The shim may have gone on since, unless it was killed: what counts is the last word.
+        // The shim may have continued, unless it was killed. The last record counts.
         let last = ShimRecord::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap();
         assert!(last.phase >= record.phase, "round {round}: {record:?} became {last:?}");
         if last.claimer == Claimer::Runtime || last.phase == ShimPhase::Claimed {
             must_not_have_run.push(directory);
         }
-        if let Some(ending) = last.exit {
-            assert_eq!((ending, &*ran), (ProcessExit::Code(7), "x\n"), "round {round}, {victim:?}");
+        if let Some(exit) = last.exit {
+            assert_eq!((exit, &*ran), (ProcessExit::Code(7), "x\n"), "round {round}, {victim:?}");
         }
         tally.count(&last);
     }
     for directory in must_not_have_run {
-        assert!(!directory.join("ran").exists(), "{directory:?} has run after all");
+        assert!(!directory.join("ran").exists(), "{directory:?} has run");
     }
     eprintln!("{tally:?}");
 }
 
 fn start(directory: &Path, victim: Victim) -> Child {
-    let shim = Orders::default().command(directory, &COMMAND);
+    let shim = TestArgs::default().command(directory, &COMMAND);
     let mut command = match victim {
         Victim::Shim => shim,
         Victim::Starter | Victim::Both => {
@@ -87,7 +87,7 @@ fn start(directory: &Path, victim: Victim) -> Child {
             starter
         }
     };
-    // A group for the starter and the shim, as long as that has not made a session of its own.
+    // A group for the starter and the shim, until the shim leads its own session.
     command.process_group(0).spawn().unwrap()
 }
 
@@ -99,7 +99,7 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
             let _ = kill_process_group(group, Signal::KILL);
             let claim =
                 File::open(directory.join(CLAIM)).and_then(|file| ShimRecord::read_from(&file));
-            // Locked: the shim that wrote its pid there is still the one who has it.
+            // The claim is locked, so the shim still owns the pid in it.
             if let Ok(record) = claim
                 && is_locked(directory)
             {
@@ -110,15 +110,15 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
     starter.wait().unwrap();
 }
 
-/// What a runtime does that recovers: it claims, or reads who did.
+/// Does the same as a recovering runtime: takes the claim, or reads it.
 fn claim_or_read(directory: &Path) -> ShimRecord {
     brigade_process::find_execution::claim(directory, &[0; 16]).unwrap();
     ShimRecord::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
 }
 
-/// Until the shim has ended, and its command, which may be left alone, has had its time.
-fn settle(directory: &Path) {
-    eventually("the shim's end", || (!is_locked(directory)).then_some(()));
+/// Waits until the shim has exited and its process, which may run on, has had time to finish.
+fn wait_settled(directory: &Path) {
+    eventually("the exit of the shim", || (!is_locked(directory)).then_some(()));
     thread::sleep(Duration::from_millis(10));
 }
 
@@ -143,9 +143,9 @@ struct Random(u64);
 
 impl Random {
     #[expect(clippy::disallowed_methods, reason = "a seed that differs each time is the point")]
-    fn from_the_clock() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        Self(since.as_nanos() as u64)
+    fn from_clock() -> Self {
+        let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        Self(elapsed.as_nanos() as u64)
     }
 
     fn below(&mut self, limit: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Bytes for a command's input, each once and as they are.
+//! Bytes for the stdin of a process, each delivered once and unchanged.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
 
 mod shim_support;
@@ -13,8 +13,8 @@ use shim_support::*;
 
 const WRITER: u64 = 7;
 
-fn reading(script: &str) -> Shim {
-    let shim = Orders { input: "open", cap: 32 << 20, ..Orders::default() }.script(script);
+fn start_reader(script: &str) -> Shim {
+    let shim = TestArgs { input: "open", cap: 32 << 20, ..TestArgs::default() }.script(script);
     shim.wait_until(|record| record.command.is_some());
     shim
 }
@@ -23,27 +23,27 @@ fn input(offset: u64, bytes: &[u8], last: bool) -> InputBytes<'_> {
     InputBytes { writer: WRITER, offset, bytes, closes_input: last }
 }
 
-/// Brings all of it, in pieces of odd sizes, as somebody does who is never sure whether it was heard.
-fn bring_all(shim: &Shim, bytes: &[u8]) {
+/// Stores all bytes in pieces of odd sizes, each of them twice, as after lost replies.
+fn store_all(shim: &Shim, bytes: &[u8]) {
     let mut done = 0;
     let mut size = 1;
     while done < bytes.len() {
         size = (size * 7 + 3) % 300_000 + 1;
         let piece = &bytes[done..(done + size).min(bytes.len())];
         let last = done + piece.len() == bytes.len();
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
-            let brought =
+            let result =
                 store_input(shim.directory.path(), input(done as u64, piece, last)).unwrap();
             shim.signal(Signal::IO);
-            let StoreInputResult::Stored { is_whole, .. } = brought else { panic!("{brought:?}") };
+            let StoreInputResult::Stored { is_whole, .. } = result else { panic!("{result:?}") };
             if is_whole {
                 break;
             }
-            assert!(begin.elapsed() < Duration::from_secs(30), "nobody reads");
+            assert!(start.elapsed() < Duration::from_secs(30), "nobody reads");
             thread::sleep(Duration::from_millis(1));
         }
-        // Once more, because the answer did not come.
+        // Repeated, as after a lost reply.
         let again = store_input(shim.directory.path(), input(done as u64, piece, last)).unwrap();
         let writer_end = (done + piece.len()) as u64;
         assert_eq!(again, StoreInputResult::Stored { writer_end, is_whole: true });
@@ -52,43 +52,44 @@ fn bring_all(shim: &Shim, bytes: &[u8]) {
 }
 
 #[test]
-fn bytes_arrive_as_they_are_and_once_and_then_comes_the_end() {
+fn bytes_arrive_once_and_unchanged_and_then_the_end() {
     let bytes: Vec<u8> = (0..5 * SPOOL_BYTES).map(|at| (at * 31 % 251) as u8).collect();
-    let mut shim = reading("cat; echo over >&2");
-    bring_all(&shim, &bytes);
+    let mut shim = start_reader("cat; echo over >&2");
+    store_all(&shim, &bytes);
     let record = shim.done();
     assert_eq!(record.exit, Some(ProcessExit::Code(0)));
     assert_eq!((record.input_delivered, record.input_closed), (5 * SPOOL_BYTES, true));
-    let (mut kept, tail) = shim.kept(0);
-    kept.extend(tail);
-    assert!(kept == bytes, "{} bytes of {}", kept.len(), bytes.len());
+    let (mut stored, tail) = shim.stored(0);
+    stored.extend(tail);
+    assert!(stored == bytes, "{} bytes of {}", stored.len(), bytes.len());
     assert_eq!(shim.text(1), "over\n");
 }
 
 #[test]
-fn an_end_without_bytes_is_an_end() {
-    let mut shim = reading("cat; exit 4");
+fn an_end_without_bytes_closes_the_input() {
+    let mut shim = start_reader("cat; exit 4");
     store_input(shim.directory.path(), input(0, b"", true)).unwrap();
     shim.signal(Signal::IO);
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(4)));
 }
 
 #[test]
-fn a_command_that_has_closed_its_input_is_given_no_more() {
-    let mut shim = reading("exec <&-; echo > $D/closed; while [ ! -e $D/go ]; do sleep 0.01; done");
+fn a_process_that_closed_its_input_gets_no_more() {
+    let mut shim =
+        start_reader("exec <&-; echo > $D/closed; while [ ! -e $D/go ]; do sleep 0.01; done");
     shim.wait_for_file("closed");
     store_input(shim.directory.path(), input(0, b"lost", false)).unwrap();
     shim.signal(Signal::IO);
     shim.wait_until(|record| record.input_closed);
-    let brought = store_input(shim.directory.path(), input(4, b"more", true)).unwrap();
-    assert_eq!(brought, StoreInputResult::Closed);
+    let result = store_input(shim.directory.path(), input(4, b"more", true)).unwrap();
+    assert_eq!(result, StoreInputResult::Closed);
     std::fs::write(shim.path("go"), "").unwrap();
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
 }
 
 #[test]
-fn closing_waits_for_what_was_brought_before() {
-    let mut shim = reading("while [ ! -e $D/go ]; do sleep 0.01; done; wc -c");
+fn closing_waits_for_bytes_stored_before() {
+    let mut shim = start_reader("while [ ! -e $D/go ]; do sleep 0.01; done; wc -c");
     let bytes = vec![b'x'; 500_000];
     store_input(shim.directory.path(), input(0, &bytes, false)).unwrap();
     shim.signal(Signal::IO);
@@ -100,8 +101,8 @@ fn closing_waits_for_what_was_brought_before() {
 }
 
 #[test]
-fn bytes_out_of_turn_and_of_another_writer_are_refused() {
-    let shim = reading("cat");
+fn bytes_out_of_order_and_of_another_writer_are_refused() {
+    let shim = start_reader("cat");
     let dir = shim.directory.path();
     assert_eq!(store_input(dir, input(5, b"later", false)).unwrap(), StoreInputResult::OutOfOrder);
     store_input(dir, input(0, b"first", false)).unwrap();
@@ -121,8 +122,8 @@ fn bytes_out_of_turn_and_of_another_writer_are_refused() {
 
 #[test]
 fn a_terminal_is_typed_on_with_what_was_brought() {
-    let orders = Orders { surroundings: "layers=0 terminal=24x80", ..Orders::default() };
-    let mut shim = orders.script("stty -echo; echo > $D/up; cat");
+    let args = TestArgs { settings: "layers=0 terminal=24x80", ..TestArgs::default() };
+    let mut shim = args.script("stty -echo; echo > $D/up; cat");
     shim.wait_for_file("up");
     store_input(shim.directory.path(), input(0, b"one\ntwo\n", true)).unwrap();
     shim.signal(Signal::IO);

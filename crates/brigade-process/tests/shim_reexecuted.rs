@@ -1,6 +1,6 @@
-//! The fallback: this very program is started again and becomes the shim.
+//! The fallback: this program starts itself again as the shim.
 //!
-//! It has a main of its own, because the line under test stands first in one.
+//! It has its own `main`, because the call under test must come first in one.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use brigade_process::{Companion, ProcessLimits, ShimLaunch, ShimTiming, companio
 fn main() -> Result<(), Box<dyn Error>> {
     companion::run_shim_if_requested();
     becomes_a_shim()?;
-    println!("a program that runs itself again: ok");
+    println!("a program that starts itself again as a shim: ok");
     if cfg!(all(target_os = "linux", target_env = "gnu")) {
-        obeys_no_variable_of_its_command()?;
-        println!("a shim that the variables of its command do not reach: ok");
+        ignores_variables_of_its_process()?;
+        println!("a shim that ignores the variables of its process: ok");
     }
     Ok(())
 }
@@ -35,14 +35,14 @@ fn becomes_a_shim() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The dynamic loader writes a file for each program in whose environment it finds `LD_DEBUG`, as it
-/// would load what `LD_PRELOAD` names: for the command, and not for this program as its shim.
-fn obeys_no_variable_of_its_command() -> Result<(), Box<dyn Error>> {
+/// The dynamic loader writes a file for each program with `LD_DEBUG`, as it would obey
+/// `LD_PRELOAD`. It must do so for the process, but not for this program as its shim.
+fn ignores_variables_of_its_process() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let traces = tempfile::tempdir()?;
-    let no_folder = directory.path().join("no folder");
-    let itself = Companion::prepare(&no_folder)?;
-    assert_eq!(itself.path(), Path::new("/proc/self/exe"));
+    let missing_dir = directory.path().join("missing");
+    let own_program = Companion::prepare(&missing_dir)?;
+    assert_eq!(own_program.path(), Path::new("/proc/self/exe"));
     let launch = ShimLaunch {
         dir: directory.path(),
         boot_id: &[0; 16],
@@ -61,12 +61,12 @@ fn obeys_no_variable_of_its_command() -> Result<(), Box<dyn Error>> {
         sandbox: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { launch.start(&itself)?.wait_exit().await })?;
-    let command = fs::read_to_string(directory.path().join("stdout"))?;
+    runtime.block_on(async { launch.start(&own_program)?.wait_exit().await })?;
+    let pid = fs::read_to_string(directory.path().join("stdout"))?;
     let mut traced = Vec::new();
     for entry in fs::read_dir(traces.path())? {
         traced.push(entry?.file_name());
     }
-    assert_eq!(traced, [format!("trace.{}", command.trim()).as_str()]);
+    assert_eq!(traced, [format!("trace.{}", pid.trim()).as_str()]);
     Ok(())
 }

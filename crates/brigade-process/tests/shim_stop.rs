@@ -1,4 +1,4 @@
-//! Stopping: kind, firm, and with everything that came of the command.
+//! Graceful and forced stops of a process and its descendants.
 
 mod shim_support;
 
@@ -14,12 +14,12 @@ use std::{
 use brigade_process::shim::record::{ProcessExit, ShimPhase, ShimStopPhase};
 use shim_support::*;
 
-/// Each process of these trees writes its pid to `$D/pids`.
-const HERE: &str = "echo $$ >> $D/pids;";
+/// The script with which each process of a tree writes its pid to `$D/pids`.
+const ADD_PID: &str = "echo $$ >> $D/pids;";
 
 #[test]
-fn a_kind_stop_lets_the_command_tidy_up() {
-    // A shell that has just forked still holds its own handler, and would take the signal with it.
+fn a_graceful_stop_lets_the_process_clean_up() {
+    // A shell that has just forked still has its handler, and the child would take the signal.
     let child = "sh -c 'echo > $D/up; exec sleep 1000'";
     let mut shim = script(&format!("trap 'echo bye; exit 5' TERM; {child} & wait"));
     shim.wait_for_file("up");
@@ -31,26 +31,26 @@ fn a_kind_stop_lets_the_command_tidy_up() {
 }
 
 #[test]
-fn what_ignores_a_kind_stop_is_killed_after_the_grace() {
-    let orders = Orders { grace_ms: 300, ..Orders::default() };
-    let mut shim = orders.script(&format!(
-        "trap '' TERM; {HERE} sh -c '{HERE} sleep 1000; :' & sh -c '{HERE} sleep 1000; :' & wait"
+fn a_process_that_ignores_term_is_killed_after_the_grace_period() {
+    let args = TestArgs { grace_ms: 300, ..TestArgs::default() };
+    let mut shim = args.script(&format!(
+        "trap '' TERM; {ADD_PID} sh -c '{ADD_PID} sleep 1000; :' & sh -c '{ADD_PID} sleep 1000; :' & wait"
     ));
     let pids = shim.pids(3);
-    let begin = Instant::now();
+    let start = Instant::now();
     shim.signal(Signal::TERM);
     let record = shim.done();
-    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert!(start.elapsed() >= Duration::from_millis(300));
     assert_eq!(record.exit, Some(ProcessExit::Signal(9)));
     assert_eq!(record.stop_phase, ShimStopPhase::Forced);
     assert_eq!(record.survivors_total, 0);
-    assert_gone(&pids);
+    assert_ended(&pids);
 }
 
 #[test]
-fn a_grace_in_the_directory_takes_the_place_of_the_first_one() {
-    let orders = Orders { grace_ms: 3_600_000, ..Orders::default() };
-    let mut shim = orders.script(&format!("trap '' TERM; {HERE} sleep 1000"));
+fn a_grace_period_in_the_directory_replaces_the_default() {
+    let args = TestArgs { grace_ms: 3_600_000, ..TestArgs::default() };
+    let mut shim = args.script(&format!("trap '' TERM; {ADD_PID} sleep 1000"));
     shim.pids(1);
     fs::write(shim.path("grace"), "150\n").unwrap();
     shim.signal(Signal::TERM);
@@ -58,22 +58,22 @@ fn a_grace_in_the_directory_takes_the_place_of_the_first_one() {
 }
 
 #[test]
-fn asking_again_can_only_shorten_the_grace() {
-    let orders = Orders { grace_ms: 600, ..Orders::default() };
-    let mut shim = orders.script(&format!("trap '' TERM; {HERE} sleep 1000"));
+fn a_repeated_stop_can_only_shorten_the_grace_period() {
+    let args = TestArgs { grace_ms: 600, ..TestArgs::default() };
+    let mut shim = args.script(&format!("trap '' TERM; {ADD_PID} sleep 1000"));
     shim.pids(1);
-    let begin = Instant::now();
+    let start = Instant::now();
     shim.signal(Signal::TERM);
     shim.wait_until(|record| record.stop_phase == ShimStopPhase::Graceful);
     fs::write(shim.path("grace"), "3600000").unwrap();
     shim.signal(Signal::TERM);
     shim.done();
-    assert!(begin.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
-fn a_firm_stop_asks_nobody() {
-    let mut shim = script(&format!("trap 'echo asked' TERM; {HERE} while :; do sleep 1; done"));
+fn a_forced_stop_sends_no_term() {
+    let mut shim = script(&format!("trap 'echo asked' TERM; {ADD_PID} while :; do sleep 1; done"));
     let pids = shim.pids(1);
     shim.signal(Signal::USR1);
     let record = shim.done();
@@ -82,12 +82,12 @@ fn a_firm_stop_asks_nobody() {
         (Some(ProcessExit::Signal(9)), ShimStopPhase::Forced)
     );
     assert_eq!(shim.text(0), "");
-    assert_gone(&pids);
+    assert_ended(&pids);
 }
 
 #[test]
-fn a_stopped_process_is_continued_to_hear_it() {
-    let mut shim = script(&format!("{HERE} kill -STOP $$; sleep 1000"));
+fn a_stopped_process_is_continued_to_get_term() {
+    let mut shim = script(&format!("{ADD_PID} kill -STOP $$; sleep 1000"));
     shim.pids(1);
     shim.signal(Signal::TERM);
     let record = shim.done();
@@ -98,20 +98,20 @@ fn a_stopped_process_is_continued_to_hear_it() {
 }
 
 #[test]
-fn a_chatterer_does_not_delay_a_stop() {
-    let mut shim = Orders { cap: 4096, ..Orders::default() }.script("yes & yes >&2");
+fn much_output_does_not_delay_a_stop() {
+    let mut shim = TestArgs { cap: 4096, ..TestArgs::default() }.script("yes & yes >&2");
     shim.wait_until(|record| record.produced_bytes.iter().all(|bytes| *bytes > 1 << 20));
-    let begin = Instant::now();
+    let start = Instant::now();
     shim.signal(Signal::TERM);
     shim.done();
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert!(start.elapsed() < Duration::from_secs(3));
 }
 
 #[test]
-fn what_a_command_leaves_behind_is_ended_after_its_ending_is_written() {
-    let orders = Orders { grace_ms: 700, ..Orders::default() };
-    let mut shim = orders.script(&format!(
-        "sh -c 'trap \"\" TERM; {HERE} while :; do sleep 0.1; done' & \
+fn remaining_descendants_are_ended_after_the_exit_is_recorded() {
+    let args = TestArgs { grace_ms: 700, ..TestArgs::default() };
+    let mut shim = args.script(&format!(
+        "sh -c 'trap \"\" TERM; {ADD_PID} while :; do sleep 0.1; done' & \
          while [ ! -e $D/pids ]; do sleep 0.01; done; exit 4"
     ));
     let pids = shim.pids(1);
@@ -119,13 +119,13 @@ fn what_a_command_leaves_behind_is_ended_after_its_ending_is_written() {
     assert_eq!(record.exit, Some(ProcessExit::Code(4)));
     assert!(is_alive(pids[0]));
     assert_eq!(shim.done().stop_phase, ShimStopPhase::None);
-    assert_gone(&pids);
+    assert_ended(&pids);
 }
 
 #[test]
-fn a_stop_that_comes_at_any_time_is_not_lost() {
+fn a_stop_at_any_time_is_not_lost() {
     for round in 0..100_u64 {
-        let mut shim = Orders::default().run(&["sleep", "1000"]);
+        let mut shim = TestArgs::default().run(&["sleep", "1000"]);
         while shim.record().is_none() {}
         std::thread::sleep(Duration::from_micros(round * 10));
         shim.signal(Signal::TERM);
@@ -134,9 +134,9 @@ fn a_stop_that_comes_at_any_time_is_not_lost() {
 }
 
 #[test]
-fn without_its_directory_a_shim_still_ends_everything() {
-    let text = format!("{HERE} while :; do echo line; sleep 0.01; done");
-    let mut shim = Orders { input: "open", ..Orders::default() }.script(&text);
+fn a_shim_without_its_directory_still_ends_the_tree() {
+    let text = format!("{ADD_PID} while :; do echo line; sleep 0.01; done");
+    let mut shim = TestArgs { input: "open", ..TestArgs::default() }.script(&text);
     let pids = shim.pids(1);
     shim.wait_until(|record| record.produced_bytes[0] > 0);
     fs::remove_dir_all(shim.directory.path()).unwrap();
@@ -144,19 +144,19 @@ fn without_its_directory_a_shim_still_ends_everything() {
     assert!(is_alive(pids[0]));
     shim.signal(Signal::TERM);
     assert!(shim.exit().success());
-    assert_gone(&pids);
+    assert_ended(&pids);
 }
 
-/// A runtime that cannot hold a shim which it has started ends it, and waits for that.
+/// A runtime that cannot hold a shim ends it and waits for its exit.
 #[test]
-fn a_shim_that_is_told_to_end_before_it_may_begin_executes_nothing() {
+fn a_shim_ended_before_its_start_gate_opens_executes_nothing() {
     for signal in [Signal::USR1, Signal::TERM] {
         let directory = tempfile::tempdir().unwrap();
         let words = ["sh", "-c", "echo > $D/ran"];
-        let mut command = Orders::default().command(directory.path(), &words);
+        let mut command = TestArgs::default().command(directory.path(), &words);
         let child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
         let mut shim = Shim { directory, child };
-        // Before it catches signals they end it as well: the later one is of interest.
+        // A signal before the shim catches signals ends it as well. The later one is of interest.
         std::thread::sleep(Duration::from_millis(50));
         shim.signal(signal);
         let gate = shim.child.stdin.take();
@@ -166,39 +166,39 @@ fn a_shim_that_is_told_to_end_before_it_may_begin_executes_nothing() {
     }
 }
 
-/// Without a runtime nobody else keeps it.
+/// Without a runtime, only the shim can enforce the deadline.
 #[test]
-fn a_shim_keeps_the_deadline_of_its_command() {
-    let orders = Orders { timing: "deadline=200", grace_ms: 100, ..Orders::default() };
-    let begin = Instant::now();
-    let mut shim = orders.script(&format!("trap '' TERM; {HERE} while :; do sleep 0.1; done"));
+fn a_shim_enforces_the_deadline_of_its_process() {
+    let args = TestArgs { timing: "deadline=200", grace_ms: 100, ..TestArgs::default() };
+    let start = Instant::now();
+    let mut shim = args.script(&format!("trap '' TERM; {ADD_PID} while :; do sleep 0.1; done"));
     let pids = shim.pids(1);
     let record = shim.done();
-    assert!(begin.elapsed() >= Duration::from_millis(300));
+    assert!(start.elapsed() >= Duration::from_millis(300));
     assert_eq!((record.overdue_after_ms, record.stop_phase), (200, ShimStopPhase::Forced));
-    assert_gone(&pids);
-    let mut shim = Orders { timing: "deadline=60000", ..Orders::default() }.script("exit 3");
+    assert_ended(&pids);
+    let mut shim = TestArgs { timing: "deadline=60000", ..TestArgs::default() }.script("exit 3");
     let record = shim.done();
     assert_eq!((record.overdue_after_ms, record.exit), (0, Some(ProcessExit::Code(3))));
 }
 
-/// Nobody can find such a shim any more, so it must not wait to be told.
+/// Nobody can find such a shim, so it must act without an order.
 #[test]
-fn a_shim_whose_directory_is_removed_ends_everything_by_itself() {
-    let orders = Orders { timing: "look=20", grace_ms: 200, ..Orders::default() };
-    let stubborn = format!("sh -c 'trap \"\" TERM; {HERE} while :; do sleep 0.1; done' &");
-    let mut shim = orders.script(&format!("{stubborn} {HERE} wait"));
+fn a_shim_whose_directory_is_removed_ends_the_tree() {
+    let args = TestArgs { timing: "look=20", grace_ms: 200, ..TestArgs::default() };
+    let stubborn = format!("sh -c 'trap \"\" TERM; {ADD_PID} while :; do sleep 0.1; done' &");
+    let mut shim = args.script(&format!("{stubborn} {ADD_PID} wait"));
     let pids = shim.pids(2);
     let removed = Instant::now();
     fs::remove_dir_all(shim.directory.path()).unwrap();
     assert!(shim.exit().success());
-    assert!(removed.elapsed() >= Duration::from_millis(200), "it had its grace");
-    assert_gone(&pids);
+    assert!(removed.elapsed() >= Duration::from_millis(200), "it had its grace period");
+    assert_ended(&pids);
 }
 
 #[test]
-fn a_shim_that_finds_its_directory_goes_on() {
-    let mut shim = Orders { timing: "look=1", ..Orders::default() }.script("sleep 0.3; exit 3");
+fn a_shim_that_finds_its_directory_continues() {
+    let mut shim = TestArgs { timing: "look=1", ..TestArgs::default() }.script("sleep 0.3; exit 3");
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
 }
 
@@ -211,38 +211,39 @@ mod linux {
         if !is_full_linux() {
             return;
         }
-        let daemon = format!("setsid sh -c '({HERE} exec sleep 1000) & {HERE} exec sleep 1000' &");
-        let leave = "while [ $(wc -l < $D/pids) -lt 3 ]; do sleep 0.01; done";
-        for (then, signal) in [(leave, None), ("sleep 1000", Some(Signal::TERM))] {
-            let mut shim = script(&format!("({daemon}); {HERE} {then}"));
+        let daemon =
+            format!("setsid sh -c '({ADD_PID} exec sleep 1000) & {ADD_PID} exec sleep 1000' &");
+        let wait_for_daemon = "while [ $(wc -l < $D/pids) -lt 3 ]; do sleep 0.01; done";
+        for (then, signal) in [(wait_for_daemon, None), ("sleep 1000", Some(Signal::TERM))] {
+            let mut shim = script(&format!("({daemon}); {ADD_PID} {then}"));
             let pids = shim.pids(3);
             if let Some(signal) = signal {
                 shim.signal(signal);
             }
             shim.done();
-            assert_gone(&pids);
+            assert_ended(&pids);
         }
     }
 
     #[test]
-    fn a_firm_stop_reaches_stubborn_daemons_at_any_depth() {
+    fn a_forced_stop_reaches_stubborn_daemons_at_any_depth() {
         if !is_full_linux() {
             return;
         }
         let deep = format!(
-            "trap '' TERM; {HERE} setsid sh -c '{HERE} setsid sh -c \"{HERE_INNER} sleep 1000; :\"; :' & wait",
-            HERE_INNER = HERE.replace('$', "\\$"),
+            "trap '' TERM; {ADD_PID} setsid sh -c '{ADD_PID} setsid sh -c \"{ADD_PID_INNER} sleep 1000; :\"; :' & wait",
+            ADD_PID_INNER = ADD_PID.replace('$', "\\$"),
         );
         let mut shim = script(&deep);
         let pids = shim.pids(3);
         shim.signal(Signal::USR1);
         assert_eq!(shim.done().survivors_total, 0);
-        assert_gone(&pids);
+        assert_ended(&pids);
     }
 
     #[test]
     fn many_trees_are_ended_at_once() {
-        let text = format!("trap '' TERM; {HERE} sleep 1000 & sleep 1000 & wait");
+        let text = format!("trap '' TERM; {ADD_PID} sleep 1000 & sleep 1000 & wait");
         let mut shims: Vec<Shim> = (0..40).map(|_| script(&text)).collect();
         let pids: Vec<i32> = shims.iter().flat_map(|shim| shim.pids(1)).collect();
         for shim in &shims {
@@ -251,12 +252,12 @@ mod linux {
         for shim in &mut shims {
             assert_eq!(shim.done().survivors_total, 0);
         }
-        assert_gone(&pids);
+        assert_ended(&pids);
     }
 
-    /// Needs root, to make a program that becomes root under a shim that is not.
+    /// Needs root to create a set-uid program that runs under another user's shim.
     #[test]
-    fn what_cannot_be_killed_is_named() {
+    fn survivors_are_named() {
         const NOBODY: u32 = 65534;
         let become_root = Path::new("/usr/bin/setpriv");
         if !is_full_linux() || !rustix::process::geteuid().is_root() || !become_root.exists() {
@@ -265,15 +266,15 @@ mod linux {
         }
         let directory = tempfile::tempdir().unwrap();
         let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode));
-        let place = |name: &str| directory.path().join(name);
+        let path = |name: &str| directory.path().join(name);
         mode(directory.path(), 0o777).unwrap();
-        fs::copy(companion().command().0, place("shim")).unwrap();
-        mode(&place("shim"), 0o755).unwrap();
-        fs::copy(become_root, place("become-root")).unwrap();
-        mode(&place("become-root"), 0o4755).unwrap();
+        fs::copy(companion().command().program, path("shim")).unwrap();
+        mode(&path("shim"), 0o755).unwrap();
+        fs::copy(become_root, path("become-root")).unwrap();
+        mode(&path("become-root"), 0o4755).unwrap();
         let stubborn = "echo > $D/up; sleep 1000 & exec $D/become-root --reuid=0 sleep 1000";
-        let usual = Orders::default().command(directory.path(), &["sh", "-c", stubborn]);
-        let mut command = std::process::Command::new(place("shim"));
+        let usual = TestArgs::default().command(directory.path(), &["sh", "-c", stubborn]);
+        let mut command = std::process::Command::new(path("shim"));
         command.args(usual.get_args()).env("D", directory.path()).uid(NOBODY);
         let child = command.spawn().unwrap();
         let mut shim = Shim { directory, child };
@@ -288,9 +289,9 @@ mod linux {
         assert_eq!((record.survivors[0].id, &*record.survivors[0].name), (command, "sleep"));
     }
 
-    /// Needs to mount a file system of its own, so it tests nothing for ordinary users.
+    /// Needs the right to mount a file system. Other users skip it.
     #[test]
-    fn on_a_full_disk_the_command_goes_on() {
+    fn on_a_full_disk_the_process_continues() {
         let directory = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=128k", "tmpfs"]).arg(directory.path());
@@ -298,11 +299,11 @@ mod linux {
             eprintln!("not tested: mount is not permitted");
             return;
         }
-        let place = directory.path().to_owned();
+        let mount_point = directory.path().to_owned();
         let words = ["sh", "-c", "head -c 1000000 /dev/zero; echo e >&2; exit 6"];
-        let mut shim = Orders::default().run_in(directory, &words);
+        let mut shim = TestArgs::default().run_in(directory, &words);
         let record = shim.done();
-        let unmounted = std::process::Command::new("umount").arg(&place).status().unwrap();
+        let unmounted = std::process::Command::new("umount").arg(&mount_point).status().unwrap();
         assert!(unmounted.success());
         assert_eq!(record.exit, Some(ProcessExit::Code(6)));
         assert_eq!(record.produced_bytes, [1_000_000, 2]);

@@ -1,4 +1,4 @@
-//! A command that has a terminal: what it sees of it, how it is typed on, how it ends.
+//! A process with a terminal: its size, its input, its end.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
 
 mod shim_support;
@@ -10,24 +10,24 @@ use brigade_process::shim::layout::STDIN;
 use brigade_process::shim::record::ProcessExit;
 use shim_support::*;
 
-fn on_a_terminal() -> Orders {
-    Orders { surroundings: "terminal=24x101", ..Orders::default() }
+fn with_terminal() -> TestArgs {
+    TestArgs { settings: "terminal=24x101", ..TestArgs::default() }
 }
 
-fn type_in(shim: &Shim, text: &str) {
+fn type_text(shim: &Shim, text: &str) {
     let path = shim.path(STDIN);
     let mut pipe = eventually("its input", || OpenOptions::new().write(true).open(&path).ok());
     pipe.write_all(text.as_bytes()).unwrap();
 }
 
-fn shows(shim: &Shim, text: &str) {
+fn wait_for_text(shim: &Shim, text: &str) {
     shim.wait_until(|_| shim.text(0).contains(text));
 }
 
 #[test]
-fn the_command_finds_a_terminal_of_the_size_asked_for() {
+fn the_process_gets_a_terminal_of_the_requested_size() {
     let mut shim =
-        on_a_terminal().script("tty; stty size; stty size <&1; stty size <&2; ps -o tty= -p $$");
+        with_terminal().script("tty; stty size; stty size <&1; stty size <&2; ps -o tty= -p $$");
     let record = shim.done();
     assert_eq!(record.exit, Some(ProcessExit::Code(0)), "{}", shim.text(0));
     let text = shim.text(0);
@@ -38,9 +38,9 @@ fn the_command_finds_a_terminal_of_the_size_asked_for() {
 }
 
 #[test]
-fn the_last_words_of_a_command_are_kept() {
+fn the_last_output_of_a_process_is_stored() {
     for _ in 0..20 {
-        let mut shim = on_a_terminal().script("seq 1 2000; echo last >/dev/tty");
+        let mut shim = with_terminal().script("seq 1 2000; echo last >/dev/tty");
         shim.done();
         let text = shim.text(0);
         assert_eq!((text.lines().count(), text.lines().last()), (2001, Some("last")));
@@ -48,13 +48,13 @@ fn the_last_words_of_a_command_are_kept() {
 }
 
 #[test]
-fn lines_are_typed_and_the_end_of_the_input_is_heard() {
-    let mut shim = on_a_terminal().script("stty -echo; echo ready; cat; echo over");
-    shows(&shim, "ready");
-    type_in(&shim, "one\n");
-    shows(&shim, "one");
-    type_in(&shim, "two\n");
-    shows(&shim, "two");
+fn lines_and_the_end_of_the_input_reach_the_process() {
+    let mut shim = with_terminal().script("stty -echo; echo ready; cat; echo over");
+    wait_for_text(&shim, "ready");
+    type_text(&shim, "one\n");
+    wait_for_text(&shim, "one");
+    type_text(&shim, "two\n");
+    wait_for_text(&shim, "two");
     shim.signal(Signal::USR2);
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "ready\r\none\r\ntwo\r\nover\r\n");
@@ -62,54 +62,55 @@ fn lines_are_typed_and_the_end_of_the_input_is_heard() {
 }
 
 #[test]
-fn what_is_typed_before_the_end_arrives_before_it() {
-    let mut shim = on_a_terminal().script("stty -echo; echo ready; cat | wc -l");
-    shows(&shim, "ready");
-    // More than a terminal holds unread.
-    type_in(&shim, &"a line of text\n".repeat(2_000));
+fn input_before_the_end_arrives_before_it() {
+    let mut shim = with_terminal().script("stty -echo; echo ready; cat | wc -l");
+    wait_for_text(&shim, "ready");
+    // More than a terminal buffers.
+    type_text(&shim, &"a line of text\n".repeat(2_000));
     shim.signal(Signal::USR2);
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     assert_eq!(shim.text(0), "ready\r\n2000\r\n");
 }
 
 #[test]
-fn control_c_interrupts_what_runs_in_the_foreground() {
-    let mut shim = on_a_terminal()
+fn control_c_interrupts_the_foreground_process() {
+    let mut shim = with_terminal()
         .script("trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done");
-    shows(&shim, "ready");
-    type_in(&shim, "\x03");
+    wait_for_text(&shim, "ready");
+    type_text(&shim, "\x03");
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(3)));
     assert!(shim.text(0).contains("caught"), "{}", shim.text(0));
 }
 
 #[test]
-fn a_stop_reaches_all_that_came_of_it() {
+fn a_stop_reaches_all_descendants() {
     if !is_full_linux() {
         return;
     }
     let script = "echo $$ >> $D/pids; setsid sh -c 'echo $$ >> $D/pids; sleep 1000' & \
                   sh -c 'echo $$ >> $D/pids; trap \"\" HUP; sleep 1000; :' & wait";
-    let mut shim = on_a_terminal().script(script);
+    let mut shim = with_terminal().script(script);
     let pids = shim.pids(3);
     shim.signal(Signal::TERM);
     let record = shim.done();
     assert_eq!(record.exit, Some(ProcessExit::Signal(15)));
     assert_eq!(record.survivors_total, 0);
-    assert_gone(&pids);
+    assert_ended(&pids);
 }
 
 #[test]
-fn the_leader_that_ends_hangs_up_on_what_it_leaves() {
-    let mut shim =
-        on_a_terminal().script("sh -c 'echo $$ >> $D/pids; exec sleep 1000' & while [ ! -s $D/pids ]; do sleep 0.01; done; exit 5");
+fn the_exit_of_the_leader_hangs_up_its_descendants() {
+    let script = "sh -c 'echo $$ >> $D/pids; exec sleep 1000' & \
+                  while [ ! -s $D/pids ]; do sleep 0.01; done; exit 5";
+    let mut shim = with_terminal().script(script);
     let record = shim.done();
     assert_eq!(record.exit, Some(ProcessExit::Code(5)));
-    assert_gone(&shim.pids(1));
+    assert_ended(&shim.pids(1));
 }
 
 #[test]
-fn a_terminal_that_is_closed_can_be_opened_again() {
-    let mut shim = on_a_terminal()
+fn a_closed_terminal_can_be_opened_again() {
+    let mut shim = with_terminal()
         .script("exec <&- >&- 2>&-; sleep 0.1; exec </dev/tty >/dev/tty; echo again; tty");
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));
     let text = shim.text(0);

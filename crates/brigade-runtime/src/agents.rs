@@ -1,16 +1,18 @@
-//! Agents: a model in a loop, as tasks.
+//! Agents as tasks: a model in a loop.
 //!
-//! The loop is [`brigade_agent`]'s; here it becomes a kind of work like any other. An agent's journal
-//! is its conversation, so one that waits has nothing in memory and is built again when it is woken.
+//! The loop is in [`brigade_agent`]; this module makes it a kind of work. An agent's journal is its
+//! transcript, so a suspended agent is not in memory and is rebuilt when it wakes.
 //!
-//! - `options`: what a program lets agents have: [`AgentOptions`], [`ModelSource`].
-//! - `providers`: the models of real providers: [`Providers`].
-//! - `common`: what all agents of a runtime have in common.
-//! - `blueprint`: what one agent is made of; `settle`: finding that out when it is spawned, with `rules`,
-//!   `models`, `servers` and `trust` for what it may use; `build`: making it for each attempt, with its `prompt`.
-//! - `engine`: the performer; `host`: the agent's journal and purse; `spans`: what is seen of it outside.
-//! - [`delegation`]: the tools by which agents delegate, through `link`.
-//! - `session`: what a session can do with agents beside what it does with every task.
+//! - `options`: the settings of a program for its agents: [`AgentOptions`], [`ModelSource`].
+//! - `providers`: the models of real providers: [`ModelProviders`].
+//! - `services`: everything that the agents of a runtime share.
+//! - `blueprint`: an agent as resolved for one spawn; `resolve`: its creation, with `rule_checks`,
+//!   `model_files`, `mcp_servers` and `trust`; `build`: the agent of each attempt, with its
+//!   `prompt`.
+//! - `performer`: the performer; `host`: the agent's journal, inbox and budget; `spans`: its
+//!   telemetry.
+//! - [`delegation`]: the delegation tools of agents, on `task_link`.
+//! - `session`: the methods of a session that are for agents only.
 
 mod blueprint;
 mod build;

@@ -1,4 +1,4 @@
-//! What waits for leave, and what was allowed for good, as whoever may decide sees it.
+//! Pending approvals and stored grants, as seen by those who may decide them.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use brigade_model::task::TaskRow;
 
 use crate::session::Session;
 
-/// A call that waits for somebody to say yes or no.
+/// A pending approval of one tool call.
 #[derive(Clone, Debug)]
 pub struct PendingApproval {
     pub task: TaskNo,
     pub row: Arc<TaskRow>,
-    /// The top-level task that it is below, or is.
+    /// The top-level task of its subtree, which may be the task itself.
     pub top_task: TaskNo,
     pub call: CallIndex,
     pub request: Arc<ApprovalRequest>,
@@ -31,7 +31,7 @@ impl PendingApproval {
         CallDigest::of(self.task, self.call, &self.request)
     }
 
-    /// All of the call, for whoever decides.
+    /// Returns the whole call, for the person who decides.
     pub fn card(&self) -> CallCard {
         let ApprovalRequest { tool, arguments, directory, .. } = &*self.request;
         CallCard::of(tool, &arguments.text, directory.as_deref())
@@ -39,8 +39,9 @@ impl PendingApproval {
 }
 
 impl Session {
-    /// Says yes or no to a call that waits for leave. Only the operator and, for what it started, a
-    /// client may. The call may be left out while the task waits for one approval only.
+    /// Allows or denies a call that needs approval. The operator may decide every call, a client
+    /// those of tasks it started. The call may be omitted while the task waits for one approval
+    /// only.
     pub async fn approve(
         &self,
         task: impl Into<TaskRef>,
@@ -50,8 +51,8 @@ impl Session {
         self.answer_call(task, call, GivenAnswer::Verdict(verdict)).await
     }
 
-    /// The same for exactly the call that somebody was shown, by its digest: if another one waits there
-    /// by now, it is refused.
+    /// Allows or denies exactly the call that was shown, by its digest. Refuses if another call
+    /// waits there by now.
     pub async fn approve_shown(
         &self,
         task: impl Into<TaskRef>,
@@ -61,7 +62,7 @@ impl Session {
         self.answer_call(task, call, GivenAnswer::ShownVerdict { shown, verdict }).await
     }
 
-    /// All calls that this caller may decide about, in the order of their tasks.
+    /// Returns all calls that this caller may decide, in the order of their tasks.
     pub fn approvals(&self) -> Vec<PendingApproval> {
         let client = match &self.caller {
             Caller::Operator => None,
@@ -77,20 +78,24 @@ impl Session {
                 _ => None,
             })
         });
-        let pending = asking.map(|(task, row, (call, request, since))| {
-            let (top, started_by) = self.find_top_task(task, row);
-            let (row, request) = (row.clone(), request.clone());
-            (
-                started_by,
-                PendingApproval { task, row, top_task: top, call, request, requested_at: since },
-            )
+        let pending = asking.map(|(task, row, (call, request, requested_at))| {
+            let top = self.find_top_task(task, row);
+            let approval = PendingApproval {
+                task,
+                row: row.clone(),
+                top_task: top.no,
+                call,
+                request: request.clone(),
+                requested_at,
+            };
+            (top.started_by, approval)
         });
         let own =
             pending.filter(|(by, _)| client.is_none() || by.as_ref().map(|by| &by.name) == client);
-        own.map(|(_, pending)| pending).collect()
+        own.map(|(_, approval)| approval).collect()
     }
 
-    /// What was allowed for good: the operator sees all of it, a client its own.
+    /// Returns the stored grants: the operator sees all of them, a client its own.
     pub fn grants(&self) -> Vec<ApprovalGrant> {
         let all = self.row().grants.all;
         let seen = |grant: &&ApprovalGrant| match &self.caller {
@@ -101,25 +106,33 @@ impl Session {
         all.iter().filter(seen).cloned().collect()
     }
 
-    /// Takes back what was allowed for good.
+    /// Revokes a stored grant.
     pub async fn revoke(&self, grant: u32) -> Result<(), Refusal> {
         let revoke = RevokeCommand { caller: self.caller.clone(), grant };
         self.submit(Command::Revoke(revoke)).await.map(|_| ())
     }
 
-    /// The top-level task that this one is below, and the client that started what it came of.
-    fn find_top_task(&self, no: TaskNo, row: &Arc<TaskRow>) -> (TaskNo, Option<ClientIdentity>) {
-        let (mut top, mut here) = (no, row.clone());
+    /// Returns the top-level task of this one's subtree, and the client that started the work.
+    fn find_top_task(&self, no: TaskNo, row: &Arc<TaskRow>) -> TopTask {
+        let mut top = no;
+        let mut here = row.clone();
         while let Owner::Task(above) = here.owner
             && let Some(row) = self.view.get(above)
         {
-            (top, here) = (above, row);
+            top = above;
+            here = row;
         }
         while let Owner::Task(above) = here.limit_holder()
             && let Some(row) = self.view.get(above)
         {
             here = row;
         }
-        (top, here.client.clone())
+        TopTask { no: top, started_by: here.client.clone() }
     }
+}
+
+/// A top-level task and the client that started it.
+struct TopTask {
+    no: TaskNo,
+    started_by: Option<ClientIdentity>,
 }

@@ -1,4 +1,4 @@
-//! How a runtime is put together.
+//! The builder of a runtime.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,10 +26,10 @@ use crate::runtime_metrics::RuntimeMetrics;
 use crate::supervisor::{DEFAULT_MAX_BATCH, STORE_TRIES_MAX, Supervisor};
 use crate::view::CommittedView;
 
-/// Inputs that may wait for the loop. Beyond it, callers wait for room.
+/// The capacity of the loop's input queue. Callers wait while it is full.
 const INPUT_QUEUE_CAPACITY: usize = 16 * 1024;
 
-/// Puts a runtime together: a store, jobs, and perhaps work of its own kinds.
+/// The builder of a runtime with a store, job handlers, processes, agents and custom performers.
 #[derive(Debug)]
 pub struct RuntimeBuilder {
     store: Arc<dyn Store>,
@@ -60,13 +60,13 @@ impl Default for RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Where state is kept; without one, in memory.
+    /// Sets the store. Without one, state is held in memory.
     #[must_use]
     pub fn store(self, store: impl Store) -> Self {
         self.shared_store(Arc::new(store))
     }
 
-    /// The same, for a store that somebody else holds too.
+    /// Sets a store that others hold too.
     #[must_use]
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = store;
@@ -79,14 +79,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Who starts work at top level through this runtime's sessions.
+    /// Sets the client name under which this runtime's sessions start top-level tasks.
     #[must_use]
     pub fn client(mut self, name: &str) -> Self {
         self.client = name.into();
         self
     }
 
-    /// Registers a job. What happens to it after a crash must be said.
+    /// Registers a job handler with its recovery policy.
     #[must_use]
     pub fn job<A, F, Fut, R, E>(mut self, name: &str, recovery: RecoveryPolicy, handler: F) -> Self
     where
@@ -100,21 +100,21 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets the runtime run commands.
+    /// Enables processes.
     #[must_use]
     pub fn processes(mut self, options: ProcessOptions) -> Self {
         self.processes = Some(options);
         self
     }
 
-    /// Lets the runtime have agents.
+    /// Enables agents.
     #[must_use]
     pub fn agents(mut self, options: AgentOptions) -> Self {
         self.agents = Some(options);
         self
     }
 
-    /// Registers the performer of a kind of work of the program's own.
+    /// Registers the performer of a custom kind of work.
     #[must_use]
     pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
         match parse_custom_kind(kind) {
@@ -124,42 +124,42 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many inputs one commit takes at the most. One, to cut a test between any two.
+    /// Sets the largest number of inputs per commit. One lets a test crash between any two.
     #[must_use]
     pub fn max_batch(mut self, most: usize) -> Self {
         self.max_batch = most.max(1);
         self
     }
 
-    /// Recovers what the store holds, and only then takes requests.
+    /// Recovers the stored sessions, and only then accepts requests.
     pub async fn start(mut self) -> Result<Runtime, Refusal> {
-        if let Some(mistake) = self.first_error {
-            return Err(mistake);
+        if let Some(refusal) = self.first_error {
+            return Err(refusal);
         }
         let processes =
             self.processes.map(|options| ProcessService::open(options, self.clock.clone()));
         let processes =
             processes.transpose().map_err(|error| processes_unavailable(&error))?.map(Arc::new);
-        let late = DeferredRuntime::default();
+        let deferred = DeferredRuntime::default();
         let servers = processes.as_ref().map(|processes| processes.mcp_servers_dir());
         let agents = self.agents.map(|options| {
-            Arc::new(AgentServices::new(options, late.clone(), self.clock.clone(), servers))
+            Arc::new(AgentServices::new(options, deferred.clone(), self.clock.clone(), servers))
         });
         if let Some(agents) = &agents {
-            let engine = AgentPerformer::new(agents.clone(), self.store.clone());
-            self.performers.register(TaskKind::Agent, Arc::new(engine));
+            let performer = AgentPerformer::new(agents.clone(), self.store.clone());
+            self.performers.register(TaskKind::Agent, Arc::new(performer));
         }
         self.handlers.agents = agents;
         let handlers = Arc::new(self.handlers);
-        let engine = JobPerformer::new(handlers.clone(), self.store.clone());
-        self.performers.register(TaskKind::Job, Arc::new(engine));
+        let performer = JobPerformer::new(handlers.clone(), self.store.clone());
+        self.performers.register(TaskKind::Job, Arc::new(performer));
         if let Some(processes) = &processes {
             let performer = Arc::new(ProcessPerformer(processes.clone()));
             self.performers.register(TaskKind::Process, performer);
         }
         let (sender, inputs) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let abandoned = CancellationToken::new();
-        let leaving = CancellationToken::new();
+        let shutdown_token = CancellationToken::new();
         let view = Arc::new(CommittedView::default());
         let last = self.store.last_position().await.map_err(|e| store_refusal(&e))?;
         let feed = Feed::new(self.store.clone(), last);
@@ -173,7 +173,7 @@ impl RuntimeBuilder {
             inputs,
             sender: sender.clone(),
             abandoned: abandoned.clone(),
-            shutdown_token: leaving.clone(),
+            shutdown_token: shutdown_token.clone(),
             remaining_tries: Some(STORE_TRIES_MAX),
             max_batch: self.max_batch,
             trees: Default::default(),
@@ -202,35 +202,35 @@ impl RuntimeBuilder {
                 processes,
                 client: self.client,
                 next_wait_id: AtomicU64::new(1),
-                shutdown_token: leaving,
+                shutdown_token,
                 _abandon: abandoned.drop_guard(),
             }),
         };
-        // Agents that were begun during recovery have waited for this.
-        let _ = late.set(Arc::downgrade(&runtime.inner));
+        // Agents that were started during recovery wait for this.
+        let _ = deferred.set(Arc::downgrade(&runtime.inner));
         Ok(runtime)
     }
 }
 
 fn processes_unavailable(error: &std::io::Error) -> Refusal {
-    Refusal::unavailable(format!("commands cannot be run here: {error}"))
+    Refusal::unavailable(format!("processes cannot be run here: {error}"))
 }
 
-/// What is kept of tasks that the store does not have: nobody could ever ask for it or stop it.
+/// Removes the data of tasks that the store does not have, since nobody could request or stop them.
 pub(crate) async fn remove_unknown_tasks(
     performers: &PerformerRegistry,
     store: &Arc<dyn Store>,
 ) -> Result<(), Refusal> {
     for performer in performers.all() {
-        let mut kept: BTreeMap<SessionId, Vec<TaskNo>> = BTreeMap::new();
+        let mut stored: BTreeMap<SessionId, Vec<TaskNo>> = BTreeMap::new();
         for task in performer.tasks_with_data().await {
-            kept.entry(task.session).or_default().push(task.no);
+            stored.entry(task.session).or_default().push(task.no);
         }
-        for (tree, numbers) in kept {
+        for (session, numbers) in stored {
             let unknown =
-                store.missing_tasks(tree, &numbers).await.map_err(|e| store_refusal(&e))?;
+                store.missing_tasks(session, &numbers).await.map_err(|e| store_refusal(&e))?;
             performer
-                .remove_all(unknown.into_iter().map(|no| TaskId { session: tree, no }).collect())
+                .remove_all(unknown.into_iter().map(|no| TaskId { session, no }).collect())
                 .await;
         }
     }

@@ -1,4 +1,4 @@
-//! Clients that wait. They hold nothing in a tree: each is asked again when it may be answered.
+//! Waits of clients. They hold nothing in a session: each is decided again when it may be ready.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::loop_input::WaitInput;
 pub(crate) struct ClientWaits {
     waits: HashMap<u64, PendingWait>,
     by_task: HashMap<(SessionId, TaskNo), Vec<u64>>,
-    /// Waits that may be answered now.
+    /// Waits that may be ready now.
     ready: Vec<WaitInput>,
 }
 
@@ -23,20 +23,20 @@ struct PendingWait {
 }
 
 impl ClientWaits {
-    /// Keeps a wait until the tasks it is pending on have ended.
+    /// Holds a wait until the tasks it is pending on have ended.
     pub(crate) fn add(&mut self, input: WaitInput, pending: Vec<TaskNo>) {
         for no in &pending {
             self.by_task.entry((input.session, *no)).or_default().push(input.id);
         }
-        let left = match input.collect.mode {
+        let remaining = match input.collect.mode {
             WaitMode::Any => 1,
             WaitMode::All => pending.len(),
         };
-        self.waits.insert(input.id, PendingWait { input, pending, remaining: left });
+        self.waits.insert(input.id, PendingWait { input, pending, remaining });
     }
 
-    pub(crate) fn task_ended(&mut self, tree: SessionId, no: TaskNo) {
-        for id in self.by_task.remove(&(tree, no)).unwrap_or_default() {
+    pub(crate) fn task_ended(&mut self, session: SessionId, no: TaskNo) {
+        for id in self.by_task.remove(&(session, no)).unwrap_or_default() {
             let Some(waiting) = self.waits.get_mut(&id) else { continue };
             waiting.remaining -= 1;
             if waiting.remaining == 0 {
@@ -46,17 +46,17 @@ impl ClientWaits {
         }
     }
 
-    /// The state that these waits were decided against is given up.
-    pub(crate) fn requeue_session(&mut self, tree: SessionId) {
-        let of_tree = self.waits.iter().filter(|(_, waiting)| waiting.input.session == tree);
-        let ids: Vec<u64> = of_tree.map(|(id, _)| *id).collect();
+    /// Requeues the waits of a session whose state, against which they were decided, was discarded.
+    pub(crate) fn requeue_session(&mut self, session: SessionId) {
+        let waits = self.waits.iter().filter(|(_, wait)| wait.input.session == session);
+        let ids: Vec<u64> = waits.map(|(id, _)| *id).collect();
         for id in ids {
             let ready = self.take(id);
             self.ready.extend(ready);
         }
     }
 
-    /// Nobody will be answered any more.
+    /// Refuses all waits, since the runtime shuts down.
     pub(crate) fn close(&mut self) {
         let waits = std::mem::take(&mut self.waits).into_values().map(|waiting| waiting.input);
         for wait in waits.chain(std::mem::take(&mut self.ready)) {
@@ -65,8 +65,8 @@ impl ClientWaits {
         self.by_task.clear();
     }
 
-    pub(crate) fn has_waits_in(&self, tree: SessionId) -> bool {
-        self.waits.values().any(|waiting| waiting.input.session == tree)
+    pub(crate) fn has_waits_in(&self, session: SessionId) -> bool {
+        self.waits.values().any(|waiting| waiting.input.session == session)
     }
 
     pub(crate) fn remove(&mut self, id: u64) {
@@ -75,12 +75,12 @@ impl ClientWaits {
 
     fn take(&mut self, id: u64) -> Option<WaitInput> {
         let waiting = self.waits.remove(&id)?;
-        let tree = waiting.input.session;
+        let session = waiting.input.session;
         for no in waiting.pending {
-            if let Some(ids) = self.by_task.get_mut(&(tree, no)) {
+            if let Some(ids) = self.by_task.get_mut(&(session, no)) {
                 ids.retain(|other| *other != id);
                 if ids.is_empty() {
-                    self.by_task.remove(&(tree, no));
+                    self.by_task.remove(&(session, no));
                 }
             }
         }
@@ -108,7 +108,13 @@ mod tests {
 
     use super::*;
 
-    fn tree() -> SessionId {
+    struct NewWait {
+        id: u64,
+        session: SessionId,
+        mode: WaitMode,
+    }
+
+    fn new_session() -> SessionId {
         crate::ids::new_session_id()
     }
 
@@ -116,10 +122,11 @@ mod tests {
         all.iter().filter_map(|no| TaskNo::new(*no)).collect()
     }
 
-    fn keep(waiters: &mut ClientWaits, (id, tree): (u64, SessionId), mode: WaitMode, on: &[u32]) {
+    fn add(waiters: &mut ClientWaits, wait: NewWait, on: &[u32]) {
+        let NewWait { id, session, mode } = wait;
         let collect = CollectCommand { caller: Caller::Operator, tasks: Vec::new(), mode };
         let (reply, _) = oneshot::channel();
-        waiters.add(WaitInput { id, session: tree, collect, reply }, numbers(on));
+        waiters.add(WaitInput { id, session, collect, reply }, numbers(on));
     }
 
     fn ready(waiters: &mut ClientWaits) -> Vec<u64> {
@@ -127,32 +134,36 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_ready_when_any_or_all_have_ended_and_leaves_nothing_behind() {
-        let (mut waiters, tree) = (ClientWaits::default(), tree());
-        keep(&mut waiters, (1, tree), WaitMode::Any, &[1, 2]);
-        keep(&mut waiters, (2, tree), WaitMode::All, &[1, 2]);
+    fn a_wait_is_ready_when_any_or_all_tasks_ended_and_is_removed() {
+        let mut waiters = ClientWaits::default();
+        let session = new_session();
+        add(&mut waiters, NewWait { id: 1, session, mode: WaitMode::Any }, &[1, 2]);
+        add(&mut waiters, NewWait { id: 2, session, mode: WaitMode::All }, &[1, 2]);
         let [one, two] = numbers(&[1, 2])[..] else { unreachable!("two were given") };
-        waiters.task_ended(tree, one);
+        waiters.task_ended(session, one);
         assert_eq!(ready(&mut waiters), [1]);
-        waiters.task_ended(tree, two);
+        waiters.task_ended(session, two);
         assert_eq!(ready(&mut waiters), [2]);
         assert!(waiters.is_empty());
     }
 
     #[test]
-    fn a_wait_that_is_forgotten_leaves_nothing_behind() {
-        let (mut waiters, tree) = (ClientWaits::default(), tree());
-        keep(&mut waiters, (1, tree), WaitMode::Any, &[1, 2]);
+    fn a_cancelled_wait_is_removed() {
+        let mut waiters = ClientWaits::default();
+        let session = new_session();
+        add(&mut waiters, NewWait { id: 1, session, mode: WaitMode::Any }, &[1, 2]);
         waiters.remove(1);
         assert!(waiters.is_empty());
     }
 
     #[test]
-    fn only_the_waits_of_a_tree_that_is_given_up_are_asked_again() {
-        let (mut waiters, given_up, other) = (ClientWaits::default(), tree(), tree());
-        keep(&mut waiters, (1, given_up), WaitMode::All, &[1]);
-        keep(&mut waiters, (2, other), WaitMode::All, &[1]);
-        waiters.requeue_session(given_up);
+    fn only_the_waits_of_a_discarded_session_are_decided_again() {
+        let mut waiters = ClientWaits::default();
+        let discarded = new_session();
+        let other = new_session();
+        add(&mut waiters, NewWait { id: 1, session: discarded, mode: WaitMode::All }, &[1]);
+        add(&mut waiters, NewWait { id: 2, session: other, mode: WaitMode::All }, &[1]);
+        waiters.requeue_session(discarded);
         assert_eq!(ready(&mut waiters), [1]);
         assert!(!waiters.is_empty());
     }

@@ -1,4 +1,4 @@
-//! The one place where time comes from.
+//! The only source of time.
 
 use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
@@ -26,7 +26,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()> {
-        // The wall clock may be set while we sleep: look at it again at least once a minute.
+        // The wall clock may be set during a sleep, so read it again at least once a minute.
         let pause = time.since(self.now()).min(Millis(60_000));
         let clock = *self;
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! From decided to performed, each step consuming the one before.
+//! The types of a batch on its way from decided to performed. Each step consumes the one before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::feed::Feed;
 use crate::loop_input::{LoopInput, SubmitResult};
 use crate::view::{CommittedView, SessionView};
 
-/// What one turn came to, before it is stored.
+/// The decisions of one turn, before they are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
     parts: Vec<SessionOutputs>,
     index: HashMap<SessionId, usize>,
     pub(crate) replies: Vec<DeferredReply>,
-    /// Reports that were taken in, to be tried again if storing fails.
+    /// Reports that were decided, to be retried if the commit fails.
     pub(crate) reports: Vec<LoopInput>,
-    /// Reports that could not even be looked at.
+    /// Reports that could not be decided.
     pub(crate) undecided: Vec<LoopInput>,
     pub(crate) opened_sessions: Vec<(SessionName, Arc<SessionView>)>,
-    /// Trees into which rows were loaded, perhaps only to look at them.
+    /// Sessions into which rows were loaded, perhaps only to read them.
     pub(crate) loaded_sessions: Vec<SessionId>,
 }
 
@@ -40,7 +40,7 @@ struct SessionOutputs {
     outputs: CommandOutputs,
 }
 
-/// Who is told what, once it is stored.
+/// A reply and its receiver, to be sent after the commit.
 #[derive(Debug)]
 pub(crate) enum DeferredReply {
     One(oneshot::Sender<SubmitResult<CommandReply>>, SubmitResult<CommandReply>),
@@ -48,7 +48,7 @@ pub(crate) enum DeferredReply {
     Open(oneshot::Sender<SubmitResult<Arc<SessionView>>>, SubmitResult<Arc<SessionView>>),
 }
 
-/// What waits for a batch to be stored.
+/// The replies, actions and reports that wait for a batch to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct PendingCommit {
     pub(crate) replies: Vec<DeferredReply>,
@@ -58,7 +58,7 @@ pub(crate) struct PendingCommit {
     loaded_sessions: Vec<SessionId>,
 }
 
-/// Stored. Nothing else can be published.
+/// A stored batch. Only this can be published.
 #[derive(Debug)]
 pub(crate) struct Committed {
     first_position: Position,
@@ -68,14 +68,14 @@ pub(crate) struct Committed {
     loaded_sessions: Vec<SessionId>,
 }
 
-/// Stored and visible: whoever is told of it now also finds it.
+/// A stored and visible batch: a reader who gets an event now also finds its state.
 #[derive(Debug)]
 pub(crate) struct Published {
     replies: Vec<DeferredReply>,
     acknowledged: Acknowledged,
 }
 
-/// Stored, visible and acknowledged: what is left is to do it.
+/// A stored, visible and acknowledged batch, whose actions remain to be performed.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
     pub(crate) actions: Vec<(SessionId, Action)>,
@@ -84,21 +84,21 @@ pub(crate) struct Acknowledged {
 }
 
 impl Decided {
-    pub(crate) fn add_session_opened(&mut self, tree: SessionId, record: Arc<EventRecord>) {
-        self.session_outputs(tree, Seq(0)).events.push(record);
+    pub(crate) fn add_session_opened(&mut self, session: SessionId, record: Arc<EventRecord>) {
+        self.session_outputs(session, Seq(0)).events.push(record);
     }
 
-    /// What the turn has come to so far for a tree; `base` is its last event if that is nothing.
-    pub(crate) fn session_outputs(&mut self, tree: SessionId, base: Seq) -> &mut CommandOutputs {
+    /// Returns the outputs of this turn for a session. `base` is its last event before the turn.
+    pub(crate) fn session_outputs(&mut self, session: SessionId, base: Seq) -> &mut CommandOutputs {
         if let Some(last) = self.parts.last()
-            && last.session == tree
+            && last.session == session
         {
             let at = self.parts.len() - 1;
             return &mut self.parts[at].outputs;
         }
-        let at = *self.index.entry(tree).or_insert_with(|| {
+        let at = *self.index.entry(session).or_insert_with(|| {
             self.parts.push(SessionOutputs {
-                session: tree,
+                session,
                 base_seq: base,
                 outputs: CommandOutputs::default(),
             });
@@ -107,7 +107,7 @@ impl Decided {
         &mut self.parts[at].outputs
     }
 
-    /// Splits into what is to be stored and what waits for that.
+    /// Splits the decisions into the batch to store and the part that waits for it.
     pub(crate) fn into_batch(
         self,
         trees: &mut HashMap<SessionId, TaskTree>,
@@ -141,10 +141,10 @@ impl Decided {
 }
 
 impl PendingCommit {
-    /// Storing failed: callers are told, reports are kept.
+    /// Answers callers with the refusal and returns the reports to retry.
     pub(crate) fn fail(self, refusal: &Refusal) -> Vec<LoopInput> {
-        for ack in self.replies {
-            match ack {
+        for deferred in self.replies {
+            match deferred {
                 DeferredReply::One(reply, result) => {
                     let _ = reply.send(result.and(Err(refusal.clone())));
                 }
@@ -157,19 +157,19 @@ impl PendingCommit {
                 }
             }
         }
-        let mut kept = self.reports;
-        kept.extend(self.undecided);
-        kept
+        let mut to_retry = self.reports;
+        to_retry.extend(self.undecided);
+        to_retry
     }
 }
 
 impl Committed {
     pub(crate) fn new(first: Position, batch: Batch, pending: PendingCommit) -> Self {
-        let PendingCommit { replies: acks, actions, loaded_sessions: looked_at, .. } = pending;
-        Self { first_position: first, batch, replies: acks, actions, loaded_sessions: looked_at }
+        let PendingCommit { replies, actions, loaded_sessions, .. } = pending;
+        Self { first_position: first, batch, replies, actions, loaded_sessions }
     }
 
-    /// Nothing was changed, so there is nothing to store: only answers.
+    /// Returns a commit that changed nothing, so that only replies remain.
     pub(crate) fn replies_only(pending: PendingCommit) -> Self {
         Self::new(Position(0), Batch::default(), pending)
     }
@@ -187,7 +187,7 @@ impl Committed {
             touched.push(part.row.id);
             view.open(&part.row).update(&part.row, std::mem::take(&mut part.tasks));
         }
-        // After the view, so that whoever hears of something also finds it.
+        // After the view, so that a subscriber who gets an event also finds its state.
         if !self.batch.is_empty() {
             feed.publish(self.first_position, self.batch.events());
         }
@@ -200,9 +200,9 @@ impl Committed {
 impl Published {
     #[must_use]
     pub(crate) fn acknowledge(self) -> Acknowledged {
-        for ack in self.replies {
-            // A caller that has gone away is not an error.
-            match ack {
+        for deferred in self.replies {
+            // A caller that dropped its receiver is not an error.
+            match deferred {
                 DeferredReply::One(reply, result) => drop(reply.send(result)),
                 DeferredReply::Many(reply, results) => drop(reply.send(results)),
                 DeferredReply::Open(reply, result) => drop(reply.send(result)),

@@ -1,4 +1,4 @@
-//! How a store's trouble looks to a caller.
+//! Refusals that report an error of the store or the end of the runtime.
 
 use brigade_model::refusal::Refusal;
 use brigade_store::StoreError;
@@ -9,17 +9,19 @@ pub(crate) fn store_refusal(error: &StoreError) -> Refusal {
         StoreError::Unavailable(_) | StoreError::Locked { .. } | StoreError::ReadOnly => {
             Refusal::unavailable(message)
         }
-        StoreError::Fenced(_) | StoreError::Newer { .. } | StoreError::Older { .. } => Refusal::unavailable(message),
+        StoreError::Fenced(_) | StoreError::Newer { .. } | StoreError::Older { .. } => {
+            Refusal::unavailable(message)
+        }
         StoreError::Corrupt(_) => Refusal::internal(message),
     }
 }
 
-/// The runtime is gone, or on its way out.
+/// Returns the refusal of a runtime that has shut down or is shutting down.
 pub(crate) fn shutdown_refusal() -> Refusal {
     Refusal::unavailable("the runtime has shut down")
 }
 
-/// The runtime went away while it may have been at it.
+/// Returns the refusal for a command whose result is unknown, since the runtime ended meanwhile.
 pub(crate) fn in_doubt_refusal() -> Refusal {
     Refusal::unknown("it may have happened; ask again with the same key")
 }

@@ -1,4 +1,4 @@
-//! Every change, in order, to whoever asks from wherever they left off.
+//! The feed: every change, in order, for subscribers who start at any position.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use crate::error::{shutdown_refusal, store_refusal};
 use crate::view::SessionView;
 
-/// How many recent events are handed out without asking the store.
+/// The number of recent events that are served without reading the store.
 const RING_CAPACITY: usize = 16 * 1024;
-/// How many events a subscription takes at a time.
+/// The number of events that a subscription takes at a time.
 const PAGE_EVENTS: usize = 1024;
-/// Of how many tasks a subscription remembers whose they are.
+/// The number of tasks whose owner a subscription remembers.
 const OWNER_CACHE_MAX: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -27,39 +27,40 @@ pub(crate) struct Feed {
     latest: watch::Sender<FeedHead>,
 }
 
-/// The newest event, and whether there will be more.
+/// The position of the newest event, and the mark that no more will come.
 #[derive(Clone, Copy, Debug)]
 struct FeedHead {
     position: Position,
     closed: bool,
 }
 
-/// Events from a position on. Falls back to the store when it is slow, so it bounds nobody.
+/// Events after a position. A slow subscription reads from the store, so it holds up nobody.
 #[derive(Debug)]
 pub struct FeedSubscription {
     feed: Arc<Feed>,
     latest: watch::Receiver<FeedHead>,
     session: Option<SessionId>,
-    /// Without one, everything is shown.
+    /// The owner whose events are shown. `None` shows everything.
     scope: Option<OwnerScope>,
     after: Position,
     page: VecDeque<FeedItem>,
 }
 
-/// What an owner sees of a tree: the tree itself and its own tasks, not what is below them.
+/// An owner's view of a session: the session itself and the owner's tasks, without their
+/// descendants.
 #[derive(Debug)]
 pub(crate) struct OwnerScope {
     owner: Owner,
     view: Arc<SessionView>,
-    /// Whether a task is the owner's, as the events so far or its row say.
+    /// True for tasks of the owner, according to the events so far or the task's row.
     own: HashMap<TaskNo, bool>,
 }
 
-/// What a subscription hands out.
+/// An item that a subscription returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedUpdate {
     Event(FeedItem),
-    /// Events up to here were asked for and are no longer kept.
+    /// A gap: requested events up to this position are no longer stored.
     Gap {
         to: Position,
     },
@@ -71,7 +72,7 @@ impl Feed {
         Arc::new(Self { store, ring: Mutex::default(), latest })
     }
 
-    /// Hands out committed events. One wake-up per commit.
+    /// Publishes committed events, with one wake-up per commit.
     pub(crate) fn publish<'a>(
         &self,
         first: Position,
@@ -90,7 +91,7 @@ impl Feed {
         self.latest.send_modify(|latest| latest.position = Position(position.0 - 1));
     }
 
-    /// The loop has left: readers are told so when they have read the rest.
+    /// Closes the feed. Readers get a refusal after they have read the remaining events.
     pub(crate) fn close(&self) {
         self.latest.send_modify(|latest| latest.closed = true);
     }
@@ -101,15 +102,15 @@ impl Feed {
 
     pub(crate) fn subscribe(
         self: &Arc<Self>,
-        tree: Option<SessionId>,
+        session: Option<SessionId>,
         after: Position,
     ) -> FeedSubscription {
         let latest = self.latest.subscribe();
         let page = VecDeque::new();
-        FeedSubscription { feed: self.clone(), latest, session: tree, scope: None, after, page }
+        FeedSubscription { feed: self.clone(), latest, session, scope: None, after, page }
     }
 
-    /// Recent events after a position, if the ring goes back that far.
+    /// Returns recent events after a position, if the ring goes back that far.
     fn recent(&self, after: Position) -> Option<VecDeque<FeedItem>> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let first = ring.front()?.position;
@@ -136,7 +137,7 @@ impl OwnerScope {
             Event::RunOpened { no, owner, .. } => self.remember_owner(*no, *owner),
             Event::PassedToSession { no, .. } => self.remember_owner(*no, Owner::Session),
             Event::MessageSent(message) if message.to == self.owner => return Ok(true),
-            // What a task hears from its own children is between them.
+            // Messages from a task's own children are not shown to its owner.
             Event::MessageSent(message) if matches!(message.from, MessageSender::Child(_)) => {
                 return Ok(false);
             }
@@ -162,10 +163,10 @@ impl OwnerScope {
         self.own.insert(no, owner == self.owner);
     }
 
-    /// A task that is no longer kept is nobody's.
+    /// Returns true if the task is the owner's. A pruned task belongs to nobody.
     async fn owns(
         &mut self,
-        tree: SessionId,
+        session: SessionId,
         no: TaskNo,
         store: &dyn Store,
     ) -> Result<bool, Refusal> {
@@ -174,7 +175,9 @@ impl OwnerScope {
         }
         let owner = match self.view.get(no) {
             Some(row) => Some(row.owner),
-            None => store.task(tree, no).await.map_err(|e| store_refusal(&e))?.map(|row| row.owner),
+            None => {
+                store.task(session, no).await.map_err(|e| store_refusal(&e))?.map(|row| row.owner)
+            }
         };
         if let Some(owner) = owner {
             self.remember_owner(no, owner);
@@ -184,22 +187,22 @@ impl OwnerScope {
 }
 
 impl FeedSubscription {
-    /// Shows only what an owner sees.
+    /// Restricts the subscription to the events that an owner sees.
     #[must_use]
     pub(crate) fn with_scope(self, scope: Option<OwnerScope>) -> Self {
         Self { scope, ..self }
     }
 
-    /// The position after which [`Subscription::next`] goes on: what to resume from.
+    /// Returns the position after which [`FeedSubscription::next`] continues, to resume from later.
     pub fn cursor(&self) -> Position {
         self.after
     }
 
-    /// The next event. Dropping the future loses nothing.
+    /// Returns the next event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<FeedUpdate, Refusal> {
         loop {
             while let Some(item) = self.page.front() {
-                let mut shown = self.session.is_none_or(|tree| item.record.session == tree);
+                let mut shown = self.session.is_none_or(|session| item.record.session == session);
                 if let Some(scope) = self.scope.as_mut().filter(|_| shown) {
                     shown = scope.is_visible(&item.record, &*self.feed.store).await?;
                 }

@@ -1,4 +1,4 @@
-//! The one place where ids are made.
+//! The only place that generates ids.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -10,19 +10,19 @@ pub(crate) fn new_session_id() -> SessionId {
     SessionId::from_uuid(new_id())
 }
 
-/// A key that nobody else has, for a request that may have to be made twice.
+/// Returns a new unique key, for a request that may have to be repeated.
 pub fn new_key() -> String {
     format!("own-{}", new_id())
 }
 
-/// A number for one reader of a command's output, by which its lease is known.
+/// Returns a number for one reader of a process's output, which identifies its lease.
 pub fn new_lease_holder() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write(new_id().as_bytes());
     hasher.finish().max(1)
 }
 
-/// A mark that nobody can guess: what an agent's tasks say must not be able to contain it.
+/// Returns a mark that nobody can guess, so that text quoted to an agent cannot contain it.
 pub(crate) fn new_quote_mark() -> QuoteMark {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write(new_id().as_bytes());

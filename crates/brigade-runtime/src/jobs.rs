@@ -1,13 +1,14 @@
 //! Jobs: async functions as tasks.
 //!
-//! A *named* job is entered from the top each time it goes on: recorded calls return what they
-//! returned before, so it runs past them without doing anything again. While it waits there is no
-//! future. A *closure* keeps its future while it waits, and is lost with the process.
+//! A *named* job is entered from the top each time it resumes. Recorded calls return their recorded
+//! results, so nothing is done twice. While it waits, it has no future. A *closure* keeps its
+//! future while it waits, and is lost with the process.
 //!
-//! - `registry`: the handlers, by name, with the recovery policy that each must state.
-//! - `context`: what a job can do: [`JobContext`]; `messages`: what it says to others.
-//! - `calls`: the calls of one attempt: replayed, under way, parked.
-//! - `engine`: the performer, and the driver that polls one job; `stop_signal`: how it is told to end.
+//! - `registry`: the handlers, by name, with the recovery policy of each.
+//! - `context`: the calls of a job, [`JobContext`]; `messages`: its messages to others.
+//! - `calls`: the calls of one attempt: replayed, running or parked.
+//! - `performer`: the performer, and the driver that polls one job; `stop_signal`: the request to
+//!   stop.
 
 mod calls;
 mod context;

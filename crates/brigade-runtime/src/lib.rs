@@ -1,4 +1,4 @@
-//! The supervisor: the one door through which work starts, is steered and ends.
+//! The runtime: it starts, steers and ends tasks.
 //!
 //! ```text
 //!  Session, JobContext, Reporter          readers
@@ -6,18 +6,20 @@
 //!        ▼                             view     feed
 //!  Supervisor: decide ── commit ── publish ── acknowledge ── perform
 //!                          │                                   │
-//!                        Store                             Performers (jobs, commands, agents, custom kinds)
+//!                        Store                             Performers (jobs, processes, agents, custom kinds)
 //! ```
 //!
 //! In reading order:
-//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`]: what a program holds.
-//! - `supervisor`, `commit`, `perform`: the loop; `recovery`: what it does before the first turn.
-//! - [`performer`]: the contract with whatever carries out work; [`jobs`]: async functions;
-//!   [`processes`]: commands; [`agents`]: models that delegate.
-//! - [`approvals`]: what waits for leave, and what was allowed for good.
-//! - `view`, [`feed`], `waiters`: how committed state reaches readers.
-//! - [`meters`]: what is counted.
-//! - [`clock`], `ids`, `input`, `error`: the seams.
+//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`]: the handles that a
+//!   program holds.
+//! - `supervisor`, `commit`, `perform`: the loop; `recovery`: its work before the first turn.
+//! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
+//!   processes; [`agents`]: models that delegate.
+//! - [`approvals`]: pending approvals and stored grants.
+//! - `view`, [`feed`], `client_waits`: committed state for readers.
+//! - `sandbox`: a sandbox as requested becomes absolute paths.
+//! - [`runtime_metrics`]: counters and gauges.
+//! - [`clock`], `ids`, `loop_input`, `error`: time, ids, the loop's input and refusals.
 
 pub mod agents;
 pub mod approvals;

@@ -1,4 +1,4 @@
-//! What reaches the loop.
+//! The inputs of the loop.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) type SubmitResult<T> = Result<T, Refusal>;
 
 #[derive(Debug)]
 pub(crate) enum LoopInput {
-    /// A session of this name: the open one, or a new one.
+    /// A request for the open session of this name, or a new one.
     Open {
         name: SessionName,
         limits: Limits,
@@ -27,19 +27,19 @@ pub(crate) enum LoopInput {
         command: Command,
         reply: oneshot::Sender<SubmitResult<CommandReply>>,
     },
-    /// One acknowledgement for many commands.
+    /// Many commands with one acknowledgement.
     SubmitAll {
-        tree: SessionId,
+        session: SessionId,
         commands: Vec<Command>,
         reply: oneshot::Sender<Vec<SubmitResult<CommandReply>>>,
     },
-    /// What a performer says. It is not lost: when the store fails, it is tried again.
-    Report { tree: SessionId, command: Command },
-    /// Answered when its condition holds.
+    /// A performer's report. If the store fails, the loop retries it.
+    Report { session: SessionId, command: Command },
+    /// A wait, which the loop answers when its condition is met.
     Wait(WaitInput),
-    /// Nobody listens to this wait any more.
+    /// The end of a wait whose caller does not need it any more.
     CancelWait { id: u64 },
-    /// Let go of everything in good order.
+    /// A request to shut down in good order.
     Shutdown { reply: oneshot::Sender<SubmitResult<()>> },
 }
 

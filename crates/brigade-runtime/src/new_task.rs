@@ -1,4 +1,4 @@
-//! What a caller asks for, before it is checked.
+//! A task as requested by a caller, before it is checked.
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +26,10 @@ use crate::agents::{SpawnGrant, SpawnParent};
 use crate::jobs::{ClosureBody, HandlerRegistry, JobContext, JobError};
 use crate::sandbox;
 
-/// How the keys begin under which a job finds its children again.
+/// The prefix of the keys under which a job finds its children again.
 const CALL_KEY: &str = "call:";
 
-/// A task to be. Mistakes in names and arguments are kept and told when it is spawned.
+/// A task to spawn. Mistakes in names and arguments are stored and reported by the spawn.
 #[derive(Clone)]
 pub struct NewTask {
     work: Result<RequestedWork, Refusal>,
@@ -53,13 +53,13 @@ enum RequestedWork {
 }
 
 impl NewTask {
-    /// A job whose handler is registered under this name.
+    /// Creates a job whose handler is registered under this name.
     pub fn job<A: Serialize>(handler: &str, args: A) -> Self {
         let handler = handler.into();
         Self::new(Json::of(&args).map(|args| RequestedWork::Job { handler, args }))
     }
 
-    /// A closure: it ends with this process, and says so as `lost`.
+    /// Creates a job from a closure. It ends with this process, with the failure `lost`.
     pub fn closure<F, Fut, R, E>(label: &str, body: F) -> Self
     where
         F: FnOnce(JobContext) -> Fut + Send + 'static,
@@ -70,24 +70,24 @@ impl NewTask {
         Self::new(Ok(RequestedWork::Closure { label: label.into(), body: ClosureBody::new(body) }))
     }
 
-    /// A command, read by the shell.
+    /// Creates a process from a shell command line.
     pub fn shell(command: &str) -> Self {
         let command = CommandLine::Shell(command.into());
         Self::new(Ok(RequestedWork::Process(ProcessWork::new(command))))
     }
 
-    /// A program and its arguments, with no shell in between.
+    /// Creates a process from a program and its arguments, without a shell.
     pub fn program<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Self {
         let words = words.into_iter().map(|word| word.as_ref().into()).collect();
         Self::new(Ok(RequestedWork::Process(ProcessWork::new(CommandLine::Program(words)))))
     }
 
-    /// An agent that is to do this.
+    /// Creates an agent with this task text.
     pub fn agent(task: &str) -> Self {
         Self::new(Ok(RequestedWork::Agent(Box::new(AgentWork::new(task)), PermissionRules::all())))
     }
 
-    /// Which definition an agent is made from. Without one, a general one.
+    /// Sets the definition of an agent. Without one, the agent is a general one.
     #[must_use]
     pub fn definition(self, name: &str) -> Self {
         self.update_agent("a definition", |work| {
@@ -96,7 +96,7 @@ impl NewTask {
         })
     }
 
-    /// The model of an agent, instead of its definition's.
+    /// Sets the model of an agent, instead of the definition's.
     #[must_use]
     pub fn model(self, name: &str) -> Self {
         self.update_agent("a model", |work| {
@@ -105,8 +105,8 @@ impl NewTask {
         })
     }
 
-    /// What is different for this agent: parameters of its model, what carries it out, tools that the
-    /// client runs.
+    /// Sets overrides for this agent: model parameters, the backend, and tools that the client
+    /// executes.
     #[must_use]
     pub fn overrides(self, overrides: &AgentOverrides) -> Self {
         self.update_agent("overrides", |work| {
@@ -115,7 +115,7 @@ impl NewTask {
         })
     }
 
-    /// Settings that the definition of an agent asks for.
+    /// Sets the settings that the definition of an agent asks for.
     #[must_use]
     pub fn config(self, config: impl Serialize) -> Self {
         self.update_agent("settings", |work| {
@@ -124,7 +124,7 @@ impl NewTask {
         })
     }
 
-    /// A JSON schema that the result of an agent must fit.
+    /// Sets a JSON schema that the result of an agent must match.
     #[must_use]
     pub fn result_schema(self, schema: impl Serialize) -> Self {
         self.update_agent("a result schema", |work| {
@@ -133,7 +133,7 @@ impl NewTask {
         })
     }
 
-    /// A server whose tools an agent has beside those of its definition.
+    /// Adds an MCP server whose tools an agent gets beside those of its definition.
     #[must_use]
     pub fn mcp_server(self, name: &str) -> Self {
         self.update_agent("MCP servers", |work| {
@@ -142,7 +142,7 @@ impl NewTask {
         })
     }
 
-    /// What an agent may do at the most, beside what it may anyway.
+    /// Restricts the permissions of an agent further.
     #[must_use]
     pub fn permissions(mut self, permissions: PermissionRules) -> Self {
         match &mut self.work {
@@ -153,20 +153,20 @@ impl NewTask {
         self
     }
 
-    /// An agent may end although children of its live.
+    /// Lets an agent end while children of its are alive.
     #[must_use]
     pub fn ends_before_children(self) -> Self {
-        self.update_agent("children that it leaves", |work| {
+        self.update_agent("children that outlive it", |work| {
             work.may_end_before_children = true;
             Ok(())
         })
     }
 
-    /// Nobody is there to approve what an agent, or one below it, is to be asked about: that is
-    /// denied, unless it was allowed for good before.
+    /// Declares that nobody approves calls of an agent or its descendants. Calls that need approval
+    /// are denied, unless a stored grant allows them.
     #[must_use]
     pub fn unattended(self) -> Self {
-        self.update_agent("somebody who attends it", |work| {
+        self.update_agent("an unattended mode", |work| {
             work.unattended = true;
             Ok(())
         })
@@ -174,12 +174,12 @@ impl NewTask {
 
     fn update_agent(
         mut self,
-        what: &str,
+        option: &str,
         change: impl FnOnce(&mut AgentWork) -> Result<(), Refusal>,
     ) -> Self {
         let changed = match &mut self.work {
             Ok(RequestedWork::Agent(work, _)) => change(work),
-            Ok(_) => Err(Refusal::invalid(format!("only an agent has {what}"))),
+            Ok(_) => Err(Refusal::invalid(format!("only an agent has {option}"))),
             Err(_) => Ok(()),
         };
         if let Err(refusal) = changed {
@@ -188,14 +188,10 @@ impl NewTask {
         self
     }
 
-    /// Work of a kind whose performer the program registered.
-    pub fn custom<P: Serialize>(kind: &str, payload: P, conduct: KindPolicy) -> Self {
+    /// Creates work of a kind whose performer the program registered.
+    pub fn custom<P: Serialize>(kind: &str, payload: P, policy: KindPolicy) -> Self {
         let work = parse_custom_kind(kind).and_then(|kind| {
-            Ok(RequestedWork::Custom(CustomWork {
-                kind,
-                payload: Json::of(&payload)?,
-                policy: conduct,
-            }))
+            Ok(RequestedWork::Custom(CustomWork { kind, payload: Json::of(&payload)?, policy }))
         });
         Self::new(work)
     }
@@ -214,7 +210,7 @@ impl NewTask {
         }
     }
 
-    /// Where a command runs, or the commands of an agent: an absolute path.
+    /// Sets the working directory of a process, or of the processes of an agent: an absolute path.
     #[must_use]
     pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
         let cwd = cwd.as_ref().to_str().map(Arc::from);
@@ -230,7 +226,7 @@ impl NewTask {
         })
     }
 
-    /// Gives a command a variable, or a reference to where its value is to be had.
+    /// Sets an environment variable of a process to a text or a reference.
     #[must_use]
     pub fn env(self, name: &str, value: EnvValue) -> Self {
         self.update_process("an environment", |work| {
@@ -239,7 +235,7 @@ impl NewTask {
         })
     }
 
-    /// A command reads the messages that are sent to it, a line each, until its input is closed.
+    /// Makes a process read the messages sent to it, one line each, until its input is closed.
     #[must_use]
     pub fn reads_messages(self) -> Self {
         self.update_process("an input", |work| {
@@ -248,7 +244,7 @@ impl NewTask {
         })
     }
 
-    /// The most that is kept of each output stream of a command, in bytes.
+    /// Sets the largest number of bytes stored of each output stream of a process.
     #[must_use]
     pub fn output_cap(self, bytes: u64) -> Self {
         self.update_process("an output", |work| {
@@ -257,7 +253,7 @@ impl NewTask {
         })
     }
 
-    /// The output of a command waits so long for a first reader who must not miss any of it, see
+    /// Makes a process's output wait this long for a first reader that must not miss any of it. See
     /// [`Session::renew_lease`](crate::Session::renew_lease).
     #[must_use]
     pub fn first_reader_timeout(self, time: Duration) -> Self {
@@ -267,8 +263,8 @@ impl NewTask {
         })
     }
 
-    /// A command gets a terminal of this size instead of pipes. Its output is one stream, and messages
-    /// to it are typed.
+    /// Gives a process a terminal of this size instead of pipes. Its output is one stream, and
+    /// messages to it are typed.
     #[must_use]
     pub fn terminal(self, size: TerminalSize) -> Self {
         self.update_process("a terminal", |work| {
@@ -277,29 +273,30 @@ impl NewTask {
         })
     }
 
-    /// What each process of a command may use, or of the commands of an agent and of all below it.
+    /// Limits the resources of each process, or of the processes of an agent and its descendants.
     #[must_use]
     pub fn resources(mut self, resources: ResourceLimits) -> Self {
         self.resources = resources;
         self
     }
 
-    /// Confines a command, or the commands of an agent and of all below it, to the working directory
-    /// and what is listed. Where the kernel cannot do that, the command fails and nothing is run.
+    /// Runs a process, or the processes of an agent and its descendants, in a sandbox of the
+    /// working directory and the listed paths. If the kernel cannot do that, the process fails
+    /// without being executed.
     #[must_use]
-    pub fn sandbox(mut self, confine: SandboxRequest) -> Self {
-        self.sandbox_request = Some(confine);
+    pub fn sandbox(mut self, request: SandboxRequest) -> Self {
+        self.sandbox_request = Some(request);
         self
     }
 
     fn update_process(
         mut self,
-        what: &str,
+        option: &str,
         change: impl FnOnce(&mut ProcessWork) -> Result<(), Refusal>,
     ) -> Self {
         let changed = match &mut self.work {
             Ok(RequestedWork::Process(work)) => change(work),
-            Ok(_) => Err(Refusal::invalid(format!("only a command has {what}"))),
+            Ok(_) => Err(Refusal::invalid(format!("only a process has {option}"))),
             Err(_) => Ok(()),
         };
         if let Err(refusal) = changed {
@@ -308,14 +305,14 @@ impl NewTask {
         self
     }
 
-    /// What people call it. Unique among its living siblings.
+    /// Sets a name, which is unique among its siblings that are alive.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.parse());
         self
     }
 
-    /// Spawning twice with the same key gives the same task.
+    /// Sets an idempotency key: spawning twice with the same key returns the same task.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(if key.starts_with(CALL_KEY) {
@@ -326,52 +323,53 @@ impl NewTask {
         self
     }
 
-    /// Bounds on it and all that it spawns.
+    /// Limits the task and its descendants.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
         self
     }
 
-    /// It ends as failed (timeout) when it has run for so long.
+    /// Sets a deadline. A task that runs longer fails with a timeout.
     #[must_use]
     pub fn deadline(mut self, after: Duration) -> Self {
         self.limits.get_or_insert_default().time = Some(after.into());
         self
     }
 
-    /// What is done when it runs and nothing happens. Without a word agents are nudged after a while and
-    /// then ended, and nothing else is watched.
+    /// Sets the reaction to a running task without activity. By default agents are nudged and later
+    /// ended, and other kinds are not watched.
     #[must_use]
     pub fn stall(mut self, stall: StallPolicy) -> Self {
         self.limits.get_or_insert_default().stall = Some(stall);
         self
     }
 
-    /// How fast it and all below it may spawn.
+    /// Limits the rate at which the task and its descendants may spawn.
     #[must_use]
     pub fn spawn_rate(mut self, rate: SpawnRate) -> Self {
         self.limits.get_or_insert_default().spawn_rate = Some(rate);
         self
     }
 
-    /// It passes to the session when its parent ends, instead of being stopped. What it and all below it
-    /// use is still charged to the budgets above it, and their limits hold on, but for width and total.
+    /// Makes the task outlive its parent: it passes to the session instead of being stopped. Its
+    /// subtree is still charged to the budgets of its former ancestors. Their limits continue to
+    /// hold, except width and total.
     #[must_use]
     pub fn keep(mut self) -> Self {
         self.keep = true;
         self
     }
 
-    /// Whether the deadlines above it hold on after it has passed to the session. Without a word they do
-    /// for everything but processes.
+    /// Sets whether the deadlines of its former ancestors still hold after it passed to the
+    /// session. By default they do for every kind but processes.
     #[must_use]
     pub fn kept_deadline(mut self, deadline: KeptDeadline) -> Self {
         self.kept_deadline = Some(deadline);
         self
     }
 
-    /// How long a stop stays kind before it becomes firm.
+    /// Sets the grace period between a graceful and a forced stop.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
@@ -382,22 +380,24 @@ impl NewTask {
         matches!(self.work, Ok(RequestedWork::Agent(..)))
     }
 
-    /// `default_key` is for callers that are entered again and must find what they spawned.
+    /// Returns the spec. `default_key` is for callers that are entered again and must find the
+    /// tasks that they spawned.
     pub(crate) fn into_spec(
         self,
         handlers: &HandlerRegistry,
         default_key: Option<&str>,
         parent: SpawnParent<'_>,
     ) -> Result<TaskSpec, Refusal> {
-        let (confine, resources) = (self.sandbox_request, self.resources);
+        let request = self.sandbox_request;
+        let resources = self.resources;
         resources.check()?;
         let mut spec = match self.work? {
             RequestedWork::Job { .. }
             | RequestedWork::Closure { .. }
             | RequestedWork::Custom(_)
-                if confine.is_some() || !resources.is_empty() =>
+                if request.is_some() || !resources.is_empty() =>
             {
-                return Err(Refusal::invalid("only a command or an agent can be confined"));
+                return Err(Refusal::invalid("only a process or an agent can have a sandbox"));
             }
             RequestedWork::Job { handler, args } => {
                 let (handler, recovery) = handlers.find(&handler)?;
@@ -409,8 +409,8 @@ impl NewTask {
                 spec
             }
             RequestedWork::Process(work) => {
-                check_agent_budget(confine.as_ref(), self.limits.as_ref())?;
-                let work = sandbox_process(work, confine.as_ref(), resources, parent)?;
+                check_agent_budget(request.as_ref(), self.limits.as_ref())?;
+                let work = sandbox_process(work, request.as_ref(), resources, parent)?;
                 TaskSpec::new(Work::Process(work))
             }
             RequestedWork::Agent(work, rules) => {
@@ -421,7 +421,7 @@ impl NewTask {
                 let grant = SpawnGrant {
                     rules,
                     limits: &limits,
-                    sandbox_request: confine.as_ref(),
+                    sandbox_request: request.as_ref(),
                     resources,
                 };
                 TaskSpec::new(Work::Agent(agents.resolve_agent(*work, grant, parent)?))
@@ -442,31 +442,31 @@ impl NewTask {
     }
 }
 
-/// Refuses to let a confined command start agents without a bound on what they cost.
+/// Refuses to let a sandboxed process start agents without a budget.
 fn check_agent_budget(
-    confine: Option<&SandboxRequest>,
+    request: Option<&SandboxRequest>,
     limits: Option<&Limits>,
 ) -> Result<(), Refusal> {
     let has_budget = limits.is_some_and(|it| it.tokens.is_some() || it.money.is_some());
-    match confine.is_some_and(|confine| confine.agents) && !has_budget {
+    match request.is_some_and(|request| request.agents) && !has_budget {
         true => Err(Refusal::invalid(
-            "a confined command may start agents only with a budget of tokens or money",
+            "a sandboxed process may start agents only with a budget of tokens or money",
         )),
         false => Ok(()),
     }
 }
 
-/// A command with what it is kept to, and what whoever starts it is kept to.
+/// Returns a process with its own sandbox and the one it inherits from its spawner.
 fn sandbox_process(
     mut work: ProcessWork,
-    confine: Option<&SandboxRequest>,
+    request: Option<&SandboxRequest>,
     resources: ResourceLimits,
     parent: SpawnParent<'_>,
 ) -> Result<ProcessWork, Refusal> {
-    let settled =
-        confine.map(|asked| sandbox::canonicalize(asked, work.cwd.as_deref())).transpose()?;
-    let terminal = work.sandbox.as_ref().and_then(|enclosure| enclosure.terminal);
-    let own = Sandbox { terminal, resources, layers: settled.into_iter().collect() };
+    let layer =
+        request.map(|request| sandbox::canonicalize(request, work.cwd.as_deref())).transpose()?;
+    let terminal = work.sandbox.as_ref().and_then(|sandbox| sandbox.terminal);
+    let own = Sandbox { terminal, resources, layers: layer.into_iter().collect() };
     let own = match parent.inherited_sandbox() {
         Some(outer) => {
             check_env_references(&work, outer)?;
@@ -478,14 +478,14 @@ fn sandbox_process(
     Ok(work)
 }
 
-/// The runtime reads what a variable refers to, and it is not confined: whoever is could have any file
-/// and any variable read to it.
+/// Refuses references in the environment of a process that a sandboxed caller starts. The runtime,
+/// which has no sandbox, would read any file and any variable for it.
 fn check_env_references(work: &ProcessWork, outer: &Sandbox) -> Result<(), Refusal> {
     let refers = |value: &EnvValue| !matches!(value, EnvValue::Text(_));
     match work.env.iter().find(|(_, value)| refers(value)) {
         Some((name, _)) if !outer.layers.is_empty() => Err(Refusal::forbidden(format!(
-            "{name} refers to a variable or file of the runtime, which whoever is confined cannot pass \
-             on; give its value"
+            "{name} refers to a variable or file of the runtime, which a sandboxed caller cannot \
+             pass on; give its value"
         ))),
         _ => Ok(()),
     }
@@ -499,7 +499,7 @@ impl fmt::Debug for NewTask {
                 out.field("job", handler).field("args", args)
             }
             Ok(RequestedWork::Closure { label, .. }) => out.field("closure", label),
-            Ok(RequestedWork::Process(work)) => out.field("command", &work.command),
+            Ok(RequestedWork::Process(work)) => out.field("process", &work.command),
             Ok(RequestedWork::Agent(work, _)) => out.field("agent", &work.definition),
             Ok(RequestedWork::Custom(custom)) => out.field("custom", &custom.kind),
             Err(refusal) => out.field("refused", refusal),

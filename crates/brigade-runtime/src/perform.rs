@@ -1,4 +1,4 @@
-//! The last step of a turn: what was stored is done.
+//! The last step of a turn: performing the actions of a committed batch.
 
 use brigade_model::action::Action;
 use brigade_model::ids::{Attempt, SessionId};
@@ -9,37 +9,37 @@ use crate::jobs::ClosureBody;
 use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
-/// How many sessions may be in memory without a task in it.
+/// The largest number of sessions in memory without a loaded task.
 const IDLE_SESSIONS_MAX: usize = 1024;
 
 impl Supervisor {
     pub(crate) fn perform(&mut self, done: Acknowledged) {
-        for (tree, no) in done.ended_tasks {
-            self.waiters.task_ended(tree, no);
+        for (session, no) in done.ended_tasks {
+            self.waiters.task_ended(session, no);
         }
-        for (tree, action) in done.actions {
-            self.perform_action(tree, action);
+        for (session, action) in done.actions {
+            self.perform_action(session, action);
         }
         for id in done.touched_sessions {
             self.evict_idle(id);
         }
     }
 
-    /// Lets go of what nobody needs in memory.
+    /// Evicts rows, and idle sessions, that nothing needs in memory.
     fn evict_idle(&mut self, id: SessionId) {
         let Some(tree) = self.trees.get_mut(&id) else { return };
-        let gone = tree.evict();
+        let evicted = tree.evict();
         if let Some(view) = self.views.get(&id) {
-            view.evict(&gone);
+            view.evict(&evicted);
         }
         self.timers.set(id, tree.next_due());
         if tree.has_sweep() {
             self.sweeping_sessions.push(id);
         }
-        let idle = tree.loaded_count() == 0;
-        let over = tree.row().state == SessionState::Closed;
-        if idle && (over || self.trees.len() > IDLE_SESSIONS_MAX) && !self.waiters.has_waits_in(id)
-        {
+        let is_idle = tree.loaded_count() == 0;
+        let is_closed = tree.row().state == SessionState::Closed;
+        let may_evict = is_closed || self.trees.len() > IDLE_SESSIONS_MAX;
+        if is_idle && may_evict && !self.waiters.has_waits_in(id) {
             self.trees.remove(&id);
             self.views.remove(&id);
         }
@@ -49,9 +49,9 @@ impl Supervisor {
         let Some(row) = self.trees.get(&id).and_then(|tree| tree.get(action.task())) else {
             return;
         };
-        if let (Action::Release { .. }, Some(held)) = (&action, &row.spec.attachment) {
-            // The row outlives the task; what a closure that never ran holds must not.
-            ClosureBody::drop_attachment(held);
+        if let (Action::Release { .. }, Some(attachment)) = (&action, &row.spec.attachment) {
+            // The row outlives the task. A closure that never ran must not keep its captures alive.
+            ClosureBody::drop_attachment(attachment);
         }
         let task = TaskId { session: id, no: action.task() };
         let attempt = match &action {

@@ -1,4 +1,5 @@
-//! What carries out one kind of work, and how it is spoken to.
+//! The `Performer` trait, which executes one kind of work, and the types it exchanges with the
+//! loop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,42 +16,45 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{TaskKind, Work};
 use brigade_store::BoxFuture;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::error::{in_doubt_refusal, shutdown_refusal};
 use crate::loop_input::LoopInput;
+use crate::runtime::submit;
 
-/// Which task, in which tree.
+/// A task and its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     pub session: SessionId,
     pub no: TaskNo,
 }
 
-/// Carries out one kind of work.
+/// A performer, which executes one kind of work.
 ///
-/// The calls come from the loop and must not block: long work goes into a task of the performer's
-/// own. Each may come twice for the same attempt and must then do nothing new.
+/// The loop calls these methods, so they must not block: long work belongs in a tokio task of the
+/// performer. Each call may come twice for the same attempt and must then do nothing new.
 pub trait Performer: Send + Sync + 'static {
-    /// Begins an attempt. What comes of it is said through the reporter.
+    /// Starts an attempt. The performer reports its results through the reporter.
     fn start(&self, start: StartAction, reporter: Reporter);
 
-    /// The work with what this machine decides about it, which is stored with the task: a later start, also
-    /// elsewhere, must not decide otherwise. None where there is nothing to decide.
+    /// Returns the work with the decisions of this machine, which are stored with the task. A later
+    /// start, also on another machine, must not decide otherwise. Returns `None` if there is
+    /// nothing to decide.
     fn resolve(&self, _work: &Work) -> Option<Work> {
         None
     }
 
-    /// Hands something to an attempt that is under way. An answer to one that is not in memory is dropped: it is in
-    /// the journal, with which the next attempt begins.
+    /// Delivers something to a running attempt. A completion for an attempt that is not in memory
+    /// is dropped, since the next attempt reads it from the journal.
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
 
-    /// Ends an attempt, or lets go of what is kept for a task that waits.
-    fn stop(&self, task: TaskId, how: StopMode);
+    /// Ends an attempt, or releases what is held for a suspended task.
+    fn stop(&self, task: TaskId, mode: StopMode);
 
-    /// After a crash: what became of work that may have outlived the process. Asked of kinds whose
-    /// recovery is `Adopt`, before any request is answered and before the loop runs: it must not
-    /// wait for an answer of the reporter, which is for what comes later.
+    /// Finds out after a crash what happened to work that may have outlived the process.
+    ///
+    /// The loop calls this for kinds whose recovery is `Adopt`, before it runs and before any
+    /// request is answered. The performer must not wait for a reply of the reporter, which is for
+    /// later reports.
     fn reconcile<'a>(
         &'a self,
         task: TaskId,
@@ -58,17 +62,17 @@ pub trait Performer: Send + Sync + 'static {
         reporter: Reporter,
     ) -> BoxFuture<'a, ReconcileResult>;
 
-    /// Tasks of which something is kept outside the store, such as output.
+    /// Returns the tasks that have data outside the store, such as output.
     fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// The task was pruned: removes what is kept of it.
+    /// Removes the data of a pruned task.
     fn remove_data(&self, _task: TaskId) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// The same for many tasks of one tree, for kinds that can do it in one go.
+    /// Removes the data of many tasks of one session, for kinds that can do it in one operation.
     fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             for task in tasks {
@@ -77,8 +81,8 @@ pub trait Performer: Send + Sync + 'static {
         })
     }
 
-    /// The runtime goes away: ends whatever lives only in this process, and returns when that is
-    /// gone. Nothing more is reported. Work that is meant to outlive the process is left alone.
+    /// Ends everything that exists only in this process, and returns when that is done. Reports
+    /// nothing more. Work that is meant to outlive the process continues.
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -86,39 +90,39 @@ pub trait Performer: Send + Sync + 'static {
 
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// A call was answered, as this entry of the task's journal. They come in their order.
-    Completion { index: CallIndex, ordinal: u32, answer: Arc<CallCompletion> },
-    /// A message, for kinds that take them as they come. Its arrival is to be reported.
+    /// The completion of a call, with its ordinal in the task's journal. Completions come in order.
+    Completion { index: CallIndex, ordinal: u32, completion: Arc<CallCompletion> },
+    /// A message, for kinds that receive messages by push. The performer reports its arrival.
     Message(Arc<Message>),
-    /// A message came that is to be heard now, for kinds that ask for theirs.
+    /// A notice that an urgent message is in the inbox, for kinds that read their inbox.
     Interrupt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
-    /// End in your own time, before the deadline.
+    /// A request to end in its own time, before the deadline.
     Graceful { attempt: Attempt, deadline: Time },
-    /// End now, and say when that is done.
+    /// A request to end now. The performer reports when that is done.
     Forced { attempt: Attempt },
-    /// The task has ended; nothing is expected any more.
+    /// The end of the task, of which nothing is needed any more. No report is expected.
     Release,
 }
 
 #[derive(Clone, Debug)]
 pub enum ReconcileResult {
-    /// It is at work, and its reports will come under the same attempt.
+    /// The work is running, and its reports come under the same attempt.
     Adopted,
-    /// It ended meanwhile, like this.
+    /// The work ended meanwhile, with this report.
     Ended(EndReport),
-    /// It was never carried out, and made sure that it will not be: it can be started anew.
+    /// The work was never started and cannot start any more: it may be started again.
     NeverStarted,
-    /// There is nothing left of it.
+    /// Nothing remains of the work.
     Lost { evidence: Arc<str> },
-    /// It could not be looked. Recovery does not go on: nothing may be concluded from that.
+    /// The performer could not look. Recovery stops, since nothing can be concluded from that.
     Unknown { problem: Arc<str> },
 }
 
-/// Speaks for one attempt of a task.
+/// The sender of reports about one attempt of a task.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     pub task: TaskId,
@@ -127,44 +131,31 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Says something and hears what came of it.
-    pub async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
-        submit(&self.inputs, self.task.session, self.command(what)).await
+    /// Submits a report and returns the loop's reply.
+    pub async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
+        submit(&self.inputs, self.task.session, self.command(report)).await
     }
 
-    /// Says something that will not be lost: it is kept until it is stored.
-    pub async fn post(&self, what: AttemptReport) {
-        let command = self.command(what);
-        // Without a loop there is nobody left to tell; recovery will find out.
-        let _ = self.inputs.send(LoopInput::Report { tree: self.task.session, command }).await;
+    /// Posts a report that must not be lost: the loop retries it until it is stored.
+    pub async fn post(&self, report: AttemptReport) {
+        let command = self.command(report);
+        // Without a loop nobody receives the report; recovery finds out the same.
+        let input = LoopInput::Report { session: self.task.session, command };
+        let _ = self.inputs.send(input).await;
     }
 
-    /// Says something that may be left out when much is said.
-    pub(crate) fn try_report(&self, what: AttemptReport) {
-        let command = self.command(what);
-        let _ = self.inputs.try_send(LoopInput::Report { tree: self.task.session, command });
+    /// Posts a report that is dropped if the loop's queue is full.
+    pub(crate) fn try_report(&self, report: AttemptReport) {
+        let command = self.command(report);
+        let _ = self.inputs.try_send(LoopInput::Report { session: self.task.session, command });
     }
 
-    pub(crate) fn command(&self, what: AttemptReport) -> Command {
-        Command::Report(ReportCommand { no: self.task.no, attempt: self.attempt, report: what })
+    pub(crate) fn command(&self, report: AttemptReport) -> Command {
+        Command::Report(ReportCommand { no: self.task.no, attempt: self.attempt, report })
     }
 }
 
-/// Sends one command through the loop.
-pub(crate) async fn submit(
-    inputs: &mpsc::Sender<LoopInput>,
-    tree: SessionId,
-    command: Command,
-) -> Result<CommandReply, Refusal> {
-    let (reply, answer) = oneshot::channel();
-    inputs
-        .send(LoopInput::Submit { session: tree, command, reply })
-        .await
-        .map_err(|_| shutdown_refusal())?;
-    answer.await.map_err(|_| in_doubt_refusal())?
-}
-
-/// Who performs what.
+/// The performers, by kind of work.
 #[derive(Clone, Default)]
 pub(crate) struct PerformerRegistry {
     by_kind: HashMap<TaskKind, Arc<dyn Performer>>,
@@ -189,7 +180,7 @@ impl PerformerRegistry {
         self.by_kind.get(kind)
     }
 
-    /// A spawn with what its performer decides about the work. None where that is nothing.
+    /// Returns a spawn with the decisions of its performer, or `None` if there are none.
     pub(crate) fn resolve(&self, command: &Command) -> Option<Command> {
         let Command::Spawn(spawn) = command else { return None };
         let work = self.get(&spawn.spec.work.kind())?.resolve(&spawn.spec.work)?;
@@ -207,8 +198,12 @@ impl PerformerRegistry {
         };
         match action {
             Action::Start(start) => performer.start(start, reporter),
-            Action::DeliverCompletion { attempt, index, ordinal, completion: answer, .. } => {
-                performer.deliver(task, attempt, Delivery::Completion { index, ordinal, answer });
+            Action::DeliverCompletion { attempt, index, ordinal, completion, .. } => {
+                performer.deliver(
+                    task,
+                    attempt,
+                    Delivery::Completion { index, ordinal, completion },
+                );
             }
             Action::Push { attempt, message, .. } => {
                 performer.deliver(task, attempt, Delivery::Message(message));
@@ -225,15 +220,16 @@ impl PerformerRegistry {
     }
 }
 
-/// Says that nobody here can do this work. The loop must not wait for its own channel.
+/// Reports that no performer is registered. Spawned, since the loop must not wait for its own
+/// channel.
 fn report_no_performer(kind: &TaskKind, reporter: Reporter) {
     let reason = format!("no performer for {kind} is registered").into();
-    let what = AttemptReport::NoPerformer { reason };
+    let report = AttemptReport::NoPerformer { reason };
     #[expect(
         clippy::disallowed_methods,
-        reason = "ends by itself as soon as the channel has room"
+        reason = "ends by itself as soon as the channel accepts the report"
     )]
-    tokio::spawn(async move { reporter.post(what).await });
+    tokio::spawn(async move { reporter.post(report).await });
 }
 
 impl fmt::Debug for PerformerRegistry {

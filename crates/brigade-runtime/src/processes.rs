@@ -1,12 +1,12 @@
-//! Commands as tasks: each under a shim of its own that outlives this process.
+//! Processes as tasks, each with a shim that outlives this process.
 //!
-//! - [`options`]: where things are kept and what a command is given.
-//! - `service`: the performer; `driver`: what watches over one command; `settle`: how a record or
-//!   its absence becomes an ending.
-//! - `session`: what a session does with commands beside what it does with every task.
-//! - `origin`: from where a connected process comes.
-//! - `environment`, `places`, `enclosure`: variables, directories, what a command is kept to.
-//! - [`report`]: what is said of a command that ended.
+//! - [`options`]: the directories and settings of processes.
+//! - `performer`: the performer; `driver`: follows one process; `probe`: turns an execution's
+//!   record or its absence into an end report.
+//! - `session`: the methods of a session that are for processes only.
+//! - `peer_origin`: the origin of a connected process.
+//! - `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
+//! - [`report`]: the report about a process that ended.
 
 mod driver;
 mod environment;

@@ -1,4 +1,4 @@
-//! Before the first request is answered: every stored state is reconciled and committed.
+//! Recovery: reconciles and commits every stored session before the first request is answered.
 
 use brigade_model::action::Action;
 use brigade_model::command::{
@@ -18,22 +18,22 @@ use crate::performer::{ReconcileResult, Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
 impl Supervisor {
-    /// Takes over what an earlier process left. Nothing is started until all of it is stored.
+    /// Recovers the sessions of an earlier process. Nothing starts until all of it is stored.
     pub(crate) async fn recover(&mut self) -> Result<(), Refusal> {
-        let trees = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
-        let mut to_do: Vec<Acknowledged> = Vec::new();
-        for row in trees.into_iter().filter(|row| row.state != SessionState::Closed) {
+        let sessions = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
+        let mut to_perform: Vec<Acknowledged> = Vec::new();
+        for row in sessions.into_iter().filter(|row| row.state != SessionState::Closed) {
             match self.load_from_store(row.id).await {
                 Ok(()) => {}
                 Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
-                    // The others go on; whoever asks for this one is told the same.
+                    // The other sessions continue. A request for this one gets the same error.
                     tracing::error!(%error, session = %row.name, "a session cannot be read");
                     continue;
                 }
                 Err(error) => return Err(store_refusal(&error)),
             }
             if self.trees.get(&row.id).is_none_or(|tree| tree.loaded_count() == 0) {
-                // Nothing to go on with: it is loaded again when somebody asks.
+                // Nothing to resume: the session is loaded again on its next request.
                 self.trees.remove(&row.id);
                 continue;
             }
@@ -42,9 +42,9 @@ impl Supervisor {
             let Some(committed) = self.commit(decided).await else {
                 return Err(Refusal::unavailable("recovery could not be stored"));
             };
-            to_do.push(committed.publish(&self.view, &self.feed).acknowledge());
+            to_perform.push(committed.publish(&self.view, &self.feed).acknowledge());
         }
-        for done in to_do {
+        for done in to_perform {
             self.perform(done);
         }
         let ids: Vec<SessionId> = self.trees.keys().copied().collect();
@@ -54,7 +54,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Asks the performers of work that may have outlived the process.
+    /// Asks the performers about work that may have outlived the process.
     async fn reconcile(&mut self, id: SessionId, decided: &mut Decided) -> Result<(), Refusal> {
         let Some(tree) = self.trees.get(&id) else { return Ok(()) };
         let adoptable = |row: &TaskRow| {
@@ -71,14 +71,14 @@ impl Supervisor {
                 Some(performer) => performer.reconcile(task, &row, reporter).await,
                 None => ReconcileResult::Ended(lost_without_performer(&kind)),
             };
-            let (why, end) = match found {
+            let (finding, end) = match found {
                 ReconcileResult::Adopted => (RecoveryFinding::Adopted, None),
-                // It was at work when we went away, and may have been given what we gave it.
+                // It ran while this process was away, and may have got what was sent to it.
                 ReconcileResult::Ended(end) => (RecoveryFinding::Adopted, Some(end)),
                 ReconcileResult::NeverStarted => (RecoveryFinding::NeverStarted, None),
                 ReconcileResult::Unknown { problem } => {
                     return Err(Refusal::unavailable(format!(
-                        "what became of {} cannot be found out: {problem}",
+                        "recovery cannot find out what happened to {}: {problem}",
                         row.address(no)
                     )));
                 }
@@ -90,9 +90,8 @@ impl Supervisor {
                 Command::Report(ReportCommand { no, attempt, report: AttemptReport::Ended(end) })
             });
             let now = self.clock.now();
-            for command in [Some(Command::Recover(RecoverCommand { no, finding: why })), ended]
-                .iter()
-                .flatten()
+            for command in
+                [Some(Command::Recover(RecoverCommand { no, finding })), ended].iter().flatten()
             {
                 let _ = self.decide(id, command, now, decided).await;
             }
@@ -100,7 +99,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stops that an earlier process began go on.
+    /// Repeats the stops that an earlier process began.
     fn resume_stops(&mut self, id: SessionId) {
         let Some(tree) = self.trees.get(&id) else { return };
         self.timers.set(id, tree.next_due());
@@ -110,15 +109,15 @@ impl Supervisor {
     }
 }
 
-/// Work that may go on somewhere, with nobody here who could look.
+/// Returns the end of work that may still run, but has no performer here that could look.
 fn lost_without_performer(kind: &TaskKind) -> EndReport {
     let evidence = format!("no performer for {kind} is registered").into();
     let failure = Failure::Lost { by: "recovery".into(), evidence };
-    let how = WorkResult::Failed { failure, partial: None };
-    EndReport { result: how, confirmation: EndConfirmation::Unconfirmed }
+    let result = WorkResult::Failed { failure, partial: None };
+    EndReport { result, confirmation: EndConfirmation::Unconfirmed }
 }
 
-/// Work that was adopted in the middle of its stop is told again.
+/// Returns the stop actions to repeat for work that was adopted while it was stopping.
 fn stops_to_repeat(tree: &TaskTree) -> Vec<Action> {
     let stopping = tree.rows().filter_map(|(no, row)| match &row.state {
         TaskState::Stopping(stopping) => Some((no, row.attempt, stopping)),

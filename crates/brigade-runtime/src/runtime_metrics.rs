@@ -1,6 +1,7 @@
-//! What is counted of the runtime, for whoever installed a recorder of the `metrics` facade before
-//! the runtime was started. Counts are made of what is stored, where it is published; what is there
-//! at a moment is looked up in the view when somebody asks.
+//! Metrics of the runtime, for a recorder of the `metrics` facade that was installed before the
+//! runtime was started.
+//!
+//! Counters count stored events when they are published. Gauges are read from the view on request.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::agents::provider_and_model;
 use crate::runtime::Runtime;
 
 pub const SPAWNS: &str = "brigade_spawns_total";
-pub const RUNS_ENDED: &str = "brigade_endings_total";
+pub const RUNS_ENDED: &str = "brigade_runs_ended_total";
 pub const TOKENS: &str = "brigade_tokens_total";
 pub const COST: &str = "brigade_cost_microdollars_total";
 pub const COMMIT_SECONDS: &str = "brigade_commit_seconds";
@@ -31,13 +32,13 @@ pub const COMMIT_FAILURES: &str = "brigade_commit_failures_total";
 pub const TASKS: &str = "brigade_tasks";
 pub const INPUTS_WAITING: &str = "brigade_inputs_waiting";
 
-/// Models that are counted by their own names; what is spent on others is counted together.
+/// The largest number of models that are counted by name. The others are counted together.
 const MODELS_MAX: usize = 100;
 
-/// States of tasks that are not over.
+/// The states of tasks that have not ended.
 const STATES: [&str; 5] = ["queued", "running", "waiting", "stopping", "closing"];
 
-/// Counters that were asked for once, so that counting is an addition.
+/// Counters, looked up once so that counting is an addition.
 pub(crate) struct RuntimeMetrics {
     commit_seconds: Histogram,
     commit_failures: Counter,
@@ -67,24 +68,24 @@ impl RuntimeMetrics {
         self.commit_failures.increment(1);
     }
 
-    /// Counts what a batch says, once it is stored.
+    /// Counts the events of a stored batch.
     pub(crate) fn count_batch(
         &mut self,
         batch: &Batch,
         trees: &HashMap<SessionId, TaskTree>,
-        took: Duration,
+        duration: Duration,
     ) {
-        self.commit_seconds.record(took);
+        self.commit_seconds.record(duration);
         for record in batch.events() {
-            let work = |no: TaskNo| trees.get(&record.session).and_then(|tree| tree.get(no));
+            let row = |no: TaskNo| trees.get(&record.session).and_then(|tree| tree.get(no));
             match &record.event {
                 Event::Spawned(spawned) => self.count_spawn(&spawned.spec.work),
                 Event::Ended { no, outcome, .. } => {
-                    let kind = work(*no).map_or("unknown", |row| kind_label(&row.spec.work));
+                    let kind = row(*no).map_or("unknown", |row| kind_label(&row.spec.work));
                     self.count_run_end(kind, outcome);
                 }
                 Event::Charged { no, spent, .. } => {
-                    let model = work(*no).and_then(|row| row.spec.work.resolved_model());
+                    let model = row(*no).and_then(|row| row.spec.work.resolved_model());
                     self.count_spending(model.unwrap_or("unknown"), spent);
                 }
                 _ => {}
@@ -104,10 +105,10 @@ impl RuntimeMetrics {
             Outcome::Succeeded { .. } | Outcome::Cancelled(_) => "",
         };
         let outcome = outcome.label();
-        let endings = self.runs_ended.entry((kind, outcome, failure)).or_insert_with(
+        let counter = self.runs_ended.entry((kind, outcome, failure)).or_insert_with(
             || counter!(RUNS_ENDED, "kind" => kind, "outcome" => outcome, "failure" => failure),
         );
-        endings.increment(1);
+        counter.increment(1);
     }
 
     fn count_spending(&mut self, model: &str, spent: &Usage) {
@@ -133,11 +134,12 @@ impl ModelCounters {
 
 impl std::fmt::Debug for RuntimeMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meters").finish_non_exhaustive()
+        f.debug_struct("RuntimeMetrics").finish_non_exhaustive()
     }
 }
 
-/// Kinds that programs bring are many, and one for whoever counts.
+/// Returns the label of a kind. All custom kinds share one, so that the number of labels is
+/// bounded.
 fn kind_label(work: &Work) -> &'static str {
     match work.kind() {
         TaskKind::Process => "process",
@@ -149,14 +151,14 @@ fn kind_label(work: &Work) -> &'static str {
 }
 
 impl Runtime {
-    /// Says how many tasks there are in which state, and how much waits for the loop. Whoever reads
-    /// the recorder calls this before.
+    /// Sets the gauges: the number of tasks in each state, and the number of inputs that wait for
+    /// the loop. Call this before reading the recorder.
     pub fn record_gauges(&self) {
         let mut counts = [0_u32; STATES.len()];
         self.inner.view.for_each_task(|row| {
             let at = match &row.state {
                 TaskState::Ended(_) => return,
-                state => STATES.iter().position(|word| *word == state.label()),
+                state => STATES.iter().position(|label| *label == state.label()),
             };
             if let Some(at) = at {
                 counts[at] += 1;
@@ -173,13 +175,13 @@ impl Runtime {
 
 fn describe_metrics() {
     describe_counter!(SPAWNS, "Tasks spawned, by kind.");
-    describe_counter!(RUNS_ENDED, "Runs ended, by kind and how.");
+    describe_counter!(RUNS_ENDED, "Runs ended, by kind and outcome.");
     describe_counter!(TOKENS, "Tokens charged, by model.");
     describe_counter!(COST, "Money charged in millionths of a dollar, by model.");
-    describe_histogram!(COMMIT_SECONDS, "How long the store takes for a commit.");
+    describe_histogram!(COMMIT_SECONDS, "Duration of a commit in the store.");
     describe_counter!(COMMIT_FAILURES, "Commits that the store refused or failed.");
-    describe_gauge!(TASKS, "Tasks that are not over, by state.");
+    describe_gauge!(TASKS, "Tasks that have not ended, by state.");
     describe_gauge!(INPUTS_WAITING, "Commands that wait for the loop.");
-    describe_counter!(TOOL_CALLS, "Calls of tools by agents, by tool and outcome.");
-    describe_counter!(MODEL_RETRIES, "Model calls that were begun anew, by model.");
+    describe_counter!(TOOL_CALLS, "Tool calls of agents, by tool and outcome.");
+    describe_counter!(MODEL_RETRIES, "Retries of model calls, by model.");
 }

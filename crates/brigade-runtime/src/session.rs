@@ -1,4 +1,4 @@
-//! A session's handle.
+//! The handle of a session.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::runtime::Runtime;
 use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
 
-/// A session, as its client or the operator holds it. Cheap to clone.
+/// A session as its client, its operator or one of its tasks holds it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Session {
     pub(crate) runtime: Runtime,
@@ -45,19 +45,19 @@ pub struct Session {
     pub(crate) view: Arc<SessionView>,
 }
 
-/// How a task that was waited for with patience came out.
+/// The result of running a task with a timeout.
 #[derive(Clone, Debug)]
 pub enum ForegroundResult {
     Ended(TaskHandle, RunResult),
-    /// It outlived the patience and goes on in the background.
+    /// The timeout passed, and the task continues in the background.
     Background(TaskHandle),
 }
 
-/// How a wait came out.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitResult {
     Ended(Vec<RunResult>),
-    /// The time was up with these still going on. Nothing was consumed.
+    /// The timeout passed while these tasks were running. Nothing was consumed.
     TimedOut(Vec<TaskNo>),
 }
 
@@ -66,13 +66,13 @@ impl Session {
         self.id
     }
 
-    /// The session itself, as of the last commit.
+    /// Returns the session's row, as of the last commit.
     pub fn row(&self) -> SessionRow {
         self.view.row()
     }
 
-    /// The same session for a client that may also stop, write to, answer, resume and close what others
-    /// have started in it.
+    /// Lets a client also stop, write to, answer, resume and close tasks that others started in the
+    /// session.
     #[must_use]
     pub fn with_control(mut self, control: ClientControl) -> Self {
         if let Caller::Client(client) = &mut self.caller {
@@ -81,8 +81,8 @@ impl Session {
         self
     }
 
-    /// The same session for a client that also takes the results and messages of these conversations of
-    /// its own, in which nobody was seen for long.
+    /// Lets a client also take the results and messages of these conversations of its own, which
+    /// have lapsed.
     #[must_use]
     pub fn with_takeover(mut self, lapsed: impl IntoIterator<Item = ConversationId>) -> Self {
         if let Caller::Client(client) = &mut self.caller {
@@ -91,8 +91,8 @@ impl Session {
         self
     }
 
-    /// Starts a task and returns at once. Called from within a job of this session, the task is
-    /// that job's child.
+    /// Starts a task and returns at once. Inside a job of this session, the task is the job's
+    /// child.
     pub async fn spawn(&self, task: NewTask) -> Result<TaskHandle, Refusal> {
         if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
             let child = job.spawn(task).await?;
@@ -106,22 +106,18 @@ impl Session {
         }
     }
 
-    /// Starts a task and waits for it with patience. When that is over the task goes on in the
-    /// background, and nothing of it is lost.
-    pub async fn run(
-        &self,
-        task: NewTask,
-        patience: Duration,
-    ) -> Result<ForegroundResult, Refusal> {
+    /// Starts a task and waits for it. After the timeout the task continues in the background, and
+    /// nothing of it is lost.
+    pub async fn run(&self, task: NewTask, timeout: Duration) -> Result<ForegroundResult, Refusal> {
         let task = self.spawn(task).await?;
-        match task.wait_within(patience).await? {
-            Some(ending) => Ok(ForegroundResult::Ended(task, ending)),
+        match task.wait_within(timeout).await? {
+            Some(result) => Ok(ForegroundResult::Ended(task, result)),
             None => Ok(ForegroundResult::Background(task)),
         }
     }
 
-    /// Starts many tasks with one acknowledgement. Each succeeds or is refused by itself. Called
-    /// from within a job of this session, they are that job's children, each recorded as it starts.
+    /// Starts many tasks with one acknowledgement. Each one succeeds or is refused by itself.
+    /// Inside a job of this session they are the job's children, each recorded as it starts.
     pub async fn spawn_all(
         &self,
         tasks: impl IntoIterator<Item = NewTask>,
@@ -148,33 +144,33 @@ impl Session {
             .collect())
     }
 
-    /// The task that acts here, if it is one.
+    /// Returns the task that acts here, if the caller is one.
     pub(crate) fn acting_task(&self) -> Result<Option<Arc<TaskRow>>, Refusal> {
         let Caller::Task { no, .. } = &self.caller else { return Ok(None) };
-        // Of one that is not known any more, nobody can say what it is kept to.
+        // Nobody can tell the sandbox of a task that is not in memory any more.
         let unknown = || Refusal::forbidden("the task that you act as is not known any more");
         self.view.get(*no).ok_or_else(unknown).map(Some)
     }
 
     async fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
-        // What acts as a task can start nothing that is less confined than itself.
+        // A caller that acts as a task cannot start anything with a weaker sandbox than its own.
         let own = self.acting_task()?;
-        let enclosure = own.as_ref().and_then(|row| row.spec.work.sandbox());
-        let mut above = if task.is_agent() { self.nearest_agent().await? } else { None };
-        if let (Some(above), Some(enclosure)) = (&mut above, enclosure) {
-            above.restrict_to_process(enclosure);
+        let sandbox = own.as_ref().and_then(|row| row.spec.work.sandbox());
+        let mut agent = if task.is_agent() { self.nearest_agent().await? } else { None };
+        if let (Some(agent), Some(sandbox)) = (&mut agent, sandbox) {
+            agent.restrict_to_process(sandbox);
         }
-        let parent = match (&above, enclosure) {
-            (Some(above), _) => SpawnParent::Agent(above),
-            (None, Some(enclosure)) => SpawnParent::SandboxedProcess(enclosure),
+        let parent = match (&agent, sandbox) {
+            (Some(agent), _) => SpawnParent::Agent(agent),
+            (None, Some(sandbox)) => SpawnParent::SandboxedProcess(sandbox),
             (None, None) => SpawnParent::TopLevel,
         };
         let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
         Ok(Command::Spawn(SpawnCommand { caller: self.caller.clone(), spec, call: None }))
     }
 
-    /// The nearest agent that a task which acts here came of, whoever it belongs to by now. A command
-    /// of an agent that starts agents does it with what that agent may do, and no more.
+    /// Returns the nearest agent among the spawners of the task that acts here, whoever owns it
+    /// now. A process of an agent starts agents with the permissions of that agent, and no more.
     async fn nearest_agent(&self) -> Result<Option<Blueprint>, Refusal> {
         let mut here = self.caller.owner().task();
         while let Some(no) = here {
@@ -182,7 +178,8 @@ impl Session {
                 Some(row) => row,
                 None => self.load_task(no).await.map_err(|refusal| match refusal.kind {
                     RefusalKind::NotFound => Refusal::forbidden(
-                        "nobody knows any more what whoever started you may do; ask the operator",
+                        "the permissions of the agent that started you are not stored any more; ask the \
+                         operator",
                     ),
                     _ => refusal,
                 })?,
@@ -203,7 +200,7 @@ impl Session {
         TaskHandle { session: self.clone(), no, run, kind, existing }
     }
 
-    /// A task as of the last commit: from memory, or from the store if it has left it.
+    /// Returns a task as of the last commit: from memory, or from the store if it was evicted.
     pub async fn get(&self, task: impl Into<TaskRef>) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
         let task = task.into();
         let (no, row) = match &task.selector {
@@ -246,11 +243,11 @@ impl Session {
         &self,
         name: &brigade_model::name::TaskName,
     ) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
-        let mut living = self.view.list(self.owner_scope());
-        living.retain(|(_, row)| {
+        let mut alive = self.view.list(self.owner_scope());
+        alive.retain(|(_, row)| {
             row.is_alive() && row.name.as_ref().is_some_and(|other| other.same_as(name))
         });
-        if let Some(found) = living.pop() {
+        if let Some(found) = alive.pop() {
             return Ok(found);
         }
         let store = &self.runtime.inner.store;
@@ -272,11 +269,11 @@ impl Session {
         self.owner_scope().is_none_or(|owner| row.owner == owner)
     }
 
-    /// Tasks in memory that this caller sees, in the order of their numbers: all that live and all
-    /// whose results nobody has taken.
+    /// Returns the tasks in memory that this caller sees, by number: all that are alive, and all
+    /// whose results nobody has collected.
     pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
         let mut rows = self.view.list(self.owner_scope());
-        // Of others that have ended, some are in memory as the budget of what they kept.
+        // Some other ended tasks are in memory as the budget holders of tasks that they kept.
         rows.retain(|(_, row)| self.is_listed(row));
         rows
     }
@@ -289,19 +286,19 @@ impl Session {
         row.is_alive() || row.holds_slot() || !row.is_collected() && owner_takes()
     }
 
-    /// Tasks that are kept, ended and collected ones too.
+    /// Returns stored tasks, also those that have ended and were collected.
     pub async fn history(&self, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>, Refusal> {
         let query = TaskQuery { owner: self.owner_scope().or(query.owner), ..query.clone() };
         self.runtime.inner.store.tasks(self.id, &query).await.map_err(|e| store_refusal(&e))
     }
 
-    /// The ending of an earlier run.
+    /// Returns the outcome of an earlier run.
     pub async fn earlier_run(&self, no: TaskNo, run: RunNo) -> Result<Option<RunRow>, Refusal> {
         self.get(no).await?;
         self.runtime.inner.store.run(self.id, no, run).await.map_err(|e| store_refusal(&e))
     }
 
-    /// Waits until any of these has ended. None named means this client's runs.
+    /// Waits until any of these tasks has ended. Without tasks, waits for this client's runs.
     pub async fn wait_any(
         &self,
         tasks: impl IntoIterator<Item = TaskRef>,
@@ -309,7 +306,7 @@ impl Session {
         self.wait_for(tasks.into_iter().collect(), WaitMode::Any).await
     }
 
-    /// Waits until all of these have ended. None named means this client's runs.
+    /// Waits until all of these tasks have ended. Without tasks, waits for this client's runs.
     pub async fn wait_all(
         &self,
         tasks: impl IntoIterator<Item = TaskRef>,
@@ -317,23 +314,24 @@ impl Session {
         self.wait_for(tasks.into_iter().collect(), WaitMode::All).await
     }
 
-    /// Waits with patience. When the time is up nothing is consumed.
+    /// Waits with a timeout. A wait that times out consumes nothing.
     pub async fn wait_within(
         &self,
         tasks: Vec<TaskRef>,
         mode: WaitMode,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<WaitResult, Refusal> {
         let clock = &self.runtime.inner.clock;
-        let time_is_up = clock.sleep_until(clock.now().after(patience.into()));
-        let asked = tasks.clone();
-        match self.wait_until(tasks, mode, time_is_up).await? {
-            Some(endings) => Ok(WaitResult::Ended(endings)),
-            None => self.still_running(asked).await.map(WaitResult::TimedOut),
+        let timed_out = clock.sleep_until(clock.now().after(timeout.into()));
+        let requested = tasks.clone();
+        match self.wait_until(tasks, mode, timed_out).await? {
+            Some(results) => Ok(WaitResult::Ended(results)),
+            None => self.still_running(requested).await.map(WaitResult::TimedOut),
         }
     }
 
-    /// Which of these still go on; of all that this caller sees, when none are named.
+    /// Returns those of these tasks that are alive; without tasks, those of all that this caller
+    /// sees.
     async fn still_running(&self, tasks: Vec<TaskRef>) -> Result<Vec<TaskNo>, Refusal> {
         let mut rows = Vec::with_capacity(tasks.len());
         if tasks.is_empty() {
@@ -342,8 +340,8 @@ impl Session {
         for task in tasks {
             rows.push(self.get(task).await?);
         }
-        let living = rows.into_iter().filter(|(_, row)| row.is_alive());
-        Ok(living.map(|(no, _)| no).collect())
+        let alive = rows.into_iter().filter(|(_, row)| row.is_alive());
+        Ok(alive.map(|(no, _)| no).collect())
     }
 
     async fn wait_for(
@@ -352,15 +350,15 @@ impl Session {
         mode: WaitMode,
     ) -> Result<Vec<RunResult>, Refusal> {
         let waited = self.wait_until(tasks, mode, std::future::pending()).await?;
-        waited.ok_or_else(|| Refusal::internal("a wait without patience timed out"))
+        waited.ok_or_else(|| Refusal::internal("a wait without a timeout timed out"))
     }
 
-    /// Waits until the time is up, whatever says so. `None` then means that nothing was taken.
+    /// Waits until the future `timed_out` completes. Returns `None` then, and consumes nothing.
     pub async fn wait_until(
         &self,
         tasks: Vec<TaskRef>,
         mode: WaitMode,
-        time_is_up: impl Future<Output = ()>,
+        timed_out: impl Future<Output = ()>,
     ) -> Result<Option<Vec<RunResult>>, Refusal> {
         let collect = CollectCommand { caller: self.caller.clone(), tasks, mode };
         let (reply, mut answer) = oneshot::channel();
@@ -368,23 +366,23 @@ impl Session {
         let wait = WaitInput { id, session: self.id, collect, reply };
         let inputs = &self.runtime.inner.inputs;
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
-        let mut unwait = CancelWaitOnDrop { id, inputs, armed: true };
+        let mut cancel = CancelWaitOnDrop { id, inputs, armed: true };
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,
-            () = time_is_up => {
-                // The loop may be handing out the result at this moment: only it can say.
-                inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
-                let Ok(answered) = answer.await else {
-                    unwait.armed = false;
-                    return Ok(None);
-                };
-                Ok(answered)
+            () = timed_out => {
+        // The loop may be delivering the result at this moment: only it can tell.
+        inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
+        let Ok(answered) = answer.await else {
+            cancel.armed = false;
+            return Ok(None);
+        };
+        Ok(answered)
             }
         };
-        unwait.armed = false;
+        cancel.armed = false;
         match answered.map_err(|_| in_doubt_refusal())?? {
-            CommandReply::Results(endings) => Ok(Some(endings)),
+            CommandReply::Results(results) => Ok(Some(results)),
             _ => Err(unexpected_reply()),
         }
     }
@@ -398,7 +396,7 @@ impl Session {
         first_message_no(sent)
     }
 
-    /// Sends what is to be heard at once: an agent breaks off what its model is saying.
+    /// Sends an urgent message: an agent interrupts its model's reply to read it.
     pub async fn interrupt(
         &self,
         to: impl Into<TaskRef>,
@@ -434,7 +432,7 @@ impl Session {
         })
     }
 
-    /// How far a message has come, for those who see its recipient.
+    /// Returns a message and its delivery state, to callers who see its recipient.
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
         let stored = self.runtime.inner.store.message(self.id, no).await;
         let Some(row) = stored.map_err(|e| store_refusal(&e))? else { return Ok(None) };
@@ -451,16 +449,17 @@ impl Session {
         self.read_inbox(MarkRead::Oldest(most)).await
     }
 
-    /// Reads what tasks sent to the session, and says which of it counts as read from then on.
-    pub async fn read_inbox(&self, take: MarkRead) -> Result<Vec<Arc<Message>>, Refusal> {
-        let read = ReadInboxCommand { caller: self.caller.clone(), mark_read: take };
+    /// Reads the messages that tasks sent to the session, and marks some of them as read.
+    pub async fn read_inbox(&self, mark_read: MarkRead) -> Result<Vec<Arc<Message>>, Refusal> {
+        let read = ReadInboxCommand { caller: self.caller.clone(), mark_read };
         match self.submit(Command::ReadInbox(read)).await? {
             CommandReply::Inbox(messages) => Ok(messages),
             _ => Err(unexpected_reply()),
         }
     }
 
-    /// Stops a task and all below it. Returns when it is told, not when it has ended.
+    /// Stops a task and its descendants. Returns when the stop has begun, not when the task has
+    /// ended.
     pub async fn stop(
         &self,
         task: impl Into<TaskRef>,
@@ -469,12 +468,12 @@ impl Session {
         self.stop_with(StopTarget::Task(task.into()), reason, None).await
     }
 
-    /// Stops everything at top level.
+    /// Stops all top-level tasks.
     pub async fn stop_all(&self, reason: Option<&str>) -> Result<StopResult, Refusal> {
         self.stop_with(StopTarget::Children, reason, None).await
     }
 
-    /// Stops with another grace than the tasks' own.
+    /// Stops with another grace period than the tasks' own.
     pub async fn stop_with(
         &self,
         target: StopTarget,
@@ -494,7 +493,7 @@ impl Session {
         }
     }
 
-    /// Answers a question that a task asked, or an approval it waits for.
+    /// Answers a question that a task asked, or an approval that it waits for.
     pub async fn answer(
         &self,
         task: impl Into<TaskRef>,
@@ -503,19 +502,20 @@ impl Session {
         self.answer_call(task, None, answer).await
     }
 
-    /// The same for one of several calls that are open.
+    /// Answers one of several open calls.
     pub async fn answer_call(
         &self,
         task: impl Into<TaskRef>,
         call: Option<CallIndex>,
         answer: GivenAnswer,
     ) -> Result<(), Refusal> {
-        let (caller, task) = (self.caller.clone(), task.into());
-        let given = AnswerCommand { caller, task, call, answer, caller_call: None };
-        self.submit(Command::Answer(given)).await.map(|_| ())
+        let caller = self.caller.clone();
+        let task = task.into();
+        let command = AnswerCommand { caller, task, call, answer, caller_call: None };
+        self.submit(Command::Answer(command)).await.map(|_| ())
     }
 
-    /// Opens the next run of an ended task.
+    /// Starts the next run of an ended task.
     pub async fn resume(
         &self,
         task: impl Into<TaskRef>,
@@ -533,14 +533,14 @@ impl Session {
         self.submit(Command::SetLimits(set)).await.map(|_| ())
     }
 
-    /// Ends the session: nothing new starts in it, what runs is stopped.
+    /// Closes the session: nothing new starts in it, and running tasks are stopped.
     pub async fn close(&self, reason: Option<&str>) -> Result<(), Refusal> {
         let close = CloseCommand { caller: self.caller.clone(), reason: reason.map(Into::into) };
         self.submit(Command::Close(close)).await.map(|_| ())
     }
 
-    /// Every change in this session that its holder sees, from after a position: a client's of the
-    /// session and its top-level tasks, the operator's of everything.
+    /// Subscribes to the changes that this caller sees, starting after a position. A client sees
+    /// the session and its top-level tasks, the operator everything.
     pub fn subscribe(&self, after: Position) -> FeedSubscription {
         let scope = self.owner_scope().map(|owner| OwnerScope::new(owner, self.view.clone()));
         self.runtime.inner.feed.subscribe(Some(self.id), after).with_scope(scope)
@@ -550,31 +550,32 @@ impl Session {
         self.runtime.submit(self.id, command).await
     }
 
-    /// One acknowledgement for all; what was wrong before it was sent is answered in its place.
+    /// Submits many commands with one acknowledgement. A command that was refused before keeps its
+    /// position among the replies.
     async fn submit_all(
         &self,
-        asked: Vec<Result<Command, Refusal>>,
+        commands: Vec<Result<Command, Refusal>>,
     ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {
-        let mut wrong = Vec::new();
-        let mut commands = Vec::with_capacity(asked.len());
-        for (at, command) in asked.into_iter().enumerate() {
+        let mut refused = Vec::new();
+        let mut accepted = Vec::with_capacity(commands.len());
+        for (at, command) in commands.into_iter().enumerate() {
             match command {
-                Ok(command) => commands.push(command),
-                Err(refusal) => wrong.push((at, refusal)),
+                Ok(command) => accepted.push(command),
+                Err(refusal) => refused.push((at, refusal)),
             }
         }
         let (reply, answer) = oneshot::channel();
-        let input = LoopInput::SubmitAll { tree: self.id, commands, reply };
+        let input = LoopInput::SubmitAll { session: self.id, commands: accepted, reply };
         self.runtime.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
         let mut replies = answer.await.map_err(|_| in_doubt_refusal())?;
-        for (at, refusal) in wrong {
+        for (at, refusal) in refused {
             replies.insert(at, Err(refusal));
         }
         Ok(replies)
     }
 }
 
-/// Takes a wait back when its caller loses interest.
+/// A guard that cancels a wait when its caller drops it.
 struct CancelWaitOnDrop<'a> {
     id: u64,
     inputs: &'a mpsc::Sender<LoopInput>,
@@ -584,7 +585,7 @@ struct CancelWaitOnDrop<'a> {
 impl Drop for CancelWaitOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
-            // When the loop is too busy to hear it, the wait is dropped at its next look.
+            // If the queue is full, the loop drops the wait the next time it decides it.
             let _ = self.inputs.try_send(LoopInput::CancelWait { id: self.id });
         }
     }
@@ -598,5 +599,5 @@ pub(crate) fn first_message_no(reply: CommandReply) -> Result<MessageNo, Refusal
 }
 
 pub(crate) fn unexpected_reply() -> Refusal {
-    Refusal::internal("the loop answered with something else")
+    Refusal::internal("the loop replied with the wrong kind of reply")
 }

@@ -35,10 +35,10 @@ use crate::performer::PerformerRegistry;
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
 
-/// How many inputs one turn takes.
+/// The largest number of inputs that one turn takes, by default.
 pub(crate) const DEFAULT_MAX_BATCH: usize = 1024;
 
-/// What the loop is made of.
+/// The state of the loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     pub(crate) store: Arc<dyn Store>,
@@ -48,33 +48,34 @@ pub(crate) struct Supervisor {
     pub(crate) meters: RuntimeMetrics,
     pub(crate) feed: Arc<Feed>,
     pub(crate) inputs: mpsc::Receiver<LoopInput>,
-    /// For the reporters of the attempts that this loop starts.
+    /// The sender that the reporters of started attempts use.
     pub(crate) sender: mpsc::Sender<LoopInput>,
     /// Cancelled when the last handle is dropped.
     pub(crate) abandoned: CancellationToken,
-    /// Cancelled when somebody wants to leave, before the loop gets to hear of it.
+    /// Cancelled when a shutdown is requested, before the loop takes that input.
     pub(crate) shutdown_token: CancellationToken,
-    /// How often a store that fails is still waited for. Without a number, until it is back.
+    /// The number of retries left for a failing store. `None` retries until the store is back.
     pub(crate) remaining_tries: Option<u32>,
-    /// The most inputs per commit; one, for tests that cut between any two.
+    /// The largest number of inputs per commit. One for tests that crash between any two.
     pub(crate) max_batch: usize,
     pub(crate) trees: HashMap<SessionId, TaskTree>,
-    /// What readers see of the trees in memory.
+    /// The views of the sessions in memory, as readers see them.
     pub(crate) views: HashMap<SessionId, Arc<SessionView>>,
     pub(crate) waiters: ClientWaits,
     pub(crate) timers: SessionTimers,
-    /// Trees with stops that were too large for one turn.
+    /// Sessions with stops that were too large for one turn.
     pub(crate) sweeping_sessions: Vec<SessionId>,
-    /// Trees that were given up and are not loaded again yet, for what only they hold.
+    /// Task trees that were discarded and not loaded again yet, with attachments that only they
+    /// hold.
     pub(crate) discarded_trees: HashMap<SessionId, TaskTree>,
     /// Reports whose commit failed.
     pub(crate) retry_reports: Vec<LoopInput>,
-    /// Whether the last commit failed.
+    /// True if the last commit failed.
     pub(crate) last_commit_failed: bool,
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
 }
 
-/// When each tree next wants to hear of the clock.
+/// The next due time of each session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTimers {
     ordered: BTreeSet<(Time, SessionId)>,
@@ -82,16 +83,16 @@ pub(crate) struct SessionTimers {
 }
 
 impl SessionTimers {
-    pub(crate) fn set(&mut self, tree: SessionId, due: Option<Time>) {
-        if self.by_session.get(&tree).copied() == due {
+    pub(crate) fn set(&mut self, session: SessionId, due: Option<Time>) {
+        if self.by_session.get(&session).copied() == due {
             return;
         }
-        if let Some(old) = self.by_session.remove(&tree) {
-            self.ordered.remove(&(old, tree));
+        if let Some(old) = self.by_session.remove(&session) {
+            self.ordered.remove(&(old, session));
         }
         if let Some(due) = due {
-            self.by_session.insert(tree, due);
-            self.ordered.insert((due, tree));
+            self.by_session.insert(session, due);
+            self.ordered.insert((due, session));
         }
     }
 
@@ -100,11 +101,15 @@ impl SessionTimers {
     }
 
     fn due(&self, now: Time) -> Vec<SessionId> {
-        self.ordered.iter().take_while(|(due, _)| *due <= now).map(|(_, tree)| *tree).collect()
+        self.ordered
+            .iter()
+            .take_while(|(due, _)| *due <= now)
+            .map(|(_, session)| *session)
+            .collect()
     }
 }
 
-/// One turn's work: what came in, and what the loop owes itself.
+/// The work of one turn: received inputs, ready waits, and sessions that are due or have a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct TurnInputs {
     pub(crate) received: Vec<LoopInput>,
@@ -125,7 +130,7 @@ impl Supervisor {
         self.shutdown().await;
     }
 
-    /// What to do next, or `None` when it is time to leave.
+    /// Returns the inputs of the next turn, or `None` when the loop is to end.
     async fn next_inputs(&mut self) -> Option<TurnInputs> {
         if self.shutdown_reply.is_some() || self.abandoned.is_cancelled() {
             return None;
@@ -135,7 +140,7 @@ impl Supervisor {
             ..TurnInputs::default()
         };
         if std::mem::take(&mut self.last_commit_failed) || !inputs.received.is_empty() {
-            // The store failed a moment ago: give it one before trying again.
+            // The store just failed: wait a moment before the next try.
             tokio::select! {
                 () = self.abandoned.cancelled() => return None,
                 () = tokio::time::sleep(RETRY_PAUSE) => {}
@@ -180,13 +185,12 @@ impl Supervisor {
     pub(crate) async fn decide_all(&mut self, inputs: TurnInputs) -> Decided {
         let now = self.clock.now();
         let mut decided = Decided::default();
-        let owed = inputs.due_sessions.into_iter().map(|tree| (tree, Command::Tick));
-        let owed =
-            owed.chain(inputs.sweeping_sessions.into_iter().map(|tree| (tree, Command::Sweep)));
-        for (tree, command) in owed {
-            if self.decide(tree, &command, now, &mut decided).await.is_err() {
-                // The tree cannot be loaded now: look again a little later.
-                self.timers.set(tree, Some(now.after(RELOAD_PAUSE)));
+        let ticks = inputs.due_sessions.into_iter().map(|session| (session, Command::Tick));
+        let sweeps = inputs.sweeping_sessions.into_iter().map(|session| (session, Command::Sweep));
+        for (session, command) in ticks.chain(sweeps) {
+            if self.decide(session, &command, now, &mut decided).await.is_err() {
+                // The session cannot be loaded now: try again a little later.
+                self.timers.set(session, Some(now.after(RELOAD_PAUSE)));
             }
         }
         for wait in inputs.ready_waits {
@@ -204,24 +208,24 @@ impl Supervisor {
                 let result = self.find_or_open_session(name, limits, now, decided).await;
                 decided.replies.push(DeferredReply::Open(reply, result));
             }
-            LoopInput::Submit { session: tree, command, reply } => {
-                let result = self.decide(tree, &command, now, decided).await;
+            LoopInput::Submit { session, command, reply } => {
+                let result = self.decide(session, &command, now, decided).await;
                 decided.replies.push(DeferredReply::One(reply, result));
             }
-            LoopInput::SubmitAll { tree, commands, reply } => {
+            LoopInput::SubmitAll { session, commands, reply } => {
                 let mut results = Vec::with_capacity(commands.len());
                 for command in &commands {
-                    results.push(self.decide(tree, command, now, decided).await);
+                    results.push(self.decide(session, command, now, decided).await);
                 }
                 decided.replies.push(DeferredReply::Many(reply, results));
             }
-            LoopInput::Report { tree, command } => {
-                match self.decide(tree, &command, now, decided).await {
-                    Ok(_) => decided.reports.push(LoopInput::Report { tree, command }),
+            LoopInput::Report { session, command } => {
+                match self.decide(session, &command, now, decided).await {
+                    Ok(_) => decided.reports.push(LoopInput::Report { session, command }),
                     Err(refusal) if matches!(refusal.kind, UNAVAILABLE | INTERNAL) => {
-                        decided.undecided.push(LoopInput::Report { tree, command });
+                        decided.undecided.push(LoopInput::Report { session, command });
                     }
-                    Err(refusal) => tracing::debug!(%refusal, "a late report was passed over"),
+                    Err(refusal) => tracing::debug!(%refusal, "ignored a late report"),
                 }
             }
             LoopInput::Wait(wait) => self.decide_wait(wait, now, decided).await,
@@ -241,7 +245,7 @@ impl Supervisor {
         }
     }
 
-    /// Decides one command against the tree in memory, with what it needs loaded first.
+    /// Decides one command against the session in memory, after loading the rows that it needs.
     pub(crate) async fn decide(
         &mut self,
         id: SessionId,
@@ -255,20 +259,20 @@ impl Supervisor {
         let Some(tree) = self.trees.get_mut(&id) else {
             return Err(Refusal::not_found("there is no such session"));
         };
-        let mut looked_for = Vec::new();
+        let mut requested = Vec::new();
         loop {
             let missing = needs(tree, command);
-            if missing.is_empty() || missing == looked_for {
+            if missing.is_empty() || missing == requested {
                 break;
             }
             decided.loaded_sessions.push(id);
             load_missing(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
-            looked_for = missing;
+            requested = missing;
         }
         handle_command_into(tree, command, now, decided.session_outputs(id, tree.row().seq))
     }
 
-    /// Brings a tree into memory.
+    /// Loads a session into memory.
     pub(crate) async fn load_session(&mut self, id: SessionId) -> SubmitResult<()> {
         self.load_from_store(id).await.map_err(|e| store_refusal(&e))
     }
@@ -278,13 +282,13 @@ impl Supervisor {
             return Ok(());
         }
         let loaded = self.store.load(id).await?;
-        let given_up = self.discarded_trees.remove(&id);
-        if given_up.is_some() {
+        let discarded = self.discarded_trees.remove(&id);
+        if discarded.is_some() {
             self.waiters.requeue_session(id);
         }
         let Some(mut loaded) = loaded else { return Ok(()) };
-        if let Some(given_up) = given_up {
-            carry_over_attachments(&given_up, &mut loaded);
+        if let Some(discarded) = discarded {
+            carry_over_attachments(&discarded, &mut loaded);
         }
         let tree = loaded.into_tree();
         let view = self.view.open(tree.row());
@@ -305,8 +309,8 @@ impl Supervisor {
         now: Time,
         decided: &mut Decided,
     ) -> SubmitResult<Arc<SessionView>> {
-        let opened_now = decided.opened_sessions.iter().find(|(other, _)| *other == name);
-        if let Some((_, view)) = opened_now {
+        let opened_in_turn = decided.opened_sessions.iter().find(|(other, _)| *other == name);
+        if let Some((_, view)) = opened_in_turn {
             return Ok(view.clone());
         }
         let stored = self.store.session_named(&name).await.map_err(|e| store_refusal(&e))?;
@@ -326,17 +330,17 @@ impl Supervisor {
         Ok(view)
     }
 
-    /// Stores what was decided. `None` when that failed: everybody has been told.
+    /// Stores the decisions of a turn. Returns `None` if that failed; callers have got the error.
     pub(crate) async fn commit(&mut self, decided: Decided) -> Option<Committed> {
         let (mut pending, batch) = decided.into_batch(&mut self.trees);
         if batch.is_empty() {
             self.retry_reports = std::mem::take(&mut pending.undecided);
             return Some(Committed::replies_only(pending));
         }
-        let began = Instant::now();
+        let started_at = Instant::now();
         let error = match self.store.commit(&batch).await {
             Ok(first) => {
-                self.meters.count_batch(&batch, &self.trees, began.elapsed());
+                self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports = std::mem::take(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
             }
@@ -348,9 +352,9 @@ impl Supervisor {
             StoreError::Fenced(_) => Ok(None),
             _ => self.find_committed(&batch).await,
         };
-        let told = match found {
+        let refusal = match found {
             Ok(Some(first)) => {
-                self.meters.count_batch(&batch, &self.trees, began.elapsed());
+                self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports = std::mem::take(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
             }
@@ -361,25 +365,26 @@ impl Supervisor {
         for part in &batch.sessions {
             self.reload_session(part.row.id).await;
         }
-        self.retry_reports = pending.fail(&told);
+        self.retry_reports = pending.fail(&refusal);
         None
     }
 
-    /// Goes back to what is stored of a tree. What was decided against the state that is given up
-    /// is decided anew: waits, and stops that are on their way.
+    /// Reloads a session from the store. Waits and stops that were decided against the discarded
+    /// state are decided again.
     async fn reload_session(&mut self, id: SessionId) {
-        let given_up = self.trees.remove(&id);
+        let discarded = self.trees.remove(&id);
         self.timers.set(id, None);
-        self.discarded_trees.extend(given_up.map(|tree| (id, tree)));
+        self.discarded_trees.extend(discarded.map(|tree| (id, tree)));
         if let Err(refusal) = self.load_session(id).await {
-            tracing::warn!(%refusal, "a tree could not be loaded again");
+            tracing::warn!(%refusal, "a session could not be reloaded");
             self.timers.set(id, Some(self.clock.now().after(RELOAD_PAUSE)));
         }
     }
 
-    /// After a failed commit: whether the batch is there all the same. Being one transaction it is
-    /// there whole or not at all, so one tree's position tells. Refused when the store does not
-    /// say, and there is no more time to wait for it.
+    /// Returns the position of a batch whose commit failed but which the store holds.
+    ///
+    /// A batch is one transaction, so the sequence number of one session is enough to tell. Refuses
+    /// if the store does not say and there is no more time to wait for it.
     async fn find_committed(&mut self, batch: &Batch) -> SubmitResult<Option<Position>> {
         let Some(part) = batch.sessions.first() else { return Ok(None) };
         loop {
@@ -387,12 +392,12 @@ impl Supervisor {
             let last = self.store.last_position().await;
             match (stored, last) {
                 (Ok(stored), Ok(last)) => {
-                    let there = stored.is_some_and(|row| row.seq == part.row.seq);
+                    let is_committed = stored.is_some_and(|row| row.seq == part.row.seq);
                     let count = batch.events().count() as u64;
-                    return Ok(there.then(|| Position(last.0 + 1 - count)));
+                    return Ok(is_committed.then(|| Position(last.0 + 1 - count)));
                 }
                 (Err(error), _) | (_, Err(error)) => {
-                    tracing::warn!(%error, "the store does not say whether a commit is there");
+                    tracing::warn!(%error, "the store does not say whether it has the commit");
                 }
             }
             if !self.wait_for_store().await {
@@ -401,7 +406,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a store that failed a moment. `false` when it has had its chances.
+    /// Waits a moment for a failing store. Returns false when no retries remain.
     async fn wait_for_store(&mut self) -> bool {
         if self.shutdown_token.is_cancelled() {
             self.remaining_tries.get_or_insert(STORE_TRIES_MAX);
@@ -416,7 +421,7 @@ impl Supervisor {
         }
     }
 
-    /// The end of the loop: what lives only in this process ends, what is stored says so.
+    /// Ends the loop: ends what exists only in this process, and stores that.
     async fn shutdown(mut self) {
         self.performers.shutdown().await;
         let Some(reply) = self.shutdown_reply.take() else { return self.feed.close() };
@@ -447,9 +452,9 @@ impl Supervisor {
             }
         }
         self.feed.close();
-        // Whoever is told that this is over may open the store again.
+        // The receiver of the reply may open the store again, so release it first.
         drop(self);
-        let not_stored = || Refusal::unavailable("what was left could not all be stored");
+        let not_stored = || Refusal::unavailable("the shutdown could not be stored completely");
         let _ = reply.send(if stored { Ok(()) } else { Err(not_stored()) });
     }
 
@@ -471,26 +476,27 @@ impl Supervisor {
         }
     }
 
-    /// Nothing is started any more: what was to start is queued again by what leaving decides.
+    /// Commits without performing actions. Tasks that were to start are queued again by the
+    /// shutdown.
     async fn commit_without_performing(&mut self, decided: Decided) -> bool {
         let committed = self.commit(decided).await;
         let done = committed.map(|done| done.publish(&self.view, &self.feed).acknowledge());
         done.is_some()
     }
 
-    /// Decides for every task of a tree what becomes of it without its performer. Children come
+    /// Decides for every task of a session how it continues without its performer. Children come
     /// before their parents.
     pub(crate) async fn recover_session(
         &mut self,
         id: SessionId,
-        why: &RecoveryFinding,
+        finding: &RecoveryFinding,
     ) -> Decided {
         let now = self.clock.now();
         let mut decided = Decided::default();
         let Some(tree) = self.trees.get(&id) else { return decided };
         let all: Vec<_> = tree.rows().map(|(no, _)| no).collect();
         for no in all.into_iter().rev() {
-            let command = Command::Recover(RecoverCommand { no, finding: why.clone() });
+            let command = Command::Recover(RecoverCommand { no, finding: finding.clone() });
             let _ = self.decide(id, &command, now, &mut decided).await;
         }
         decided
@@ -498,16 +504,16 @@ impl Supervisor {
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
-/// How often starting and leaving wait for a store that fails: one that is gone must not hold them.
+/// The number of retries for a failing store at start and shutdown, so that neither hangs.
 pub(crate) const STORE_TRIES_MAX: u32 = 10;
 const RELOAD_PAUSE: Millis = Millis(1_000);
 const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
 const INTERNAL: RefusalKind = RefusalKind::Internal;
 
-/// What only this process holds of a task is not in the store.
-fn carry_over_attachments(given_up: &TaskTree, loaded: &mut LoadedSession) {
+/// Copies attachments, which the store does not hold, from a discarded tree to its reloaded rows.
+fn carry_over_attachments(discarded: &TaskTree, loaded: &mut LoadedSession) {
     for (no, row) in &mut loaded.tasks {
-        if let Some(held) = given_up.get(*no).filter(|held| held.spec.attachment.is_some()) {
+        if let Some(held) = discarded.get(*no).filter(|held| held.spec.attachment.is_some()) {
             row.spec = held.spec.clone();
         }
     }

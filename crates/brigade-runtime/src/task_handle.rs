@@ -1,4 +1,4 @@
-//! A task's handle.
+//! The handle of a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,22 +37,22 @@ impl TaskHandle {
         self.run
     }
 
-    /// Whether it was there already, under the same key.
+    /// Returns true if the task existed before, under the same key.
     pub fn existed(&self) -> bool {
         self.existing
     }
 
-    /// `job:5`.
+    /// Returns the address, such as `job:5`.
     pub fn address(&self) -> String {
         format!("{}:{}", self.kind, self.no)
     }
 
-    /// The task as of the last commit.
+    /// Returns the task as of the last commit.
     pub async fn get(&self) -> Result<Arc<TaskRow>, Refusal> {
         self.session.get(self.no).await.map(|(_, row)| row)
     }
 
-    /// The job that spawned this as its child, when that is who calls: what it does is recorded.
+    /// Returns the parent job if that is the caller, so that its calls are recorded.
     fn calling_job(&self) -> Option<(JobContext, ChildTask)> {
         let parent = match self.session.caller {
             Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
@@ -61,27 +61,28 @@ impl TaskHandle {
         parent.map(|job| (job, ChildTask { no: self.no, run: self.run, kind: self.kind.clone() }))
     }
 
-    /// Waits for the end and consumes the result. Asked again it returns the same, marked so.
+    /// Waits for the end and consumes the result. A second wait returns the same result, marked as
+    /// collected before.
     pub async fn wait(&self) -> Result<RunResult, Refusal> {
-        let mut endings = match self.calling_job() {
+        let mut results = match self.calling_job() {
             Some((job, child)) => job.wait_all([&child]).await?,
             None => self.session.wait_all([self.no.into()]).await?,
         };
-        endings.pop().ok_or_else(|| Refusal::internal("a wait came back without an ending"))
+        results.pop().ok_or_else(|| Refusal::internal("a wait returned no result"))
     }
 
-    /// The same with patience: `None` when the time was up.
-    pub async fn wait_within(&self, patience: Duration) -> Result<Option<RunResult>, Refusal> {
+    /// Waits with a timeout. Returns `None` when it passed.
+    pub async fn wait_within(&self, timeout: Duration) -> Result<Option<RunResult>, Refusal> {
         if let Some((job, child)) = self.calling_job() {
-            let waited = job.wait([&child], WaitMode::All, Some(patience)).await?;
+            let waited = job.wait([&child], WaitMode::All, Some(timeout)).await?;
             return Ok(match waited {
-                ChildWaitResult::Ended(mut endings) => endings.pop(),
+                ChildWaitResult::Ended(mut results) => results.pop(),
                 ChildWaitResult::TimedOut => None,
             });
         }
         let tasks = vec![self.no.into()];
-        match self.session.wait_within(tasks, WaitMode::All, patience).await? {
-            WaitResult::Ended(mut endings) => Ok(endings.pop()),
+        match self.session.wait_within(tasks, WaitMode::All, timeout).await? {
+            WaitResult::Ended(mut results) => Ok(results.pop()),
             WaitResult::TimedOut(_) => Ok(None),
         }
     }
@@ -93,7 +94,7 @@ impl TaskHandle {
         }
     }
 
-    /// The output of a command.
+    /// Returns the output of a process.
     pub async fn output(&self) -> Result<ProcessOutput, Refusal> {
         self.session.output(self.run_ref()).await
     }
@@ -102,16 +103,16 @@ impl TaskHandle {
         TaskRef { selector: TaskSelector::Number(self.no), run: Some(self.run) }
     }
 
-    /// The output of a command as it comes, to its end.
+    /// Follows the output of a process to its end.
     pub async fn follow(
         &self,
-        which: OutputView,
+        view: OutputView,
         from: ReadStart,
     ) -> Result<OutputFollower, Refusal> {
-        self.session.follow(self.run_ref(), which, from).await
+        self.session.follow(self.run_ref(), view, from).await
     }
 
-    /// Says that nothing more will be sent to a command.
+    /// Closes the input of a process.
     pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
         match self.calling_job() {
             Some((job, child)) => job.close_input(&child).await,

@@ -1,4 +1,4 @@
-//! What readers see: the state after the last commit, without asking the loop.
+//! The state after the last commit, which readers see without asking the loop.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -8,11 +8,11 @@ use brigade_model::shared_values::SharedValue;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionRow;
 
-/// Published by the loop after each commit. Tasks that left memory are not in it: they are read
-/// from the store.
+/// The views of all sessions. The loop publishes to them after each commit. Evicted tasks are
+/// missing here and are read from the store.
 #[derive(Debug, Default)]
 pub(crate) struct CommittedView {
-    /// Kept alive by the loop while it has the tree in memory, and by sessions that look at it.
+    /// Kept alive by the loop while the session is in memory, and by the sessions that read it.
     sessions: RwLock<HashMap<SessionId, Weak<SessionView>>>,
 }
 
@@ -28,45 +28,45 @@ struct SessionRows {
 }
 
 impl CommittedView {
-    /// The view of a tree, made if nobody has one.
+    /// Returns the view of a session, and creates it if there is none.
     pub(crate) fn open(&self, row: &SessionRow) -> Arc<SessionView> {
         let found =
             self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
         if let Some(view) = found.and_then(|view| view.upgrade()) {
             return view;
         }
-        let mut trees = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(view) = trees.get(&row.id).and_then(Weak::upgrade) {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = sessions.get(&row.id).and_then(Weak::upgrade) {
             return view;
         }
-        if trees.len() == trees.capacity() {
-            trees.retain(|_, view| view.strong_count() > 0);
+        if sessions.len() == sessions.capacity() {
+            sessions.retain(|_, view| view.strong_count() > 0);
         }
         let rows = SessionRows { row: row.clone(), tasks: BTreeMap::new() };
         let view = Arc::new(SessionView { inner: RwLock::new(rows) });
-        trees.insert(row.id, Arc::downgrade(&view));
+        sessions.insert(row.id, Arc::downgrade(&view));
         view
     }
 
-    /// Looks at every task that is in memory.
-    pub(crate) fn for_each_task(&self, mut look: impl FnMut(&TaskRow)) {
-        let trees = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
-        let views: Vec<Arc<SessionView>> = trees.values().filter_map(Weak::upgrade).collect();
-        drop(trees);
+    /// Visits every task that is in memory.
+    pub(crate) fn for_each_task(&self, mut visit: impl FnMut(&TaskRow)) {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let views: Vec<Arc<SessionView>> = sessions.values().filter_map(Weak::upgrade).collect();
+        drop(sessions);
         for view in views {
             let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
-            inner.tasks.values().for_each(|row| look(row));
+            inner.tasks.values().for_each(|row| visit(row));
         }
     }
 
-    /// The view of a tree that is in memory.
-    pub(crate) fn get(&self, tree: SessionId) -> Option<Arc<SessionView>> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&tree)?.upgrade()
+    /// Returns the view of a session that is in memory.
+    pub(crate) fn get(&self, session: SessionId) -> Option<Arc<SessionView>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&session)?.upgrade()
     }
 }
 
 impl SessionView {
-    /// What the tree's tasks share under a name.
+    /// Returns the value that the session's tasks share under a name.
     pub(crate) fn shared_value(&self, name: &str) -> Option<SharedValue> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.row.shared_values.get(name).cloned()
@@ -80,14 +80,14 @@ impl SessionView {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).tasks.get(&no).cloned()
     }
 
-    /// In ascending order of their numbers; with an owner, its children only.
+    /// Returns the tasks by ascending number; with an owner, only its children.
     pub(crate) fn list(&self, owner: Option<Owner>) -> Vec<(TaskNo, Arc<TaskRow>)> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = inner.tasks.iter().filter(|(_, row)| owner.is_none_or(|o| row.owner == o));
         wanted.map(|(no, row)| (*no, row.clone())).collect()
     }
 
-    /// Takes in what a commit changed.
+    /// Applies the changed rows of a commit.
     pub(crate) fn update(
         &self,
         row: &SessionRow,
@@ -100,12 +100,12 @@ impl SessionView {
         }
     }
 
-    pub(crate) fn evict(&self, gone: &[TaskNo]) {
-        if gone.is_empty() {
+    pub(crate) fn evict(&self, evicted: &[TaskNo]) {
+        if evicted.is_empty() {
             return;
         }
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        for no in gone {
+        for no in evicted {
             inner.tasks.remove(no);
         }
     }

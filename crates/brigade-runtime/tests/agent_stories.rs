@@ -1,6 +1,6 @@
-//! Stories of agents that end the same way wherever they are cut.
+//! Stories of agents that have the same result wherever they are cut.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "stories/harness.rs"]
 mod harness;
@@ -20,7 +20,7 @@ use brigade_model::json::Json;
 use brigade_runtime::{AgentOptions, NewTask, OneModel, RuntimeBuilder, Session};
 use harness::{Log, ONCE, Pace, Story};
 
-/// Leaves a trace in the world.
+/// A tool that logs its calls.
 #[derive(Debug)]
 struct Trace {
     spec: ToolSpec,
@@ -47,8 +47,8 @@ impl Tool for Trace {
 
     fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async {
-            let how = if self.effect == ToolEffect::Once { ONCE } else { "" };
-            self.log.lock().unwrap().push(format!("{how}{}", self.spec.name));
+            let prefix = if self.effect == ToolEffect::Once { ONCE } else { "" };
+            self.log.lock().unwrap().push(format!("{prefix}{}", self.spec.name));
             Ok(ToolReply::text("done"))
         })
     }
@@ -72,9 +72,9 @@ fn playing(builder: RuntimeBuilder, log: &Log, script: &str) -> RuntimeBuilder {
 }
 
 fn story(build: fn(RuntimeBuilder, Log) -> RuntimeBuilder) -> Story {
-    // A question or a message may come before or after something else was told.
+    // A question or a message may come before or after other inbox items.
     let act: harness::Act = |session| Box::pin(run_boss(session));
-    Story { build, act, same_way: false, pace: Pace::Paused }
+    Story { build, act, compare_journals: false, pace: Pace::Paused }
 }
 
 #[test]
@@ -96,7 +96,7 @@ turn
     .cut_everywhere();
 }
 
-/// Counts steps and calls, for itself and for the session.
+/// A plugin that counts steps and calls, for the run and for the session.
 #[derive(Debug)]
 struct Counting(Log);
 
@@ -133,16 +133,17 @@ impl Plugin for Counting {
         _result: &'a Json,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            let (steps, all) = (at.state.get::<Steps>()?.0, at.state.get::<AllCalls>()?.0);
+            let steps = at.state.get::<Steps>()?.0;
+            let all = at.state.get::<AllCalls>()?.0;
             self.0.lock().unwrap().push(format!("{} counted {steps}, {all} in all", at.agent));
             Ok(HookDecision::Pass)
         })
     }
 }
 
-/// Whatever is cut, each step is counted once, for the agent and for the session.
+/// Counts each step once wherever the story is cut, for the run and for the session.
 #[test]
-fn what_plugins_keep_is_there_again() {
+fn plugin_state_is_restored() {
     story(|builder, log| {
         let text = "agent Boss
 turn
@@ -158,22 +159,22 @@ turn
     .cut_everywhere();
 }
 
-/// Does not let the first ending pass: of a run, or of all in the session.
+/// A plugin that refuses the first end: of a run, or of all runs in the session.
 #[derive(Debug)]
 struct Refusing(StateScope);
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-struct Endings(u32);
+struct Ends(u32);
 
-impl StateKey for Endings {
-    const NAME: &'static str = "endings";
+impl StateKey for Ends {
+    const NAME: &'static str = "ends";
 }
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-struct AllEndings(u32);
+struct AllEnds(u32);
 
-impl StateKey for AllEndings {
-    const NAME: &'static str = "all endings";
+impl StateKey for AllEnds {
+    const NAME: &'static str = "all ends";
     const SCOPE: StateScope = StateScope::Session;
 }
 
@@ -189,11 +190,11 @@ impl Plugin for Refusing {
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
             let first = match self.0 {
-                StateScope::Run => at.state.update(|Endings(so_far)| {
+                StateScope::Run => at.state.update(|Ends(so_far)| {
                     *so_far += 1;
                     *so_far == 1
                 }),
-                StateScope::Session => at.state.update(|AllEndings(so_far)| {
+                StateScope::Session => at.state.update(|AllEnds(so_far)| {
                     *so_far += 1;
                     *so_far == 1
                 }),
@@ -220,9 +221,9 @@ turn
   say Now it is.
 ";
 
-/// What a plugin knows by its state to have refused, the model has been told.
+/// A refusal in the state of a plugin has reached the model.
 #[test]
-fn an_ending_that_a_plugin_refuses_once() {
+fn an_end_that_a_plugin_refuses_once() {
     story(|builder, log| {
         builder.agents(options(&log, ENDS_TWICE).plugin(Refusing(StateScope::Run)))
     })
@@ -233,7 +234,7 @@ fn an_ending_that_a_plugin_refuses_once() {
     .cut_everywhere();
 }
 
-/// Counts what its agents hear of the model, for all of them.
+/// A plugin that counts the model's replies to all agents.
 #[derive(Debug)]
 struct Tallying(Log);
 
@@ -271,7 +272,7 @@ impl Plugin for Tallying {
     }
 }
 
-/// What the session is told of a reply is written down with the reply.
+/// The session's count of a reply is stored together with the reply.
 #[test]
 fn replies_that_are_counted_for_the_session() {
     story(|builder, log| {
@@ -288,9 +289,9 @@ turn
     .cut_everywhere();
 }
 
-/// Somebody who looks again and again for what waits for leave. A verdict that got lost with a process
-/// is given again; one that was heard counts once.
-async fn attend(session: &Session) {
+/// Polls for pending approvals and decides them. A verdict that was lost with a process is given
+/// again; a stored one counts once.
+async fn decide_approvals(session: &Session) {
     loop {
         for pending in session.approvals() {
             let verdict = match (&*pending.request.tool, pending.request.to_string().as_str()) {
@@ -312,20 +313,20 @@ async fn run_asking_boss(session: Session) {
     let boss = boss.permissions(PermissionRules { ask, ..PermissionRules::all() });
     let boss = session.spawn(boss).await.unwrap();
     tokio::select! {
-        ending = boss.wait() => drop(ending.unwrap()),
-        () = attend(&session) => {}
+        run_result = boss.wait() => drop(run_result.unwrap()),
+        () = decide_approvals(&session) => {}
     }
 }
 
-/// Counts calls that begin and calls that are over.
+/// A plugin that counts calls that start and calls that end.
 #[derive(Debug)]
 struct Clerk(Log);
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-struct Begun(u32);
+struct Started(u32);
 
-impl StateKey for Begun {
-    const NAME: &'static str = "begun";
+impl StateKey for Started {
+    const NAME: &'static str = "started";
 }
 
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -346,7 +347,7 @@ impl Plugin for Clerk {
         _call: &'a ToolCall,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            at.state.update(|Begun(count)| *count += 1)?;
+            at.state.update(|Started(count)| *count += 1)?;
             Ok(HookDecision::Pass)
         })
     }
@@ -366,15 +367,16 @@ impl Plugin for Clerk {
         _result: &'a Json,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            let (begun, over) = (at.state.get::<Begun>()?.0, at.state.get::<Over>()?.0);
-            self.0.lock().unwrap().push(format!("{}: {begun} begun, {over} over", at.agent));
+            let started = at.state.get::<Started>()?.0;
+            let over = at.state.get::<Over>()?.0;
+            self.0.lock().unwrap().push(format!("{}: {started} started, {over} over", at.agent));
             Ok(HookDecision::Pass)
         })
     }
 }
 
 #[test]
-fn an_agent_and_its_child_that_ask_for_leave() {
+fn an_agent_and_its_child_that_need_approvals() {
     let build = |builder: RuntimeBuilder, log: Log| {
         let options = options(
             &log,
@@ -403,7 +405,8 @@ turn
     Story { act, ..story(build) }.cut_everywhere();
 }
 
-/// Three children, messages both ways, a question and the end of a budget; and what else is called.
+/// Returns a script with three children, messages both ways, a question, a budget that ends, and
+/// one more call.
 fn three_children(also: &str) -> String {
     format!(
         "agent Boss
@@ -460,12 +463,12 @@ fn three_children_messages_a_question_and_a_budget() {
         .cut_everywhere();
 }
 
-/// A real command, which a shim carries on while the runtime is gone.
+/// A real process, which continues under its shim while there is no runtime.
 const COUNT: &str = "call run_process {\"name\": \"Count\", \"command\": \"sleep 0.2; exit 3\", \
     \"background\": true}";
 
 #[test]
-fn the_same_with_a_command() {
+fn three_children_with_a_process() {
     let build = |builder: RuntimeBuilder, log: Log| playing(builder, &log, &three_children(COUNT));
     Story { pace: Pace::Real, ..story(build) }.cut_here_and_there(8);
 }

@@ -1,7 +1,6 @@
-//! Agents whose model is at the other end of a real connection: every format, and what goes wrong
-//! on the way.
+//! Agents whose model is behind a real connection: every wire format, and its failures.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -27,7 +26,8 @@ use brigade_testkit::TestRuntime;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 
-/// Who asks is not sent, so the turns of an agent are found by the name of its model.
+/// The request does not name the agent, so the turns of an agent are found by the name of its
+/// model.
 const DELEGATING: &str = "
 agent boss
 usage input=100 output=10
@@ -62,8 +62,8 @@ turn
   say Paid, and that was all there was to do here.
 ";
 
-/// Plays a script over the wire; `answer` makes of each reply what the server does with it, and is
-/// told the how many-th request for this model it is.
+/// Serves a script over the wire. `answer` turns each reply into the server's response, and gets
+/// the number of the request for this model.
 async fn server(
     script: &str,
     answer: impl Fn(usize, ModelReply) -> WireReply + Send + Sync + 'static,
@@ -100,12 +100,12 @@ fn reply(model: &ScriptedModel, request: WireRequest) -> ModelReply {
     }
 }
 
-/// Tries again soon, so that the tests do not wait.
+/// Returns options that retry soon, so that the tests do not wait.
 fn soon() -> RetryOptions {
     RetryOptions { min_pause: Duration::from_millis(5), seed: Some(1), ..RetryOptions::default() }
 }
 
-/// Long enough for a busy machine to answer, short enough to wait for what hangs.
+/// Returns limits that are long enough for a busy machine and short enough to wait for a hang.
 fn quick() -> TransportLimits {
     TransportLimits {
         header_timeout: Duration::from_secs(4),
@@ -114,7 +114,7 @@ fn quick() -> TransportLimits {
     }
 }
 
-/// A runtime whose models are at `wire`.
+/// Starts a runtime whose models are at `wire`.
 async fn kitchen(wire: ProviderOptions, tools: Vec<Counted>) -> TestRuntime {
     kitchen_of(ModelProviders::new().provider("wire", wire).retry(soon()), tools).await
 }
@@ -130,19 +130,19 @@ async fn kitchen_of(models: impl ModelSource, tools: Vec<Counted>) -> TestRuntim
 
 async fn run(runtime: &TestRuntime, task: &str) -> (RunResult, String) {
     let boss = runtime.session.spawn(NewTask::agent(task).name("Boss")).await.unwrap();
-    let ending = boss.wait().await.unwrap();
-    (ending, runtime.session.transcript((&boss).into()).await.unwrap().unwrap())
+    let run_result = boss.wait().await.unwrap();
+    (run_result, runtime.session.transcript((&boss).into()).await.unwrap().unwrap())
 }
 
 #[track_caller]
-fn words(ending: &RunResult) -> String {
-    match &*ending.outcome {
+fn final_message(run_result: &RunResult) -> String {
+    match &*run_result.outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
         other => panic!("it ended as {other}"),
     }
 }
 
-/// Says something, and counts how often it did.
+/// A tool that returns a text and counts its calls.
 #[derive(Debug)]
 struct Counted {
     spec: ToolSpec,
@@ -175,7 +175,7 @@ impl Tool for Counted {
     }
 }
 
-/// Runs the same for every format at once, and says for which it failed.
+/// Runs a test for every format at once, and names the formats for which it failed.
 async fn each<F: Future<Output = ()>>(test: impl Fn(WireFormat) -> F) {
     let tests = WireFormat::ALL.map(|format| {
         let test = tokio::time::timeout(Duration::from_secs(60), test(format));
@@ -193,25 +193,25 @@ async fn a_root_delegates_and_gets_the_result() {
         let server = server(DELEGATING, |_, reply| WireReply::ByteByByte(reply)).await;
         let (look, looked) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen(server.options(format), vec![look]).await;
-        let (ending, said) = run(&runtime, "Find mushrooms.").await;
-        assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
+        let (run_result, transcript_text) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(final_message(&run_result), "Found: three mushrooms.", "{transcript_text}");
         assert_eq!(looked.load(Ordering::Relaxed), 1);
         let requests = server.requests();
         let of = |model: &str| requests.iter().filter(|one| one.model == model).count();
         assert!((2..=3).contains(&of("boss")), "{} requests of the boss", of("boss"));
         assert_eq!(of("north"), 2);
         let tools = |request: &WireRequest| request.tools.iter().any(|t| &*t.name == "spawn_agent");
-        assert!(requests.iter().all(tools), "a conversation keeps its tools");
-        let (_, row) = runtime.session.get(ending.no).await.unwrap();
+        assert!(requests.iter().all(tools), "each request has the tools");
+        let (_, row) = runtime.session.get(run_result.no).await.unwrap();
         let tokens = 110 * of("boss") as u64 + 55 * of("north") as u64;
-        assert_eq!(row.usage().tokens, tokens, "what the providers counted is what was used");
+        assert_eq!(row.usage().tokens, tokens, "the usage is the count of the providers");
     })
     .await;
 }
 
 type Trouble = fn(ModelReply) -> WireReply;
 
-/// What the server does the first time it is asked for the second turn.
+/// Returns the failures of the server at the first request for the second turn.
 fn troubles() -> [(&'static str, Trouble); 6] {
     [
         ("500", |_| WireReply::Status(WireStatus::new(500, "{\"error\":{\"message\":\"oh\"}}"))),
@@ -224,7 +224,7 @@ fn troubles() -> [(&'static str, Trouble); 6] {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
+async fn a_single_failure_is_retried_and_nothing_is_done_twice() {
     each(|format| async move {
         let all = troubles().map(|(what, trouble)| async move {
             let server = server(PAYING, move |nth, reply| match nth {
@@ -234,11 +234,19 @@ async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
             .await;
             let (pay, paid) = Counted::new("pay", ToolEffect::Once, "paid");
             let runtime = kitchen(server.options(format).limits(quick()), vec![pay]).await;
-            let (ending, said) = run(&runtime, "Pay.").await;
-            assert_eq!(words(&ending), "Paid, and that was all there was to do here.", "{what}");
+            let (run_result, transcript_text) = run(&runtime, "Pay.").await;
+            assert_eq!(
+                final_message(&run_result),
+                "Paid, and that was all there was to do here.",
+                "{what}"
+            );
             assert_eq!(paid.load(Ordering::Relaxed), 1, "{what}");
             assert_eq!(server.requests().len(), 3, "{what}");
-            assert_eq!(said.matches("that was all").count(), 1, "{what}: {said}");
+            assert_eq!(
+                transcript_text.matches("that was all").count(),
+                1,
+                "{what}: {transcript_text}"
+            );
             let [_, cut, again] = &server.requests()[..] else { panic!("{what}") };
             assert_eq!(cut.messages, again.messages, "{what}");
             assert!(matches!(again.messages.last(), Some(ChatMessage::Results(_))), "{what}");
@@ -249,7 +257,7 @@ async fn what_goes_wrong_once_is_got_over_and_nothing_is_done_twice() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_every_time_is_told_truthfully() {
+async fn a_repeated_failure_fails_the_run_truthfully() {
     each(|format| async move {
         let server = server(PAYING, |nth, reply| match nth {
             1 => WireReply::Reply(reply),
@@ -258,13 +266,16 @@ async fn what_goes_wrong_every_time_is_told_truthfully() {
         .await;
         let (pay, paid) = Counted::new("pay", ToolEffect::Once, "paid");
         let runtime = kitchen(server.options(format), vec![pay]).await;
-        let (ending, _) = run(&runtime, "Pay.").await;
-        assert_eq!(ending.outcome.label(), "failed");
-        let told = ending.outcome.to_string();
-        assert!(told.contains("the model: ") && told.contains("(tried 8 times)"), "{told}");
-        let Outcome::Failed(failed) = &*ending.outcome else { panic!("{told}") };
+        let (run_result, _) = run(&runtime, "Pay.").await;
+        assert_eq!(run_result.outcome.label(), "failed");
+        let problem = run_result.outcome.to_string();
+        assert!(
+            problem.contains("the model: ") && problem.contains("(tried 8 times)"),
+            "{problem}"
+        );
+        let Outcome::Failed(failed) = &*run_result.outcome else { panic!("{problem}") };
         let partial = failed.partial.as_ref().unwrap().decode::<String>().unwrap();
-        assert_eq!(partial, "I pay.", "the last words are kept");
+        assert_eq!(partial, "I pay.", "the last message is kept");
         assert_eq!((paid.load(Ordering::Relaxed), server.requests().len()), (1, 9));
     })
     .await;
@@ -292,15 +303,18 @@ async fn siblings_slow_down_together() {
         let runtime = kitchen(server.options(format), Vec::new()).await;
         let tasks = (0..SIBLINGS).map(|_| NewTask::agent("Go."));
         runtime.session.spawn_all(tasks).await.unwrap();
-        let endings = runtime.session.wait_all([]).await.unwrap();
-        let done = endings.iter().filter(|ending| ending.outcome.label() == "succeeded").count();
+        let run_results = runtime.session.wait_all([]).await.unwrap();
+        let done = run_results
+            .iter()
+            .filter(|run_result| run_result.outcome.label() == "succeeded")
+            .count();
         assert_eq!(done, SIBLINGS, "{format:?}");
         let arrivals = arrivals.lock().unwrap();
         let since: Vec<Duration> = arrivals.iter().map(|at| *at - arrivals[0]).collect();
         let refused = since.iter().filter(|at| **at <= BUSY).count();
         assert!(refused <= SIBLINGS, "{format:?}: {refused} were refused: {since:?}");
         let after: Vec<_> = since.iter().filter(|at| **at > BUSY).collect();
-        assert_eq!(after.len(), SIBLINGS, "{format:?}: none was asked for in vain: {since:?}");
+        assert_eq!(after.len(), SIBLINGS, "{format:?}: no request was refused: {since:?}");
         assert!(*after[0] >= ASKED, "{format:?}: too soon: {since:?}");
         // The second waits for the reply of the first.
         assert!(*after[1] - *after[0] >= REPLY, "{format:?}: a herd: {since:?}");
@@ -309,7 +323,7 @@ async fn siblings_slow_down_together() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_missing_is_named_and_nothing_is_sent() {
+async fn a_missing_key_is_named_and_nothing_is_sent() {
     each(|format| async move {
         let server = server(PAYING, |_, reply| WireReply::Reply(reply)).await;
         let key = KeySource::Env("BRIGADE_TEST_HAS_NO_SUCH_KEY".to_owned());
@@ -322,19 +336,19 @@ async fn a_key_that_is_missing_is_named_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_wrong_is_told_at_once() {
+async fn a_wrong_key_fails_at_once() {
     each(|format| async move {
-        let told = WireStatus::new(401, "{\"error\":{\"message\":\"no such key\"}}");
-        let server = server(PAYING, move |_, _| WireReply::Status(told.clone())).await;
+        let status = WireStatus::new(401, "{\"error\":{\"message\":\"no such key\"}}");
+        let server = server(PAYING, move |_, _| WireReply::Status(status.clone())).await;
         let runtime = kitchen(server.options(format), Vec::new()).await;
-        let (ending, _) = run(&runtime, "Pay.").await;
-        assert_eq!(ending.outcome.label(), "failed");
+        let (run_result, _) = run(&runtime, "Pay.").await;
+        assert_eq!(run_result.outcome.label(), "failed");
         assert_eq!(server.requests().len(), 1, "a wrong key stays wrong");
     })
     .await;
 }
 
-/// The boss waits for its helper, so that it hears the same in every run.
+/// Returns the script in which the boss waits for its helper, so that every run is the same.
 fn waiting() -> String {
     DELEGATING.replace(r#""agent": "north", "#, r#""agent": "north", "wait": true, "#)
 }
@@ -342,24 +356,24 @@ fn waiting() -> String {
 #[tokio::test]
 async fn a_recorded_run_is_played_again_without_a_server() {
     each(|format| async move {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("mushrooms.jsonl");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mushrooms.jsonl");
         let server = server(&waiting(), |_, reply| WireReply::ByteByByte(reply)).await;
         let source = ModelProviders::new().provider("wire", server.options(format)).retry(soon());
         let recorder = Recorder::open(&file).unwrap();
         let (look, _) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen_of(RecordedModels { source, recorder }, vec![look]).await;
-        let (ending, said) = run(&runtime, "Find mushrooms.").await;
-        assert_eq!(words(&ending), "Found: three mushrooms.", "{said}");
-        let used = runtime.session.get(ending.no).await.unwrap().1.usage().tokens;
+        let (run_result, transcript_text) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(final_message(&run_result), "Found: three mushrooms.", "{transcript_text}");
+        let used = runtime.session.get(run_result.no).await.unwrap().1.usage().tokens;
         drop((runtime, server));
 
         let replay = OneModel(Arc::new(ReplayModel::load(&file).unwrap()));
         let (look, looked) = Counted::new("look", ToolEffect::Pure, "you see trees");
         let runtime = kitchen_of(replay, vec![look]).await;
-        let (again, said_again) = run(&runtime, "Find mushrooms.").await;
-        assert_eq!(words(&again), words(&ending));
-        assert_eq!(said_again, said);
+        let (again, transcript_again) = run(&runtime, "Find mushrooms.").await;
+        assert_eq!(final_message(&again), final_message(&run_result));
+        assert_eq!(transcript_again, transcript_text);
         assert_eq!(looked.load(Ordering::Relaxed), 1, "tools are called, models are not");
         assert_eq!(runtime.session.get(again.no).await.unwrap().1.usage().tokens, used);
     })
@@ -367,9 +381,9 @@ async fn a_recorded_run_is_played_again_without_a_server() {
 }
 
 #[tokio::test]
-async fn another_result_than_was_recorded_is_told_as_the_first_difference() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("mushrooms.jsonl");
+async fn a_result_that_differs_from_the_recording_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mushrooms.jsonl");
     let scripted = Arc::new(ScriptedModel::new(
         Script::parse("played", PAYING.replace("boss", "Boss").as_str()).unwrap(),
     ));
@@ -379,9 +393,9 @@ async fn another_result_than_was_recorded_is_told_as_the_first_difference() {
     run(&kitchen_of(models, vec![pay]).await, "Pay.").await;
     let replay = OneModel(Arc::new(ReplayModel::load(&file).unwrap()));
     let (pay, _) = Counted::new("pay", ToolEffect::Once, "paid 4 coins");
-    let (ending, _) = run(&kitchen_of(replay, vec![pay]).await, "Pay.").await;
-    let told = ending.outcome.to_string();
+    let (run_result, _) = run(&kitchen_of(replay, vec![pay]).await, "Pay.").await;
+    let problem = run_result.outcome.to_string();
     for part in ["mushrooms.jsonl:3", "the result of pay", "paid 3 coins", "paid 4 coins"] {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(problem.contains(part), "{part:?} is not in {problem}");
     }
 }

@@ -1,6 +1,6 @@
-//! Stories that end the same way wherever they are cut.
+//! Stories that have the same result wherever they are cut.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 #[path = "stories/harness.rs"]
 mod harness;
@@ -16,9 +16,10 @@ use harness::{Log, Pace, Story};
 
 const POLICY: RecoveryPolicy = RecoveryPolicy::resume(5);
 
-/// A step that leaves a trace in the world.
+/// Runs a step that logs itself.
 async fn note(ctx: &JobContext, log: &Log, what: &str) -> Result<String, JobError> {
-    let (log, text) = (log.clone(), what.to_owned());
+    let log = log.clone();
+    let text = what.to_owned();
     ctx.step(what, || async move {
         log.lock().unwrap().push(text.clone());
         Ok::<_, JobError>(text)
@@ -34,7 +35,7 @@ async fn run_root(session: Session) {
 
 fn story(build: fn(RuntimeBuilder, Log) -> RuntimeBuilder) -> Story {
     let act: harness::Act = |session| Box::pin(run_root(session));
-    Story { build, act, same_way: true, pace: Pace::Paused }
+    Story { build, act, compare_journals: true, pace: Pace::Paused }
 }
 
 fn worker(builder: RuntimeBuilder, log: &Log) -> RuntimeBuilder {
@@ -54,10 +55,10 @@ async fn spawn_workers(ctx: &JobContext, count: u32) -> Result<Vec<ChildTask>, J
     Ok(try_join_all(spawns).await?)
 }
 
-fn results(endings: &[brigade_model::call::RunResult]) -> Vec<String> {
-    let mut all: Vec<String> = endings
+fn render_outcomes(run_results: &[brigade_model::call::RunResult]) -> Vec<String> {
+    let mut all: Vec<String> = run_results
         .iter()
-        .map(|ending| match &*ending.outcome {
+        .map(|run_result| match &*run_result.outcome {
             Outcome::Succeeded { result } => result.to_string(),
             other => other.to_string(),
         })
@@ -71,8 +72,8 @@ fn fan_out() {
     story(|builder, log| {
         worker(builder, &log).job("root", POLICY, |ctx: JobContext, (): ()| async move {
             let children = spawn_workers(&ctx, 5).await?;
-            let endings = ctx.wait_all(&children).await?;
-            Ok::<_, JobError>(results(&endings))
+            let run_results = ctx.wait_all(&children).await?;
+            Ok::<_, JobError>(render_outcomes(&run_results))
         })
     })
     .cut_everywhere();
@@ -104,8 +105,8 @@ fn nested_stop() {
                 ctx.receive().await?;
                 ctx.stop(&one, Some("enough")).await?;
                 ctx.stop(&two, Some("enough")).await?;
-                let endings = ctx.wait_all([&one, &two]).await?;
-                Ok::<_, JobError>(results(&endings))
+                let run_results = ctx.wait_all([&one, &two]).await?;
+                Ok::<_, JobError>(render_outcomes(&run_results))
             })
     })
     .cut_everywhere();
@@ -118,8 +119,8 @@ fn message_burst() {
             .job("echo", POLICY, |ctx: JobContext, count: u32| async move {
                 for _ in 0..count {
                     let message = ctx.receive().await?;
-                    let heard: u32 = message.body.decode()?;
-                    ctx.send_parent(heard).await?;
+                    let received: u32 = message.body.decode()?;
+                    ctx.send_parent(received).await?;
                 }
                 Ok::<_, JobError>(count)
             })
@@ -128,12 +129,12 @@ fn message_burst() {
                 for n in 0..6 {
                     ctx.send(&echo, n).await?;
                 }
-                let mut heard: Vec<u32> = Vec::new();
+                let mut received: Vec<u32> = Vec::new();
                 for _ in 0..6 {
-                    heard.push(ctx.receive().await?.body.decode()?);
+                    received.push(ctx.receive().await?.body.decode()?);
                 }
                 ctx.wait_all([&echo]).await?;
-                if heard.is_sorted() { Ok(heard) } else { Err(JobError::new("out of order")) }
+                if received.is_sorted() { Ok(received) } else { Err(JobError::new("out of order")) }
             })
     })
     .cut_everywhere();
@@ -153,9 +154,9 @@ fn wait_any() {
                 let mut open = try_join_all(naps).await?;
                 let mut order = Vec::new();
                 while !open.is_empty() {
-                    for ending in ctx.wait_any(&open).await? {
-                        open.retain(|child| child.no != ending.no);
-                        order.extend(results(&[ending]));
+                    for run_result in ctx.wait_any(&open).await? {
+                        open.retain(|child| child.no != run_result.no);
+                        order.extend(render_outcomes(&[run_result]));
                     }
                 }
                 Ok::<_, JobError>(order)
@@ -172,13 +173,13 @@ fn queue_at_the_limit() {
                 let one_at_a_time = Limits { running: Some(1), ..Limits::default() };
                 let chief = NewTask::job("chief", ()).name("Chief").limits(one_at_a_time);
                 let chief = ctx.spawn(chief).await?;
-                let endings = ctx.wait_all([&chief]).await?;
-                Ok::<_, JobError>(results(&endings))
+                let run_results = ctx.wait_all([&chief]).await?;
+                Ok::<_, JobError>(render_outcomes(&run_results))
             })
             .job("chief", POLICY, |ctx: JobContext, (): ()| async move {
                 let children = spawn_workers(&ctx, 4).await?;
-                let endings = ctx.wait_all(&children).await?;
-                Ok::<_, JobError>(results(&endings))
+                let run_results = ctx.wait_all(&children).await?;
+                Ok::<_, JobError>(render_outcomes(&run_results))
             })
     })
     .cut_everywhere();
@@ -210,11 +211,11 @@ fn budget_end() {
                 let budget = Limits { tokens: Some(100), ..Limits::default() };
                 let holder = NewTask::job("holder", ()).name("Holder").limits(budget);
                 let holder = ctx.spawn(holder).await?;
-                let endings = ctx.wait_all([&holder]).await?;
-                Ok::<_, JobError>(results(&endings))
+                let run_results = ctx.wait_all([&holder]).await?;
+                Ok::<_, JobError>(render_outcomes(&run_results))
             })
     });
-    Story { same_way: false, ..budget }.cut_everywhere();
+    Story { compare_journals: false, ..budget }.cut_everywhere();
 }
 
 #[test]
@@ -251,10 +252,10 @@ fn select_between_a_sleep_and_a_message() {
             .job("root", POLICY, |ctx: JobContext, (): ()| async move {
                 let nudge = ctx.spawn(NewTask::job("nudge", ()).name("Nudge")).await?;
                 let mut turns = Vec::new();
-                for patience in [3, 60] {
+                for timeout in [3, 60] {
                     turns.push(tokio::select! {
                         biased;
-                        slept = ctx.sleep(Duration::from_secs(patience)) => {
+                        slept = ctx.sleep(Duration::from_secs(timeout)) => {
                             slept?;
                             "slept".to_owned()
                         }
@@ -280,14 +281,14 @@ fn a_question_and_its_answer() {
                 let cook = ctx.spawn(NewTask::job("asks", ()).name("Cook")).await?;
                 let question = ctx.receive().await?;
                 ctx.answer(&cook, 3).await?;
-                let endings = ctx.wait_all([&cook]).await?;
-                Ok::<_, JobError>((question.body.clone(), results(&endings)))
+                let run_results = ctx.wait_all([&cook]).await?;
+                Ok::<_, JobError>((question.body.clone(), render_outcomes(&run_results)))
             })
     })
     .cut_everywhere();
 }
 
-/// Entered again, a job does not stop the children that it spawned after it had stopped others.
+/// A job that is entered again does not stop children that it spawned after it had stopped others.
 #[test]
 fn stop_all_then_spawn_more() {
     let cleaning = story(|builder, log| {
@@ -304,11 +305,11 @@ fn stop_all_then_spawn_more() {
                 let old = ctx.spawn(NewTask::job("linger", ()).name("Old")).await?;
                 let stopped = ctx.stop_children(Some("spring cleaning")).await?;
                 let new = ctx.spawn(NewTask::job("nap", 30).name("New")).await?;
-                let endings = ctx.wait_all([&old, &new]).await?;
-                Ok::<_, JobError>((stopped.tasks, results(&endings)))
+                let run_results = ctx.wait_all([&old, &new]).await?;
+                Ok::<_, JobError>((stopped.tasks, render_outcomes(&run_results)))
             })
     });
-    Story { same_way: false, ..cleaning }.cut_everywhere();
+    Story { compare_journals: false, ..cleaning }.cut_everywhere();
 }
 
 #[test]
@@ -333,11 +334,11 @@ fn a_kept_child_outlives_its_parent() {
         session.wait_all([kept]).await.unwrap();
     }
     let act: harness::Act = |session| Box::pin(act(session));
-    Story { build, act, same_way: true, pace: Pace::Paused }.cut_everywhere();
+    Story { build, act, compare_journals: true, pace: Pace::Paused }.cut_everywhere();
 }
 
 #[test]
-fn a_job_that_waits_for_a_command() {
+fn a_job_that_waits_for_a_process() {
     let story = story(|builder, log| {
         builder.job("root", POLICY, move |ctx: JobContext, (): ()| {
             let log = log.clone();

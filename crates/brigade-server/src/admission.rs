@@ -1,9 +1,9 @@
 //! Bounds on connections, so that tasks cannot shut out the operator.
 //!
 //! ```text
-//! accept ─> process of a task: at most so many per task, and of all tasks together
-//!        └> anybody else:      a pending handshake; the newest wins when there are too many
-//!                                └─ with the operator key: a place that tasks cannot take
+//! accept ─> process of a task: a limit per task, and one for all tasks together
+//!        └> any other process: a pending handshake; too many evict the oldest
+//!                                └─ with the operator key: a limit that tasks do not share
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -18,14 +18,15 @@ use crate::bounded_line_reader::{ByteBudget, LineLimits};
 use crate::frames::LINE_BYTES_MAX;
 
 const CONNECTIONS_PER_TASK: usize = 64;
-/// Bytes of unfinished lines that are held for all tasks together, and for everybody else.
+/// The bytes of unfinished lines of all tasks together.
 const TASK_LINE_BYTES: usize = 48 * 1024 * 1024;
+/// The bytes of unfinished lines of the operator and the clients together.
 const OPERATOR_LINE_BYTES: usize = 256 * 1024 * 1024;
-/// Longer than any handshake.
+/// A length over that of every handshake.
 const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many connections of each kind there may be.
+/// The maximum number of connections of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) per_task: usize,
@@ -35,10 +36,10 @@ pub(crate) struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Shares of the descriptors that this process may have open. The rest is for processes, their
-    /// output and the store.
+    /// Returns limits as fractions of the file descriptors that this process may open. The others
+    /// are for processes, their output and the store.
     pub(crate) fn for_files(files: u64) -> Self {
-        let share = |of: u64, most: u64| (files / of).clamp(8, most) as usize;
+        let share = |divisor: u64, max: u64| (files / divisor).clamp(8, max) as usize;
         Self {
             per_task: CONNECTIONS_PER_TASK,
             all_tasks: share(8, 512),
@@ -48,7 +49,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Who has a place.
+/// The kind of a connection. Clients count as operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionKind {
     Task(TaskId),
@@ -67,7 +68,7 @@ pub(crate) struct Admission {
 struct ConnectionCounts {
     by_task: HashMap<TaskId, usize>,
     operators: usize,
-    /// Oldest first.
+    /// Pending handshakes, the oldest first.
     pending: VecDeque<(u64, CancellationToken)>,
     next_pending: u64,
 }
@@ -82,7 +83,7 @@ impl Admission {
         })
     }
 
-    /// Takes a place for as long as the guard lives.
+    /// Admits a connection until its permit is dropped, or refuses it.
     pub(crate) fn admit(
         self: &Arc<Self>,
         kind: ConnectionKind,
@@ -93,55 +94,55 @@ impl Admission {
                 let all: usize = counts.by_task.values().sum();
                 let own = counts.by_task.get(&task).copied().unwrap_or(0);
                 if own >= self.limits.per_task {
-                    let most = self.limits.per_task;
-                    return Err(Refusal::limit(format!("this task has {most} connections open")));
+                    let max = self.limits.per_task;
+                    return Err(Refusal::limit(format!("this task has {max} connections open")));
                 }
                 if all >= self.limits.all_tasks {
-                    let most = self.limits.all_tasks;
-                    return Err(Refusal::limit(format!("tasks have {most} connections open")));
+                    let max = self.limits.all_tasks;
+                    return Err(Refusal::limit(format!("tasks have {max} connections open")));
                 }
                 counts.by_task.insert(task, own + 1);
             }
             ConnectionKind::Operator if counts.operators >= self.limits.operators => {
-                let most = self.limits.operators;
-                return Err(Refusal::limit(format!("{most} connections are open")));
+                let max = self.limits.operators;
+                return Err(Refusal::limit(format!("{max} connections are open")));
             }
             ConnectionKind::Operator => counts.operators += 1,
         }
         Ok(ConnectionPermit { admission: self.clone(), kind })
     }
 
-    /// Takes a place until the handshake is over. The oldest pending handshake ends when there are too
-    /// many: an honest client has sent its own long before.
+    /// Admits a pending handshake. If there are too many, it evicts the oldest: an honest client
+    /// sends its hello at once.
     pub(crate) fn admit_pending(self: &Arc<Self>) -> PendingHandshake {
         let mut counts = self.lock_counts();
         if counts.pending.len() >= self.limits.pending
-            && let Some((_, ended)) = counts.pending.pop_front()
+            && let Some((_, oldest)) = counts.pending.pop_front()
         {
-            ended.cancel();
+            oldest.cancel();
         }
         let id = counts.next_pending;
         counts.next_pending += 1;
-        let ended = CancellationToken::new();
-        counts.pending.push_back((id, ended.clone()));
-        PendingHandshake { admission: self.clone(), id, evicted: ended }
+        let evicted = CancellationToken::new();
+        counts.pending.push_back((id, evicted.clone()));
+        PendingHandshake { admission: self.clone(), id, evicted }
     }
 
-    /// Bounds on the line of a handshake.
+    /// Returns the limits for the line of a handshake.
     pub(crate) fn handshake_limits() -> LineLimits {
         LineLimits { line_max: HANDSHAKE_BYTES_MAX, line_timeout: None, byte_budget: None }
     }
 
-    /// Bounds on the lines that follow.
+    /// Returns the limits for the lines after the handshake.
     pub(crate) fn line_limits(&self, kind: ConnectionKind) -> LineLimits {
-        let unfinished = match kind {
+        let byte_budget = match kind {
             ConnectionKind::Task(_) => &self.task_bytes,
             ConnectionKind::Operator => &self.operator_bytes,
         };
         LineLimits {
             line_max: LINE_BYTES_MAX as usize,
             line_timeout: Some(LINE_TIMEOUT),
-            byte_budget: Some(unfinished.clone()),
+            byte_budget: Some(byte_budget.clone()),
         }
     }
 
@@ -150,7 +151,7 @@ impl Admission {
     }
 }
 
-/// A place, given back on drop.
+/// The permit of an admitted connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     admission: Arc<Admission>,
@@ -176,12 +177,12 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// A connection that has not shown who it is.
+/// A connection before its handshake.
 #[derive(Debug)]
 pub(crate) struct PendingHandshake {
     admission: Arc<Admission>,
     id: u64,
-    /// Cancelled when newer ones need the place.
+    /// Cancelled when newer handshakes evict this one.
     pub(crate) evicted: CancellationToken,
 }
 
@@ -201,20 +202,20 @@ mod tests {
         ConnectionLimits { per_task: 2, all_tasks: 3, pending: 2, operators: 1 };
 
     fn task(no: u32) -> ConnectionKind {
-        let tree =
+        let session =
             serde_json::from_value(serde_json::json!("00000000-0000-0000-0000-000000000000"));
-        let tree: SessionId = tree.expect("a uuid");
-        ConnectionKind::Task(TaskId { session: tree, no: TaskNo::new(no).expect("not zero") })
+        let session: SessionId = session.expect("a uuid");
+        ConnectionKind::Task(TaskId { session, no: TaskNo::new(no).expect("not zero") })
     }
 
     #[test]
-    fn tasks_fill_their_own_places_only() {
+    fn tasks_use_only_their_own_limits() {
         let admission = Admission::new(LIMITS);
         let first = admission.admit(task(1)).unwrap();
         let _second = admission.admit(task(1)).unwrap();
-        assert!(admission.admit(task(1)).is_err(), "its own bound");
+        assert!(admission.admit(task(1)).is_err(), "the limit of the task");
         let _third = admission.admit(task(2)).unwrap();
-        assert!(admission.admit(task(3)).is_err(), "the bound of all tasks");
+        assert!(admission.admit(task(3)).is_err(), "the limit of all tasks");
         let operator = admission.admit(ConnectionKind::Operator).unwrap();
         assert!(admission.admit(ConnectionKind::Operator).is_err());
         drop((first, operator));
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_handshakes_are_served() {
+    fn a_new_handshake_evicts_the_oldest() {
         let admission = Admission::new(LIMITS);
         let oldest = admission.admit_pending();
         let second = admission.admit_pending();

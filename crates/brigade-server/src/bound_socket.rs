@@ -1,6 +1,6 @@
-//! The daemon's socket, which it binds again when somebody removed it.
+//! The daemon's socket, which it binds again if it was removed.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,41 +9,54 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::state_dir::{ShortSocketPath, StateDir};
 
-/// A listener, and the file that leads to it.
+/// A listener and its socket file.
 #[derive(Debug)]
 pub(crate) struct BoundSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode. The listener holds them, so that no other file gets them.
-    identity: (u64, u64),
+    /// The identity of the file. The open listener reserves it, so that no other file gets it.
+    identity: FileIdentity,
+}
+
+/// The identity of a file, whatever its path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
 }
 
 impl BoundSocket {
-    /// Binds the socket of a folder. The folder's lock is the caller's, so that a socket that is there belongs to
-    /// nobody.
-    pub(crate) fn bind(places: &StateDir) -> io::Result<Self> {
-        places.create_socket_dir()?;
-        let path = places.socket_path();
+    /// Binds the socket of a state directory. The caller holds its lock, so that no other daemon
+    /// uses an existing socket.
+    pub(crate) fn bind(state_dir: &StateDir) -> io::Result<Self> {
+        state_dir.create_socket_dir()?;
+        let path = state_dir.socket_path();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let listener = UnixListener::bind(ShortSocketPath::of(&path)?.path())?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        let about = fs::symlink_metadata(&path)?;
-        Ok(Self { listener, path, identity: (about.dev(), about.ino()) })
+        let identity = FileIdentity::of(&fs::symlink_metadata(&path)?);
+        Ok(Self { listener, path, identity })
     }
 
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().await.map(|(stream, _)| stream)
     }
 
-    /// Returns whether its path still leads to it.
+    /// Returns true if the path still leads to this socket.
     pub(crate) fn is_in_place(&self) -> bool {
         is_at(&self.path, self.identity)
     }
 
-    /// Stops listening and removes the file, unless it is another's by now.
+    /// Stops listening and removes the file, unless another daemon replaced it.
     pub(crate) fn close(self) {
         if self.is_in_place() {
             let _ = fs::remove_file(&self.path);
@@ -51,6 +64,6 @@ impl BoundSocket {
     }
 }
 
-fn is_at(path: &Path, identity: (u64, u64)) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|about| (about.dev(), about.ino()) == identity)
+fn is_at(path: &Path, identity: FileIdentity) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| FileIdentity::of(&metadata) == identity)
 }

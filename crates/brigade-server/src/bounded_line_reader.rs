@@ -1,4 +1,4 @@
-//! Lines of the daemon's protocol, read within bounds.
+//! Reads lines of the daemon's protocol with limits on length, time and memory.
 
 use std::io;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::frames::LINE_BYTES_MAX;
 
-/// A line up to this length is held without asking anybody.
+/// The length up to which a line needs no reservation in the byte budget.
 const UNBUDGETED_BYTES: usize = 64 * 1024;
 
-/// Lines as they come. Bytes of an unfinished line are kept when a read is given up.
+/// A reader of lines. A cancelled read keeps the bytes of an unfinished line.
 #[derive(Debug)]
 pub(crate) struct BoundedLineReader<R> {
     reader: R,
     line: Vec<u8>,
     is_line_complete: bool,
     limits: LineLimits,
-    /// What the unfinished line has of the shared budget.
+    /// The reservation of the unfinished line in the shared budget.
     reserved: Option<ByteReservation>,
-    /// When the unfinished line must be finished.
+    /// The time at which the unfinished line must be complete.
     deadline: Option<Instant>,
 }
 
-/// Bounds on the lines of one connection.
+/// The limits for the lines of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct LineLimits {
     pub(crate) line_max: usize,
-    /// How long a line may take from its first byte to its last.
+    /// The time from the first byte of a line to its last.
     pub(crate) line_timeout: Option<Duration>,
-    /// Shared with other connections: bytes of unfinished lines.
+    /// The bytes of unfinished lines, shared with other connections.
     pub(crate) byte_budget: Option<Arc<ByteBudget>>,
 }
 
@@ -44,23 +44,22 @@ impl Default for LineLimits {
 
 impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
     pub(crate) fn new(reader: R) -> Self {
-        let bounds = LineLimits::default();
         Self {
             reader,
             line: Vec::new(),
             is_line_complete: false,
-            limits: bounds,
+            limits: LineLimits::default(),
             reserved: None,
             deadline: None,
         }
     }
 
-    /// Sets the bounds of the lines from the next one on.
-    pub(crate) fn set_limits(&mut self, bounds: LineLimits) {
-        self.limits = bounds;
+    /// Sets the limits for the next lines.
+    pub(crate) fn set_limits(&mut self, limits: LineLimits) {
+        self.limits = limits;
     }
 
-    /// The next line. None at the end of the stream.
+    /// Returns the next line; `None` at the end of the stream.
     pub(crate) async fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.discard_line();
         while !self.is_line_complete {
@@ -89,7 +88,7 @@ impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
             self.reader.consume(length);
             self.is_line_complete = end.is_some();
             if self.deadline.is_none() {
-                self.deadline = self.limits.line_timeout.map(|within| Instant::now() + within);
+                self.deadline = self.limits.line_timeout.map(|timeout| Instant::now() + timeout);
             }
         }
         self.deadline = None;
@@ -106,7 +105,7 @@ impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
     }
 }
 
-/// Bytes that several connections may hold together.
+/// The bytes that several connections may hold together.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     used: AtomicUsize,
@@ -114,11 +113,11 @@ pub(crate) struct ByteBudget {
 }
 
 impl ByteBudget {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), limit: most })
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 
-    /// Makes a reservation as large as `total`, or fails and leaves it as it is.
+    /// Extends a reservation to `total` bytes, or fails and does not change it.
     fn reserve(
         self: &Arc<Self>,
         reserved: &mut Option<ByteReservation>,
@@ -126,11 +125,11 @@ impl ByteBudget {
     ) -> io::Result<()> {
         let reservation =
             reserved.get_or_insert_with(|| ByteReservation { budget: self.clone(), bytes: 0 });
-        let more = total.saturating_sub(reservation.bytes);
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(more).filter(|used| *used <= self.limit)
+        let additional = total.saturating_sub(reservation.bytes);
+        let updated = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(additional).filter(|used| *used <= self.limit)
         });
-        if taken.is_err() {
+        if updated.is_err() {
             let text = "too many bytes of unfinished lines are held for connections like this one";
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
@@ -139,7 +138,7 @@ impl ByteBudget {
     }
 }
 
-/// A part of a budget, given back on drop.
+/// A reservation in a byte budget, released on drop.
 #[derive(Debug)]
 struct ByteReservation {
     budget: Arc<ByteBudget>,
@@ -153,15 +152,15 @@ impl Drop for ByteReservation {
 }
 
 fn truncated_line_error() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "a line is cut")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "a line is truncated")
 }
 
 fn slow_line_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a line was not finished in time")
 }
 
-fn long_line_error(most: usize) -> io::Error {
-    let text = format!("a line is longer than {most} bytes");
+fn long_line_error(max_bytes: usize) -> io::Error {
+    let text = format!("a line is longer than {max_bytes} bytes");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -173,20 +172,21 @@ mod tests {
     use crate::frames::{encode_line, write_line};
 
     #[tokio::test]
-    async fn a_read_that_is_given_up_loses_nothing() {
+    async fn a_cancelled_read_loses_nothing() {
         let (mut ours, theirs) = tokio::io::duplex(64);
         let mut lines = BoundedLineReader::new(BufReader::new(theirs));
         for (first, second) in [("{\"id\"", ":1}\n"), ("{}", "\n")] {
             ours.write_all(first.as_bytes()).await.unwrap();
-            let given_up = tokio::time::timeout(Duration::from_millis(20), lines.next_line()).await;
-            assert!(given_up.is_err());
+            let cancelled =
+                tokio::time::timeout(Duration::from_millis(20), lines.next_line()).await;
+            assert!(cancelled.is_err());
             ours.write_all(second.as_bytes()).await.unwrap();
             let line = lines.next_line().await.unwrap().unwrap();
             assert_eq!(line, format!("{first}{second}").as_bytes());
         }
         ours.write_all(b"cut").await.unwrap();
         drop(ours);
-        assert_eq!(lines.next_line().await.unwrap_err().to_string(), "a line is cut");
+        assert_eq!(lines.next_line().await.unwrap_err().to_string(), "a line is truncated");
     }
 
     #[tokio::test]
@@ -210,36 +210,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unfinished_lines_share_a_budget_and_give_it_back() {
+    async fn unfinished_lines_share_a_budget_and_release_it() {
         let budget = ByteBudget::new(3 * UNBUDGETED_BYTES);
-        let bounds = LineLimits { byte_budget: Some(budget.clone()), ..LineLimits::default() };
+        let limits = LineLimits { byte_budget: Some(budget.clone()), ..LineLimits::default() };
         let two = [&*vec![b'x'; 2 * UNBUDGETED_BYTES - 1], b"\n"].concat();
         let mut first = BoundedLineReader::new(BufReader::new(&*two));
-        first.set_limits(bounds.clone());
+        first.set_limits(limits.clone());
         assert_eq!(first.next_line().await.unwrap().unwrap().len(), two.len());
         let mut second = BoundedLineReader::new(BufReader::new(&*two));
-        second.set_limits(bounds.clone());
+        second.set_limits(limits.clone());
         assert_eq!(second.next_line().await.unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
         drop(second);
-        assert!(first.next_line().await.unwrap().is_none(), "the line is done with");
+        assert!(first.next_line().await.unwrap().is_none(), "the first line is discarded");
         let mut third = BoundedLineReader::new(BufReader::new(&*two));
-        third.set_limits(bounds);
+        third.set_limits(limits);
         assert!(third.next_line().await.unwrap().is_some());
         drop(third);
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_that_is_not_finished_in_time_is_given_up() {
+    async fn a_line_that_is_not_complete_in_time_is_refused() {
         let (mut ours, theirs) = tokio::io::duplex(64);
         let mut lines = BoundedLineReader::new(BufReader::new(theirs));
-        let within = Some(Duration::from_secs(10));
-        lines.set_limits(LineLimits { line_timeout: within, ..LineLimits::default() });
+        let line_timeout = Some(Duration::from_secs(10));
+        lines.set_limits(LineLimits { line_timeout, ..LineLimits::default() });
         ours.write_all(b"{}\n").await.unwrap();
         assert!(lines.next_line().await.unwrap().is_some());
-        // Between two lines there is no hurry.
-        let quiet = tokio::time::timeout(Duration::from_secs(3600), lines.next_line()).await;
-        assert!(quiet.is_err());
+        // The timeout does not apply between two lines.
+        let idle = tokio::time::timeout(Duration::from_secs(3600), lines.next_line()).await;
+        assert!(idle.is_err());
         ours.write_all(b"{").await.unwrap();
         assert_eq!(lines.next_line().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

@@ -1,4 +1,4 @@
-//! A question and its answer.
+//! The trait of a request, and the sending of its replies with flow control.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,28 +15,28 @@ use crate::frames::{LINE_BYTES_MAX, ServerFrame, ServerFrameBody, window_cost};
 use crate::request_context::RequestContext;
 use crate::requests::AnyRequest;
 
-/// What a line holds beside an answer is less than the rest.
+/// The maximum size of a reply. The rest of a line is for the other fields of its frame.
 const REPLY_BYTES_MAX: usize = LINE_BYTES_MAX as usize - 1024;
 
-/// Something that a client can ask for.
+/// A request with the types of its replies and its handler.
 pub trait Call: Into<AnyRequest> + Send + Sized {
-    /// The answer.
+    /// The final reply.
     type Reply: Serialize + DeserializeOwned + Send;
-    /// What comes before the answer; never, for most questions.
+    /// An item of the stream before the reply; [`NoItems`] for most requests.
     type Item: Serialize + DeserializeOwned + Send;
 
     fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         items: &ItemSender<Self::Item>,
     ) -> impl Future<Output = Result<Self::Reply, Refusal>> + Send;
 }
 
-/// No value: for questions without items.
+/// The item type of requests without items.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub enum NoItems {}
 
-/// Where the items of one answer go.
+/// Sends the items of one request to its client.
 #[derive(Debug)]
 pub struct ItemSender<T> {
     sink: ResponseSink,
@@ -44,74 +44,75 @@ pub struct ItemSender<T> {
 }
 
 impl<T: Serialize> ItemSender<T> {
-    pub(crate) fn new(way: ResponseSink) -> Self {
-        Self { sink: way, kind: PhantomData }
+    pub(crate) fn new(sink: ResponseSink) -> Self {
+        Self { sink, kind: PhantomData }
     }
 
-    /// Hands out one, waiting while the client is slow. An error means that it is gone.
+    /// Sends an item. Waits while the client's window is full. Fails if the client disconnected.
     pub async fn send(&self, item: &T) -> Result<(), Refusal> {
         let item = to_raw_json(item)?;
-        if let Some(room) = &self.sink.window {
-            room.acquire(&item).await;
+        if let Some(window) = &self.sink.window {
+            window.acquire(&item).await;
         }
-        let line = ServerFrame { id: self.sink.id, body: ServerFrameBody::Item(item) };
-        let sent = self.sink.frames.send(line).await;
-        sent.map_err(|_| Refusal::unavailable("the client is gone"))
+        let frame = ServerFrame { id: self.sink.id, body: ServerFrameBody::Item(item) };
+        let sent = self.sink.frames.send(frame).await;
+        sent.map_err(|_| Refusal::unavailable("the client disconnected"))
     }
 }
 
-/// The way back to whoever asked one question.
+/// The sink for the frames of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSink {
     pub(crate) id: u64,
     pub(crate) frames: mpsc::Sender<ServerFrame>,
-    /// None for a client that takes all there is.
+    /// `None` for a client without flow control.
     pub(crate) window: Option<Arc<FlowWindow>>,
 }
 
-/// What may be on its way to a client of one question's items.
+/// The bytes of one request's items that may be in flight.
 #[derive(Debug)]
 pub(crate) struct FlowWindow {
     capacity: u32,
     available: Semaphore,
-    /// What the client can give back, whatever it says.
+    /// The bytes in flight, which bound the bytes that the client can acknowledge.
     unacked_bytes: AtomicU32,
 }
 
 impl FlowWindow {
-    pub(crate) fn new(size: u32) -> Self {
-        let size = size.max(1);
+    pub(crate) fn new(bytes: u32) -> Self {
+        let capacity = bytes.max(1);
         Self {
-            capacity: size,
-            available: Semaphore::new(size as usize),
+            capacity,
+            available: Semaphore::new(capacity as usize),
             unacked_bytes: AtomicU32::new(0),
         }
     }
 
     async fn acquire(&self, item: &RawValue) {
         let cost = window_cost(item, self.capacity);
-        // It is never closed.
-        if let Ok(taken) = self.available.acquire_many(cost).await {
-            taken.forget();
+        // The semaphore is never closed.
+        if let Ok(permits) = self.available.acquire_many(cost).await {
+            permits.forget();
             self.unacked_bytes.fetch_add(cost, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn release(&self, bytes: u32) {
-        let rest = |taken: u32| Some(taken.saturating_sub(bytes));
-        let taken = self.unacked_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
-        let back = taken.unwrap_or_else(|taken| taken).min(bytes);
-        self.available.add_permits(back as usize);
+        let subtract = |unacked: u32| Some(unacked.saturating_sub(bytes));
+        let unacked =
+            self.unacked_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract);
+        let released = unacked.unwrap_or_else(|unacked| unacked).min(bytes);
+        self.available.add_permits(released as usize);
     }
 }
 
-/// An answer, or a part of one, as it is written.
+/// Encodes a reply or an item, or refuses it if it is too large.
 pub(crate) fn to_raw_json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, Refusal> {
     let raw = serde_json::value::to_raw_value(value)
-        .map_err(|error| Refusal::internal(format!("an answer cannot be written: {error}")))?;
+        .map_err(|error| Refusal::internal(format!("the reply cannot be encoded: {error}")))?;
     match raw.get().len() {
         bytes if bytes > REPLY_BYTES_MAX => Err(Refusal::limit(format!(
-            "the answer is {bytes} bytes long, and {REPLY_BYTES_MAX} is the most; ask for less"
+            "the reply has {bytes} bytes, more than {REPLY_BYTES_MAX}; ask for less"
         ))),
         _ => Ok(raw),
     }
@@ -122,17 +123,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_comes_back_than_was_taken() {
-        let room = FlowWindow::new(10);
+    async fn no_more_is_released_than_was_acquired() {
+        let window = FlowWindow::new(10);
         let item = to_raw_json("four").expect("text");
-        room.acquire(&item).await;
-        assert_eq!(room.available.available_permits(), 4, "six bytes with the quotes");
+        window.acquire(&item).await;
+        assert_eq!(window.available.available_permits(), 4, "six bytes with the quotes");
         for _ in 0..3 {
-            room.release(u32::MAX);
-            assert_eq!(room.available.available_permits(), 10);
+            window.release(u32::MAX);
+            assert_eq!(window.available.available_permits(), 10);
         }
-        let large = to_raw_json("larger than all there is").expect("text");
-        room.acquire(&large).await;
-        assert_eq!(room.available.available_permits(), 0);
+        let large = to_raw_json("larger than the window").expect("text");
+        window.acquire(&large).await;
+        assert_eq!(window.available.available_permits(), 0);
     }
 }

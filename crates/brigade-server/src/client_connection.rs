@@ -1,4 +1,4 @@
-//! One client, as the daemon serves it.
+//! One connection of a client, on the daemon's side.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,23 +29,23 @@ use crate::frames::{
 use crate::request_context::{CallerIdentity, DaemonState, RequestContext};
 use crate::requests::AnyRequest;
 
-/// Lines on their way to a client that reads slowly.
+/// The frames that are queued for a client that reads slowly.
 const FRAME_QUEUE_LEN: usize = 64;
-/// Questions that one client may have open.
+/// The maximum number of open requests of one client.
 const OPEN_REQUESTS_MAX: usize = 1_024;
-/// Whoever connects says hello within this.
+/// The time from the connection to the hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves a client until it goes away or the daemon leaves.
+/// Serves a client until it disconnects or the daemon shuts down.
 pub(crate) async fn serve_connection(
     shared: Arc<DaemonState>,
     stream: UnixStream,
 ) -> io::Result<()> {
     if stream.peer_cred()?.uid() != rustix::process::getuid().as_raw() {
-        // Another user: nothing is said, not even why.
+        // Another user gets no reply, not even a reason.
         return Ok(());
     }
-    // A peer that is dead already is nobody.
+    // A dead peer has no identity.
     let Some(peer) = PeerProcess::from_socket(&stream)? else { return Ok(()) };
     let origin = shared.runtime.origin_of(&peer);
     drop(peer);
@@ -54,7 +54,7 @@ pub(crate) async fn serve_connection(
     reader.set_limits(Admission::handshake_limits());
     let greeted = match origin {
         PeerOrigin::Task(id, attempt) => {
-            // Whoever has too many is not waited for.
+            // Refuse a task that has too many connections before its hello.
             let place = match shared.admission.admit(ConnectionKind::Task(id)) {
                 Ok(place) => place,
                 Err(refusal) => return send_refusal(&mut writer, refusal).await,
@@ -84,21 +84,18 @@ pub(crate) async fn serve_connection(
         CallerIdentity::Operator | CallerIdentity::Task { .. } => None,
     };
     let counted = ClientCountGuard::new(&shared, conversation);
-    let leaving = shared.shutdown_token.clone();
+    let shutdown_token = shared.shutdown_token.clone();
     let control = match hello.role {
         ClientRole::SharedClient(_) => ClientControl::Shared,
         ClientRole::Operator | ClientRole::Client(_) => ClientControl::Own,
     };
-    let mut conversation = ClientConnection::new(
-        RequestContext { daemon: shared, caller: who, control },
-        counted,
-        writer,
-    );
-    conversation.is_protocol_supported = hello.negotiate_protocol().is_some();
-    conversation.run(reader, leaving).await
+    let context = RequestContext { daemon: shared, caller: who, control };
+    let mut connection = ClientConnection::new(context, counted, writer);
+    connection.is_protocol_supported = hello.negotiate_protocol().is_some();
+    connection.run(reader, shutdown_token).await
 }
 
-/// Decides as whom a process that belongs to no task acts: only with the operator key.
+/// Identifies a process that belongs to no task. It needs the operator key.
 fn identify(
     shared: &DaemonState,
     origin: PeerOrigin,
@@ -125,7 +122,7 @@ fn identify(
     })
 }
 
-/// Reads the first line. None when the client went away, or said something else and was sent away.
+/// Reads the hello; `None` if the client disconnected, timed out, or sent something else.
 async fn read_hello(
     reader: &mut BoundedLineReader<BufReader<OwnedReadHalf>>,
     writer: &mut OwnedWriteHalf,
@@ -138,7 +135,7 @@ async fn read_hello(
     match parse_line::<HelloFrame>(line) {
         Ok(hello) => Ok(Some(hello)),
         Err(error) => {
-            let refusal = Refusal::invalid(format!("that is not a hello: {error}"));
+            let refusal = Refusal::invalid(format!("not a hello frame: {error}"));
             send_refusal(writer, refusal).await?;
             Ok(None)
         }
@@ -159,15 +156,15 @@ fn version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }
 
-/// The questions that are open.
+/// A connection after the handshake, with its open requests.
 struct ClientConnection {
     context: RequestContext,
     count_guard: ClientCountGuard,
-    /// Whether the client knows a protocol that this daemon knows.
+    /// The client and this daemon have a protocol in common.
     is_protocol_supported: bool,
     frames: mpsc::Sender<ServerFrame>,
     open_requests: HashMap<u64, OpenRequest>,
-    /// The highest number of a question that was read.
+    /// The highest id of a request that was read.
     last_request_id: u64,
     handlers: JoinSet<u64>,
     writer_task: tokio::task::JoinHandle<()>,
@@ -179,27 +176,26 @@ struct OpenRequest {
 }
 
 impl ClientConnection {
-    fn new(desk: RequestContext, counted: ClientCountGuard, writer: OwnedWriteHalf) -> Self {
-        let (lines, waiting) = mpsc::channel(FRAME_QUEUE_LEN);
-        #[expect(clippy::disallowed_methods, reason = "ends when the conversation is dropped")]
-        let writing = tokio::spawn(write_frames(writer, waiting));
-        let (open, answers) = (HashMap::new(), JoinSet::new());
+    fn new(context: RequestContext, count_guard: ClientCountGuard, writer: OwnedWriteHalf) -> Self {
+        let (frames, queue) = mpsc::channel(FRAME_QUEUE_LEN);
+        #[expect(clippy::disallowed_methods, reason = "ends when the connection is dropped")]
+        let writer_task = tokio::spawn(write_frames(writer, queue));
         Self {
-            context: desk,
-            count_guard: counted,
+            context,
+            count_guard,
             is_protocol_supported: true,
-            frames: lines,
-            open_requests: open,
+            frames,
+            open_requests: HashMap::new(),
             last_request_id: 0,
-            handlers: answers,
-            writer_task: writing,
+            handlers: JoinSet::new(),
+            writer_task,
         }
     }
 
     async fn run(
         mut self,
         mut reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
-        leaving: CancellationToken,
+        shutdown_token: CancellationToken,
     ) -> io::Result<()> {
         loop {
             tokio::select! {
@@ -207,12 +203,12 @@ impl ClientConnection {
                     Some(line) => self.handle_line(line).await,
                     None => return Ok(()),
                 },
-                Some(answered) = self.handlers.join_next() => {
-                    if let Ok(id) = answered {
+                Some(handled) = self.handlers.join_next() => {
+                    if let Ok(id) = handled {
                         self.open_requests.remove(&id);
                     }
                 }
-                () = leaving.cancelled() => {
+                () = shutdown_token.cancelled() => {
                     self.drain().await;
                     return Ok(());
                 }
@@ -221,22 +217,22 @@ impl ClientConnection {
     }
 
     async fn handle_line(&mut self, line: &[u8]) {
-        let said: ClientFrame<'_> = match serde_json::from_slice(line) {
-            Ok(said) => said,
+        let frame: ClientFrame<'_> = match serde_json::from_slice(line) {
+            Ok(frame) => frame,
             Err(error) => {
-                let refusal = Refusal::invalid(format!("that is not a question: {error}"));
+                let refusal = Refusal::invalid(format!("not a request frame: {error}"));
                 return self.refuse(0, refusal).await;
             }
         };
-        let id = said.id;
+        let id = frame.id;
         self.last_request_id = self.last_request_id.max(id);
-        if said.cancel || said.ack_bytes > 0 {
+        if frame.cancel || frame.ack_bytes > 0 {
             if let Some(open) = self.open_requests.get(&id) {
-                open.handle_control_frame(&said);
+                open.handle_control_frame(&frame);
             }
             return;
         }
-        let request = said.request.map(|ask| serde_json::from_str::<AnyRequest>(ask.get()));
+        let request = frame.request.map(|raw| serde_json::from_str::<AnyRequest>(raw.get()));
         let refusal = match request {
             _ if !self.is_protocol_supported && !is_version_independent(&request) => {
                 Refusal::unavailable(format!(
@@ -245,42 +241,43 @@ impl ClientConnection {
             }
             Some(Ok(request)) if self.open_requests.contains_key(&id) => {
                 drop(request);
-                Refusal::conflict(format!("question {id} is still open"))
+                Refusal::conflict(format!("request {id} is still open"))
             }
             Some(Ok(_)) if self.open_requests.len() >= OPEN_REQUESTS_MAX => {
-                Refusal::limit(format!("{OPEN_REQUESTS_MAX} questions are open"))
+                Refusal::limit(format!("{OPEN_REQUESTS_MAX} requests are open"))
             }
-            Some(Ok(request)) => return self.start_request(id, request, said.window),
-            Some(Err(error)) => Refusal::invalid(format!("that cannot be asked: {error}")),
-            None => Refusal::invalid("nothing is asked"),
+            Some(Ok(request)) => return self.start_request(id, request, frame.window),
+            Some(Err(error)) => Refusal::invalid(format!("unknown or invalid request: {error}")),
+            None => Refusal::invalid("the frame has no request"),
         };
         self.refuse(id, refusal).await;
     }
 
-    fn start_request(&mut self, id: u64, request: AnyRequest, room: Option<u32>) {
+    fn start_request(&mut self, id: u64, request: AnyRequest, window: Option<u32>) {
         self.count_guard.note_request();
-        let cancelled = CancellationToken::new();
-        let farewell =
+        let cancel = CancellationToken::new();
+        let shutdown_token =
             request.is_long_running().then(|| self.context.daemon.shutdown_token.clone());
-        let room = room.map(|size| Arc::new(FlowWindow::new(size)));
-        self.open_requests
-            .insert(id, OpenRequest { cancel: cancelled.clone(), window: room.clone() });
-        let (desk, lines) = (self.context.clone(), self.frames.clone());
+        let window = window.map(|bytes| Arc::new(FlowWindow::new(bytes)));
+        let open = OpenRequest { cancel: cancel.clone(), window: window.clone() };
+        self.open_requests.insert(id, open);
+        let context = self.context.clone();
+        let frames = self.frames.clone();
         self.handlers.spawn(async move {
-            let way = ResponseSink { id, frames: lines.clone(), window: room };
-            let answer = tokio::select! {
+            let sink = ResponseSink { id, frames: frames.clone(), window };
+            let result = tokio::select! {
                 biased;
-                answer = request.dispatch(&desk, way) => answer,
-                () = cancelled.cancelled() => Err(Refusal::unavailable("it was taken back")),
-                // Nothing is said: the client finds us gone and asks the next daemon.
-                () = wait_for_shutdown(farewell) => return id,
+                result = request.dispatch(&context, sink) => result,
+                () = cancel.cancelled() => Err(Refusal::unavailable("the request was cancelled")),
+                // Send no frame: the client sees the disconnect and repeats the request.
+                () = wait_for_shutdown(shutdown_token) => return id,
             };
-            let what = match answer {
-                Ok(done) => ServerFrameBody::Reply(done),
+            let body = match result {
+                Ok(reply) => ServerFrameBody::Reply(reply),
                 Err(refusal) => ServerFrameBody::Refused(refusal),
             };
-            // A client that is gone does not want to know.
-            let _ = lines.send(ServerFrame { id, body: what }).await;
+            // Sending fails only if the client has disconnected.
+            let _ = frames.send(ServerFrame { id, body }).await;
             id
         });
     }
@@ -289,7 +286,7 @@ impl ClientConnection {
         let _ = self.frames.send(ServerFrame { id, body: ServerFrameBody::Refused(refusal) }).await;
     }
 
-    /// The daemon leaves: what is soon answered still goes out.
+    /// Sends the remaining replies and the last frame when the daemon shuts down.
     async fn drain(mut self) {
         while self.handlers.join_next().await.is_some() {}
         let _ = self
@@ -306,29 +303,29 @@ fn is_version_independent(request: &Option<serde_json::Result<AnyRequest>>) -> b
 }
 
 impl OpenRequest {
-    fn handle_control_frame(&self, said: &ClientFrame<'_>) {
-        if said.cancel {
+    fn handle_control_frame(&self, frame: &ClientFrame<'_>) {
+        if frame.cancel {
             self.cancel.cancel();
         }
-        if let Some(room) = &self.window {
-            room.release(said.ack_bytes);
+        if let Some(window) = &self.window {
+            window.release(frame.ack_bytes);
         }
     }
 }
 
-async fn wait_for_shutdown(farewell: Option<CancellationToken>) {
-    match farewell {
-        Some(leaving) => leaving.cancelled_owned().await,
+async fn wait_for_shutdown(shutdown_token: Option<CancellationToken>) {
+    match shutdown_token {
+        Some(token) => token.cancelled_owned().await,
         None => std::future::pending().await,
     }
 }
 
-async fn write_frames(mut writer: OwnedWriteHalf, mut lines: mpsc::Receiver<ServerFrame>) {
-    while let Some(line) = lines.recv().await {
-        let written = match write_line(&mut writer, &line).await {
+async fn write_frames(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<ServerFrame>) {
+    while let Some(frame) = frames.recv().await {
+        let written = match write_line(&mut writer, &frame).await {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                let refusal = Refusal::limit(format!("the answer cannot be sent: {error}"));
-                let instead = ServerFrame { id: line.id, body: ServerFrameBody::Refused(refusal) };
+                let refusal = Refusal::limit(format!("the reply cannot be sent: {error}"));
+                let instead = ServerFrame { id: frame.id, body: ServerFrameBody::Refused(refusal) };
                 write_line(&mut writer, &instead).await
             }
             written => written,
@@ -339,8 +336,8 @@ async fn write_frames(mut writer: OwnedWriteHalf, mut lines: mpsc::Receiver<Serv
     }
 }
 
-/// Counts a client as long as it is here. One that only says that a conversation is there counts as a
-/// client from its first question on.
+/// Counts a client until it disconnects. A connection with a conversation signals only its presence
+/// until its first request; then it counts as a client.
 struct ClientCountGuard {
     daemon: Arc<DaemonState>,
     conversation: Option<ConversationGuard>,
@@ -350,10 +347,10 @@ struct ClientCountGuard {
 impl ClientCountGuard {
     fn new(shared: &Arc<DaemonState>, conversation: Option<ConversationId>) -> Self {
         let conversation = conversation.map(|id| shared.conversations.connect(id));
-        let attends = conversation.is_some();
-        let counted = Self { daemon: shared.clone(), conversation, is_presence_only: attends };
-        counted.counter().fetch_add(1, Ordering::Relaxed);
-        counted
+        let is_presence_only = conversation.is_some();
+        let guard = Self { daemon: shared.clone(), conversation, is_presence_only };
+        guard.counter().fetch_add(1, Ordering::Relaxed);
+        guard
     }
 
     fn counter(&self) -> &AtomicUsize {

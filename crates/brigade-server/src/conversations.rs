@@ -1,10 +1,10 @@
-//! The conversations of clients: which are connected, and which have lapsed.
+//! The conversations of clients, connected and lapsed ones.
 //!
-//! A client makes an id when it starts and sends it in every handshake. What it starts is recorded with
-//! that id, and results and messages go to that conversation unasked. A conversation that nobody has
-//! seen for a minute has lapsed: another one of the same client takes over. Nothing of this is stored. A
-//! daemon that has just started has seen nobody, so its start counts as the time at which each
-//! conversation was last seen: clients have a minute to connect again.
+//! A client creates an id when it starts and sends it in every handshake. The daemon records the id
+//! with each run, and delivers the results and messages of the run to that conversation. A
+//! conversation without a connection for a minute has lapsed: another one of the same client takes
+//! over. None of this is stored. A daemon's start therefore counts as its last contact with all
+//! conversations, so that clients have a minute to reconnect.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use brigade_runtime::{Clock, Session};
 use crate::request_context::{CallerIdentity, RequestContext};
 use crate::task_info::{ConversationInfo, ConversationState};
 
-/// How long a conversation is not seen before another may take over.
+/// The time without a connection after which a conversation lapses.
 pub(crate) const LAPSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the daemon knows of conversations.
+/// The last contact with each conversation.
 #[derive(Debug)]
 pub(crate) struct ConversationRegistry {
     clock: Arc<dyn Clock>,
@@ -30,38 +30,39 @@ pub(crate) struct ConversationRegistry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastSeen {
-    /// It has so many connections.
+    /// The number of its connections.
     Connected(usize),
     At(Time),
 }
 
 impl ConversationRegistry {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        let began = clock.now();
-        Arc::new(Self { clock, started_at: began, last_seen: Mutex::default() })
+        let started_at = clock.now();
+        Arc::new(Self { clock, started_at, last_seen: Mutex::default() })
     }
 
-    /// Counts a conversation as connected for as long as the guard lives.
+    /// Counts a conversation as connected until the guard is dropped.
     pub(crate) fn connect(self: &Arc<Self>, id: ConversationId) -> ConversationGuard {
         let now = self.clock.now();
-        let mut seen = self.lock_last_seen();
-        // Forgotten, they were last seen at the daemon's start, which is as long ago or longer.
+        let mut last_seen = self.lock_last_seen();
+        // The daemon's start counts as the last contact of a removed entry, so that it stays
+        // lapsed.
         if is_lapsed_since(self.started_at, now) {
-            seen.retain(|_, last| match last {
+            last_seen.retain(|_, last| match last {
                 LastSeen::Connected(_) => true,
                 LastSeen::At(at) => !is_lapsed_since(*at, now),
             });
         }
-        let connections = match seen.get(&id) {
+        let connections = match last_seen.get(&id) {
             Some(LastSeen::Connected(connections)) => connections + 1,
             Some(LastSeen::At(_)) | None => 1,
         };
-        seen.insert(id.clone(), LastSeen::Connected(connections));
-        drop(seen);
+        last_seen.insert(id.clone(), LastSeen::Connected(connections));
+        drop(last_seen);
         ConversationGuard { conversations: self.clone(), id }
     }
 
-    /// The time from which on another conversation takes over. None while this one is connected.
+    /// Returns the time at which the conversation lapses; `None` while it is connected.
     pub(crate) fn lapses_at(&self, id: &ConversationId) -> Option<Time> {
         let last = match self.lock_last_seen().get(id) {
             Some(LastSeen::Connected(_)) => return None,
@@ -77,14 +78,14 @@ impl ConversationRegistry {
 
     fn disconnect(&self, id: &ConversationId) {
         let now = self.clock.now();
-        let mut seen = self.lock_last_seen();
-        let last = match seen.get(id) {
+        let mut last_seen = self.lock_last_seen();
+        let last = match last_seen.get(id) {
             Some(LastSeen::Connected(connections)) if *connections > 1 => {
                 LastSeen::Connected(connections - 1)
             }
             _ => LastSeen::At(now),
         };
-        seen.insert(id.clone(), last);
+        last_seen.insert(id.clone(), last);
     }
 
     fn lock_last_seen(&self) -> MutexGuard<'_, HashMap<ConversationId, LastSeen>> {
@@ -96,7 +97,7 @@ fn is_lapsed_since(last: Time, now: Time) -> bool {
     last.after(LAPSE_TIMEOUT.into()) <= now
 }
 
-/// A connection of a conversation.
+/// A connection of a conversation, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct ConversationGuard {
     conversations: Arc<ConversationRegistry>,
@@ -109,17 +110,17 @@ impl Drop for ConversationGuard {
     }
 }
 
-/// The conversations that a client takes over from in a session.
+/// The conversations of a client in a session that another one takes over.
 #[derive(Debug, Default)]
 pub(crate) struct ConversationTakeover {
     pub(crate) lapsed: Vec<ConversationId>,
-    /// When the next one lapses, unless it connects again.
+    /// The time at which the next conversation lapses, unless it reconnects.
     pub(crate) next_lapse_at: Option<Time>,
 }
 
 impl RequestContext {
-    /// Whether the results and messages of a task come to this client unasked, as to whoever acts for
-    /// all.
+    /// Returns true if this caller receives the results and messages of a task without naming it.
+    /// The operator and tasks receive all.
     pub(crate) fn receives_from(&self, row: &TaskRow) -> bool {
         let conversations = &self.daemon.conversations;
         match (&self.caller, &row.client) {
@@ -131,12 +132,12 @@ impl RequestContext {
         }
     }
 
-    /// Whether this is a client that said in which of its conversations it is.
+    /// Returns true for a client that named its conversation.
     pub(crate) fn has_conversation(&self) -> bool {
         matches!(&self.caller, CallerIdentity::Client(client) if client.conversation.is_some())
     }
 
-    /// Returns when it is so late, by the clock by which conversations lapse.
+    /// Sleeps until a time of the clock that measures conversations; without a time, forever.
     pub(crate) async fn sleep_until(&self, time: Option<Time>) {
         match time {
             Some(time) => self.daemon.conversations.clock.sleep_until(time).await,
@@ -172,7 +173,7 @@ impl RequestContext {
         takeover
     }
 
-    /// The conversation in which a task was started, as this client sees it.
+    /// Describes the conversation that started a task, from the view of this caller.
     pub(crate) fn describe_conversation(&self, row: &TaskRow) -> Option<ConversationInfo> {
         let starter = row.client.as_ref()?;
         let own = match &self.caller {
@@ -198,19 +199,20 @@ mod tests {
     use super::*;
 
     fn id(text: &str) -> ConversationId {
-        text.parse().expect("it is an id")
+        text.parse().expect("a valid id")
     }
 
     #[test]
     fn a_conversation_lapses_a_minute_after_its_last_connection() {
         let clock = ManualClock::at(Time(1_000_000));
         let all = ConversationRegistry::new(Arc::new(clock.clone()));
-        let (one, two) = (all.connect(id("a")), all.connect(id("a")));
+        let one = all.connect(id("a"));
+        let two = all.connect(id("a"));
         clock.advance(LAPSE_TIMEOUT * 10);
         assert!(!all.has_lapsed(&id("a")), "it is connected");
         drop(one);
         clock.advance(LAPSE_TIMEOUT * 10);
-        assert!(!all.has_lapsed(&id("a")), "one is left");
+        assert!(!all.has_lapsed(&id("a")), "one connection remains");
         drop(two);
         clock.advance(LAPSE_TIMEOUT - Duration::from_millis(1));
         assert!(!all.has_lapsed(&id("a")));
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_all_have_a_minute_to_connect_again() {
+    fn after_a_start_conversations_have_a_minute_to_reconnect() {
         let clock = ManualClock::at(Time(1_000_000));
         let all = ConversationRegistry::new(Arc::new(clock.clone()));
         assert!(!all.has_lapsed(&id("never-seen")));
@@ -230,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn lapsed_conversations_are_forgotten() {
+    fn lapsed_conversations_are_removed() {
         let clock = ManualClock::at(Time(1_000_000));
         let all = ConversationRegistry::new(Arc::new(clock.clone()));
-        for at in 0..100 {
-            drop(all.connect(id(&format!("c{at}"))));
+        for number in 0..100 {
+            drop(all.connect(id(&format!("c{number}"))));
             clock.advance(LAPSE_TIMEOUT / 4);
         }
         assert!(all.lock_last_seen().len() < 10, "{} are kept", all.lock_last_seen().len());

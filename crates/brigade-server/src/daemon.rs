@@ -1,4 +1,4 @@
-//! The daemon: one per state folder.
+//! The daemon: one per state directory.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,33 +24,33 @@ use crate::request_context::{DaemonState, MetricsRenderer};
 use crate::state_dir::StateDir;
 use crate::trust_store::TrustStore;
 
-/// How long clients have to hear their last answers when the daemon leaves.
+/// The time for clients to read their last replies when the daemon shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// How often it is looked whether the socket and the lock are where clients look for them.
+/// The interval of checks that the socket and the lock are at their paths.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
     pub state_dir: StateDir,
-    /// With nobody connected and nothing alive for so long, it leaves. Never, when there is none.
+    /// The time without clients and alive tasks after which the daemon shuts down; `None` is never.
     pub idle_timeout: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    #[error("another daemon{} has this state folder", render_holder(.pid))]
+    #[error("another daemon{} has this state directory", render_holder(.pid))]
     AlreadyRunning { pid: Option<u32> },
     #[error("{0}")]
     Refused(#[from] Refusal),
-    #[error("the state folder {folder}: {error}")]
-    StateDir { folder: String, error: io::Error },
+    #[error("the state directory {path}: {error}")]
+    StateDir { path: String, error: io::Error },
 }
 
 fn render_holder(pid: &Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
 
-/// The right to a state folder. Given up when it is dropped.
+/// The exclusive lock of a state directory, released on drop.
 #[derive(Debug)]
 pub struct StateDirLock {
     state_dir: StateDir,
@@ -58,22 +58,22 @@ pub struct StateDirLock {
 }
 
 impl StateDirLock {
-    /// Takes the folder, which nobody else may have.
-    pub fn acquire(places: &StateDir) -> Result<Self, DaemonError> {
-        let failed = |error| state_dir_error(places, error);
-        places.create().map_err(failed)?;
-        let lock = HeldLock::acquire(&places.lock_path()).map_err(|error| match error {
+    /// Locks the directory, or fails if another process holds the lock.
+    pub fn acquire(state_dir: &StateDir) -> Result<Self, DaemonError> {
+        let failed = |error| state_dir_error(state_dir, error);
+        state_dir.create().map_err(failed)?;
+        let lock = HeldLock::acquire(&state_dir.lock_path()).map_err(|error| match error {
             LockError::Held(holder) => DaemonError::AlreadyRunning { pid: holder.pid },
             LockError::Io(error) => failed(error),
         })?;
-        places.restrict_permissions().map_err(failed)?;
-        Ok(Self { state_dir: places.clone(), lock })
+        state_dir.restrict_permissions().map_err(failed)?;
+        Ok(Self { state_dir: state_dir.clone(), lock })
     }
 
-    /// Tells clients how far the daemon is, as well as it can be told.
+    /// Writes the daemon's phase for clients. An error is only logged.
     fn write_phase(&self, phase: DaemonPhase) {
         if let Err(error) = self.lock.write_phase(phase) {
-            tracing::warn!(%error, "the lock's file cannot be written");
+            tracing::warn!(%error, "the lock file cannot be written");
         }
     }
 }
@@ -87,23 +87,23 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Recovers what the store holds, and only then listens.
+    /// Recovers the stored sessions, and only then listens.
     pub async fn open(
-        claimed: StateDirLock,
+        state_dir_lock: StateDirLock,
         options: DaemonOptions,
         builder: RuntimeBuilder,
     ) -> Result<Self, DaemonError> {
-        let places = claimed.state_dir.clone();
-        let failed = |error| state_dir_error(&places, error);
-        let operator_key = OperatorKey::ensure(&places).map_err(failed)?;
+        let state_dir = state_dir_lock.state_dir.clone();
+        let failed = |error| state_dir_error(&state_dir, error);
+        let operator_key = OperatorKey::ensure(&state_dir).map_err(failed)?;
         let limits = ConnectionLimits::for_files(file_limit());
         let runtime = builder.start().await?;
-        let socket = BoundSocket::bind(&places).map_err(failed)?;
-        claimed.write_phase(DaemonPhase::Serving);
+        let socket = BoundSocket::bind(&state_dir).map_err(failed)?;
+        state_dir_lock.write_phase(DaemonPhase::Serving);
         let conversations = ConversationRegistry::new(runtime.clock());
-        let shared = Arc::new(DaemonState {
+        let state = Arc::new(DaemonState {
             runtime,
-            state_dir: places,
+            state_dir,
             operator_key,
             admission: Admission::new(limits),
             started_at: Instant::now(),
@@ -114,22 +114,17 @@ impl Daemon {
             metrics_renderer: OnceLock::new(),
             shutdown_token: CancellationToken::new(),
         });
-        Ok(Self {
-            state: shared,
-            socket,
-            idle_timeout: options.idle_timeout,
-            state_dir_lock: claimed,
-        })
+        Ok(Self { state, socket, idle_timeout: options.idle_timeout, state_dir_lock })
     }
 
-    /// Lets clients ask for what is counted, which this writes down as Prometheus reads it.
+    /// Sets the function that renders the metrics in the text format of Prometheus.
     #[must_use]
-    pub fn with_metrics(self, write: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        let _ = self.state.metrics_renderer.set(MetricsRenderer(Box::new(write)));
+    pub fn with_metrics(self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        let _ = self.state.metrics_renderer.set(MetricsRenderer(Box::new(render)));
         self
     }
 
-    /// Lets the operator see and change the definitions that are trusted.
+    /// Sets the store of trusted definitions, which the operator can read and change.
     #[must_use]
     pub fn with_trust_store(self, trust: Arc<TrustStore>) -> Self {
         let _ = self.state.trust_store.set(trust);
@@ -140,98 +135,101 @@ impl Daemon {
         &self.state.runtime
     }
 
-    /// Makes it leave in good order when it is cancelled.
+    /// Returns a token that shuts down the daemon when it is cancelled.
     pub fn shutdown_token(&self) -> CancellationToken {
         self.state.shutdown_token.clone()
     }
 
-    /// Serves until it is told to leave or has nothing to do. Commands go on without it.
+    /// Serves until it is asked to shut down or was idle for its timeout. Processes keep running.
     pub async fn run(self) -> Result<(), Refusal> {
-        let Self { state: shared, mut socket, idle_timeout: idle, state_dir_lock: claimed } = self;
+        let Self { state, mut socket, idle_timeout, state_dir_lock } = self;
         let mut clients = JoinSet::new();
-        let mut idleness = IdleTimer { limit: idle, since: Instant::now() };
-        let mut looks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle_timer = IdleTimer { limit: idle_timeout, since: Instant::now() };
+        let mut socket_checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
+        socket_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 accepted = socket.accept() => match accepted {
                     Ok(stream) => {
-                        idleness.since = Instant::now();
-                        spawn_connection(&mut clients, shared.clone(), stream);
+                        idle_timer.since = Instant::now();
+                        spawn_connection(&mut clients, state.clone(), stream);
                     }
                     Err(error) => {
-                        // Out of descriptors, most likely: others have to go first.
-                        tracing::warn!(%error, "a client could not be let in");
+                        // Most likely there are no free file descriptors until a client
+                        // disconnects.
+                        tracing::warn!(%error, "accepting a connection failed");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
-                Some(_) = clients.join_next() => idleness.since = Instant::now(),
-                () = shared.shutdown_token.cancelled() => break,
-                _ = looks.tick() => {
-                    if !ensure_reachable(&claimed, &mut socket) {
+                Some(_) = clients.join_next() => idle_timer.since = Instant::now(),
+                () = state.shutdown_token.cancelled() => break,
+                _ = socket_checks.tick() => {
+                    if !ensure_reachable(&state_dir_lock, &mut socket) {
                         break;
                     }
                 }
-                () = tokio::time::sleep(idleness.poll_interval()) => {
-                    // Who was let in may not have said a word yet. A client that only attends does
-                    // not keep the daemon from leaving.
-                    let attending = shared.presence_count.load(Ordering::Relaxed);
-                    if clients.len() <= attending && idleness.is_expired(&shared).await {
+                () = tokio::time::sleep(idle_timer.poll_interval()) => {
+                    // An accepted client may not be counted yet. A connection that only signals
+                    // presence does not delay an idle shutdown.
+                    let presence_count = state.presence_count.load(Ordering::Relaxed);
+                    if clients.len() <= presence_count && idle_timer.is_expired(&state).await {
                         break;
                     }
                 }
             }
         }
-        // From here on a client finds nobody and starts the next daemon, which waits for the lock.
-        claimed.write_phase(DaemonPhase::ShuttingDown);
+        // From now on a client finds no socket, and starts the next daemon when the lock is free.
+        state_dir_lock.write_phase(DaemonPhase::ShuttingDown);
         socket.close();
-        shared.shutdown_token.cancel();
-        let farewell = async { while clients.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(SHUTDOWN_GRACE, farewell).await;
+        state.shutdown_token.cancel();
+        let drained = async { while clients.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, drained).await;
         clients.shutdown().await;
-        let left = shared.runtime.clone().shutdown().await;
-        // The store goes before the folder does: the next daemon finds both free.
-        drop(shared);
-        drop(claimed);
-        left
+        let result = state.runtime.clone().shutdown().await;
+        // The store is closed before the lock is released, so that the next daemon finds both free.
+        drop(state);
+        drop(state_dir_lock);
+        result
     }
 }
 
-fn spawn_connection(clients: &mut JoinSet<()>, shared: Arc<DaemonState>, stream: UnixStream) {
+fn spawn_connection(clients: &mut JoinSet<()>, state: Arc<DaemonState>, stream: UnixStream) {
     clients.spawn(async move {
-        if let Err(error) = serve_connection(shared, stream).await {
-            tracing::debug!(%error, "a client went away");
+        if let Err(error) = serve_connection(state, stream).await {
+            tracing::debug!(%error, "a client disconnected");
         }
     });
 }
 
-/// Binds the socket again when it is gone. False when the folder is not this daemon's any more: nobody can reach it
-/// there, and the next daemon may have made a folder of the same name.
-fn ensure_reachable(claimed: &StateDirLock, socket: &mut BoundSocket) -> bool {
-    let places = &claimed.state_dir;
-    if !claimed.lock.is_at(&places.lock_path()) {
-        tracing::error!(folder = %places.path().display(), "the state folder was removed");
+/// Binds the socket again if it was removed. Returns false if the directory no longer belongs to
+/// this daemon. No client can reach it then, and the next daemon may have created the directory
+/// again.
+fn ensure_reachable(state_dir_lock: &StateDirLock, socket: &mut BoundSocket) -> bool {
+    let state_dir = &state_dir_lock.state_dir;
+    if !state_dir_lock.lock.is_at(&state_dir.lock_path()) {
+        let path = state_dir.path().display();
+        tracing::error!(%path, "the state directory was removed");
         return false;
     }
     if socket.is_in_place() {
         return true;
     }
-    match BoundSocket::bind(places) {
+    match BoundSocket::bind(state_dir) {
         Ok(bound) => {
             tracing::warn!("the socket was removed, and is bound again");
             *socket = bound;
         }
-        // It is tried again with the next look.
+        // The next check tries again.
         Err(error) => tracing::error!(%error, "the socket was removed and cannot be bound again"),
     }
     true
 }
 
-fn state_dir_error(places: &StateDir, error: io::Error) -> DaemonError {
-    DaemonError::StateDir { folder: places.path().display().to_string(), error }
+fn state_dir_error(state_dir: &StateDir, error: io::Error) -> DaemonError {
+    DaemonError::StateDir { path: state_dir.path().display().to_string(), error }
 }
 
-/// Whether there is anything to stay for.
+/// Measures the time without clients and alive tasks.
 struct IdleTimer {
     limit: Option<Duration>,
     since: Instant,
@@ -239,13 +237,13 @@ struct IdleTimer {
 
 impl IdleTimer {
     fn poll_interval(&self) -> Duration {
-        let often = Duration::from_secs(1);
-        self.limit.map_or(Duration::from_secs(3600), |limit| (limit / 4).min(often))
+        let max = Duration::from_secs(1);
+        self.limit.map_or(Duration::from_secs(3600), |limit| (limit / 4).min(max))
     }
 
-    async fn is_expired(&mut self, shared: &DaemonState) -> bool {
+    async fn is_expired(&mut self, state: &DaemonState) -> bool {
         let Some(limit) = self.limit else { return false };
-        if shared.client_count.load(Ordering::Relaxed) > 0 || is_busy(&shared.runtime).await {
+        if state.client_count.load(Ordering::Relaxed) > 0 || is_busy(&state.runtime).await {
             self.since = Instant::now();
             return false;
         }

@@ -1,4 +1,4 @@
-//! Asking a daemon.
+//! One connection to the daemon, on the client's side.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,39 +27,39 @@ use crate::operator_key::OperatorKey;
 use crate::requests::AnyRequest;
 use crate::state_dir::{ShortSocketPath, StateDir};
 
-/// Bytes of one question's items that may be here or on their way, not yet taken.
+/// The flow-control window of one request: bytes of items that are not consumed yet.
 const WINDOW_BYTES: u32 = 1024 * 1024;
-/// When so much was taken the daemon is told, at the latest.
+/// The number of consumed bytes after which the client acknowledges them.
 const ACK_AFTER_BYTES: u32 = WINDOW_BYTES / 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error("{0}")]
     Refused(#[from] Refusal),
     #[error("no daemon is running: {0}")]
     NoDaemon(io::Error),
     #[error("the daemon did not start: {0}")]
     NotStarted(String),
-    /// One holds the lock of the state folder, and nobody listens at its socket.
+    /// A daemon holds the lock of the state directory, and does not listen at its socket.
     #[error("{}", render_unreachable(*holder, socket))]
     Unreachable { holder: LockHolder, socket: PathBuf },
-    /// There may be one, and this process may not speak with it.
+    /// This process may not connect to the daemon, which may or may not run.
     #[error("not permitted from here: {0}")]
     NotPermitted(io::Error),
-    /// It may have happened. With a key it can be asked again.
-    #[error("the daemon went away before it answered")]
+    /// The request may have been handled. It can be repeated with an idempotency key.
+    #[error("the daemon disconnected before it replied")]
     Lost,
-    /// It did not happen. It can be asked of the next daemon.
-    #[error("the daemon was leaving and did not hear the question")]
+    /// The request was not handled. It can be sent to the next daemon.
+    #[error("the daemon was shutting down and did not read the request")]
     NotReceived,
     #[error("the daemon is version {daemon}, this is {client}: {problem}", client = env!("CARGO_PKG_VERSION"))]
     VersionMismatch { daemon: String, problem: String },
-    #[error("the daemon said something else than it should: {0}")]
+    #[error("malformed frame from the daemon: {0}")]
     Malformed(String),
 }
 
-/// Says who holds the folder and what to do about it.
+/// Renders the holder of the lock and the action to take.
 fn render_unreachable(holder: LockHolder, socket: &Path) -> String {
     let name = match holder.pid {
         Some(pid) => format!("the daemon (pid {pid})"),
@@ -68,20 +68,21 @@ fn render_unreachable(holder: LockHolder, socket: &Path) -> String {
     let end = holder.pid.map_or_else(|| "end it".to_owned(), |pid| format!("`kill {pid}`"));
     match holder.phase {
         Some(DaemonPhase::Starting) => {
-            format!("{name} is still starting; try again, and daemon.log says how far it is")
+            format!("{name} is still starting; try again, and read daemon.log for its progress")
         }
         Some(DaemonPhase::ShuttingDown) => {
-            format!("{name} is still leaving; try again in a moment")
+            format!("{name} is still shutting down; try again in a moment")
         }
         Some(DaemonPhase::Serving) | None => format!(
-            "{name} runs, but nobody listens at {}: the socket was removed, or the daemon hangs. Try again; if \
-             that does not help, {end}: processes go on, and the next command starts another daemon",
+            "{name} runs, but nobody listens at {}: the socket was removed, or the daemon hangs. Try \
+             again; if that does not help, {end}: processes keep running, and the next command starts \
+             another daemon",
             socket.display()
         ),
     }
 }
 
-/// A connection. Cheap to clone.
+/// A connection to the daemon. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct DaemonConnection {
     inner: Arc<DaemonConnectionInner>,
@@ -104,29 +105,31 @@ struct Handshake {
     pid: u32,
 }
 
-/// Who waits for what.
+/// The requests without a final reply, by id.
 #[derive(Debug)]
 enum PendingRequests {
     Active(HashMap<u64, mpsc::UnboundedSender<ServerFrameBody>>),
     Closed(DisconnectReason),
 }
 
-/// How a conversation came to its end.
+/// The reason why a connection ended.
 #[derive(Debug)]
 enum DisconnectReason {
     Lost,
-    /// The daemon said that it leaves. This is the last question that it heard.
+    /// The daemon shut down. It read no request after this id.
     ShutDown {
         last_request_id: u64,
     },
-    /// What it said cannot be understood.
+    /// The daemon sent a malformed frame.
     Malformed(String),
 }
 
 impl PendingRequests {
     fn error_for(&self, id: u64) -> ClientError {
         match self {
-            Self::Closed(DisconnectReason::ShutDown { last_request_id: heard }) if id > *heard => {
+            Self::Closed(DisconnectReason::ShutDown { last_request_id })
+                if id > *last_request_id =>
+            {
                 ClientError::NotReceived
             }
             Self::Closed(DisconnectReason::Malformed(problem)) => {
@@ -138,14 +141,14 @@ impl PendingRequests {
 }
 
 impl DaemonConnection {
-    /// Connects to the daemon of a state directory, with its operator key where this process may read
+    /// Connects to the daemon of a state directory, with its operator key if this process may read
     /// it.
     pub async fn connect(
-        places: &StateDir,
-        who: impl Into<ClientIntroduction>,
+        state_dir: &StateDir,
+        introduction: impl Into<ClientIntroduction>,
     ) -> Result<Self, ClientError> {
-        let ClientIntroduction { role: who, conversation } = who.into();
-        let socket = places.socket_path();
+        let ClientIntroduction { role, conversation } = introduction.into();
+        let socket = state_dir.socket_path();
         let failed = |error| connect_error(&socket, error);
         let short = ShortSocketPath::of(&socket).map_err(failed)?;
         let stream = UnixStream::connect(short.path()).await.map_err(failed)?;
@@ -160,15 +163,14 @@ impl DaemonConnection {
         let (reader, mut writer) = stream.into_split();
         let mut reader = BoundedLineReader::new(BufReader::new(reader));
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        // Read only now: the daemon makes the key before it listens.
-        let operator_key = OperatorKey::read(places);
-        let oldest = Some(OLDEST_PROTOCOL_VERSION);
+        // Read the key only now: the daemon creates it before it listens.
+        let operator_key = OperatorKey::read(state_dir);
         let conversation = conversation.map(|id| id.to_string());
         let hello = HelloFrame {
             protocol: PROTOCOL_VERSION,
-            oldest_protocol: oldest,
+            oldest_protocol: Some(OLDEST_PROTOCOL_VERSION),
             version,
-            role: who,
+            role,
             operator_key,
             conversation,
         };
@@ -196,42 +198,41 @@ impl DaemonConnection {
     fn spawn(
         reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
         writer: OwnedWriteHalf,
-        daemon: Handshake,
+        handshake: Handshake,
     ) -> Self {
-        let hang_up = CancellationToken::new();
-        // Bounded by the questions that this side asks.
-        let (lines, waiting) = mpsc::unbounded_channel();
-        let open = Arc::new(Mutex::new(PendingRequests::Active(HashMap::new())));
-        let (heard, hung_up) = (open.clone(), hang_up.clone());
+        let disconnect = CancellationToken::new();
+        // Bounded by the requests that this side sends.
+        let (outgoing_lines, queue) = mpsc::unbounded_channel();
+        let pending = Arc::new(Mutex::new(PendingRequests::Active(HashMap::new())));
+        let shared_pending = pending.clone();
+        let disconnected = disconnect.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the last handle")]
         tokio::spawn(async move {
-            let listening = read_frames(reader, &heard);
-            tokio::pin!(listening);
-            let end = tokio::select! {
-                end = &mut listening => end,
-                // What it said before it went away is still heard.
-                () = write_lines(writer, waiting) => listening.await,
-                () = hung_up.cancelled() => DisconnectReason::Lost,
+            let reading = read_frames(reader, &shared_pending);
+            tokio::pin!(reading);
+            let reason = tokio::select! {
+                reason = &mut reading => reason,
+                // Frames that the daemon sent before it closed its end are still read.
+                () = write_lines(writer, queue) => reading.await,
+                () = disconnected.cancelled() => DisconnectReason::Lost,
             };
-            *lock_pending(&heard) = PendingRequests::Closed(end);
+            *lock_pending(&shared_pending) = PendingRequests::Closed(reason);
         });
-        let (next, _hang_up) = (AtomicU64::new(1), hang_up.drop_guard());
         let inner = DaemonConnectionInner {
-            handshake: daemon,
-            next_request_id: next,
-            outgoing_lines: lines,
-            pending: open,
-            _disconnect_on_drop: _hang_up,
+            handshake,
+            next_request_id: AtomicU64::new(1),
+            outgoing_lines,
+            pending,
+            _disconnect_on_drop: disconnect.drop_guard(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns when the connection is over.
+    /// Waits until the connection is closed.
     pub async fn wait_closed(&self) {
         self.inner.outgoing_lines.closed().await;
     }
 
-    /// The version of the daemon.
     pub fn daemon_version(&self) -> &str {
         &self.inner.handshake.version
     }
@@ -240,7 +241,7 @@ impl DaemonConnection {
         self.inner.handshake.pid
     }
 
-    /// Whether it can be asked everything. Who it is, and to make way, it can always be asked.
+    /// Fails if the daemon has no protocol in common. `status` and `shutdown` work nevertheless.
     pub fn check_protocol(&self) -> Result<(), ClientError> {
         let Handshake { protocol, version, .. } = &self.inner.handshake;
         if is_supported_protocol(*protocol) {
@@ -252,52 +253,53 @@ impl DaemonConnection {
         Err(ClientError::VersionMismatch { daemon: version.clone(), problem })
     }
 
-    /// Asks and waits for the answer. Given up, the question is taken back.
-    pub async fn call<A: Call>(&self, question: A) -> Result<A::Reply, ClientError> {
-        let mut answers = self.call_streaming(question)?;
+    /// Sends a request and waits for its reply. Dropping the future cancels the request.
+    pub async fn call<A: Call>(&self, request: A) -> Result<A::Reply, ClientError> {
+        let mut replies = self.call_streaming(request)?;
         loop {
-            if let ReplyStreamPart::Reply(done) = answers.next_part().await? {
-                return Ok(done);
+            if let ReplyStreamPart::Reply(reply) = replies.next_part().await? {
+                return Ok(reply);
             }
         }
     }
 
-    /// Asks, and hears everything that comes before the answer too.
-    pub fn call_streaming<A: Call>(&self, question: A) -> Result<ReplyStream<A>, ClientError> {
+    /// Sends a request and returns the stream of its items and its reply.
+    pub fn call_streaming<A: Call>(&self, request: A) -> Result<ReplyStream<A>, ClientError> {
         let id = self.inner.next_request_id.fetch_add(1, Ordering::Relaxed);
-        let ask: AnyRequest = question.into();
-        if !ask.is_version_independent() {
+        let request: AnyRequest = request.into();
+        if !request.is_version_independent() {
             self.check_protocol()?;
         }
-        let question = encode_line(&RequestFrame { id, request: ask, window: WINDOW_BYTES })
-            .map_err(|error| Refusal::limit(format!("the question cannot be asked: {error}")))?;
-        // Bounded by the room that the daemon is given.
-        let (sender, said) = mpsc::unbounded_channel();
+        let line = encode_line(&RequestFrame { id, request, window: WINDOW_BYTES })
+            .map_err(|error| Refusal::limit(format!("the request cannot be sent: {error}")))?;
+        // Bounded by the window of the request.
+        let (sender, frames) = mpsc::unbounded_channel();
         match &mut *lock_pending(&self.inner.pending) {
             PendingRequests::Active(open) => drop(open.insert(id, sender)),
-            over @ PendingRequests::Closed(_) => return Err(over.error_for(id)),
+            closed @ PendingRequests::Closed(_) => return Err(closed.error_for(id)),
         }
-        // Where nobody takes it any more, the answer says so.
-        let _ = self.inner.outgoing_lines.send(question);
+        // If the connection is closed, the stream returns the error.
+        let _ = self.inner.outgoing_lines.send(line);
         Ok(ReplyStream {
             id,
             connection: self.clone(),
-            frames: said,
+            frames,
             unacked_bytes: 0,
             is_finished: false,
             kind: PhantomData,
         })
     }
 
-    /// Says what is short and has no answer.
-    fn send_frame<T: Serialize>(&self, what: &T) {
-        if let Ok(line) = encode_line(what) {
+    /// Sends a short frame that has no reply.
+    fn send_frame<T: Serialize>(&self, frame: &T) {
+        if let Ok(line) = encode_line(frame) {
             let _ = self.inner.outgoing_lines.send(line);
         }
     }
 }
 
-/// Why a socket could not be connected to. A sandbox that forbids it does not say that nobody is there.
+/// Explains a failed connection. A denied permission, as in a sandbox, does not mean that no daemon
+/// runs.
 fn connect_error(socket: &Path, error: io::Error) -> ClientError {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return ClientError::NoDaemon(error);
@@ -310,20 +312,20 @@ fn connect_error(socket: &Path, error: io::Error) -> ClientError {
     ClientError::NotPermitted(io::Error::new(error.kind(), problem))
 }
 
-/// What a question brings.
+/// An item of a stream, or its final reply.
 #[derive(Debug)]
 pub enum ReplyStreamPart<I, D> {
     Item(I),
     Reply(D),
 }
 
-/// The answers to one question. Dropped before the last, the question is taken back.
+/// The items and the reply of one request. Dropping it before the reply cancels the request.
 #[derive(Debug)]
 pub struct ReplyStream<A> {
     id: u64,
     connection: DaemonConnection,
     frames: mpsc::UnboundedReceiver<ServerFrameBody>,
-    /// Bytes of items that the daemon does not know to be taken.
+    /// Consumed bytes of items that are not acknowledged yet.
     unacked_bytes: u32,
     is_finished: bool,
     kind: PhantomData<fn(A)>,
@@ -331,20 +333,20 @@ pub struct ReplyStream<A> {
 
 impl<A: Call> ReplyStream<A> {
     pub async fn next_part(&mut self) -> Result<ReplyStreamPart<A::Item, A::Reply>, ClientError> {
-        let Some(said) = self.next_frame().await else {
+        let Some(frame) = self.next_frame().await else {
             self.is_finished = true;
             return Err(lock_pending(&self.connection.inner.pending).error_for(self.id));
         };
-        let garbled = |error: serde_json::Error| ClientError::Malformed(error.to_string());
-        match said {
+        let malformed = |error: serde_json::Error| ClientError::Malformed(error.to_string());
+        match frame {
             ServerFrameBody::Item(item) => {
                 self.unacked_bytes =
                     self.unacked_bytes.saturating_add(window_cost(&item, WINDOW_BYTES));
-                serde_json::from_str(item.get()).map(ReplyStreamPart::Item).map_err(garbled)
+                serde_json::from_str(item.get()).map(ReplyStreamPart::Item).map_err(malformed)
             }
-            ServerFrameBody::Reply(done) => {
+            ServerFrameBody::Reply(reply) => {
                 self.is_finished = true;
-                serde_json::from_str(done.get()).map(ReplyStreamPart::Reply).map_err(garbled)
+                serde_json::from_str(reply.get()).map(ReplyStreamPart::Reply).map_err(malformed)
             }
             ServerFrameBody::Refused(refusal) => {
                 self.is_finished = true;
@@ -359,15 +361,15 @@ impl<A: Call> ReplyStream<A> {
 }
 
 impl<A> ReplyStream<A> {
-    /// Whatever is here, else what comes. Before it waits the daemon knows of all that was taken.
+    /// Returns the next frame. Before it waits, it acknowledges all consumed bytes.
     async fn next_frame(&mut self) -> Option<ServerFrameBody> {
-        let here = self.frames.try_recv().ok();
-        if self.unacked_bytes >= ACK_AFTER_BYTES || (here.is_none() && self.unacked_bytes > 0) {
-            let more = AckFrame { id: self.id, ack_bytes: std::mem::take(&mut self.unacked_bytes) };
-            self.connection.send_frame(&more);
+        let received = self.frames.try_recv().ok();
+        if self.unacked_bytes >= ACK_AFTER_BYTES || (received.is_none() && self.unacked_bytes > 0) {
+            let ack = AckFrame { id: self.id, ack_bytes: std::mem::take(&mut self.unacked_bytes) };
+            self.connection.send_frame(&ack);
         }
-        match here {
-            Some(said) => Some(said),
+        match received {
+            Some(frame) => Some(frame),
             None => self.frames.recv().await,
         }
     }
@@ -384,32 +386,32 @@ impl<A> Drop for ReplyStream<A> {
     }
 }
 
-/// Hears until the daemon is gone.
+/// Delivers frames to their requests until the connection ends.
 async fn read_frames(
     mut reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
-    open: &Mutex<PendingRequests>,
+    pending: &Mutex<PendingRequests>,
 ) -> DisconnectReason {
     loop {
-        let said = match reader.next_line().await {
+        let parsed = match reader.next_line().await {
             Ok(Some(line)) => parse_line::<ServerFrame>(line),
             Ok(None) => return DisconnectReason::Lost,
             Err(error) => Err(error),
         };
-        let said = match said {
-            Ok(said) => said,
+        let frame = match parsed {
+            Ok(frame) => frame,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return DisconnectReason::Malformed(format!("an answer cannot be read: {error}"));
+                return DisconnectReason::Malformed(format!("a reply cannot be read: {error}"));
             }
             Err(_) => return DisconnectReason::Lost,
         };
-        if matches!(said.body, ServerFrameBody::ShuttingDown) {
-            return DisconnectReason::ShutDown { last_request_id: said.id };
+        if matches!(frame.body, ServerFrameBody::ShuttingDown) {
+            return DisconnectReason::ShutDown { last_request_id: frame.id };
         }
-        if let PendingRequests::Active(open) = &*lock_pending(open)
-            && let Some(sender) = open.get(&said.id)
+        if let PendingRequests::Active(open) = &*lock_pending(pending)
+            && let Some(sender) = open.get(&frame.id)
         {
-            // Whoever asked may have lost interest.
-            let _ = sender.send(said.body);
+            // Sending fails if the stream of the request was dropped.
+            let _ = sender.send(frame.body);
         }
     }
 }
@@ -422,8 +424,8 @@ async fn write_lines(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedRecei
     }
 }
 
-fn lock_pending(open: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_pending(pending: &Mutex<PendingRequests>) -> MutexGuard<'_, PendingRequests> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -433,12 +435,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sandbox_is_not_taken_for_a_daemon_that_is_not_there() {
+    fn a_denied_connection_does_not_count_as_a_missing_daemon() {
         let of = |errno: Errno| connect_error(Path::new("/state/socket"), errno.into()).to_string();
         for forbidden in [Errno::PERM, Errno::ACCESS] {
-            let said = of(forbidden);
-            assert!(said.starts_with("not permitted from here: "), "{said}");
-            assert!(said.contains("/state/socket"), "{said}");
+            let text = of(forbidden);
+            assert!(text.starts_with("not permitted from here: "), "{text}");
+            assert!(text.contains("/state/socket"), "{text}");
         }
         for missing in [Errno::NOENT, Errno::CONNREFUSED] {
             assert!(of(missing).starts_with("no daemon is running: "), "{}", of(missing));

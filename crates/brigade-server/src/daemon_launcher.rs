@@ -1,4 +1,4 @@
-//! How a daemon comes to be: whoever needs one starts it.
+//! Connects to the daemon, and starts one if none runs.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -16,59 +16,59 @@ use crate::frames::{ClientIntroduction, ClientRole};
 use crate::requests::ShutdownRequest;
 use crate::state_dir::StateDir;
 
-/// How long a daemon may take to come up. Recovery of a large store is part of it.
+/// The time for a daemon to start, including the recovery of a large store.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it is waited for a daemon that somebody else has to start.
+/// The time to wait for a daemon that another process must start.
 const FOREIGN_START_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long somebody else's daemon that has the folder may take before it is tried once more.
+/// The time until the next start attempt after another daemon held the lock.
 const LOCK_RETRY_AFTER: Duration = Duration::from_millis(300);
-/// How long a daemon may run without a socket. It binds a removed one again within a second.
+/// The time that a daemon may run without a socket. It binds a removed one again within a second.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(4);
-/// How often it is looked whether it is there.
+/// The pause between two attempts to connect.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(2);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// When the log has become longer than this, the next daemon begins a new one.
+/// The size of the log over which the next daemon starts a new one.
 const LOG_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How much of the log's end is looked at for what went wrong.
+/// The part of the log's end that is searched for an error.
 const LOG_TAIL_BYTES: u64 = 4 * 1024;
 
-/// The exit code of a daemon that found the folder taken. Nothing else ends with it: it is a reason to wait for
-/// another daemon, and any other failure is not.
+/// The exit code of a daemon that found the state directory locked. It is used for nothing else,
+/// since only this failure is a reason to wait for another daemon.
 pub const STATE_DIR_TAKEN_EXIT: u8 = 119;
 
-/// The variable that names the state folder, for the daemon and the commands that it runs.
+/// The variable that names the state directory, for the daemon and its processes.
 pub const STATE_VARIABLE: &str = "BRIGADE_STATE";
 
-/// The variable that names the file of the configuration.
+/// The variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "BRIGADE_CONFIG";
 
-/// How many pools the C library's allocator keeps memory in, where there is one that does.
+/// The variable that sets the number of arenas of glibc's allocator.
 const ARENA_MAX_VARIABLE: &str = "MALLOC_ARENA_MAX";
 
-/// How to start a daemon.
+/// Connects to the daemon of a state directory, and starts it with this program if needed.
 #[derive(Clone, Debug)]
 pub struct DaemonLauncher {
     pub state_dir: StateDir,
     pub program: PathBuf,
     pub args: Vec<OsString>,
-    /// Not within a task: the daemon would be a part of it, and end with it.
+    /// False inside a task: the daemon would be part of the task and end with it.
     pub may_start: bool,
     /// Shows a line to the person at the terminal.
     pub notice: fn(&str),
 }
 
 impl DaemonLauncher {
-    /// A connection to the daemon that runs, or to one that is started for it. An older daemon is
-    /// asked to make way for a newer one, whatever protocol it speaks; commands do not notice.
-    /// Who may start none waits for a moment: the next one may be on its way.
+    /// Connects to the running daemon, or starts one. Replaces an older daemon, whatever protocol
+    /// it uses; processes keep running. A caller that may not start a daemon waits a moment for
+    /// one.
     pub async fn connect(
         &self,
-        who: impl Into<ClientIntroduction>,
+        introduction: impl Into<ClientIntroduction>,
     ) -> Result<DaemonConnection, ClientError> {
-        let introduction = who.into();
-        let who = &introduction.role;
-        let patience = if self.may_start { START_TIMEOUT } else { FOREIGN_START_TIMEOUT };
-        let deadline = Instant::now() + patience;
+        let introduction = introduction.into();
+        let role = &introduction.role;
+        let timeout = if self.may_start { START_TIMEOUT } else { FOREIGN_START_TIMEOUT };
+        let deadline = Instant::now() + timeout;
         let mut start = LaunchState::NotStarted;
         let mut pause = POLL_INTERVAL_MIN;
         let mut unreachable = UnreachableTimer::default();
@@ -76,8 +76,8 @@ impl DaemonLauncher {
         loop {
             let error = match DaemonConnection::connect(&self.state_dir, introduction.clone()).await
             {
-                Ok(client) if self.may_start && is_to_be_replaced(&client, who) => {
-                    self.shut_down_older_daemon(client, who).await?;
+                Ok(client) if self.may_start && is_to_be_replaced(&client, role) => {
+                    self.shut_down_older_daemon(client, role).await?;
                     continue;
                 }
                 Ok(client) => {
@@ -126,38 +126,40 @@ impl DaemonLauncher {
         }
     }
 
-    /// Within a sandbox there is often nothing to be written, and no process that would outlive it.
+    /// Explains a failed start. A sandbox often forbids writing, and a daemon would not outlive it.
     fn start_error(&self, error: io::Error) -> ClientError {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-        let folder = self.state_dir.path().display();
+        let path = self.state_dir.path().display();
         if !matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) {
-            return ClientError::NotStarted(format!("the state folder {folder}: {error}"));
+            return ClientError::NotStarted(format!("the state directory {path}: {error}"));
         }
         let problem = format!(
-            "no daemon is running, and this process may not start one in the state folder {folder}: {error}"
+            "no daemon is running, and this process may not start one in the state directory {path}: \
+             {error}"
         );
         ClientError::NotPermitted(io::Error::new(error.kind(), problem))
     }
 
-    /// Only the operator may ask for it, and whoever starts daemons is no less.
+    /// Shuts down an older daemon. Only the operator may do so; a client that may start daemons
+    /// connects as the operator.
     async fn shut_down_older_daemon(
         &self,
         client: DaemonConnection,
-        who: &ClientRole,
+        role: &ClientRole,
     ) -> Result<(), ClientError> {
-        let operator = match who {
+        let operator = match role {
             ClientRole::Operator => client,
             ClientRole::Client(_) | ClientRole::SharedClient(_) => {
                 match DaemonConnection::connect(&self.state_dir, ClientRole::Operator).await {
                     Ok(operator) if is_older(operator.daemon_version()) => operator,
-                    // Somebody else has asked it before.
+                    // Another client has asked it before.
                     Ok(_) | Err(ClientError::NoDaemon(_)) => return Ok(()),
                     Err(error) => return Err(error),
                 }
             }
         };
         match operator.call(ShutdownRequest {}).await {
-            // One that goes away at once does not always come to say so.
+            // A daemon that ends at once may not send its reply.
             Ok(()) | Err(ClientError::Lost | ClientError::NotReceived) => Ok(()),
             Err(error) => Err(error),
         }
@@ -180,23 +182,23 @@ impl DaemonLauncher {
     fn spawn_daemon(&self) -> io::Result<Child> {
         self.state_dir.create()?;
         let log = self.state_dir.log_path();
-        if std::fs::metadata(&log).is_ok_and(|about| about.len() > LOG_BYTES_MAX) {
+        if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
             let _ = std::fs::rename(&log, log.with_extension("log.old"));
         }
         let log = open_private(&log, OpenOptions::new().append(true))?;
         let mut daemon = Command::new(&self.program);
         if std::env::var_os(ARENA_MAX_VARIABLE).is_none() {
-            // It idles most of its life: what a burst of work took is to be given back.
+            // A daemon is mostly idle. Few arenas return the memory of a burst to the system.
             daemon.env(ARENA_MAX_VARIABLE, "2");
         }
         if let Some(config) = std::env::var_os(CONFIG_VARIABLE).filter(|path| !path.is_empty()) {
-            // The daemon is at home elsewhere.
+            // The daemon has another working directory.
             daemon.env(CONFIG_VARIABLE, std::path::absolute(config)?);
         }
         daemon
             .args(&self.args)
             .env(STATE_VARIABLE, self.state_dir.path())
-            // So that it keeps no directory of somebody's from being removed or unmounted.
+            // A working directory elsewhere could not be removed or unmounted.
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -204,7 +206,7 @@ impl DaemonLauncher {
             .spawn()
     }
 
-    /// What is to be done, or the last line of the log, which is what the daemon had to say.
+    /// Explains why no daemon runs: with the last line of its log, or with the action to take.
     fn explain_failure(&self, error: io::Error) -> ClientError {
         if !self.may_start {
             return ClientError::NoDaemon(io::Error::other(
@@ -219,25 +221,25 @@ impl DaemonLauncher {
     }
 }
 
-/// A connection to the daemon that runs. One whose socket is missing is waited for, as long as it takes to bind it
+/// Connects to the running daemon. If its socket is missing, waits until the daemon has bound it
 /// again.
 pub async fn connect_running(
-    places: &StateDir,
-    who: ClientRole,
+    state_dir: &StateDir,
+    role: ClientRole,
 ) -> Result<DaemonConnection, ClientError> {
     let deadline = Instant::now() + SOCKET_TIMEOUT;
     let mut pause = POLL_INTERVAL_MIN;
     loop {
-        let error = match DaemonConnection::connect(places, who.clone()).await {
+        let error = match DaemonConnection::connect(state_dir, role.clone()).await {
             Err(ClientError::NoDaemon(error)) => error,
             other => return other,
         };
-        let holder = match find_lock_holder(&places.lock_path()) {
+        let holder = match find_lock_holder(&state_dir.lock_path()) {
             Some(holder) => holder,
             None => return Err(ClientError::NoDaemon(error)),
         };
         if holder.phase == Some(DaemonPhase::ShuttingDown) || Instant::now() > deadline {
-            return Err(ClientError::Unreachable { holder, socket: places.socket_path() });
+            return Err(ClientError::Unreachable { holder, socket: state_dir.socket_path() });
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(POLL_INTERVAL_MAX);
@@ -253,30 +255,38 @@ pub fn terminate_lock_holder(state_dir: &StateDir) -> Option<u32> {
     Some(pid)
 }
 
-/// How long one and the same daemon has been without a socket.
+/// Measures the time that one daemon has been without a socket.
 #[derive(Debug, Default)]
 struct UnreachableTimer {
-    since: Option<(LockHolder, Instant)>,
+    since: Option<UnreachableSince>,
+}
+
+/// A daemon without a socket, and the time of the first failed connection.
+#[derive(Clone, Copy, Debug)]
+struct UnreachableSince {
+    holder: LockHolder,
+    since: Instant,
 }
 
 impl UnreachableTimer {
-    /// Returns whether it has been too long for a daemon that serves. One that recovers a large store, or lets
-    /// clients finish, takes longer; an older one does not say which it is.
+    /// Returns true if a serving daemon has been without a socket for too long. A daemon that
+    /// recovers a large store, or drains its clients, takes longer. An older daemon does not write
+    /// its phase.
     fn is_too_long(&mut self, holder: LockHolder) -> bool {
-        let since = match self.since {
-            Some((other, since)) if other == holder => since,
-            _ => self.since.insert((holder, Instant::now())).1,
+        let first = match self.since {
+            Some(first) if first.holder == holder => first,
+            _ => *self.since.insert(UnreachableSince { holder, since: Instant::now() }),
         };
-        holder.phase == Some(DaemonPhase::Serving) && since.elapsed() > SOCKET_TIMEOUT
+        holder.phase == Some(DaemonPhase::Serving) && first.since.elapsed() > SOCKET_TIMEOUT
     }
 }
 
-/// How far the start of a daemon is.
+/// The progress of starting a daemon.
 #[derive(Debug)]
 enum LaunchState {
     NotStarted,
     Starting(Child),
-    /// Somebody else has the folder: a daemon on its way up, or one on its way out.
+    /// Another daemon holds the lock, and is starting or shutting down.
     StateDirTaken {
         since: Instant,
     },
@@ -290,7 +300,7 @@ impl LaunchState {
                 Ok(Some(status)) if status.code() == Some(i32::from(STATE_DIR_TAKEN_EXIT)) => {
                     Self::StateDirTaken { since: Instant::now() }
                 }
-                // It was told to leave before we came, or killed.
+                // It was shut down or killed before this client connected.
                 Ok(Some(status)) if status.success() || was_killed(status) => Self::NotStarted,
                 Ok(Some(status)) => Self::Failed(status),
                 Ok(None) | Err(_) => Self::Starting(child),
@@ -302,13 +312,13 @@ impl LaunchState {
 
     fn reap(self) {
         if let Self::Starting(mut child) = self {
-            // It outlives this process, or is waited for by this thread. Without one init does it later.
+            // The thread reaps the daemon if it ends before this process; otherwise init does.
             let _ = std::thread::Builder::new().spawn(move || child.wait());
         }
     }
 }
 
-/// Not by its own fault, which would only come again.
+/// Returns true if another process killed the daemon, so that a new start may succeed.
 fn was_killed(status: ExitStatus) -> bool {
     use rustix::process::Signal;
     let signals = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
@@ -324,11 +334,11 @@ fn read_log_tail(log: &std::path::Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
-/// Whether an older daemon is to make way: for the operator always, for others where it could not
-/// serve them.
-fn is_to_be_replaced(client: &DaemonConnection, who: &ClientRole) -> bool {
-    let for_whom = *who == ClientRole::Operator || client.check_protocol().is_err();
-    for_whom && is_older(client.daemon_version())
+/// Returns true if this client replaces an older daemon. The operator always does so, a client only
+/// if the daemon cannot serve it.
+fn is_to_be_replaced(client: &DaemonConnection, role: &ClientRole) -> bool {
+    let may_replace = *role == ClientRole::Operator || client.check_protocol().is_err();
+    may_replace && is_older(client.daemon_version())
 }
 
 fn is_older(daemon: &str) -> bool {

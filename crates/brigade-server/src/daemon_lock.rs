@@ -1,27 +1,30 @@
-//! The lock of a state folder: the daemon holds it, and anybody can see who does.
+//! The lock of a state directory, with the pid and the phase of the daemon that holds it.
 //!
-//! The file has two lines: the daemon's pid, and how far its life is. A client that finds no socket looks here
-//! before it says that no daemon runs.
+//! The file has two lines: the pid and the phase. A client that finds no socket reads them before
+//! it reports that no daemon runs.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use brigade_process::private_file::open_private;
 
-/// A client that looks at the lock holds it for an instant. It is tried so often before it is somebody's.
+use crate::bound_socket::FileIdentity;
+
+/// The attempts before the lock counts as held. A client that inspects the lock holds it for an
+/// instant.
 const LOCK_ATTEMPTS: u32 = 5;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How far a daemon's life is.
+/// The phase of a daemon's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DaemonPhase {
-    /// It recovers what the store holds, and does not listen yet.
+    /// The daemon recovers the stored sessions and does not listen yet.
     Starting,
     Serving,
-    /// It does not listen any more.
+    /// The daemon no longer listens.
     ShuttingDown,
 }
 
@@ -37,7 +40,7 @@ impl DaemonPhase {
     }
 }
 
-/// The daemon that holds a lock, as the lock's file names it.
+/// The holder of a lock, as the lock file names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     pub pid: Option<u32>,
@@ -55,7 +58,7 @@ impl LockHolder {
     }
 }
 
-/// Returns the holder of the lock at this path. None when nobody holds it, or it cannot be looked at.
+/// Returns the holder of the lock at this path; `None` if it is free or cannot be read.
 pub fn find_lock_holder(path: &Path) -> Option<LockHolder> {
     let mut lock = File::open(path).ok()?;
     match lock.try_lock_shared() {
@@ -64,13 +67,13 @@ pub fn find_lock_holder(path: &Path) -> Option<LockHolder> {
     }
 }
 
-/// The lock, held.
+/// A held lock, released on drop.
 #[derive(Debug)]
 pub(crate) struct HeldLock {
     file: File,
 }
 
-/// Nobody gets the lock but one.
+/// The reason why the lock was not acquired.
 #[derive(Debug)]
 pub(crate) enum LockError {
     Held(LockHolder),
@@ -82,10 +85,10 @@ impl HeldLock {
         let mut options = File::options();
         options.read(true).write(true).truncate(false);
         let mut file = open_private(path, &mut options).map_err(LockError::Io)?;
-        for look in 1.. {
+        for attempt in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if look < LOCK_ATTEMPTS => {
+                Err(TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => {
                     std::thread::sleep(LOCK_RETRY_PAUSE)
                 }
                 Err(TryLockError::WouldBlock) => {
@@ -105,16 +108,16 @@ impl HeldLock {
         self.file.set_len(text.len() as u64)
     }
 
-    /// Returns whether the file at this path is still the one that is locked, as far as it can be known. Otherwise
-    /// the folder was removed, and may belong to another daemon by now.
+    /// Returns false if the file at this path is not the locked one. Then the directory was
+    /// removed, and another daemon may have created it again. Errors other than a missing file
+    /// count as true.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
-        let there = match std::fs::symlink_metadata(path) {
-            Ok(there) => there,
+        let present = match std::fs::symlink_metadata(path) {
+            Ok(present) => present,
             Err(error) => return !is_absent(&error),
         };
-        self.file
-            .metadata()
-            .map_or(true, |held| (held.dev(), held.ino()) == (there.dev(), there.ino()))
+        let held = self.file.metadata();
+        held.map_or(true, |held| FileIdentity::of(&held) == FileIdentity::of(&present))
     }
 }
 
@@ -134,8 +137,8 @@ mod tests {
 
     #[test]
     fn the_holder_is_found_while_it_holds() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("daemon.lock");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("daemon.lock");
         assert_eq!(find_lock_holder(&path), None, "there is no file");
         let held = HeldLock::acquire(&path).expect("the lock");
         let pid = Some(std::process::id());
@@ -148,28 +151,28 @@ mod tests {
             matches!(HeldLock::acquire(&path), Err(LockError::Held(holder)) if holder == serving)
         );
         drop(held);
-        assert_eq!(find_lock_holder(&path), None, "a pid alone is nobody");
+        assert_eq!(find_lock_holder(&path), None, "a pid without a lock is no holder");
     }
 
     #[test]
-    fn somebody_who_looks_keeps_nobody_from_the_lock() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("daemon.lock");
+    fn inspecting_the_lock_does_not_prevent_its_acquisition() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("daemon.lock");
         drop(HeldLock::acquire(&path).expect("the lock"));
-        let looking = File::open(&path).expect("the file");
-        looking.try_lock_shared().expect("a look");
-        let ends = std::thread::spawn(move || {
+        let inspecting = File::open(&path).expect("the file");
+        inspecting.try_lock_shared().expect("a shared lock");
+        let releasing = std::thread::spawn(move || {
             std::thread::sleep(LOCK_RETRY_PAUSE);
-            drop(looking);
+            drop(inspecting);
         });
         HeldLock::acquire(&path).expect("the lock, a moment later");
-        ends.join().expect("no panic");
+        releasing.join().expect("no panic");
     }
 
     #[test]
     fn a_lock_whose_file_was_replaced_is_not_at_its_path() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("daemon.lock");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("daemon.lock");
         let held = HeldLock::acquire(&path).expect("the lock");
         assert!(held.is_at(&path));
         std::fs::remove_file(&path).expect("removed");
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_older_daemon_has_a_pid_alone() {
+    fn a_missing_or_unknown_phase_is_ignored() {
         let holder = |pid, phase| LockHolder { pid, phase };
         assert_eq!(LockHolder::parse("12\n"), holder(Some(12), None));
         assert_eq!(LockHolder::parse("12\nresting\n"), holder(Some(12), None));

@@ -1,4 +1,4 @@
-//! The daemon's protocol: one JSON value a line, both ways, over a Unix socket.
+//! The frames of the daemon's protocol: one JSON value per line, both ways, over a Unix socket.
 //!
 //! ```text
 //! client: {"protocol":2,"oldest_protocol":2,"version":"0.1.0","role":"operator","operator_key":".."}
@@ -10,17 +10,18 @@
 //! daemon: {"id":7,"shutting_down":true}      last frame: the daemon read no request after 7
 //! ```
 //!
-//! Questions are answered as they come to an end, in any order. Each has room of its own: so many bytes
-//! of items may be on their way until the client says that it took some. An item that is larger than
-//! the room takes all of it. So a client can read every line at once, and whoever is slow to take the items
-//! of one question slows down nothing but that. Without `room` they come as fast as they are read.
+//! The daemon replies to requests in any order. Each request has its own flow-control window: at
+//! most that many bytes of items are in flight until the client acknowledges some. An item that is
+//! larger than the window takes all of it. A client can therefore read every line at once, and a
+//! slow consumer of one request delays no other. Without `window`, the daemon sends items as fast
+//! as the client reads.
 //!
-//! Unknown fields are passed over, and both sides speak the highest protocol that both know, so that
-//! each can be newer than the other by one number.
+//! Both sides ignore unknown fields and use the highest protocol that both know, so that each can
+//! be newer than the other by one number.
 //!
-//! A hello carries the operator key unless it comes from a process of a task, see
-//! [`crate::operator_key`]. A client that has conversations says in which one it is (`"conversation"`),
-//! with the same id whenever it connects again.
+//! A hello has the operator key, unless a process of a task sends it; see [`crate::operator_key`].
+//! A client with conversations sends the id of its own (`"conversation"`), the same after a
+//! reconnect.
 //!
 //! Hello, welcome, `status` and `shutdown` are the same in every version, as
 //! `docs/design/2026-11-17-frozen-frames.md` defines them: a client of any version learns which daemon
@@ -37,37 +38,37 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::operator_key::OperatorKey;
 
-/// The version of the protocol. A daemon serves this one and the one before.
+/// The version of the protocol. A daemon also serves the versions from the oldest one on.
 pub const PROTOCOL_VERSION: u32 = 2;
 pub const OLDEST_PROTOCOL_VERSION: u32 = 2;
 
-/// Whether this version knows a protocol.
+/// Returns true if this version supports the protocol.
 pub(crate) fn is_supported_protocol(protocol: u32) -> bool {
     (OLDEST_PROTOCOL_VERSION..=PROTOCOL_VERSION).contains(&protocol)
 }
 
-/// The longest line that is written or read, with its end. Whatever is longer is a mistake or an attack.
+/// The maximum length of a line with its newline. A longer line is a mistake or an attack.
 pub const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloFrame {
-    /// The newest that the client speaks.
+    /// The newest protocol that the client supports.
     pub protocol: u32,
-    /// The oldest; the same, when it does not say.
+    /// The oldest protocol that the client supports; `None` is the newest.
     #[serde(default)]
     pub oldest_protocol: Option<u32>,
     pub version: String,
     pub role: ClientRole,
-    /// Makes the client the operator or a named client. A process of a task needs none.
+    /// The key that the operator and named clients need. A process of a task needs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_key: Option<OperatorKey>,
-    /// The conversation of a client that has them: an id that it made when it started.
+    /// The conversation of a client: an id that the client created when it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
 }
 
 impl HelloFrame {
-    /// The protocol for this conversation, if both sides know one.
+    /// Returns the protocol for this connection, if both sides have one in common.
     pub(crate) fn negotiate_protocol(&self) -> Option<u32> {
         let oldest = self.oldest_protocol.unwrap_or(self.protocol);
         Some(self.protocol.min(PROTOCOL_VERSION))
@@ -75,20 +76,19 @@ impl HelloFrame {
     }
 }
 
-/// As whom a client acts. A process below a command of Brigade's acts as that task, whatever it says.
+/// The role that a client asks for. A process of a task acts as that task, whatever its role is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientRole {
-    /// Sees and controls everything, consumes nothing.
+    /// The operator, who sees and controls everything and collects no results.
     Operator,
-    /// Sees all top-level work in each session, takes its results, and steers what it started itself.
+    /// A client, which sees all top-level tasks, collects their results, and controls its own.
     Client(String),
-    /// A client that also steers what others have started, because its user said so.
+    /// A client that also controls the tasks of others, because its user allows that.
     SharedClient(String),
 }
 
 impl ClientRole {
-    /// The client's name.
     pub fn client_name(&self) -> Option<&str> {
         match self {
             Self::Operator => None,
@@ -97,7 +97,7 @@ impl ClientRole {
     }
 }
 
-/// As whom a client acts, and in which of its conversations.
+/// The role and the conversation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIntroduction {
     pub role: ClientRole,
@@ -105,8 +105,8 @@ pub struct ClientIntroduction {
 }
 
 impl From<ClientRole> for ClientIntroduction {
-    fn from(who: ClientRole) -> Self {
-        Self { role: who, conversation: None }
+    fn from(role: ClientRole) -> Self {
+        Self { role, conversation: None }
     }
 }
 
@@ -117,16 +117,16 @@ pub enum WelcomeFrame {
     Refused { refused: Refusal, version: String },
 }
 
-/// What a client says after its hello.
+/// A frame of a client after its hello.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ClientFrame<'a> {
     pub(crate) id: u64,
     #[serde(default, borrow)]
     pub(crate) request: Option<&'a RawValue>,
-    /// How many bytes of items may be on their way.
+    /// The bytes of items that may be in flight.
     #[serde(default)]
     pub(crate) window: Option<u32>,
-    /// So many of them were taken.
+    /// The bytes of items that the client acknowledges.
     #[serde(default)]
     pub(crate) ack_bytes: u32,
     #[serde(default)]
@@ -152,12 +152,12 @@ pub(crate) struct CancelFrame {
     pub(crate) cancel: bool,
 }
 
-/// The room that an item takes.
-pub(crate) fn window_cost(item: &RawValue, room: u32) -> u32 {
-    u32::try_from(item.get().len()).unwrap_or(u32::MAX).min(room)
+/// Returns the bytes of the window that an item takes.
+pub(crate) fn window_cost(item: &RawValue, window: u32) -> u32 {
+    u32::try_from(item.get().len()).unwrap_or(u32::MAX).min(window)
 }
 
-/// What the daemon says to one question.
+/// A frame of the daemon for one request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "ServerFrameJson", into = "ServerFrameJson")]
 pub(crate) struct ServerFrame {
@@ -170,11 +170,11 @@ pub(crate) enum ServerFrameBody {
     Item(Box<RawValue>),
     Reply(Box<RawValue>),
     Refused(Refusal),
-    /// The last word: no question after this one was read.
+    /// The last frame: no request after this one was read.
     ShuttingDown,
 }
 
-/// As it is written. A raw value cannot be in an enum that is flattened.
+/// The JSON form of [`ServerFrame`]. A flattened enum cannot hold a raw value.
 #[derive(Debug, Serialize, Deserialize)]
 struct ServerFrameJson {
     id: u64,
@@ -196,7 +196,7 @@ struct ServerFrameJson {
     shutting_down: bool,
 }
 
-/// A `null` is an answer too.
+/// Deserializes a present field, also a `null`, which is a valid reply.
 fn deserialize_present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Box<RawValue>>, D::Error> {
@@ -204,31 +204,31 @@ fn deserialize_present<'de, D: Deserializer<'de>>(
 }
 
 impl From<ServerFrame> for ServerFrameJson {
-    fn from(line: ServerFrame) -> Self {
-        let mut said =
-            Self { id: line.id, item: None, reply: None, refused: None, shutting_down: false };
-        match line.body {
-            ServerFrameBody::Item(item) => said.item = Some(item),
-            ServerFrameBody::Reply(done) => said.reply = Some(done),
-            ServerFrameBody::Refused(refusal) => said.refused = Some(refusal),
-            ServerFrameBody::ShuttingDown => said.shutting_down = true,
+    fn from(frame: ServerFrame) -> Self {
+        let mut json =
+            Self { id: frame.id, item: None, reply: None, refused: None, shutting_down: false };
+        match frame.body {
+            ServerFrameBody::Item(item) => json.item = Some(item),
+            ServerFrameBody::Reply(reply) => json.reply = Some(reply),
+            ServerFrameBody::Refused(refusal) => json.refused = Some(refusal),
+            ServerFrameBody::ShuttingDown => json.shutting_down = true,
         }
-        said
+        json
     }
 }
 
 impl From<ServerFrameJson> for ServerFrame {
-    fn from(line: ServerFrameJson) -> Self {
-        let what = match (line.item, line.reply, line.refused) {
+    fn from(json: ServerFrameJson) -> Self {
+        let body = match (json.item, json.reply, json.refused) {
             (Some(item), _, _) => ServerFrameBody::Item(item),
-            (_, Some(done), _) => ServerFrameBody::Reply(done),
+            (_, Some(reply), _) => ServerFrameBody::Reply(reply),
             (_, _, Some(refusal)) => ServerFrameBody::Refused(refusal),
-            (None, None, None) if line.shutting_down => ServerFrameBody::ShuttingDown,
+            (None, None, None) if json.shutting_down => ServerFrameBody::ShuttingDown,
             (None, None, None) => {
-                ServerFrameBody::Refused(Refusal::internal("the daemon said nothing"))
+                ServerFrameBody::Refused(Refusal::internal("empty frame from the daemon"))
             }
         };
-        Self { id: line.id, body: what }
+        Self { id: json.id, body }
     }
 }
 
@@ -236,18 +236,18 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
     serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
-/// A value as a line. One that is too long to be read is [`io::ErrorKind::FileTooLarge`].
+/// Encodes a value as a line. A line over the maximum is [`io::ErrorKind::FileTooLarge`].
 pub(crate) fn encode_line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     if line.len() as u64 > LINE_BYTES_MAX {
-        let what = format!("it is {} bytes long, and {LINE_BYTES_MAX} is the most", line.len());
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        let problem = format!("it has {} bytes, more than {LINE_BYTES_MAX}", line.len());
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
     }
     Ok(line)
 }
 
-/// Writes nothing of a line that is too long.
+/// Writes a value as a line. Of a line over the maximum, nothing is written.
 pub(crate) async fn write_line<W, T>(writer: &mut W, value: &T) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
@@ -262,9 +262,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read_as_they_were_written() {
+    fn frames_are_parsed_as_they_were_encoded() {
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        for (what, expect) in [
+        for (body, expect) in [
             (ServerFrameBody::Item(raw("[1]")), r#"{"id":7,"item":[1]}"#),
             (ServerFrameBody::Reply(raw("null")), r#"{"id":7,"reply":null}"#),
             (ServerFrameBody::ShuttingDown, r#"{"id":7,"shutting_down":true}"#),
@@ -273,7 +273,7 @@ mod tests {
                 r#"{"id":7,"refused":{"kind":"ended","message":"late"}}"#,
             ),
         ] {
-            let line = serde_json::to_string(&ServerFrame { id: 7, body: what }).unwrap();
+            let line = serde_json::to_string(&ServerFrame { id: 7, body }).unwrap();
             assert_eq!(line, expect);
             let back: ServerFrame = parse_line(line.as_bytes()).unwrap();
             assert_eq!(serde_json::to_string(&back).unwrap(), expect);

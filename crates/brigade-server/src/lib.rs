@@ -1,18 +1,25 @@
-//! Brigade's daemon, and whoever speaks to it.
+//! Brigade's daemon and its clients.
 //!
 //! ```text
-//!  command line   MCP bridge                       one daemon per state folder
-//!       │             │                             ┌──────────────────────────┐
-//!       └── Client ───┴── Unix socket, JSON lines ──┤ Daemon ─ Desk ─ Runtime  │
-//!                                                   └──────────────────────────┘
+//!  command line   MCP server                     one daemon per state directory
+//!       │             │                          ┌───────────────────────────────────┐
+//!       └─ DaemonConnection ─ Unix socket, JSON ─┤ Daemon ─ RequestContext ─ Runtime │
+//!                                                └───────────────────────────────────┘
 //! ```
 //!
-//! Clients are disposable: everything that matters is in the daemon's store. Reading order:
-//! [`wire`] (what is said), [`requests`] (each question with its answer, a file each), [`ask`] and
-//! `desk` (how they meet), [`daemon`], [`daemon_lock`] and `bound_socket`, `connection`, `admission` and [`operator_key`] (who serves, and
-//! whom), [`client`] and [`start`] (who
-//! asks, and how a daemon comes to be), [`places`] (where it all is), [`mcp`] (the daemon as tools for
-//! coding agents), [`trust`] (the definitions that the operator trusts).
+//! Clients store nothing: all state is in the daemon's store. Modules in reading order:
+//!
+//! - [`frames`]: the protocol. [`requests`]: each request with its reply, one file each.
+//! - [`call`], `request_context`: the trait of a request, and the services that a handler uses.
+//! - [`daemon`], [`daemon_lock`], `bound_socket`: the service, its lock and its socket.
+//! - `client_connection`, `admission`, [`operator_key`]: one client, bounds on clients, the secret.
+//! - `conversations`: the conversations of MCP clients.
+//! - [`daemon_connection`], [`daemon_launcher`]: the client's side, which starts a daemon if
+//!   needed.
+//! - [`state_dir`]: the files of a daemon. [`trust_store`]: the definitions that the operator
+//!   trusts.
+//! - [`task_info`], [`task_lookup`]: a task as clients see it and as they name it.
+//! - [`mcp`]: the MCP server for coding agents.
 
 mod admission;
 mod bound_socket;

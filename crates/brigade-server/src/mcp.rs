@@ -1,17 +1,22 @@
-//! Brigade as tools for coding agents: the Model Context Protocol over standard input and output.
+//! The MCP server for coding agents, over standard input and output.
 //!
 //! ```text
-//!  coding agent ── JSON-RPC lines ── Bridge ── tools, a file each ── Line ── daemon
+//!  coding agent ─ JSON-RPC lines ─ McpServerHandler ─ tools, one file each ─ DaemonClient ─ daemon
 //! ```
 //!
-//! The bridge keeps nothing but the id of its conversation. Work belongs to the workspace's session and
-//! is asked for under a client name that stays the same, so that the next conversation finds it;
-//! whatever is killed, the next bridge answers as this one would have. Results come unasked only to the
-//! conversation that asked for the work, until it is gone (`attendance`). Arguments, descriptions and
-//! replies of the tools are those of `brigade-delegation`. Reading order: `bridge` (what is served), `tool`
-//! (what a call has), the tools, `summary` (tasks as models read of them), `tasks` (runs as tasks of the
-//! protocol), `line` (asking a daemon
-//! that may be killed meanwhile), `transport` (lines in and out), `refusals` (the table of errors).
+//! The server (the bridge of the guides) stores nothing but the id of its conversation. Tasks
+//! belong to the session of the workspace, under a client name that stays the same, so that the
+//! next conversation finds them. The next server can replace a killed one. Results go without a
+//! request only to the conversation that started the run, until it lapses (`presence`).
+//! `brigade-delegation` defines the arguments, descriptions and replies of the tools.
+//!
+//! Modules in reading order:
+//!
+//! - `server_handler`: the served methods. `tool_call`: the context of a call. Then the tools.
+//! - `summary`, `task_text`: tasks for models. `progress`: notifications during a wait.
+//! - `protocol_tasks`: runs as tasks of the protocol. `approval_forms`: approvals as forms.
+//! - `daemon_client`: requests that survive the end of a daemon. `presence`: the open conversation.
+//! - `line_transport`: lines in and out. `error_codes`: refusals as errors of the protocol.
 
 mod approval_forms;
 mod daemon_client;
@@ -46,47 +51,46 @@ use self::line_transport::ServerLineTransport;
 use self::server_handler::McpServerHandler;
 use crate::daemon_launcher::DaemonLauncher;
 
-/// How a bridge is set up.
+/// The settings of an MCP server.
 #[derive(Clone, Debug)]
 pub struct McpOptions {
-    /// The session that the work belongs to.
+    /// The session of the tasks.
     pub session: String,
-    /// As whom results are taken; what the program on the other side calls itself, when there is none.
+    /// The client name, which owns the results; `None` is the self-given name of the client.
     pub client_name: Option<String>,
-    /// Whether it may steer what others have started in the session: stop it, write to it, answer it.
+    /// The client may control tasks of others in the session: stop, write to and answer them.
     pub shared: bool,
-    /// Where agents work, and commands that do not say where.
+    /// The directory of agents, and of processes without `cwd`.
     pub directory: PathBuf,
-    /// What agents may do beside what they usually may: run commands, above all.
+    /// Permissions of agents beside the default ones, such as running processes.
     pub allow: Vec<PermissionRule>,
-    /// What they may do when the user says yes to it.
+    /// Permissions of agents that need an approval of the user.
     pub ask: Vec<PermissionRule>,
-    /// What every command gets beside what the daemon gives it.
+    /// Variables of every process beside those of the daemon.
     pub env: Vec<(String, EnvValue)>,
-    /// The words before the address in the shell line that waits for a task.
+    /// The words before the address in the command line that waits for a task.
     pub wait_command: Vec<String>,
-    /// How long ended tasks are kept, if something removes them by itself.
+    /// The time after which ended tasks are removed automatically, if they are.
     pub retention: Option<Duration>,
-    /// The bridge runs within a task, which owns everything that is started here.
+    /// The server runs inside a task, which owns every task that is started here.
     pub is_within_task: bool,
 }
 
 impl McpOptions {
-    /// Work of this session, in this directory; the line that waits names the session.
+    /// Returns the default settings for a session and a directory. `wait_command` names the
+    /// session.
     pub fn new(session: impl Into<String>, directory: impl Into<PathBuf>) -> Self {
         let session = session.into();
-        let wake = ["brigade", "--workspace", &session, "wait"].map(str::to_owned).to_vec();
-        let (client, directory) = (None, directory.into());
-        let (allow, ask, env) = (Vec::new(), Vec::new(), Vec::new());
+        let wait_command = ["brigade", "--workspace", &session, "wait"];
         Self {
+            wait_command: wait_command.map(str::to_owned).to_vec(),
             session,
-            client_name: client,
+            client_name: None,
             shared: false,
-            directory,
-            allow,
-            ask,
-            env,
-            wait_command: wake,
+            directory: directory.into(),
+            allow: Vec::new(),
+            ask: Vec::new(),
+            env: Vec::new(),
             retention: None,
             is_within_task: false,
         }
@@ -95,21 +99,21 @@ impl McpOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum McpError {
-    #[error("the conversation did not begin: {0}")]
+    #[error("the handshake failed: {0}")]
     Handshake(#[from] Box<ServerInitializeError>),
-    #[error("the conversation broke off: {0}")]
+    #[error("the connection broke: {0}")]
     Disconnected(#[from] tokio::task::JoinError),
 }
 
-/// Serves on standard input and output until the input ends. The work goes on.
-pub async fn serve_stdio(starter: DaemonLauncher, options: McpOptions) -> Result<(), McpError> {
+/// Serves on standard input and output until the input ends. Tasks keep running.
+pub async fn serve_stdio(launcher: DaemonLauncher, options: McpOptions) -> Result<(), McpError> {
     let (input, output) = rmcp::transport::stdio_pipes();
-    serve(starter, options, input, output).await
+    serve(launcher, options, input, output).await
 }
 
-/// Serves one client until its input ends. The work goes on.
+/// Serves one client until its input ends. Tasks keep running.
 pub async fn serve<R, W>(
-    starter: DaemonLauncher,
+    launcher: DaemonLauncher,
     options: McpOptions,
     input: R,
     output: W,
@@ -118,13 +122,13 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let gone = CancellationToken::new();
-    // Whatever still waits or watches ends with this conversation.
-    let _over = gone.clone().drop_guard();
-    let lines = ServerLineTransport::new(input, output, gone.clone());
-    match McpServerHandler::new(starter, options, gone).serve(lines).await {
-        Ok(served) => {
-            served.waiting().await?;
+    let disconnected = CancellationToken::new();
+    // Waits and watches end with this conversation.
+    let _cancel_on_drop = disconnected.clone().drop_guard();
+    let transport = ServerLineTransport::new(input, output, disconnected.clone());
+    match McpServerHandler::new(launcher, options, disconnected).serve(transport).await {
+        Ok(service) => {
+            service.waiting().await?;
             Ok(())
         }
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),

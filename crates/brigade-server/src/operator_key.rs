@@ -1,8 +1,10 @@
-//! The operator key: a secret in the state directory that makes its bearer the operator or a client.
+//! The operator key: a secret in the state directory that makes its bearer the operator or a
+//! client.
 //!
-//! Ancestors tell which processes act as tasks. They do not tell who is the operator: a process that
-//! outlived its shim has the same ancestors as a login shell. So the operator shows something that only
-//! somebody who may read the state directory has, and every sandbox excludes that directory.
+//! The ancestors of a process show that it acts as a task. They do not identify the operator: a
+//! process that outlived its shim has the same ancestors as a login shell. The operator therefore
+//! sends a key that requires read access to the state directory, and every sandbox excludes that
+//! directory.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,28 +20,28 @@ use crate::state_dir::StateDir;
 const KEY_BYTES: usize = 32;
 const KEY_DIGITS: usize = 2 * KEY_BYTES;
 
-/// A key as it is stored and sent: 64 hex digits. Its debug form does not show them.
+/// A key: 64 hex digits. Its debug form does not show them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperatorKey(String);
 
 impl OperatorKey {
-    /// Reads the key of a state directory. None where there is no readable one, as within a sandbox.
-    pub fn read(places: &StateDir) -> Option<Self> {
-        read(&places.operator_key_path()).ok().flatten()
+    /// Reads the key of a state directory; `None` if it cannot be read, as in a sandbox.
+    pub fn read(state_dir: &StateDir) -> Option<Self> {
+        read(&state_dir.operator_key_path()).ok().flatten()
     }
 
-    /// Reads the key, or makes one where there is none, none that is whole, or one that others could
-    /// have read. Only for the daemon that holds the state directory.
-    pub(crate) fn ensure(places: &StateDir) -> io::Result<Self> {
-        let path = places.operator_key_path();
+    /// Reads the key, or creates one if it is missing, incomplete or readable by others. Only for
+    /// the daemon that holds the lock of the state directory.
+    pub(crate) fn ensure(state_dir: &StateDir) -> io::Result<Self> {
+        let path = state_dir.operator_key_path();
         match read(&path)? {
             Some(key) => Ok(key),
             None => create_key(&path),
         }
     }
 
-    /// Compares in a time that does not depend on where the keys differ.
+    /// Compares the keys in constant time.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let differ = |(ours, theirs): (u8, u8)| ours ^ theirs;
         let pairs = self.0.bytes().zip(other.0.bytes());
@@ -60,8 +62,8 @@ fn read(path: &Path) -> io::Result<Option<OperatorKey>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let about = file.metadata()?;
-    if !about.is_file() || about.mode() & 0o077 != 0 {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.mode() & 0o077 != 0 {
         return Ok(None);
     }
     let mut text = String::new();
@@ -71,7 +73,7 @@ fn read(path: &Path) -> io::Result<Option<OperatorKey>> {
     Ok(is_whole.then(|| OperatorKey(digits.to_owned())))
 }
 
-/// Writes a new key under another name first, so that nobody reads half of one.
+/// Creates a key. The file is written under another name first, so that no reader finds half a key.
 fn create_key(path: &Path) -> io::Result<OperatorKey> {
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -95,37 +97,37 @@ mod tests {
 
     use super::*;
 
-    fn places() -> (tempfile::TempDir, StateDir) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let places = StateDir::new(folder.path().join("state"));
-        places.create().expect("its folder");
-        (folder, places)
+    fn new_state_dir() -> (tempfile::TempDir, StateDir) {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let state_dir = StateDir::new(root.path().join("state"));
+        state_dir.create().expect("the state directory");
+        (root, state_dir)
     }
 
     #[test]
-    fn a_key_stays_and_is_for_nobody_else() {
-        let (_folder, places) = places();
-        assert_eq!(OperatorKey::read(&places), None);
-        let key = OperatorKey::ensure(&places).unwrap();
-        assert_eq!(OperatorKey::ensure(&places).unwrap(), key);
-        assert_eq!(OperatorKey::read(&places), Some(key.clone()));
-        assert_eq!(fs::metadata(places.operator_key_path()).unwrap().mode() & 0o777, 0o600);
+    fn a_key_is_stable_and_private() {
+        let (_root, state_dir) = new_state_dir();
+        assert_eq!(OperatorKey::read(&state_dir), None);
+        let key = OperatorKey::ensure(&state_dir).unwrap();
+        assert_eq!(OperatorKey::ensure(&state_dir).unwrap(), key);
+        assert_eq!(OperatorKey::read(&state_dir), Some(key.clone()));
+        assert_eq!(fs::metadata(state_dir.operator_key_path()).unwrap().mode() & 0o777, 0o600);
         assert_eq!(format!("{key:?}"), "[operator key]");
     }
 
     #[test]
-    fn a_key_that_is_broken_or_was_open_to_others_is_replaced() {
-        let (_folder, places) = places();
-        let first = OperatorKey::ensure(&places).unwrap();
-        fs::set_permissions(places.operator_key_path(), Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(OperatorKey::read(&places), None);
-        let second = OperatorKey::ensure(&places).unwrap();
+    fn an_incomplete_or_public_key_is_replaced() {
+        let (_root, state_dir) = new_state_dir();
+        let first = OperatorKey::ensure(&state_dir).unwrap();
+        fs::set_permissions(state_dir.operator_key_path(), Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(OperatorKey::read(&state_dir), None);
+        let second = OperatorKey::ensure(&state_dir).unwrap();
         assert_ne!(first, second);
-        fs::write(places.operator_key_path(), "abc\n").unwrap();
-        assert_ne!(OperatorKey::ensure(&places).unwrap(), second);
-        fs::remove_file(places.operator_key_path()).unwrap();
-        std::os::unix::fs::symlink("/dev/zero", places.operator_key_path()).unwrap();
-        assert!(OperatorKey::ensure(&places).is_err(), "a link is not followed");
+        fs::write(state_dir.operator_key_path(), "abc\n").unwrap();
+        assert_ne!(OperatorKey::ensure(&state_dir).unwrap(), second);
+        fs::remove_file(state_dir.operator_key_path()).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", state_dir.operator_key_path()).unwrap();
+        assert!(OperatorKey::ensure(&state_dir).is_err(), "a link is not followed");
     }
 
     #[test]

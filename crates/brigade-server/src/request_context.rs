@@ -1,11 +1,11 @@
-//! Where a question finds what it needs: the runtime, and who asks.
+//! The caller and the daemon's services, as a request handler sees them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use brigade_agent::definition::DefinitionSet;
-use brigade_model::address::{TaskAddress, TaskRef, TaskSelector as Named};
+use brigade_model::address::{TaskAddress, TaskRef, TaskSelector};
 use brigade_model::command::ClientControl;
 use brigade_model::ids::{Attempt, ClientIdentity, Position, RunNo, SessionId, TaskNo};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -24,7 +24,7 @@ use crate::state_dir::StateDir;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
 
-/// A task as it was typed, and the session in which it is looked for unless it names another.
+/// A task as the user typed it, and the session of an address that names none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskTarget {
     pub session: String,
@@ -42,23 +42,29 @@ pub struct LocatedTask {
 
 impl LocatedTask {
     pub fn task_ref(&self) -> TaskRef {
-        TaskRef { selector: Named::Number(self.no), run: self.run }
+        TaskRef { selector: TaskSelector::Number(self.no), run: self.run }
     }
 }
 
-/// As whom a connection acts.
+/// A task as typed, with its session resolved.
+pub(crate) struct ResolvedTarget {
+    pub(crate) session: Session,
+    pub(crate) task: TaskRef,
+}
+
+/// The identity under which a connection acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallerIdentity {
     Operator,
     Client(ClientIdentity),
-    /// A process below a command acts as that command's task.
+    /// A descendant of a task's process acts as that task.
     Task {
         id: TaskId,
         attempt: Attempt,
     },
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct DaemonState {
     pub(crate) runtime: Runtime,
@@ -66,25 +72,23 @@ pub(crate) struct DaemonState {
     pub(crate) operator_key: OperatorKey,
     pub(crate) admission: Arc<Admission>,
     pub(crate) started_at: Instant,
-    /// Connections that ask or have asked something.
+    /// Connections that have sent a request, and all without a conversation.
     pub(crate) client_count: AtomicUsize,
-    /// Connections that only say that a conversation is there.
+    /// Connections that only signal the presence of a conversation.
     pub(crate) presence_count: AtomicUsize,
     pub(crate) conversations: Arc<ConversationRegistry>,
-    /// The definitions that the operator trusts.
     pub(crate) trust_store: OnceLock<Arc<TrustStore>>,
-    /// What is counted, in Prometheus' words.
     pub(crate) metrics_renderer: OnceLock<MetricsRenderer>,
-    /// Cancelled when the daemon is to leave.
+    /// Cancelled to shut down the daemon.
     pub(crate) shutdown_token: CancellationToken,
 }
 
-/// Writes down what is counted.
+/// Renders the metrics in the text format of Prometheus.
 pub(crate) struct MetricsRenderer(pub(crate) Box<dyn Fn() -> String + Send + Sync>);
 
 impl std::fmt::Debug for MetricsRenderer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Counts")
+        f.write_str("MetricsRenderer")
     }
 }
 
@@ -92,7 +96,7 @@ impl std::fmt::Debug for MetricsRenderer {
 pub struct RequestContext {
     pub(crate) daemon: Arc<DaemonState>,
     pub(crate) caller: CallerIdentity,
-    /// Of a client: whose work it may steer.
+    /// The tasks that a client may control.
     pub(crate) control: ClientControl,
 }
 
@@ -101,7 +105,7 @@ impl RequestContext {
         &self.daemon.runtime
     }
 
-    /// The open session of this name, made if there is none.
+    /// Returns the open session of this name, or creates it.
     pub async fn open_session(&self, name: &str) -> Result<Session, Refusal> {
         match &self.caller {
             CallerIdentity::Operator => {
@@ -118,7 +122,7 @@ impl RequestContext {
         }
     }
 
-    /// The session of this name, if there is one.
+    /// Returns the session of this name, or refuses if there is none.
     pub async fn existing_session(&self, name: &str) -> Result<Session, Refusal> {
         if let CallerIdentity::Task { id, attempt } = &self.caller {
             let session = self.runtime().task_session(*id, *attempt).await?;
@@ -142,7 +146,7 @@ impl RequestContext {
         }
     }
 
-    /// One session, or every one that is open.
+    /// Returns the named session, or all open ones.
     pub async fn sessions(&self, name: Option<&str>) -> Result<Vec<Session>, Refusal> {
         if let Some(name) = name {
             return match self.existing_session(name).await {
@@ -167,7 +171,7 @@ impl RequestContext {
         Ok(sessions)
     }
 
-    /// Those that are closed and still kept. Only the operator sees them.
+    /// Returns the closed sessions that are still stored. Only the operator sees them.
     pub async fn closed_sessions(&self) -> Result<Vec<Session>, Refusal> {
         let mut sessions = Vec::new();
         if self.caller == CallerIdentity::Operator {
@@ -180,17 +184,17 @@ impl RequestContext {
         Ok(sessions)
     }
 
-    /// The task that somebody typed.
+    /// Returns the task that the user typed.
     pub async fn find_task(&self, target: &TaskTarget) -> Result<LocatedTask, Refusal> {
-        let (session, task) = self.resolve_target(target).await?;
+        let ResolvedTarget { session, task } = self.resolve_target(target).await?;
         task_lookup::locate_task(session, task).await
     }
 
-    /// The session of a task that somebody typed, and what it is called there.
+    /// Resolves the session of a task that the user typed.
     pub(crate) async fn resolve_target(
         &self,
         target: &TaskTarget,
-    ) -> Result<(Session, TaskRef), Refusal> {
+    ) -> Result<ResolvedTarget, Refusal> {
         let address: TaskAddress = target.task.parse()?;
         let name = address.session.as_ref().map_or(&*target.session, |name| name.as_str());
         let session = match self.existing_session(name).await {
@@ -202,11 +206,11 @@ impl RequestContext {
             }
             session => session?,
         };
-        Ok((session, address.task))
+        Ok(ResolvedTarget { session, task: address.task })
     }
 
-    /// The session to wait in for tasks that were found. A task of the model waits by parking a call,
-    /// which a process cannot: it looks on as the operator does.
+    /// Returns the session in which to wait for tasks. A task waits by parking a call. Its
+    /// processes cannot, so they wait with the operator's view, which collects nothing.
     pub(crate) async fn session_for_wait(&self, session: Session) -> Result<Session, Refusal> {
         match self.caller {
             CallerIdentity::Task { .. } => self.runtime().operator_session(session.id()).await,
@@ -214,7 +218,8 @@ impl RequestContext {
         }
     }
 
-    /// Whether this client started a task, in whichever conversation, or the caller acts for all.
+    /// Returns true if this client started the task, in any conversation. The operator and tasks
+    /// count as owners of all tasks that they see.
     pub(crate) fn is_owner_of(&self, row: &TaskRow) -> bool {
         match &self.caller {
             CallerIdentity::Client(caller) => {
@@ -224,12 +229,12 @@ impl RequestContext {
         }
     }
 
-    /// Whether its waits take results.
+    /// Returns true if waits of this caller collect results.
     pub(crate) fn consumes_results(&self) -> bool {
         matches!(self.caller, CallerIdentity::Client(_))
     }
 
-    /// The changes that this client sees.
+    /// Subscribes to the events that this caller sees.
     pub async fn subscribe(
         &self,
         session: Option<&str>,
@@ -244,12 +249,12 @@ impl RequestContext {
         }
     }
 
-    pub async fn session_name(&self, tree: SessionId) -> Result<String, Refusal> {
-        let session = self.runtime().operator_session(tree).await?;
+    pub async fn session_name(&self, session: SessionId) -> Result<String, Refusal> {
+        let session = self.runtime().operator_session(session).await?;
         Ok(session.row().name.to_string())
     }
 
-    /// The definitions for a directory that this client could read itself.
+    /// Returns the definitions for a directory that this caller may read.
     pub(crate) async fn definitions(&self, directory: &str) -> Result<DefinitionSet, Refusal> {
         match &self.caller {
             CallerIdentity::Operator | CallerIdentity::Client(_) => {
@@ -263,27 +268,28 @@ impl RequestContext {
 
     pub(crate) fn trust_store(&self) -> Result<&TrustStore, Refusal> {
         let trust = self.daemon.trust_store.get();
-        let missing = || Refusal::unavailable("this daemon keeps no trust in definitions");
+        let missing = || Refusal::unavailable("this daemon has no store of trusted definitions");
         trust.map(|trust| &**trust).ok_or_else(missing)
     }
 
-    pub fn require_operator(&self, what: &str) -> Result<(), Refusal> {
+    /// Refuses callers other than the operator. The refusal names the action.
+    pub fn require_operator(&self, action: &str) -> Result<(), Refusal> {
         match self.caller {
             CallerIdentity::Operator => Ok(()),
             CallerIdentity::Client(_) | CallerIdentity::Task { .. } => {
-                Err(Refusal::forbidden(format!("only the operator may {what}")))
+                Err(Refusal::forbidden(format!("only the operator may {action}")))
             }
         }
     }
 
     pub(crate) async fn status(&self) -> Result<StatusReply, Refusal> {
         let sessions = self.runtime().sessions().await?;
-        let mut living = 0;
-        let mut open = 0;
+        let mut alive_tasks = 0;
+        let mut open_sessions = 0;
         for row in sessions.iter().filter(|row| row.state != SessionState::Closed) {
-            open += 1;
+            open_sessions += 1;
             let session = self.runtime().operator_session(row.id).await?;
-            living += session.list().iter().filter(|(_, row)| row.is_alive()).count();
+            alive_tasks += session.list().iter().filter(|(_, row)| row.is_alive()).count();
         }
         Ok(StatusReply {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -292,8 +298,8 @@ impl RequestContext {
             state_dir: self.daemon.state_dir.path().display().to_string(),
             uptime_ms: self.daemon.started_at.elapsed().as_millis() as u64,
             clients: self.daemon.client_count.load(Ordering::Relaxed),
-            sessions: open,
-            alive_tasks: living,
+            sessions: open_sessions,
+            alive_tasks,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Everything that a daemon can be asked, a file each.
+//! The requests that the daemon handles, one file each.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 use crate::call::{Call, ItemSender, ResponseSink, to_raw_json};
 use crate::request_context::RequestContext;
 
-/// Declares the questions, each with its module.
+/// Declares the requests, each with its module, its variant and its type.
 macro_rules! requests {
     ($($module:ident :: $variant:ident($request:ident)),* $(,)?) => {
         $(mod $module; pub use $module::*;)*
 
-        /// A question on its way.
+        /// A request of any type. Its variants are the tags of the protocol.
         #[derive(Debug, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum AnyRequest {
@@ -26,7 +26,7 @@ macro_rules! requests {
         })*
 
         impl AnyRequest {
-            /// Finds the answer, whatever it is about.
+            /// Handles the request and returns its reply.
             pub(crate) async fn dispatch(
                 self,
                 context: &RequestContext,
@@ -49,7 +49,6 @@ requests! {
     exec::Exec(ExecRequest),
     follow_output::FollowOutput(FollowOutputRequest),
     grant_trust::GrantTrust(GrantTrustRequest),
-    heed::Heed(WaitOrInputRequest),
     inbox::Inbox(InboxRequest),
     list_agents::ListAgents(ListAgentsRequest),
     list_approvals::ListApprovals(ListApprovalsRequest),
@@ -80,7 +79,7 @@ requests! {
 }
 
 impl AnyRequest {
-    /// Whether it does no harm to ask it twice.
+    /// Returns true if a repetition has no further effect.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Self::Exec(exec) => exec.key.is_some(),
@@ -96,20 +95,16 @@ impl AnyRequest {
         }
     }
 
-    /// Whether it is the same in every version of the protocol.
+    /// Returns true if the request is the same in every version of the protocol.
     pub(crate) fn is_version_independent(&self) -> bool {
         matches!(self, Self::Shutdown(_) | Self::Status(_))
     }
 
-    /// Whether it may take for ever to answer.
+    /// Returns true if the reply may take an unlimited time.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(
             self,
-            Self::ReadEvents(_)
-                | Self::FollowOutput(_)
-                | Self::Heed(_)
-                | Self::Wait(_)
-                | Self::WriteInput(_)
+            Self::ReadEvents(_) | Self::FollowOutput(_) | Self::Wait(_) | Self::WriteInput(_)
         )
     }
 }

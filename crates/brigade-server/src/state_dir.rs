@@ -1,4 +1,4 @@
-//! Where a daemon keeps its things: one state folder, one daemon.
+//! The state directory, which belongs to one daemon, and the paths of its files.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use brigade_process::sandbox::SOCKET_FOLDER;
 use brigade_process::shim::fnv;
 
-/// What fits into the address of a Unix socket everywhere.
+/// The length of a path that fits into the address of a Unix socket on every system.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 
-/// Whether an open folder has a path of its own, which is short.
+/// True if an open directory has a short path of its own.
 const CAN_SHORTEN: bool = cfg!(target_os = "linux");
 
-/// A state folder and what is in it.
+/// A state directory and the paths of its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
     path: PathBuf,
 }
 
 impl StateDir {
-    pub fn new(folder: impl AsRef<Path>) -> Self {
-        Self { path: folder.as_ref().to_owned() }
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned() }
     }
 
     pub fn path(&self) -> &Path {
@@ -39,46 +39,50 @@ impl StateDir {
         self.path.join("daemon.log")
     }
 
-    /// The definitions that the operator trusts.
+    /// Returns the path of the file with the trusted definitions.
     pub fn trust_path(&self) -> PathBuf {
         self.path.join("trust.json")
     }
 
-    /// Held by the daemon for as long as it lives.
+    /// Returns the path of the lock file, which the daemon holds while it runs.
     pub fn lock_path(&self) -> PathBuf {
         self.path.join("daemon.lock")
     }
 
-    /// The secret that the operator shows, see [`crate::operator_key`].
+    /// Returns the path of the operator key, see [`crate::operator_key`].
     pub fn operator_key_path(&self) -> PathBuf {
         self.path.join("operator.key")
     }
 
-    /// Known from the folder and the user alone, whatever the surroundings of who asks. It has a directory
-    /// of its own, the only one here that a sandboxed command sees: the next daemon makes it anew.
+    /// Returns the path of the socket, which depends only on the directory and the user.
+    ///
+    /// The socket has a subdirectory of its own, the only one that a sandboxed process sees: each
+    /// daemon creates the socket anew.
     pub fn socket_path(&self) -> PathBuf {
-        let here = self.path.join(SOCKET_FOLDER).join("brigade.sock");
-        if CAN_SHORTEN || fits_socket_address(&here) { here } else { self.fallback_socket_path() }
+        let path = self.path.join(SOCKET_FOLDER).join("brigade.sock");
+        if CAN_SHORTEN || fits_socket_address(&path) { path } else { self.fallback_socket_path() }
     }
 
-    /// In a folder of the user's for such things, for a system where a long path cannot be bound.
+    /// Returns a path in a directory of the user, for systems that cannot bind a long path.
     fn fallback_socket_path(&self) -> PathBuf {
         let user = rustix::process::getuid().as_raw();
-        let folder = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let name = format!("{:016x}.sock", fnv::of_bytes(folder.as_os_str().as_bytes()));
+        let state_dir = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let name = format!("{:016x}.sock", fnv::of_bytes(state_dir.as_os_str().as_bytes()));
         PathBuf::from(format!("/tmp/brigade-{user}")).join(name)
     }
 
-    /// Takes from everybody else what is there already. The folder may be one that others can look into.
+    /// Removes the permissions of other users on existing files. They may be able to read the
+    /// directory.
     pub(crate) fn restrict_permissions(&self) -> io::Result<()> {
-        let beside = |suffix: &str| {
+        let store_file = |suffix: &str| {
             let mut path = self.store_path().into_os_string();
             path.push(suffix);
             PathBuf::from(path)
         };
-        for path in [self.store_path(), beside("-wal"), beside("-shm"), beside(".lock")] {
+        let suffixes = ["", "-wal", "-shm", ".lock"];
+        for path in suffixes.map(store_file) {
             match std::fs::metadata(&path) {
-                Ok(about) if about.mode() & 0o077 != 0 => {
+                Ok(metadata) if metadata.mode() & 0o077 != 0 => {
                     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -88,14 +92,14 @@ impl StateDir {
         Ok(())
     }
 
-    /// Makes the folder, and that of the socket, for nobody else to look into.
+    /// Creates the directory and that of the socket, which other users cannot read.
     pub fn create(&self) -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
         check_ownership(&self.path)?;
         self.create_socket_dir()
     }
 
-    /// Makes the folder of the socket alone: the state folder has to be there.
+    /// Creates the directory of the socket. The state directory must exist.
     pub(crate) fn create_socket_dir(&self) -> io::Result<()> {
         let socket = self.socket_path();
         let Some(parent) = socket.parent().filter(|parent| *parent != self.path) else {
@@ -108,21 +112,21 @@ impl StateDir {
     }
 }
 
-/// A socket's path in few enough bytes, for as long as this is held.
+/// A short path of a socket, valid until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ShortSocketPath {
     path: PathBuf,
-    /// Keeps the number in the path from meaning another folder.
+    /// Keeps the descriptor in the path open, so that it does not name another directory.
     _dir: Option<OwnedFd>,
 }
 
 impl ShortSocketPath {
     pub(crate) fn of(socket: &Path) -> io::Result<Self> {
         match (socket.parent(), socket.file_name()) {
-            (Some(folder), Some(name)) if CAN_SHORTEN && !fits_socket_address(socket) => {
-                let folder: OwnedFd = File::open(folder)?.into();
-                let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
-                Ok(Self { path: Path::new(&path).join(name), _dir: Some(folder) })
+            (Some(parent), Some(name)) if CAN_SHORTEN && !fits_socket_address(socket) => {
+                let dir: OwnedFd = File::open(parent)?.into();
+                let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+                Ok(Self { path: Path::new(&path).join(name), _dir: Some(dir) })
             }
             _ => Ok(Self { path: socket.to_owned(), _dir: None }),
         }
@@ -137,13 +141,15 @@ fn fits_socket_address(socket: &Path) -> bool {
     socket.as_os_str().len() <= SOCKET_PATH_BYTES_MAX
 }
 
-/// A folder that somebody else owns or writes to is no place for a socket or a store: he could replace
-/// them.
-fn check_ownership(folder: &Path) -> io::Result<()> {
-    let about = std::fs::metadata(folder)?;
-    let (owner, mode, shown) = (about.uid(), about.mode() & 0o777, folder.display());
+/// Refuses a directory that another user owns or can write to, since they could replace the socket
+/// or the store.
+fn check_ownership(dir: &Path) -> io::Result<()> {
+    let metadata = std::fs::metadata(dir)?;
+    let owner = metadata.uid();
+    let mode = metadata.mode() & 0o777;
+    let shown = dir.display();
     let problem = if owner != rustix::process::getuid().as_raw() {
-        format!("{shown} belongs to another user ({owner}); name another folder")
+        format!("{shown} belongs to another user ({owner}); name another directory")
     } else if mode & 0o022 != 0 {
         format!("others can write to {shown} (mode {mode:o}): chmod 700 {shown}")
     } else {
@@ -159,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_in_its_folder_and_else_in_one_of_the_users() {
+    fn a_socket_is_in_the_state_directory_or_in_one_of_the_user() {
         let short = StateDir::new("/home/cook/.local/state/brigade");
         assert_eq!(
             short.socket_path(),
@@ -174,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_long_path_is_bound_and_reached_by_a_short_one() {
-        let root = tempfile::tempdir().expect("a folder");
-        let places = StateDir::new(root.path().join("long/".repeat(40)));
-        places.create().expect("its folder");
-        let short = ShortSocketPath::of(&places.socket_path()).expect("a way to it");
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let state_dir = StateDir::new(root.path().join("long/".repeat(40)));
+        state_dir.create().expect("the state directory");
+        let short = ShortSocketPath::of(&state_dir.socket_path()).expect("a short path");
         assert!(fits_socket_address(short.path()), "{short:?}");
         let _listener = UnixListener::bind(short.path()).expect("a socket");
-        assert!(places.socket_path().exists());
-        let again = ShortSocketPath::of(&places.socket_path()).expect("a way to it");
-        UnixStream::connect(again.path()).expect("somebody listens");
+        assert!(state_dir.socket_path().exists());
+        let again = ShortSocketPath::of(&state_dir.socket_path()).expect("a short path");
+        UnixStream::connect(again.path()).expect("a listener");
     }
 }

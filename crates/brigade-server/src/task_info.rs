@@ -17,58 +17,59 @@ use brigade_model::work::TaskKind;
 use brigade_runtime::{SandboxPart, sandbox_parts};
 use serde::{Deserialize, Serialize};
 
-/// How much of a command a list has.
+/// The maximum length of a description in a list.
 const LISTED_TEXT_CHARS: usize = 200;
-/// The longest arguments of a call that waits for leave that a list has: more than a screen shows.
+/// The maximum size of a pending call's arguments in a list: more than a screen shows.
 const LISTED_CALL_BYTES: usize = 16 * 1024;
-/// The longest progress note that a list has.
+/// The maximum size of a progress note in a list.
 const LISTED_PROGRESS_BYTES: usize = 2_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskInfo {
     /// `process:4`.
     pub address: String,
-    /// `process`, `agent`, `job`; empty in the words of a daemon that does not say.
+    /// `process`, `agent` or `job`; empty from a daemon that does not send it.
     #[serde(default)]
     pub kind: String,
     pub session: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it does: the command, the job, the agent's task.
+    /// The command line, the job, or the agent's prompt.
     pub description: String,
     /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
     pub state: String,
-    /// Why it is queued, or how it ended.
+    /// The reason why the task is queued, or the details of its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     pub alive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// At top level, the client that started it.
+    /// The client that started a top-level task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// The conversation in which that client started it, or asked for its latest run.
+    /// The conversation of that client that started the latest run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<ConversationInfo>,
     pub run: u32,
     pub attempt: u32,
     /// Milliseconds since the epoch.
     pub spawned_at: u64,
-    /// When something last happened to it or it last did something.
+    /// The time of the last event of the task or of its last activity.
     pub last_activity_at: u64,
-    /// Nothing has happened for longer than it may be silent.
+    /// The task has been silent for longer than its stall limit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stalled: bool,
-    /// How often it was spoken to since it last did something.
+    /// The number of nudges since its last activity.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nudge_count: u8,
-    /// What holds for it and all below it, if anything does.
+    /// The limits of the task and its descendants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
-    /// When one is shown: whose limits hold for it besides, from the nearest to the session.
+    /// Limits of other holders that apply too, from the nearest to the session. Only in
+    /// `show_task`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inherited_limits: Vec<InheritedLimits>,
-    /// The deadline that it has from the task that kept it.
+    /// The deadline that a kept task inherited from its former parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited_deadline: Option<InheritedDeadline>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,66 +80,66 @@ pub struct TaskInfo {
     pub signal: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Json>,
-    /// The result, or what there is of one.
+    /// The result, or a partial one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// What it and all below it have spent.
+    /// The usage of the task and its descendants.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub usage: Usage,
-    /// Of that, what it spent itself.
+    /// The part of it that the task used itself.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub own_usage: Usage,
-    /// Of that, what was set aside for calls of which nobody knows what they cost: it may be less.
+    /// The part of it that was reserved for calls with unknown usage. The true usage may be less.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub unknown_usage: Usage,
-    /// What it asks, or wants its client to do, and waits for the answer to.
+    /// Open questions, and tool calls that the client must execute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionInfo>,
-    /// What it asks leave for and waits.
+    /// Pending approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalInfo>,
-    /// Its result has been taken.
+    /// The result was collected.
     #[serde(default)]
     pub collected: bool,
-    /// In the answer to a wait: it had been taken before.
+    /// The result was collected before the wait that returns it.
     #[serde(default)]
     pub collected_before: bool,
-    /// What a command was started in, and is kept to.
+    /// The sandbox of a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Box<Sandbox>>,
-    /// The parts of its sandbox that hold for a command. Unknown until it has run for a moment.
+    /// The parts of the sandbox that are in force. Empty until the process has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox_parts: Vec<SandboxPart>,
-    /// When one is shown: how long its output has waited for readers who must not miss any of it.
+    /// The time that the process has waited for readers with a lease. Only in `show_task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
 }
 
-/// Limits of a holder above a task, which all under them share.
+/// The limits of another holder that apply to a task. All tasks under the holder share them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedLimits {
-    /// `agent:3`; nothing for the session.
+    /// `agent:3`; `None` for the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// The holder has ended, and this is a task that it kept.
+    /// The holder has ended and kept this task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holder_ended: bool,
     pub limits: Limits,
-    /// Used of them, by all who share them.
+    /// The usage of all tasks that share the limits.
     #[serde(default, skip_serializing_if = "Usage::is_none")]
     pub usage: Usage,
 }
 
-/// A question that is open.
+/// An open question of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionInfo {
-    /// Which of the task's calls, for an answer to name.
+    /// The number of the call, which an answer names.
     pub call: u32,
     pub text: String,
-    /// What the client is to do, where it is no question: a tool of its own that it runs, and answers
-    /// with what came of it.
+    /// The tool call that the client must execute, if this is not a question. The answer is its
+    /// result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_call: Option<Json>,
 }
@@ -152,7 +153,7 @@ impl QuestionInfo {
             }
             Condition::ClientTool { request } => {
                 let text = match request.decode::<ClientToolCall>() {
-                    Ok(asked) => format!("{} {}", asked.tool, asked.arguments),
+                    Ok(call) => format!("{} {}", call.tool, call.arguments),
                     Err(_) => request.as_str().to_owned(),
                 };
                 Some(Self { call: call.0, text, client_call: Some(request.clone()) })
@@ -161,41 +162,38 @@ impl QuestionInfo {
         }
     }
 
-    /// `asks`, or what it waits for: what comes before its text.
+    /// Returns the words before the text of the question.
     pub fn verb(&self) -> &'static str {
         if self.client_call.is_some() { "waits for its client" } else { "asks" }
     }
 }
 
-/// A call that waits for leave.
+/// A pending approval of one tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalInfo {
-    /// Which of the task's calls, for a verdict to name.
+    /// The number of the call, which a verdict names.
     pub call: u32,
-    /// What it would do, in a line in which long texts have lost their middle: nothing to decide by.
+    /// The call in one line, with long texts truncated. Not sufficient for a decision.
     pub text: String,
     pub tool: String,
-    /// All its arguments as JSON; in a list, empty where they are long.
+    /// All arguments as JSON; empty in a list if they are long.
     pub arguments: String,
-    /// The digest of the whole call, for a verdict to name. It is there only beside the whole call.
+    /// The digest of the whole call, which a verdict names. Present only with the whole call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<CallDigest>,
-    /// The absolute directory in which it acts, of a tool that acts in one.
+    /// The absolute working directory of the call, for a tool that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// The rule that wants it to be asked about, and whose it is.
+    /// The `ask` rule that requires the approval.
     pub rule: String,
+    /// The owner of the rule.
     pub rule_source: String,
     /// Milliseconds since the epoch.
     pub requested_at: u64,
 }
 
 impl ApprovalInfo {
-    pub(crate) fn of(
-        (no, call): (TaskNo, CallIndex),
-        request: &ApprovalRequest,
-        since: Time,
-    ) -> Self {
+    pub(crate) fn of(no: TaskNo, call: CallIndex, request: &ApprovalRequest, since: Time) -> Self {
         Self {
             call: call.0,
             digest: (!request.is_too_large()).then(|| CallDigest::of(no, call, request)),
@@ -209,13 +207,13 @@ impl ApprovalInfo {
         }
     }
 
-    /// All of the call, for whoever decides. None where it is not here whole.
+    /// Returns the whole call for a decision; `None` if it is not here whole.
     pub fn card(&self) -> Option<CallCard> {
-        let whole = self.digest.is_some();
-        whole.then(|| CallCard::of(&self.tool, &self.arguments, self.directory.as_deref()))
+        let is_whole = self.digest.is_some();
+        is_whole.then(|| CallCard::of(&self.tool, &self.arguments, self.directory.as_deref()))
     }
 
-    /// The same without a long call, and then without what a verdict has to name.
+    /// Removes long arguments, and the digest with them.
     fn omit_long_call(&mut self) {
         if self.arguments.len() > LISTED_CALL_BYTES {
             self.arguments.clear();
@@ -231,7 +229,7 @@ fn is_zero(number: &u8) -> bool {
 fn open_approvals(no: TaskNo, row: &TaskRow) -> Vec<ApprovalInfo> {
     let open = row.parked_calls.iter().filter_map(|call| match &call.condition {
         Condition::Approval { request, since } => {
-            Some(ApprovalInfo::of((no, call.index), request, *since))
+            Some(ApprovalInfo::of(no, call.index, request, *since))
         }
         _ => None,
     });
@@ -245,10 +243,10 @@ fn open_questions(row: &TaskRow) -> Vec<QuestionInfo> {
         .collect()
 }
 
-/// A conversation of a client, as whoever asks sees it.
+/// A conversation of a client, from the view of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversationInfo {
-    /// Empty for a client without conversations, and for what was stored before they were recorded.
+    /// The id; empty for a client without conversations, and for old runs that did not record one.
     pub id: String,
     pub state: ConversationState,
 }
@@ -256,11 +254,12 @@ pub struct ConversationInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConversationState {
-    /// The one that asks.
+    /// The caller's conversation.
     Own,
-    /// Nobody has seen it for a minute: the client's others take over its results and messages.
+    /// A conversation without a connection for a minute. The client's others take over its results
+    /// and messages.
     Lapsed,
-    /// Another one, which has not lapsed.
+    /// Another conversation that has not lapsed.
     #[serde(other)]
     Other,
 }
@@ -314,40 +313,47 @@ impl TaskInfo {
         info
     }
 
-    /// The same without what may be long: the result, what it is kept to, and the end of a long command.
+    /// Returns the info without its long parts: the result, the sandbox, and the end of a long
+    /// description.
     pub fn for_list(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
         let mut info = Self::of(session, no, row);
-        (info.result, info.outcome) = (None, None);
-        (info.sandbox, info.limits, info.inherited_deadline) = (None, None, None);
+        info.result = None;
+        info.outcome = None;
+        info.sandbox = None;
+        info.limits = None;
+        info.inherited_deadline = None;
         info.sandbox_parts = Vec::new();
         info.progress =
             info.progress.filter(|progress| progress.as_str().len() <= LISTED_PROGRESS_BYTES);
         info.approvals.iter_mut().for_each(ApprovalInfo::omit_long_call);
         for text in std::iter::once(&mut info.description).chain(&mut info.detail) {
-            if let Some((cut, _)) = text.char_indices().nth(LISTED_TEXT_CHARS) {
-                text.truncate(cut);
+            if let Some((end, _)) = text.char_indices().nth(LISTED_TEXT_CHARS) {
+                text.truncate(end);
                 text.push('…');
             }
         }
         info
     }
 
-    /// The same task as one of its runs left it.
-    pub(crate) fn for_run(mut self, ending: &RunResult) -> Self {
-        if ending.run.0 != self.run {
-            self.address = format!("{}#{}", self.address, ending.run);
-            (self.run, self.ended_at, self.progress) =
-                (ending.run.0, Some(ending.ended_at.0), None);
-            self.collected = ending.collected_before;
+    /// Returns the info with the result of one of its runs.
+    pub(crate) fn for_run(mut self, result: &RunResult) -> Self {
+        if result.run.0 != self.run {
+            self.address = format!("{}#{}", self.address, result.run);
+            self.run = result.run.0;
+            self.ended_at = Some(result.ended_at.0);
+            self.progress = None;
+            self.collected = result.collected_before;
             self.questions.clear();
         }
-        self.set_outcome(&ending.outcome);
-        self.collected_before = ending.collected_before;
+        self.set_outcome(&result.outcome);
+        self.collected_before = result.collected_before;
         self
     }
 
     fn set_outcome(&mut self, outcome: &Outcome) {
-        (self.result, self.exit_code, self.signal) = (None, None, None);
+        self.result = None;
+        self.exit_code = None;
+        self.signal = None;
         self.state = outcome.label().to_owned();
         self.detail = Some(outcome.to_string());
         self.alive = false;
@@ -391,14 +397,14 @@ impl TaskInfo {
     }
 
     fn is_kind(&self, kind: &TaskKind) -> bool {
-        let said = match self.kind.as_str() {
+        let own = match self.kind.as_str() {
             "" => self.address.split(':').next().unwrap_or_default(),
-            said => said,
+            own => own,
         };
-        said == kind.to_string()
+        own == kind.to_string()
     }
 
-    /// What people call it.
+    /// Returns the name, or the address of a task without a name.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.address)
     }
@@ -434,20 +440,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_what_the_daemon_says_it_is() {
-        let told = |address: &str, kind: Option<&str>| -> TaskInfo {
+    fn the_kind_is_sent_or_taken_from_the_address() {
+        let task = |address: &str, kind: Option<&str>| -> TaskInfo {
             let mut info = serde_json::json!({
-                "address": address, "session": "here", "what": "x", "state": "running",
-                "living": true, "run": 1, "attempt": 1, "spawned": 0, "moved": 0,
+                "address": address, "session": "here", "description": "x", "state": "running",
+                "alive": true, "run": 1, "attempt": 1, "spawned_at": 0, "last_activity_at": 0,
             });
             if let Some(kind) = kind {
                 info["kind"] = kind.into();
             }
-            serde_json::from_value(info).expect("it is one")
+            serde_json::from_value(info).expect("a task")
         };
-        assert!(told("3", Some("process")).is_process());
-        assert!(!told("process:3", Some("agent")).is_process());
-        // A daemon of before says it with the address only.
-        assert!(told("process:3", None).is_process() && told("agent:3", None).is_agent());
+        assert!(task("3", Some("process")).is_process());
+        assert!(!task("process:3", Some("agent")).is_process());
+        assert!(task("process:3", None).is_process() && task("agent:3", None).is_agent());
     }
 }

@@ -1,10 +1,10 @@
-//! Tasks by what people type: a number, a name, the beginning of one.
+//! Finds the task that a user typed: a number, a name, or the beginning of a name.
 
 use std::sync::Arc;
 
 use brigade_llm::suggestion::{edit_distance, is_near};
 use brigade_model::address::{TaskRef, TaskSelector};
-use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::ids::TaskNo;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_runtime::Session;
@@ -12,17 +12,18 @@ use brigade_store::TaskQuery;
 
 use crate::request_context::LocatedTask;
 
-/// How many of the newest tasks are looked through for the beginning of a name.
+/// The number of newest tasks that are searched for the beginning of a name.
 const PREFIX_SEARCH_MAX: u32 = 10_000;
-/// The task that is meant, or a refusal that offers the nearest.
+
+/// Returns the task, or a refusal that suggests the nearest name.
 pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask, Refusal> {
     let run = task.run;
     let refusal = match session.get(task.clone()).await {
-        Ok((no, row)) => return Ok(new_located_task(session, no, run, row)),
+        Ok((no, row)) => return Ok(LocatedTask { session, no, run, row }),
         Err(refusal) if refusal.kind == RefusalKind::NotFound => refusal,
         Err(refusal) => return Err(refusal),
     };
-    // Numbers are given out in order, so the newest have the highest.
+    // Numbers grow with each task, so the newest have the highest.
     let last = session.row().last_task.map_or(0, |no| no.get());
     let after = last.checked_sub(PREFIX_SEARCH_MAX).and_then(TaskNo::new);
     let query = TaskQuery { after, ..TaskQuery::default() };
@@ -31,8 +32,8 @@ pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask,
         match find_by_prefix(&all, name.as_str()).as_slice() {
             [] => {}
             [(no, row)] => {
-                let (no, row) = (*no, Arc::new((*row).clone()));
-                return Ok(new_located_task(session, no, run, row));
+                let row = Arc::new((*row).clone());
+                return Ok(LocatedTask { session, no: *no, run, row });
             }
             several => {
                 let names: Vec<String> =
@@ -48,24 +49,15 @@ pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask,
     }
 }
 
-fn new_located_task(
-    session: Session,
-    no: TaskNo,
-    run: Option<RunNo>,
-    row: Arc<TaskRow>,
-) -> LocatedTask {
-    LocatedTask { session, no, run, row }
-}
-
-/// Those whose name begins so; the living ones, where there are some.
-fn find_by_prefix<'a>(all: &'a [(TaskNo, TaskRow)], start: &str) -> Vec<(TaskNo, &'a TaskRow)> {
-    let start = start.to_lowercase();
+/// Returns the tasks whose name has a prefix: the alive ones, or all if none is alive.
+fn find_by_prefix<'a>(all: &'a [(TaskNo, TaskRow)], prefix: &str) -> Vec<(TaskNo, &'a TaskRow)> {
+    let prefix = prefix.to_lowercase();
     let named = all.iter().filter(|(_, row)| {
-        row.name.as_ref().is_some_and(|name| name.as_str().to_lowercase().starts_with(&start))
+        row.name.as_ref().is_some_and(|name| name.as_str().to_lowercase().starts_with(&prefix))
     });
     let named: Vec<(TaskNo, &TaskRow)> = named.map(|(no, row)| (*no, row)).collect();
-    let living: Vec<_> = named.iter().filter(|(_, row)| row.is_alive()).copied().collect();
-    if living.is_empty() { named } else { living }
+    let alive: Vec<_> = named.iter().filter(|(_, row)| row.is_alive()).copied().collect();
+    if alive.is_empty() { named } else { alive }
 }
 
 fn render_label(no: TaskNo, row: &TaskRow) -> String {
@@ -75,8 +67,8 @@ fn render_label(no: TaskNo, row: &TaskRow) -> String {
     }
 }
 
-/// Names for a name. A number is like no other, with its kind or without: another number is another
-/// task, and not a way to spell this one.
+/// Returns the label of the task with the nearest name. Numbers get no suggestion: another number
+/// is another task, not a misspelling.
 fn find_nearest(all: &[(TaskNo, TaskRow)], typed: &TaskRef) -> Option<String> {
     let text = typed.to_string().to_lowercase();
     let candidates = all.iter().rev().filter_map(|(no, row)| {

@@ -1,7 +1,7 @@
-//! The definitions that the operator trusts, in a file of the state folder.
+//! The definitions that the operator trusts, in a file of the state directory.
 //!
-//! Trust is per repository and digest: another content of a file is another file. Only the daemon writes
-//! the file, and only for the operator.
+//! Trust is per repository and digest, so that a changed definition is not trusted. Only the daemon
+//! writes the file, and only for the operator.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::state_dir::StateDir;
 const TRUST_FILE_VERSION: u32 = 1;
 const TRUST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Names of definitions by digest, by repository.
+/// The names of trusted definitions by digest, for each repository.
 type TrustedRepositories = BTreeMap<PathBuf, BTreeMap<DefinitionDigest, String>>;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ struct TrustFile {
     repositories: TrustedRepositories,
 }
 
-/// The trusted definitions, and the file that they are kept in.
+/// The trusted definitions and their file.
 #[derive(Debug)]
 pub struct TrustStore {
     file: PathBuf,
@@ -37,23 +37,24 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// Reads what is there. A file that cannot be read is an error: it would be overwritten.
-    pub fn open(places: &StateDir) -> io::Result<Self> {
-        let file = places.trust_path();
-        let wrong = |error: io::Error| {
+    /// Reads the file, if there is one. An unreadable file is an error: the next grant would
+    /// overwrite it.
+    pub fn open(state_dir: &StateDir) -> io::Result<Self> {
+        let file = state_dir.trust_path();
+        let invalid = |error: io::Error| {
             let shown = file.display();
-            io::Error::new(error.kind(), format!("{shown}: {error}; mend it, or remove it"))
+            io::Error::new(error.kind(), format!("{shown}: {error}; repair or remove it"))
         };
-        let repositories = read_trust_file(&file).map_err(wrong)?;
+        let repositories = read_trust_file(&file).map_err(invalid)?;
         Ok(Self { file, repositories: Mutex::new(repositories) })
     }
 
-    /// All that is trusted.
+    /// Returns all trusted definitions.
     pub fn list(&self) -> Vec<TrustedRepository> {
         self.lock().iter().map(|(path, trusted)| TrustedRepository::of(path, trusted)).collect()
     }
 
-    /// Trusts definitions in a repository, beside those that are trusted there.
+    /// Trusts more definitions of a repository.
     pub fn grant(
         &self,
         repository: &Path,
@@ -61,11 +62,12 @@ impl TrustStore {
     ) -> io::Result<()> {
         self.update(|repositories| {
             let trusted = repositories.entry(repository.to_owned()).or_default();
-            trusted.extend(definitions.into_iter().map(|it| (it.digest, it.name)));
+            trusted.extend(definitions.into_iter().map(|one| (one.digest, one.name)));
         })
     }
 
-    /// Ends the trust in these definitions of a repository, or in all of them. Says in how many.
+    /// Ends the trust in these definitions of a repository, or in all if none is named. Returns
+    /// their number.
     pub fn revoke(&self, repository: &Path, digests: &[DefinitionDigest]) -> io::Result<usize> {
         let mut revoked = 0;
         self.update(|repositories| {
@@ -80,14 +82,15 @@ impl TrustStore {
         Ok(revoked)
     }
 
-    /// Changes what is stored, then what is known: what could not be stored is not trusted.
+    /// Writes the file first, then updates the memory, so that nothing is trusted that is not
+    /// stored.
     fn update(&self, change: impl FnOnce(&mut TrustedRepositories)) -> io::Result<()> {
-        let mut known = self.lock();
-        let mut changed = known.clone();
+        let mut current = self.lock();
+        let mut changed = current.clone();
         change(&mut changed);
-        if changed != *known {
+        if changed != *current {
             write_trust_file(&self.file, &changed)?;
-            *known = changed;
+            *current = changed;
         }
         Ok(())
     }
@@ -137,12 +140,12 @@ fn read_trust_file(file: &Path) -> io::Result<TrustedRepositories> {
     opened.take(TRUST_FILE_BYTES_MAX).read_to_string(&mut text)?;
     let read: TrustFile = serde_json::from_str(&text)?;
     if read.version != TRUST_FILE_VERSION {
-        return Err(io::Error::other(format!("it has the unknown version {}", read.version)));
+        return Err(io::Error::other(format!("its version {} is not supported", read.version)));
     }
     Ok(read.repositories)
 }
 
-/// Replaces the file in one step.
+/// Replaces the file atomically.
 fn write_trust_file(file: &Path, repositories: &TrustedRepositories) -> io::Result<()> {
     let content = TrustFile { version: TRUST_FILE_VERSION, repositories: repositories.clone() };
     let draft = file.with_extension("json.new");
@@ -151,7 +154,7 @@ fn write_trust_file(file: &Path, repositories: &TrustedRepositories) -> io::Resu
     opened.sync_all()?;
     fs::rename(&draft, file)?;
     match file.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
+        Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     }
 }
@@ -169,33 +172,34 @@ mod tests {
 
     #[test]
     fn trust_outlives_the_daemon_and_ends_when_it_is_revoked() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let places = StateDir::new(folder.path());
-        let (here, there) = (Path::new("/here/.git"), Path::new("/there"));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let state_dir = StateDir::new(dir.path());
+        let here = Path::new("/here/.git");
+        let there = Path::new("/there");
         let [one, two] = ["one", "two"].map(definition);
-        let store = TrustStore::open(&places).expect("an empty store");
+        let store = TrustStore::open(&state_dir).expect("an empty store");
         assert!(!store.is_trusted(here, &one.digest) && store.list().is_empty());
         store.grant(here, [one.clone(), two.clone()]).expect("it can be stored");
-        let mode = fs::metadata(places.trust_path()).expect("a file").permissions().mode();
+        let mode = fs::metadata(state_dir.trust_path()).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let store = TrustStore::open(&places).expect("the same store");
+        let store = TrustStore::open(&state_dir).expect("the same store");
         assert!(store.is_trusted(here, &one.digest) && store.is_trusted(here, &two.digest));
         assert!(!store.is_trusted(there, &one.digest), "trust is per repository");
         assert_eq!(store.revoke(there, &[]).expect("nothing"), 0);
         assert_eq!(store.revoke(here, std::slice::from_ref(&one.digest)).expect("one"), 1);
         assert!(!store.is_trusted(here, &one.digest) && store.is_trusted(here, &two.digest));
         assert_eq!(store.revoke(here, &[]).expect("all"), 1);
-        assert!(TrustStore::open(&places).expect("the same store").list().is_empty());
+        assert!(TrustStore::open(&state_dir).expect("the same store").list().is_empty());
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_not_overwritten() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let places = StateDir::new(folder.path());
+    fn an_unreadable_file_is_not_overwritten() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let state_dir = StateDir::new(dir.path());
         for text in ["", "{}", r#"{"version": 2, "repositories": {}}"#, r#"{"version": 1}"#] {
-            fs::write(places.trust_path(), text).expect("a file");
-            assert!(TrustStore::open(&places).is_err(), "{text}");
+            fs::write(state_dir.trust_path(), text).expect("a file");
+            assert!(TrustStore::open(&state_dir).is_err(), "{text}");
         }
     }
 }

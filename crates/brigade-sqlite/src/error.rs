@@ -1,10 +1,10 @@
-//! What SQLite's errors mean to a caller.
+//! Maps SQLite's errors to [`StoreError`].
 
 use brigade_store::StoreError;
 use rusqlite::ErrorCode;
 use rusqlite::types::FromSqlError;
 
-/// A [`StoreError`] into which `?` turns SQLite's errors.
+/// A [`StoreError`] that `?` creates from SQLite's errors.
 #[derive(Debug)]
 pub(crate) struct SqliteError(pub(crate) StoreError);
 
@@ -17,8 +17,8 @@ impl From<StoreError> for SqliteError {
 }
 
 impl From<SqliteError> for StoreError {
-    fn from(fault: SqliteError) -> Self {
-        fault.0
+    fn from(error: SqliteError) -> Self {
+        error.0
     }
 }
 
@@ -39,7 +39,7 @@ impl From<rusqlite::Error> for SqliteError {
                 | ErrorCode::OperationInterrupted
                 | ErrorCode::AuthorizationForStatementDenied,
             ) => StoreError::Unavailable(text),
-            // A row that is there already was written by somebody else.
+            // A row that exists already comes from another writer.
             Some(ErrorCode::ConstraintViolation) => StoreError::Fenced(text),
             _ => StoreError::Corrupt(text),
         })
@@ -52,10 +52,10 @@ impl From<FromSqlError> for SqliteError {
     }
 }
 
-pub(crate) fn corrupt(what: impl Into<String>) -> SqliteError {
-    SqliteError(StoreError::Corrupt(what.into()))
+pub(crate) fn corrupt(message: impl Into<String>) -> SqliteError {
+    SqliteError(StoreError::Corrupt(message.into()))
 }
 
-pub(crate) fn unavailable(what: impl Into<String>) -> SqliteError {
-    SqliteError(StoreError::Unavailable(what.into()))
+pub(crate) fn unavailable(message: impl Into<String>) -> SqliteError {
+    SqliteError(StoreError::Unavailable(message.into()))
 }

@@ -5,17 +5,17 @@
 //! reads ────────── a few read-only connections ────────────┴── file.db (WAL), file.db.lock
 //! ```
 //!
-//! A commit survives the end of the process. Whether it survives a power cut is said by
-//! [`Synchronous`]: with `Normal` the last commits before it can be missing, never half of one.
-//! Calls do their work on the thread that polls them; within a multi-threaded tokio runtime that
-//! thread's other tasks are moved away first.
+//! A commit survives the end of the process. [`SynchronousMode`] decides about a power cut: with
+//! `Normal` the last commits can be missing, but never a part of one. Calls work on the thread that
+//! polls them. A multi-threaded tokio runtime first moves the other tasks of that thread away.
 //!
 //! In reading order:
-//! - `store`: [`SqliteStore`], how it is opened and what it hands on.
-//! - `schema`: the tables, their version, and what is looked at before a file is touched.
+//! - `store`: [`SqliteStore`] opens files and forwards the calls of `Store`.
+//! - `schema`: the tables, their version, and the checks before a file is changed.
 //! - `lock`: one owner per file.
-//! - `write`, `read`, `load`, `prune`: what the names say.
-//! - `error`: what SQLite's errors mean to a caller.
+//! - `write`: commits. `read`: reads of rows and events. `load`: loads of sessions. `prune`:
+//!   retention.
+//! - `error`: the mapping of SQLite's errors.
 
 mod error;
 mod load;

@@ -1,10 +1,10 @@
-//! One owner per file: an advisory lock on a file beside it.
+//! One owner per database: an advisory lock on a file beside it.
 //!
-//! The operating system lets go of the lock when its holder ends, however it ends. The lock file
-//! itself stays: removing it would let two owners lock two different files of the same name.
+//! The operating system releases the lock when its holder ends. The lock file itself stays: if it
+//! were removed, two owners could lock two different files of the same name.
 //!
-//! A child that its holder is just starting has the lock too, until it executes: the lock is given
-//! up in so many words, not by closing the file, and who finds it taken tries for a moment longer.
+//! A child that the holder is starting shares the lock until it executes. So the holder unlocks the
+//! file explicitly instead of closing it, and `acquire` retries for a moment.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -17,10 +17,10 @@ use brigade_store::StoreError;
 
 use crate::error::{Result, unavailable};
 
-const TRIES: u32 = 10;
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+const ATTEMPTS_MAX: u32 = 10;
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Held for as long as the store is open for writing.
+/// The lock of a store that is open for writing.
 #[derive(Debug)]
 pub(crate) struct OwnerLock {
     file: File,
@@ -39,17 +39,17 @@ impl OwnerLock {
             .mode(0o600)
             .open(&path)
             .map_err(failed)?;
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if tries < TRIES => sleep(BETWEEN_TRIES),
+                Err(TryLockError::WouldBlock) if attempts < ATTEMPTS_MAX => sleep(RETRY_INTERVAL),
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::Locked { holder: read_holder(&mut file) }.into());
                 }
                 Err(TryLockError::Error(e)) => return Err(failed(e)),
             }
-            tries += 1;
+            attempts += 1;
         }
         file.set_len(0).map_err(failed)?;
         file.write_all(render_this_process().as_bytes()).map_err(failed)?;
@@ -59,7 +59,7 @@ impl OwnerLock {
 
 impl Drop for OwnerLock {
     fn drop(&mut self) {
-        // Where it cannot be unlocked, closing the file is the next best thing.
+        // After an error, closing the file releases the lock too.
         let _ = self.file.unlock();
     }
 }
@@ -82,10 +82,11 @@ fn render_this_process() -> String {
     text
 }
 
-/// With the pid it tells this process from a later one that was given the same number.
+/// Returns the start time of this process. Pid and start time together identify a process, since
+/// the system reuses pids.
 fn start_ticks() -> Option<String> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The program's name is in parentheses and may contain anything, spaces included.
+    // The program's name is in parentheses and may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19).map(str::to_owned)
 }
@@ -103,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_that_is_being_started_does_not_keep_the_lock() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let path = folder.path().join("some.db");
+    fn a_child_that_shares_the_file_does_not_hold_the_lock() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("some.db");
         let lock = OwnerLock::acquire(&path).unwrap();
-        let of_the_child = lock.file.try_clone().unwrap();
+        let file_of_child = lock.file.try_clone().unwrap();
         drop(lock);
         let again = OwnerLock::acquire(&path).unwrap();
-        drop((again, of_the_child));
+        drop((again, file_of_child));
     }
 }

@@ -24,7 +24,8 @@ impl<'a> ReadTransaction<'a> {
     }
 
     pub(crate) fn sessions(&self) -> Result<Vec<SessionRow>> {
-        let mut statement = self.tx.prepare_cached("SELECT key, body FROM sessions ORDER BY key")?;
+        let mut statement =
+            self.tx.prepare_cached("SELECT key, body FROM sessions ORDER BY key")?;
         let mut rows = statement.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
@@ -43,7 +44,8 @@ impl<'a> ReadTransaction<'a> {
         &self,
         id: SessionId,
     ) -> Result<Option<(SessionKey, SessionRow)>> {
-        let mut statement = self.tx.prepare_cached("SELECT key, body FROM sessions WHERE id = ?1")?;
+        let mut statement =
+            self.tx.prepare_cached("SELECT key, body FROM sessions WHERE id = ?1")?;
         let mut rows = statement.query([id_bytes(&id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let tree = codec::decode(format_args!("{id:?}"), row.get_ref(1)?.as_blob()?)?;

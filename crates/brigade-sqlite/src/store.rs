@@ -1,4 +1,4 @@
-//! The store itself: how it is opened, and what it hands on.
+//! Opens a SQLite file as a store and forwards the calls of `Store`.
 
 use std::cell::Cell;
 use std::fs::OpenOptions;
@@ -15,8 +15,8 @@ use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
+    StoreFuture, TaskQuery,
 };
 use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -29,27 +29,28 @@ use crate::read::ReadTransaction;
 use crate::schema::{FileContent, examine, migrate, open_for_reading, open_immutable};
 use crate::write::SqliteWriter;
 
-/// Long enough for anything that is going to end.
+/// The default of [`SqliteOptions::busy_timeout`].
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Idle read connections that are kept.
-const READERS_KEPT: usize = 4;
+/// The most idle read connections in the pool.
+const IDLE_READERS_MAX: usize = 4;
 
-/// What a power cut may cost.
+/// The durability of commits in a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SynchronousMode {
-    /// Commits survive the end of the process; a power cut can cost the last of them.
+    /// Commits survive the end of the process. A power cut can lose the last of them.
     #[default]
     Normal,
-    /// Commits survive a power cut. Each waits for the disk.
+    /// Commits survive a power cut. Each commit waits for the disk.
     Full,
 }
 
+/// Options of [`SqliteStore::open`].
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteOptions {
     pub synchronous: SynchronousMode,
-    /// How long a call waits for another program that has the file locked, such as a backup, before
-    /// it is answered with [`StoreError::Unavailable`].
+    /// The time that a call waits for another program that has locked the file, such as a backup.
+    /// Then the call fails with [`StoreError::Unavailable`].
     pub busy_timeout: Duration,
 }
 
@@ -59,35 +60,36 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Trees in one SQLite file.
+/// A store of sessions in one SQLite file.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     readers: Mutex<Vec<Connection>>,
-    /// `None` when it was opened for reading only.
+    /// The writer; `None` if the store was opened read-only.
     writer: Option<Mutex<SqliteWriter>>,
-    /// Let go of last, when the connections are closed.
+    /// The owner's lock. It is the last field, so that the connections are closed before it is
+    /// released.
     _lock: Option<OwnerLock>,
 }
 
 impl SqliteStore {
-    /// Opens a store as its one owner, and makes the file if there is none.
+    /// Opens a store as its one owner, and creates the file if there is none.
     ///
-    /// Refused as [`StoreError::Locked`] while another owner has it. A file of another program, of
-    /// a newer version or a damaged one is refused and left as it is. An empty file counts as none:
-    /// it is what a crash in the first instant leaves.
+    /// Fails with [`StoreError::Locked`] while another owner has the store. A file of another
+    /// program or of a newer version, or a damaged one, is refused and not changed. An empty file
+    /// counts as none, since a crash during creation can leave one.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         Ok(Self::open_as_owner(path.as_ref(), options)?)
     }
 
-    /// Opens a store beside its owner, if it has one: this one sees what the owner commits and
-    /// refuses to write.
+    /// Opens a store for reading, also beside its owner. It sees the owner's commits and refuses to
+    /// write.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Ok(Self::open_as_reader(path.as_ref())?)
     }
 
-    /// Opens a store that has no owner, for a look: nothing is left beside the file, and what an owner
-    /// that comes meanwhile commits is not seen.
+    /// Opens a store that has no owner, for reading. It creates no files beside the database and
+    /// does not see commits of an owner that starts later.
     pub fn open_immutable(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Ok(Self::open_with(path.as_ref(), open_immutable)?)
     }
@@ -96,7 +98,7 @@ impl SqliteStore {
         let path = canonical_path(path)?;
         examine(&path)?;
         let lock = OwnerLock::acquire(&path)?;
-        // Whoever had the lock until now may have written a newer version.
+        // The last holder of the lock may have written a newer version.
         examine(&path)?;
         create_private_file(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -112,7 +114,7 @@ impl SqliteStore {
             SynchronousMode::Full => "full",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
-        // Moving the log into the file waits for the disk, so it is done seldom: every 32 MB.
+        // A checkpoint waits for the disk, so it runs only every 32 MB.
         conn.pragma_update(None, "wal_autocheckpoint", 8_000)?;
         conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
         conn.pragma_update(None, "cache_size", -16 * 1024)?;
@@ -136,7 +138,7 @@ impl SqliteStore {
         Ok(Self { path, readers: Mutex::new(vec![first]), writer: None, _lock: None })
     }
 
-    /// Bounds the file, as a full disk would.
+    /// Limits the size of the file, to simulate a full disk.
     #[doc(hidden)]
     pub fn set_max_pages(&self, pages: u32) -> Result<(), StoreError> {
         self.with_writer(|writer| Ok(writer.set_max_pages(pages)?))
@@ -153,30 +155,30 @@ impl SqliteStore {
         })
     }
 
-    /// Reads within one transaction, so that the answer is of one moment.
+    /// Reads within one transaction, so that all rows are of one commit.
     fn with_reader<T>(
         &self,
         work: impl FnOnce(&ReadTransaction<'_>) -> Result<T>,
     ) -> Result<T, StoreError> {
         on_this_thread(|| {
             let conn = self.take_reader()?;
-            let answer = ReadTransaction::begin(&conn).and_then(|reading| work(&reading));
+            let result = ReadTransaction::begin(&conn).and_then(|reader| work(&reader));
             let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
-            if readers.len() < READERS_KEPT {
+            if readers.len() < IDLE_READERS_MAX {
                 readers.push(conn);
             }
-            Ok(answer?)
+            Ok(result?)
         })
     }
 
     fn take_reader(&self) -> Result<Connection> {
-        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.map_or_else(|| open_for_reading(&self.path), Ok)
+        let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| open_for_reading(&self.path), Ok)
     }
 }
 
-/// A hop to another thread would cost more than the work, so it is done here; a multi-threaded
-/// runtime is told, so that nothing else waits for it.
+/// Runs blocking work on this thread, since a switch to another thread would cost more than the
+/// work. In a multi-threaded runtime it uses `block_in_place`, so that no other task waits for it.
 fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) if !BLOCK_IN_PLACE_REFUSED.get() => try_block_in_place(work),
@@ -185,26 +187,28 @@ fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
 }
 
 thread_local! {
-    /// Whether this thread runs a `LocalSet`, where a multi-threaded runtime must not be told.
+    /// True if this thread runs a `LocalSet`, in which `block_in_place` panics.
     static BLOCK_IN_PLACE_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a runtime can be told is not to be asked: it panics, before it begins the work.
+/// Runs work with `block_in_place`, or without it if tokio refuses. Tokio has no query for that: it
+/// panics before it begins the work.
 fn try_block_in_place<T>(work: impl FnOnce() -> T) -> T {
     let mut work = Some(work);
-    let told = AssertUnwindSafe(|| block_in_place(|| work.take().map(|work| work())));
-    match (catch_unwind(told), work) {
+    let blocking = AssertUnwindSafe(|| block_in_place(|| work.take().map(|work| work())));
+    match (catch_unwind(blocking), work) {
         (Ok(Some(done)), _) => done,
         (_, Some(work)) => {
             BLOCK_IN_PLACE_REFUSED.set(true);
             work()
         }
         (Err(panic), None) => resume_unwind(panic),
-        (Ok(None), None) => unreachable!("the work was there to take"),
+        (Ok(None), None) => unreachable!("the work is taken once"),
     }
 }
 
-/// Makes the file if there is none, for nobody else to read. What SQLite puts beside it is as private.
+/// Creates the file if there is none, readable by its owner only. SQLite's files beside it get the
+/// same mode.
 fn create_private_file(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -214,7 +218,7 @@ fn create_private_file(path: &Path) -> Result<()> {
     }
 }
 
-/// The one name of a file, so that two ways to it lead to the same lock.
+/// Returns the canonical path of a file, so that two paths to it lead to the same lock.
 fn canonical_path(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
@@ -232,39 +236,37 @@ fn canonical_path(path: &Path) -> Result<PathBuf> {
     Ok(parent.join(name))
 }
 
-type SqliteFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
 impl Store for SqliteStore {
-    fn commit<'a>(&'a self, batch: &'a Batch) -> SqliteFuture<'a, Position> {
+    fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         Box::pin(async move { self.with_writer(|writer| writer.commit(batch)) })
     }
 
-    fn sessions(&self) -> SqliteFuture<'_, Vec<SessionRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.sessions()) })
+    fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.sessions()) })
     }
 
-    fn session(&self, id: SessionId) -> SqliteFuture<'_, Option<SessionRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.session(id)) })
+    fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.session(id)) })
     }
 
-    fn session_named<'a>(&'a self, name: &'a SessionName) -> SqliteFuture<'a, Option<SessionRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.session_named(name)) })
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.session_named(name)) })
     }
 
-    fn load(&self, id: SessionId) -> SqliteFuture<'_, Option<LoadedSession>> {
-        Box::pin(async move { self.with_reader(|reading| reading.load(id)) })
+    fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
+        Box::pin(async move { self.with_reader(|reader| reader.load(id)) })
     }
 
-    fn task(&self, id: SessionId, no: TaskNo) -> SqliteFuture<'_, Option<TaskRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.task(id, no)) })
+    fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.task(id, no)) })
     }
 
     fn missing_tasks<'a>(
         &'a self,
         id: SessionId,
         numbers: &'a [TaskNo],
-    ) -> SqliteFuture<'a, Vec<TaskNo>> {
-        Box::pin(async move { self.with_reader(|reading| reading.missing_tasks(id, numbers)) })
+    ) -> StoreFuture<'a, Vec<TaskNo>> {
+        Box::pin(async move { self.with_reader(|reader| reader.missing_tasks(id, numbers)) })
     }
 
     fn task_named<'a>(
@@ -272,46 +274,46 @@ impl Store for SqliteStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> SqliteFuture<'a, Option<(TaskNo, TaskRow)>> {
-        Box::pin(async move { self.with_reader(|reading| reading.task_named(id, owner, name)) })
+    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.with_reader(|reader| reader.task_named(id, owner, name)) })
     }
 
     fn tasks<'a>(
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> SqliteFuture<'a, Vec<(TaskNo, TaskRow)>> {
-        Box::pin(async move { self.with_reader(|reading| reading.tasks(id, query)) })
+    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
+        Box::pin(async move { self.with_reader(|reader| reader.tasks(id, query)) })
     }
 
-    fn journal(&self, id: SessionId, no: TaskNo) -> SqliteFuture<'_, Vec<JournalEntry>> {
-        Box::pin(async move { self.with_reader(|reading| reading.journal(id, no)) })
+    fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>> {
+        Box::pin(async move { self.with_reader(|reader| reader.journal(id, no)) })
     }
 
-    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> SqliteFuture<'_, Option<RunRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.run(id, no, run)) })
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.run(id, no, run)) })
     }
 
-    fn message(&self, id: SessionId, no: MessageNo) -> SqliteFuture<'_, Option<MessageRow>> {
-        Box::pin(async move { self.with_reader(|reading| reading.message(id, no)) })
+    fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
+        Box::pin(async move { self.with_reader(|reader| reader.message(id, no)) })
     }
 
-    fn events<'a>(&'a self, query: &'a EventQuery) -> SqliteFuture<'a, EventPage> {
-        Box::pin(async move { self.with_reader(|reading| reading.events(query)) })
+    fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
+        Box::pin(async move { self.with_reader(|reader| reader.events(query)) })
     }
 
-    fn last_position(&self) -> SqliteFuture<'_, Position> {
-        Box::pin(async move { self.with_reader(|reading| reading.last_position()) })
+    fn last_position(&self) -> StoreFuture<'_, Position> {
+        Box::pin(async move { self.with_reader(|reader| reader.last_position()) })
     }
 
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> SqliteFuture<'a, PruneResult> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
         Box::pin(async move {
-            let mut pruning = PruneJob::new(retention, now);
-            // The writer is let go of between slices, so that commits do not wait for all of it.
-            while self.with_writer(|writer| pruning.prune_slice(writer))? {
+            let mut job = PruneJob::new(retention, now);
+            // Each slice locks the writer again, so that commits can run between slices.
+            while self.with_writer(|writer| job.prune_slice(writer))? {
                 tokio::task::yield_now().await;
             }
-            Ok(pruning.result())
+            Ok(job.result())
         })
     }
 }

@@ -112,7 +112,8 @@ impl RowWriter<'_> {
         let stored = |no| read_task(self.tx, (key, part.row.id), no);
         for (no, run) in part.superseded_runs(stored)? {
             let body = encode_row(self.buffer, &run)?;
-            let sql = "INSERT OR REPLACE INTO runs(session, task, run, body) VALUES(?1, ?2, ?3, ?4)";
+            let sql =
+                "INSERT OR REPLACE INTO runs(session, task, run, body) VALUES(?1, ?2, ?3, ?4)";
             let mut statement = self.tx.prepare_cached(sql)?;
             statement.execute(params![key, no.get(), run.run.0, body])?;
         }

@@ -1,4 +1,4 @@
-//! What one commit writes.
+//! The rows and events that one commit writes.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use brigade_model::task_tree::{MessageRow, SessionRow};
 
 use crate::store::RunRow;
 
-/// Everything that happened in one turn of the loop, in any number of trees.
+/// The changes of one iteration of the loop, in any number of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub sessions: Vec<SessionBatch>,
 }
 
-/// One tree's part of it.
+/// One session's part of a batch.
 #[derive(Clone, Debug)]
 pub struct SessionBatch {
-    /// The tree after the batch. Its epoch must be the stored one.
+    /// The session after the batch. Its epoch must be the stored one.
     pub row: SessionRow,
-    /// The last event before the batch; zero for a new tree.
+    /// The last event before the batch; zero for a new session.
     pub base: Seq,
-    /// Numbered from `base + 1` without a gap.
+    /// Events with sequence numbers from `base + 1`, without a gap.
     pub events: Vec<Arc<EventRecord>>,
     pub tasks: Vec<(TaskNo, Arc<TaskRow>)>,
     pub journal: Vec<(TaskNo, JournalEntry)>,
-    /// Later entries for the same message replace earlier ones.
+    /// Changed messages. A later row of the same message replaces an earlier one.
     pub messages: Vec<MessageRow>,
 }
 
@@ -37,12 +37,13 @@ impl Batch {
     }
 
     pub fn events(&self) -> impl Iterator<Item = &Arc<EventRecord>> {
-        self.sessions.iter().flat_map(|tree| &tree.events)
+        self.sessions.iter().flat_map(|session| &session.events)
     }
 }
 
 impl SessionBatch {
-    /// The first task that this batch spawns. Those above it are new, too; those below it are not.
+    /// Returns the first task that this batch spawns. Tasks with higher numbers are new too; tasks
+    /// with lower numbers are not.
     pub fn first_spawned(&self) -> Option<TaskNo> {
         self.events.iter().find_map(|record| match &record.event {
             Event::Spawned(spawned) => Some(spawned.no),
@@ -50,7 +51,8 @@ impl SessionBatch {
         })
     }
 
-    /// The endings that this batch replaces by new runs. `stored` finds a row as it was before it.
+    /// Returns the ended runs that this batch replaces by new runs. `stored` reads a row as it was
+    /// before the batch.
     pub fn superseded_runs<E>(
         &self,
         mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,

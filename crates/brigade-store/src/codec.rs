@@ -1,7 +1,7 @@
-//! Bytes on disk: MessagePack with named fields.
+//! Encodes rows for stores on disk: MessagePack with named fields.
 //!
-//! Fields that a newer version added are passed over; a variant that this version does not know is
-//! an error, because guessing what a task is would be worse than refusing it.
+//! The decoder skips fields that a newer version added. An unknown variant is an error: refusing a
+//! task is safer than guessing its state.
 
 use std::fmt::Display;
 
@@ -15,20 +15,20 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
         .map_err(|e| StoreError::Corrupt(format!("a value cannot be encoded: {e}")))
 }
 
-/// Encodes behind what is in `buffer` already, so that one buffer serves many rows.
+/// Appends the encoded value to `buffer`, so that one buffer serves many rows.
 pub fn encode_into<T: Serialize>(buffer: &mut Vec<u8>, value: &T) -> Result<(), StoreError> {
     rmp_serde::encode::write_named(buffer, value)
         .map_err(|e| StoreError::Corrupt(format!("a value cannot be encoded: {e}")))
 }
 
-/// `what` names the row in the error, and is written only there.
-pub fn decode<T: DeserializeOwned>(what: impl Display, bytes: &[u8]) -> Result<T, StoreError> {
+/// Decodes a row. `subject` names the row in an error and is rendered only there.
+pub fn decode<T: DeserializeOwned>(subject: impl Display, bytes: &[u8]) -> Result<T, StoreError> {
     rmp_serde::from_slice(bytes).map_err(|e| {
         let message = e.to_string();
         if message.contains("unknown variant") {
-            StoreError::Newer { subject: format!("{what} ({message})") }
+            StoreError::Newer { subject: format!("{subject} ({message})") }
         } else {
-            StoreError::Corrupt(format!("{what}: {message}"))
+            StoreError::Corrupt(format!("{subject}: {message}"))
         }
     })
 }

@@ -1,28 +1,30 @@
-//! Why a store did not do what it was asked.
+//! The errors of a store.
 
-/// A variant exists where some caller does something different about it.
+/// An error of a store. Each variant exists because some caller branches on it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It may work later: busy, out of space, an IO error. Nothing was changed, or, from
-    /// [`crate::Store::commit`], either nothing or all of it.
+    /// A failure that may pass: busy, out of space, an IO error. The store is unchanged, except
+    /// that [`crate::Store::commit`] may have written the whole batch.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// Another writer has the tree: this one must let go of it.
+    /// Another writer owns the session. The caller must stop writing to it.
     #[error("another writer owns the session: {0}")]
     Fenced(String),
     /// Another process owns the store.
     #[error("the store is in use by {holder}; stop it first, or open the store read-only")]
     Locked { holder: String },
-    /// Written by a newer version of Brigade.
+    /// Data that a newer version of Brigade wrote.
     #[error("{subject} was written by a newer version; upgrade this program (nothing was changed)")]
     Newer { subject: String },
-    /// Written by a version of Brigade whose data this one does not read.
-    #[error("{subject} was written by an earlier version; move it away or delete it (nothing was changed)")]
+    /// Data that an earlier version of Brigade wrote and that this one does not read.
+    #[error(
+        "{subject} was written by an earlier version; move it away or delete it (nothing was changed)"
+    )]
     Older { subject: String },
-    /// What is there is not a store, or is damaged.
+    /// Data that is damaged or is not a store.
     #[error("the store is damaged or not a store: {0}")]
     Corrupt(String),
-    /// Opened for reading only.
+    /// A write to a store that was opened read-only.
     #[error("the store was opened read-only")]
     ReadOnly,
 }

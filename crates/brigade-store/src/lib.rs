@@ -1,19 +1,19 @@
-//! Where trees live.
+//! Durable storage of sessions: the [`Store`] trait, the store in memory, and checks for any store.
 //!
 //! ```text
 //! runtime loop ── Batch ──> Store::commit   one transaction: all of it or nothing
-//!              <── rows ──  Store::load     on start, and for rows that left memory
+//!              <── rows ──  Store::load     at start; Store::task reloads evicted rows
 //! readers      <── feed ──  Store::events   from a position, without gap or repeat
 //! ```
 //!
 //! In reading order:
-//! - [`store`]: the [`Store`] trait; each method says what survives a crash.
-//! - [`batch`]: what one commit writes.
-//! - [`error`]: why it did not.
-//! - [`standing`]: what has to be in memory, and what may be removed.
-//! - [`memory`]: the store without a disk.
-//! - [`codec`]: the bytes that stores on disk keep.
-//! - `conformance` (feature `conformance`): what any store must do.
+//! - [`store`]: the [`Store`] trait with the crash contract of each method.
+//! - [`batch`]: the rows and events that one commit writes.
+//! - [`error`]: the errors of a store.
+//! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
+//! - [`memory`]: the store in memory.
+//! - [`codec`]: the encoding of rows on disk.
+//! - `conformance` (feature `conformance`): checks that every store must pass.
 
 pub mod batch;
 pub mod codec;
@@ -30,5 +30,5 @@ pub use memory::{MemoryOptions, MemoryStore};
 pub use residency::Residency;
 pub use store::{
     BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    TaskQuery,
+    StoreFuture, TaskQuery,
 };

@@ -1,5 +1,5 @@
-//! The store without a disk: for tests, for programs that do not need to survive, and as the
-//! reference for the others.
+//! A store in memory: for tests, for programs that need not survive, and as the reference for other
+//! stores.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::convert::Infallible;
@@ -18,18 +18,18 @@ use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
-    BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
+    EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreFuture,
     TaskQuery,
 };
 
-/// How much is kept of what is over.
+/// Bounds of a [`MemoryStore`].
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryOptions {
-    /// The newest events.
+    /// The number of newest events to retain.
     pub max_events: usize,
-    /// The newest tasks that have ended and that nobody has yet to collect.
+    /// The number of newest finished tasks (see [`Residency::Finished`]) to retain.
     pub max_finished_tasks: usize,
-    /// The newest messages that were read, delivered or dead-lettered.
+    /// The number of newest messages to retain that were read, delivered or dead-lettered.
     pub max_processed_messages: usize,
 }
 
@@ -39,8 +39,8 @@ impl Default for MemoryOptions {
     }
 }
 
-/// Everything is lost with the process. Being in memory it is bounded: beyond
-/// [`MemoryOptions`] the oldest finished tasks and events go by themselves.
+/// A store that is lost with its process. A commit removes the oldest finished tasks, messages and
+/// events beyond the bounds of [`MemoryOptions`].
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,
@@ -63,13 +63,13 @@ struct MemorySession {
     row: SessionRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
     children: BTreeSet<(Owner, TaskNo)>,
-    /// Kept tasks, by the task whose limits hold for them.
+    /// Pairs of a limit holder and a kept task that its limits apply to.
     limited_tasks: BTreeSet<(TaskNo, TaskNo)>,
     journal: HashMap<TaskNo, Vec<JournalEntry>>,
     runs: HashMap<TaskNo, Vec<RunRow>>,
     messages: BTreeMap<MessageNo, MessageRow>,
     recipients: BTreeSet<(Owner, MessageNo)>,
-    /// Keys of tasks that are no longer kept while their parent lives.
+    /// Keys of removed tasks whose parent is alive.
     key_marks: BTreeMap<(Owner, TaskNo), KeyMark>,
 }
 
@@ -88,52 +88,47 @@ impl MemoryStore {
 
     fn read<'a, T: Send + 'a>(
         &'a self,
-        look: impl FnOnce(&MemoryState) -> T,
-    ) -> BoxFuture<'a, Result<T, StoreError>> {
-        let found = look(&self.lock());
+        read: impl FnOnce(&MemoryState) -> T,
+    ) -> StoreFuture<'a, T> {
+        let found = read(&self.lock());
         Box::pin(ready(Ok(found)))
     }
 }
 
 impl Store for MemoryStore {
-    fn commit<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Position, StoreError>> {
+    fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         let result = self.lock().commit(batch, &self.options);
         Box::pin(ready(result))
     }
 
-    fn sessions(&self) -> BoxFuture<'_, Result<Vec<SessionRow>, StoreError>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
         self.read(|inner| {
             let found = inner.open_order.iter().filter_map(|id| inner.sessions.get(id));
-            found.map(|tree| tree.row.clone()).collect()
+            found.map(|session| session.row.clone()).collect()
         })
     }
 
-    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<SessionRow>, StoreError>> {
-        self.read(|inner| inner.sessions.get(&id).map(|tree| tree.row.clone()))
+    fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>> {
+        self.read(|inner| inner.sessions.get(&id).map(|session| session.row.clone()))
     }
 
-    fn session_named<'a>(
-        &'a self,
-        name: &'a SessionName,
-    ) -> BoxFuture<'a, Result<Option<SessionRow>, StoreError>> {
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>> {
         self.read(|inner| {
             let found = inner.open_order.iter().filter_map(|id| inner.sessions.get(id));
-            let named = found.filter(|tree| tree.row.name == *name);
+            let named = found.filter(|session| session.row.name == *name);
             named
-                .max_by_key(|tree| (tree.row.state != SessionState::Closed, tree.row.opened_at))
-                .map(|tree| tree.row.clone())
+                .max_by_key(|session| {
+                    (session.row.state != SessionState::Closed, session.row.opened_at)
+                })
+                .map(|session| session.row.clone())
         })
     }
 
-    fn load(&self, id: SessionId) -> BoxFuture<'_, Result<Option<LoadedSession>, StoreError>> {
+    fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         self.read(|inner| inner.sessions.get(&id).map(MemorySession::load))
     }
 
-    fn task(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-    ) -> BoxFuture<'_, Result<Option<TaskRow>, StoreError>> {
+    fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>> {
         self.read(|inner| inner.sessions.get(&id)?.task_row(no))
     }
 
@@ -142,7 +137,7 @@ impl Store for MemoryStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> BoxFuture<'a, Result<Option<(TaskNo, TaskRow)>, StoreError>> {
+    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
         self.read(|inner| {
             let mut rows = inner.sessions.get(&id)?.tasks.iter().rev();
             let found = rows.find(|(_, row)| {
@@ -157,63 +152,46 @@ impl Store for MemoryStore {
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> BoxFuture<'a, Result<Vec<(TaskNo, TaskRow)>, StoreError>> {
+    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
         self.read(|inner| {
-            let Some(tree) = inner.sessions.get(&id) else { return Vec::new() };
-            let wanted = |(no, row): &(&TaskNo, &Arc<TaskRow>)| {
-                query.after.is_none_or(|after| **no > after)
+            let Some(session) = inner.sessions.get(&id) else { return Vec::new() };
+            let matches = |no: TaskNo, row: &TaskRow| {
+                query.after.is_none_or(|after| no > after)
                     && query.owner.is_none_or(|owner| row.owner == owner)
                     && (!query.alive_only || row.is_alive())
             };
-            let found = tree.tasks.iter().filter(wanted).take(query.limit);
-            found.map(|(no, row)| (*no, (**row).clone())).collect()
+            let found = session.tasks.iter().filter(|(no, row)| matches(**no, row));
+            found.take(query.limit).map(|(no, row)| (*no, (**row).clone())).collect()
         })
     }
 
-    fn journal(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-    ) -> BoxFuture<'_, Result<Vec<JournalEntry>, StoreError>> {
+    fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.read(|inner| {
-            let tree = inner.sessions.get(&id);
-            tree.and_then(|tree| tree.journal.get(&no)).cloned().unwrap_or_default()
+            let session = inner.sessions.get(&id);
+            session.and_then(|session| session.journal.get(&no)).cloned().unwrap_or_default()
         })
     }
 
-    fn run(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-        run: RunNo,
-    ) -> BoxFuture<'_, Result<Option<RunRow>, StoreError>> {
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>> {
         self.read(|inner| {
             let runs = inner.sessions.get(&id)?.runs.get(&no)?;
             runs.iter().find(|row| row.run == run).cloned()
         })
     }
 
-    fn message(
-        &self,
-        id: SessionId,
-        no: MessageNo,
-    ) -> BoxFuture<'_, Result<Option<MessageRow>, StoreError>> {
+    fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.read(|inner| inner.sessions.get(&id)?.messages.get(&no).cloned())
     }
 
-    fn events<'a>(&'a self, query: &'a EventQuery) -> BoxFuture<'a, Result<EventPage, StoreError>> {
+    fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
         self.read(|inner| inner.events(query))
     }
 
-    fn last_position(&self) -> BoxFuture<'_, Result<Position, StoreError>> {
+    fn last_position(&self) -> StoreFuture<'_, Position> {
         self.read(|inner| inner.last_position)
     }
 
-    fn prune<'a>(
-        &'a self,
-        retention: &'a Retention,
-        now: Time,
-    ) -> BoxFuture<'a, Result<PruneResult, StoreError>> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
         let pruned = self.lock().prune(retention, now);
         Box::pin(ready(Ok(pruned)))
     }
@@ -240,33 +218,33 @@ impl MemoryState {
         }
         while self.processed_messages.len() > options.max_processed_messages {
             if let Some((id, no)) = self.processed_messages.pop_front()
-                && let Some(tree) = self.sessions.get_mut(&id)
+                && let Some(session) = self.sessions.get_mut(&id)
             {
-                tree.remove_message(no);
+                session.remove_message(no);
             }
         }
         Ok(first)
     }
 
     fn check(&self, part: &SessionBatch) -> Result<(), StoreError> {
-        let stored = self.sessions.get(&part.row.id).map(|tree| &tree.row);
+        let stored = self.sessions.get(&part.row.id).map(|session| &session.row);
         let seq = stored.map_or(Default::default(), |row| row.seq);
         if seq != part.base {
             return Err(StoreError::Fenced(format!(
-                "{:?} is at {seq}, not at {}",
+                "session {} is at {seq}, not at {}",
                 part.row.id, part.base
             )));
         }
         if stored.is_some_and(|row| row.epoch != part.row.epoch) {
-            return Err(StoreError::Fenced(format!("{:?} has another epoch", part.row.id)));
+            return Err(StoreError::Fenced(format!("session {} has another epoch", part.row.id)));
         }
         let first = part.first_spawned();
         let old = part.tasks.iter().filter(|(no, _)| first.is_none_or(|first| *no < first));
-        let tree = self.sessions.get(&part.row.id);
+        let session = self.sessions.get(&part.row.id);
         for (no, _) in old {
-            if tree.is_none_or(|tree| !tree.tasks.contains_key(no)) {
+            if session.is_none_or(|session| !session.tasks.contains_key(no)) {
                 return Err(StoreError::Fenced(format!(
-                    "task {no} of {:?} was removed",
+                    "task {no} of session {} was removed",
                     part.row.id
                 )));
             }
@@ -276,24 +254,24 @@ impl MemoryState {
 
     fn write(&mut self, part: &SessionBatch) {
         let id = part.row.id;
-        let tree = self.sessions.entry(id).or_insert_with(|| {
+        let session = self.sessions.entry(id).or_insert_with(|| {
             self.open_order.push(id);
             MemorySession::new(part.row.clone())
         });
-        tree.store_superseded_runs(part);
-        tree.row = part.row.clone();
+        session.store_superseded_runs(part);
+        session.row = part.row.clone();
         for (no, row) in &part.tasks {
-            let before = tree.put_task(*no, row.clone());
+            let before = session.put_task(*no, row.clone());
             if Residency::of(row) == Residency::Finished && before != Some(Residency::Finished) {
                 self.finished.push_back((id, *no));
             }
         }
         for (no, entry) in &part.journal {
-            tree.journal.entry(*no).or_default().push(entry.clone());
+            session.journal.entry(*no).or_default().push(entry.clone());
         }
         for message in &part.messages {
-            tree.recipients.insert((message.message.to, message.message.no));
-            tree.messages.insert(message.message.no, message.clone());
+            session.recipients.insert((message.message.to, message.message.no));
+            session.messages.insert(message.message.no, message.clone());
             if message.receipt != Receipt::Accepted {
                 self.processed_messages.push_back((id, message.message.no));
             }
@@ -306,15 +284,15 @@ impl MemoryState {
     }
 
     fn remove_finished(&mut self, id: SessionId, no: TaskNo) {
-        let Some(tree) = self.sessions.get_mut(&id) else { return };
-        let Some(row) = tree.tasks.get(&no) else { return };
-        let over = Residency::of(row) == Residency::Finished;
-        let kept_by = limited_by(row).map(|holder| tree.top_level_task(holder));
-        if over
-            && tree.remove_subtree(no) > 0
-            && let Some(holder) = kept_by
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(row) = session.tasks.get(&no) else { return };
+        let finished = Residency::of(row) == Residency::Finished;
+        let limit_holder = limited_by(row).map(|holder| session.top_level_task(holder));
+        if finished
+            && session.remove_subtree(no) > 0
+            && let Some(holder) = limit_holder
         {
-            // It may have had its turn before, and stayed for this one.
+            // The holder may have been skipped before because of this task.
             self.finished.push_front((id, holder));
         }
     }
@@ -329,7 +307,7 @@ impl MemoryState {
                 return page;
             }
             page.read_to = item.position;
-            if query.session.is_none_or(|tree| item.record.session == tree) {
+            if query.session.is_none_or(|session| item.record.session == session) {
                 page.items.push(item.clone());
             }
         }
@@ -339,20 +317,21 @@ impl MemoryState {
 
     fn prune(&mut self, retention: &Retention, now: Time) -> PruneResult {
         let mut pruned = PruneResult::default();
-        for tree in self.sessions.values_mut() {
-            for no in tree.prunable(retention, now) {
-                pruned.tasks += tree.remove_subtree(no);
+        for session in self.sessions.values_mut() {
+            for no in session.prunable(retention, now) {
+                pruned.tasks += session.remove_subtree(no);
             }
         }
-        let over: Vec<SessionId> = self
+        let closed: Vec<SessionId> = self
             .sessions
             .values()
-            .filter(|tree| tree.row.state == SessionState::Closed)
-            .filter(|tree| now.since(tree.row.now) >= retention.ended)
-            .map(|tree| tree.row.id)
+            .filter(|session| session.row.state == SessionState::Closed)
+            .filter(|session| now.since(session.row.now) >= retention.ended)
+            .map(|session| session.row.id)
             .collect();
-        for id in over {
-            pruned.tasks += self.sessions.remove(&id).map_or(0, |tree| tree.tasks.len() as u64);
+        for id in closed {
+            pruned.tasks +=
+                self.sessions.remove(&id).map_or(0, |session| session.tasks.len() as u64);
             self.open_order.retain(|other| *other != id);
             pruned.sessions += 1;
         }
@@ -406,7 +385,7 @@ impl MemorySession {
         LoadedSession { row: self.row.clone(), tasks, unread, keys }
     }
 
-    /// The top-level task that this one is below.
+    /// Returns the top-level ancestor of a task, or the task itself.
     fn top_level_task(&self, mut no: TaskNo) -> TaskNo {
         while let Some(owner) = self.tasks.get(&no).and_then(|row| row.owner.task()) {
             no = owner;
@@ -425,7 +404,7 @@ impl MemorySession {
         }
     }
 
-    /// Keeps the ending of a run before the next one takes its place in the row.
+    /// Stores the end of a run before the next run replaces it in the row.
     fn store_superseded_runs(&mut self, part: &SessionBatch) {
         let stored = |no| Ok::<_, Infallible>(self.task_row(no));
         let Ok(superseded) = part.superseded_runs(stored);
@@ -434,7 +413,7 @@ impl MemorySession {
         }
     }
 
-    /// Returns how the task stood before.
+    /// Writes a task and returns its residency before.
     fn put_task(&mut self, no: TaskNo, row: Arc<TaskRow>) -> Option<Residency> {
         let owner = row.owner;
         self.limited_tasks.extend(limited_by(&row).map(|holder| (holder, no)));
@@ -460,8 +439,8 @@ impl MemorySession {
         self.tasks.iter().filter(|(_, row)| old(row)).map(|(no, _)| *no).collect()
     }
 
-    /// Removes a task with all below it, unless something there is not over or limits a kept task. What
-    /// its descendants left uncollected nobody can collect any more.
+    /// Removes a task with its descendants, unless one of them is alive, lingers or limits a kept
+    /// task. Uncollected results of descendants go too: their owner has ended.
     fn remove_subtree(&mut self, no: TaskNo) -> u64 {
         let mut subtree = vec![no];
         let mut at = 0;
@@ -471,7 +450,7 @@ impl MemorySession {
             subtree.extend(children.take_while(|(of, _)| *of == owner).map(|(_, no)| *no));
             at += 1;
         }
-        let kept = |no: &TaskNo| {
+        let is_needed = |no: &TaskNo| {
             self.tasks.get(no).is_some_and(|row| Residency::of(row) < Residency::Pending)
                 || self
                     .limited_tasks
@@ -479,7 +458,7 @@ impl MemorySession {
                     .next()
                     .is_some_and(|(of, _)| of == no)
         };
-        if subtree.iter().any(kept) {
+        if subtree.iter().any(is_needed) {
             return 0;
         }
         subtree.into_iter().rev().map(|no| u64::from(self.remove_task(no))).sum()
@@ -493,17 +472,17 @@ impl MemorySession {
             let mark = KeyMark::new(row.owner, row.owner_run, key, no);
             self.key_marks.insert((row.owner, no), mark);
         }
-        let gone = Owner::Task(no);
+        let removed = Owner::Task(no);
         self.children.remove(&(row.owner, no));
         if let Some(holder) = limited_by(&row) {
             self.limited_tasks.remove(&(holder, no));
         }
-        let marks = self.key_marks.range((gone, TaskNo::FIRST)..).map(|(mark, _)| *mark);
-        for mark in marks.take_while(|(owner, _)| *owner == gone).collect::<Vec<_>>() {
+        let marks = self.key_marks.range((removed, TaskNo::FIRST)..).map(|(mark, _)| *mark);
+        for mark in marks.take_while(|(owner, _)| *owner == removed).collect::<Vec<_>>() {
             self.key_marks.remove(&mark);
         }
-        let messages = self.recipients.range((gone, MessageNo(0))..).copied();
-        for (_, no) in messages.take_while(|(to, _)| *to == gone).collect::<Vec<_>>() {
+        let messages = self.recipients.range((removed, MessageNo(0))..).copied();
+        for (_, no) in messages.take_while(|(to, _)| *to == removed).collect::<Vec<_>>() {
             self.remove_message(no);
         }
         self.journal.remove(&no);
@@ -518,7 +497,7 @@ impl MemorySession {
     }
 }
 
-/// The task that a kept one came from.
+/// Returns the task whose limits apply to a kept task that passed to the session.
 fn limited_by(row: &TaskRow) -> Option<TaskNo> {
     row.extras.as_ref().and_then(|extra| extra.limited_by)
 }

@@ -1,4 +1,4 @@
-//! What has to be in memory of a tree, and what retention may remove.
+//! Decides which tasks must be in memory and which ones retention may remove.
 
 use std::collections::HashSet;
 
@@ -6,17 +6,17 @@ use brigade_model::call::Condition;
 use brigade_model::ids::{Owner, TaskNo};
 use brigade_model::task::TaskRow;
 
-/// How a task stands with those who could still ask for it.
+/// The reason to hold a task in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Residency {
-    /// It has not ended.
+    /// The task has not ended.
     Alive,
-    /// It ended, but its performer has not returned.
+    /// The task ended, but its performer has not returned.
     Lingering,
-    /// Its owner has yet to collect it.
+    /// The task ended, and its owner has not collected the result.
     Pending,
-    /// Nobody asks for it without naming it: it was collected, or it is the operator's, who reads
-    /// results by their address and collects nothing.
+    /// The task is needed only by its address. Its result was collected, or it belongs to the
+    /// operator, who reads results by address and collects nothing.
     Finished,
 }
 
@@ -32,20 +32,20 @@ impl Residency {
     }
 }
 
-/// Adds to the open tasks of a tree what they lead to: the tasks that their parked waits will be
-/// told of, whatever is above a task that still holds a slot, and whatever limits one that lives. The
-/// tasks are in ascending order, before and after.
+/// Adds the tasks that the open tasks of a session require. These are the tasks of parked waits,
+/// the ancestors of tasks that hold a slot, and the limit holders of alive tasks. `tasks` is in
+/// ascending order before and after the call.
 pub fn add_required_tasks<E>(
     tasks: &mut Vec<(TaskNo, TaskRow)>,
     mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,
 ) -> Result<(), E> {
     let mut wanted: Vec<TaskNo> = Vec::new();
     for (_, row) in &*tasks {
-        let standing = Residency::of(row);
-        if standing == Residency::Lingering {
+        let residency = Residency::of(row);
+        if residency == Residency::Lingering {
             wanted.extend(row.owner.task());
         }
-        if standing < Residency::Pending {
+        if residency < Residency::Pending {
             wanted.extend(row.limit_holder().task());
         }
         for call in &row.parked_calls {
@@ -55,11 +55,11 @@ pub fn add_required_tasks<E>(
         }
     }
     let open = tasks.len();
-    let mut looked_for = HashSet::new();
+    let mut requested = HashSet::new();
     while let Some(no) = wanted.pop() {
         let known = tasks[..open].binary_search_by_key(&no, |(no, _)| *no).is_ok();
         if !known
-            && looked_for.insert(no)
+            && requested.insert(no)
             && let Some(row) = stored(no)?
         {
             wanted.extend(row.owner.task());

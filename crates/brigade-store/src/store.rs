@@ -1,4 +1,4 @@
-//! The contract between the runtime and whatever keeps its state.
+//! The contract between the runtime and its durable storage.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,42 +19,44 @@ use crate::batch::Batch;
 use crate::error::StoreError;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+/// The future of a store's method.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// Where trees, events, journals and inboxes live.
+/// Durable storage of sessions, events, journals and inboxes.
 ///
-/// Reads see whole commits only. A read never changes anything. The words on crashes below mean the
-/// end of this process at any instant; what a power cut does depends on the store and is said there.
+/// A read sees whole commits only and changes nothing. A crash, in the docs of the methods, is the
+/// end of this process at any instant. Each store documents the effect of a power cut.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Writes a batch, whole or not at all.
     ///
-    /// When it returns `Ok`, the batch survives a crash. When it returns an error or the process
-    /// ends before it returns, either all of the batch is there or none of it:
-    /// [`Store::tree`] tells which, by the tree's `seq`. A batch whose `base` is not the stored
-    /// `seq`, or whose epoch is not the stored one, is refused as [`StoreError::Fenced`]; so is one
-    /// that changes a task which [`Store::prune`] has removed.
+    /// After `Ok`, the batch survives a crash. After an error or a crash, the store has either the
+    /// whole batch or nothing of it; `seq` of [`Store::session`] shows which.
     ///
-    /// Returns the position of the batch's first event; the others follow without a gap, in the
+    /// The store refuses a batch with [`StoreError::Fenced`] if its `base` or its epoch is not the
+    /// stored one. It also refuses a change of a task that [`Store::prune`] has removed.
+    ///
+    /// Returns the position of the batch's first event. The others follow without a gap, in the
     /// order of [`Batch::events`].
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position>;
 
-    /// Every tree that can be read, in the order in which they were opened. One that cannot, because
-    /// a newer version wrote it or it is damaged, says so when it is asked for by itself.
+    /// Returns every readable session, in the order in which they were opened. A session that a
+    /// newer version wrote, or that is damaged, is omitted; [`Store::session`] returns its error.
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>>;
 
     fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>>;
 
-    /// The open or closing tree of this name, else the newest closed one.
+    /// Returns the open or closing session of this name, else the newest closed one.
     fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>>;
 
-    /// What the loop needs in memory of a tree: all that lives or still holds a slot with all whose
-    /// limits hold for it, all that somebody has yet to collect, the tasks that a parked wait will be
-    /// told of, unread messages, and the keys of children whose parents live.
+    /// Loads the rows of a session that the loop needs in memory:
+    /// - tasks that are alive or hold a slot, with the tasks whose limits apply to them;
+    /// - tasks whose result their owner has not collected, and the tasks of parked waits;
+    /// - unread messages, and the idempotency keys of children of alive parents.
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>>;
 
     fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>>;
 
-    /// Those of these numbers of which there is no task, in the order in which they are given.
+    /// Returns the numbers that no stored task has, in the given order.
     fn missing_tasks<'a>(
         &'a self,
         id: SessionId,
@@ -71,7 +73,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         })
     }
 
-    /// The newest task of this name, living or not; with an owner, among its children.
+    /// Returns the newest task of this name, alive or ended. With an owner, only its children
+    /// count.
     fn task_named<'a>(
         &'a self,
         id: SessionId,
@@ -79,42 +82,44 @@ pub trait Store: Debug + Send + Sync + 'static {
         name: &'a TaskName,
     ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>>;
 
-    /// Tasks in ascending order of their numbers.
+    /// Returns tasks in ascending order of their numbers.
     fn tasks<'a>(
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
     ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>>;
 
-    /// A task's journal in the order in which its calls were answered.
+    /// Returns a task's journal, in the order in which its calls completed.
     fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>>;
 
-    /// The ending of an earlier run. The latest run's is in the task's row.
+    /// Returns the outcome of an earlier run. The outcome of the latest run is in the task's row.
     fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>>;
 
-    /// A message and how far it has come.
+    /// Returns a message with its receipt.
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>>;
 
-    /// Events after a position, oldest first.
+    /// Returns events after a position, oldest first.
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage>;
 
-    /// The position of the newest event; zero when there is none.
+    /// Returns the position of the newest event, or zero if there is none.
     fn last_position(&self) -> StoreFuture<'_, Position>;
 
-    /// Removes what retention allows: tasks that are over (see [`crate::Standing`]) with all below
-    /// them, their journals and the messages to them, unless something below still holds a slot or
-    /// limits a kept task that is not removed itself; closed trees; old events. A removed task leaves its key behind while its parent lives. A
-    /// crash in the middle leaves some of it for the next time.
+    /// Removes the data that retention allows: finished tasks (see [`crate::Residency`]) with their
+    /// descendants, closed sessions, and old events.
+    ///
+    /// A task goes with its journal and the messages to it. Its subtree stays while a task in it
+    /// holds a slot or limits a kept task outside of it. The key of a removed task stays while its
+    /// parent is alive. After a crash, the next call removes the rest.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult>;
 }
 
-/// A tree's rows as they were loaded.
+/// The loaded rows of a session.
 #[derive(Clone, Debug)]
 pub struct LoadedSession {
     pub row: SessionRow,
-    /// Parents before their children.
+    /// Tasks, parents before their children.
     pub tasks: Vec<(TaskNo, TaskRow)>,
-    /// In the order in which they were sent.
+    /// Unread messages, in the order in which they were sent.
     pub unread: Vec<Arc<Message>>,
     pub keys: Vec<KeyMark>,
 }
@@ -136,7 +141,7 @@ impl LoadedSession {
     }
 }
 
-/// The ending of a run that was followed by another.
+/// The end of a run that another run followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRow {
     pub run: RunNo,
@@ -144,13 +149,14 @@ pub struct RunRow {
     pub ended_at: Time,
 }
 
+/// A filter of tasks.
 #[derive(Clone, Debug)]
 pub struct TaskQuery {
-    /// Only children of this owner.
+    /// The owner whose children are read; `None` for all tasks.
     pub owner: Option<Owner>,
-    /// Only tasks that have not ended.
+    /// Limits the result to tasks that have not ended.
     pub alive_only: bool,
-    /// Only numbers above this one.
+    /// The number after which the result begins.
     pub after: Option<TaskNo>,
     pub limit: usize,
 }
@@ -163,7 +169,7 @@ impl Default for TaskQuery {
 
 #[derive(Clone, Debug)]
 pub struct EventQuery {
-    /// Only this tree's.
+    /// The session whose events are read; `None` for all sessions.
     pub session: Option<SessionId>,
     pub after: Position,
     pub limit: usize,
@@ -172,26 +178,27 @@ pub struct EventQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
     pub items: Vec<FeedItem>,
-    /// Where to ask on from: everything up to here was looked at.
+    /// The `after` of the next query: this page covers all events up to here.
     pub read_to: Position,
-    /// Events up to this position were asked for and are no longer kept.
+    /// The last position of the requested events that retention has removed.
     pub gap_to: Option<Position>,
 }
 
-/// What may be removed.
+/// The ages at which data may be removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Ended and collected tasks, and closed trees, are kept this long.
+    /// The age at which finished tasks and closed sessions may be removed.
     pub ended: Millis,
-    /// Events are kept this long; those of trees that are gone go as soon as no older event is
-    /// kept, so that a gap is always at the beginning.
+    /// The age at which events may be removed. Events of removed sessions go once no older event is
+    /// stored, so that a gap is always at the beginning.
     pub events: Millis,
 }
 
+/// The numbers of removed rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PruneResult {
     pub sessions: u64,
-    /// By themselves or with their tree.
+    /// Tasks that were removed alone or with their session.
     pub tasks: u64,
     pub events: u64,
 }

@@ -1,4 +1,4 @@
-//! Clocks without waiting.
+//! Clocks for tests, which need not wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use brigade_store::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Stands still until it is moved.
+/// A clock that stands still until a test advances or sets it.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now: Arc<watch::Sender<Time>>,
@@ -20,11 +20,11 @@ impl ManualClock {
         Self { now: Arc::new(watch::channel(now).0) }
     }
 
-    pub fn advance(&self, span: Duration) {
-        self.now.send_modify(|now| *now = now.after(span.into()));
+    pub fn advance(&self, duration: Duration) {
+        self.now.send_modify(|now| *now = now.after(duration.into()));
     }
 
-    /// Sets it, also backwards, as a machine's clock may be.
+    /// Sets the time, also backwards, as the clock of a machine may be set.
     pub fn set(&self, now: Time) {
         self.now.send_replace(now);
     }
@@ -45,8 +45,8 @@ impl Clock for ManualClock {
     }
 }
 
-/// Follows tokio's clock, so that under paused time a test runs through hours at once, each timer
-/// in its order.
+/// A clock that follows tokio's. Under paused time, a test passes hours at once, and timers fire in
+/// order.
 #[derive(Clone, Copy, Debug)]
 pub struct PausedClock {
     base: Time,
@@ -54,7 +54,7 @@ pub struct PausedClock {
 }
 
 impl PausedClock {
-    /// To be made inside the tokio runtime that it follows.
+    /// Creates the clock. Call it inside the tokio runtime whose time it follows.
     pub fn starting_at(base: Time) -> Self {
         Self { base, start: Instant::now() }
     }

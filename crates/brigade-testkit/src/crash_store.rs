@@ -1,4 +1,4 @@
-//! A store that lets its user down at a chosen commit.
+//! A store that fails or crashes at a chosen commit.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -10,31 +10,32 @@ use brigade_model::name::{SessionName, TaskName};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
+    StoreFuture, TaskQuery,
 };
 use tokio::sync::Notify;
 
-/// Where to cut.
+/// The commit at which a [`CrashStore`] fails or crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutPoint {
-    /// The commit, counted from zero.
+    /// The number of the commit, from zero.
     pub commit: u64,
-    /// Whether that commit reaches the disk first.
+    /// If true, the commit is written before the cut.
     pub durable: bool,
     pub mode: CutMode,
 }
 
+/// The effect of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutMode {
-    /// The commit returns an error; the store works on.
+    /// The commit returns an error, and the store continues to work.
     Fail,
-    /// Nothing returns any more, as in a process that is gone. Whoever waits for
-    /// [`CrashStore::crashed`] drops everything and opens the store anew.
+    /// No call returns any more, as in a killed process. The test waits with
+    /// [`CrashStore::wait_crashed`], drops everything and opens the store again.
     Crash,
 }
 
-/// Wraps a store and counts its commits.
+/// A store around another one that counts commits and cuts at one of them.
 #[derive(Debug)]
 pub struct CrashStore {
     inner: Arc<dyn Store>,
@@ -46,16 +47,21 @@ pub struct CrashStore {
 
 impl CrashStore {
     pub fn new(inner: Arc<dyn Store>, cut: Option<CutPoint>) -> Arc<Self> {
-        let (commits, crashed) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { inner, cut, commits, crashed, signal: Notify::new() })
+        Arc::new(Self {
+            inner,
+            cut,
+            commits: AtomicU64::new(0),
+            crashed: AtomicBool::new(false),
+            signal: Notify::new(),
+        })
     }
 
-    /// How many commits there were.
+    /// Returns the number of commits so far.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// Returns when the crash has happened.
+    /// Waits for the crash.
     pub async fn wait_crashed(&self) {
         loop {
             let signal = self.signal.notified();
@@ -84,44 +90,34 @@ impl CrashStore {
         }
     }
 
-    /// Passes a call on, unless everything has stopped.
-    fn pass_through<'a, T: 'a>(
-        &'a self,
-        call: BoxFuture<'a, Result<T, StoreError>>,
-    ) -> BoxFuture<'a, Result<T, StoreError>> {
+    /// Forwards a call, or never returns after the crash.
+    fn pass_through<'a, T: 'a>(&'a self, call: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         if self.crashed.load(Ordering::SeqCst) { Box::pin(pending()) } else { call }
     }
 }
 
 impl Store for CrashStore {
-    fn commit<'a>(&'a self, batch: &'a Batch) -> BoxFuture<'a, Result<Position, StoreError>> {
+    fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         self.pass_through(Box::pin(self.commit_or_cut(batch)))
     }
 
-    fn sessions(&self) -> BoxFuture<'_, Result<Vec<SessionRow>, StoreError>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
         self.pass_through(self.inner.sessions())
     }
 
-    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<SessionRow>, StoreError>> {
+    fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>> {
         self.pass_through(self.inner.session(id))
     }
 
-    fn session_named<'a>(
-        &'a self,
-        name: &'a SessionName,
-    ) -> BoxFuture<'a, Result<Option<SessionRow>, StoreError>> {
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>> {
         self.pass_through(self.inner.session_named(name))
     }
 
-    fn load(&self, id: SessionId) -> BoxFuture<'_, Result<Option<LoadedSession>, StoreError>> {
+    fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         self.pass_through(self.inner.load(id))
     }
 
-    fn task(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-    ) -> BoxFuture<'_, Result<Option<TaskRow>, StoreError>> {
+    fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>> {
         self.pass_through(self.inner.task(id, no))
     }
 
@@ -130,7 +126,7 @@ impl Store for CrashStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> BoxFuture<'a, Result<Option<(TaskNo, TaskRow)>, StoreError>> {
+    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
         self.pass_through(self.inner.task_named(id, owner, name))
     }
 
@@ -138,48 +134,31 @@ impl Store for CrashStore {
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> BoxFuture<'a, Result<Vec<(TaskNo, TaskRow)>, StoreError>> {
+    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
         self.pass_through(self.inner.tasks(id, query))
     }
 
-    fn journal(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-    ) -> BoxFuture<'_, Result<Vec<JournalEntry>, StoreError>> {
+    fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.pass_through(self.inner.journal(id, no))
     }
 
-    fn run(
-        &self,
-        id: SessionId,
-        no: TaskNo,
-        run: RunNo,
-    ) -> BoxFuture<'_, Result<Option<RunRow>, StoreError>> {
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>> {
         self.pass_through(self.inner.run(id, no, run))
     }
 
-    fn message(
-        &self,
-        id: SessionId,
-        no: MessageNo,
-    ) -> BoxFuture<'_, Result<Option<MessageRow>, StoreError>> {
+    fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.pass_through(self.inner.message(id, no))
     }
 
-    fn events<'a>(&'a self, query: &'a EventQuery) -> BoxFuture<'a, Result<EventPage, StoreError>> {
+    fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
         self.pass_through(self.inner.events(query))
     }
 
-    fn last_position(&self) -> BoxFuture<'_, Result<Position, StoreError>> {
+    fn last_position(&self) -> StoreFuture<'_, Position> {
         self.pass_through(self.inner.last_position())
     }
 
-    fn prune<'a>(
-        &'a self,
-        retention: &'a Retention,
-        now: Time,
-    ) -> BoxFuture<'a, Result<PruneResult, StoreError>> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
         self.pass_through(self.inner.prune(retention, now))
     }
 }

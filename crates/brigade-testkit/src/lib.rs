@@ -1,8 +1,10 @@
-//! For tests of programs that use Brigade.
+//! Tools for tests of programs that use Brigade.
 //!
-//! - [`clock`]: [`ManualClock`] moves when told; [`PausedClock`] follows tokio's paused time.
-//! - [`crash`]: [`CrashStore`] fails or "crashes" at the n-th commit, before or after it is durable.
-//! - [`test_runtime`]: [`TestRuntime`], a runtime of which each command can be looked at alone.
+//! - [`clock`]: [`ManualClock`] advances when a test says so; [`PausedClock`] follows tokio's
+//!   paused time.
+//! - [`crash_store`]: [`CrashStore`] fails or crashes at a chosen commit, before or after it is
+//!   durable.
+//! - [`test_runtime`]: [`TestRuntime`] is a runtime that returns the events of each command.
 
 pub mod clock;
 pub mod crash_store;

@@ -1,4 +1,4 @@
-//! A runtime of which each command can be looked at alone.
+//! A runtime for tests that returns the events of each command.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use brigade_store::{EventQuery, MemoryStore, Store};
 
 use crate::clock::PausedClock;
 
-/// A runtime on paused time with one input per commit and a session at hand.
+/// A runtime on paused time with one input per commit and an open session.
 #[derive(Debug)]
 pub struct TestRuntime {
     pub runtime: Runtime,
@@ -21,18 +21,18 @@ pub struct TestRuntime {
 }
 
 impl TestRuntime {
-    /// When a test's time begins.
+    /// The time at which a test begins.
     pub const START: Time = Time(1_800_000_000_000);
 
-    /// With a memory store. `build` registers jobs and performers.
+    /// Starts a runtime on a new memory store. `build` registers jobs and performers.
     pub async fn new(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
         Self::on_store(Arc::new(MemoryStore::new()), build).await
     }
 
-    /// On a store that may hold something already.
+    /// Starts a runtime on a store that may hold data already.
     ///
     /// # Panics
-    /// When the runtime does not start: a test cannot go on then.
+    /// Panics if the runtime does not start.
     pub async fn on_store(
         store: Arc<dyn Store>,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
@@ -42,13 +42,15 @@ impl TestRuntime {
             .clock(Arc::new(PausedClock::starting_at(Self::START)))
             .max_batch(1);
         let started = build(builder).start().await;
-        let runtime = started.unwrap_or_else(|refusal| panic!("the runtime starts: {refusal}"));
+        let runtime =
+            started.unwrap_or_else(|refusal| panic!("the runtime does not start: {refusal}"));
         let opened = runtime.session("test").await;
-        let session = opened.unwrap_or_else(|refusal| panic!("the session opens: {refusal}"));
+        let session =
+            opened.unwrap_or_else(|refusal| panic!("the session does not open: {refusal}"));
         Self { runtime, session, store }
     }
 
-    /// Puts one command through the loop. Returns the answer and the session's events since.
+    /// Submits one command. Returns the reply and the events that the session has got since.
     pub async fn submit(
         &self,
         command: Command,
@@ -58,13 +60,13 @@ impl TestRuntime {
         (reply, self.events_after(before).await)
     }
 
-    /// The session's events after a position.
+    /// Returns the session's events after a position.
     pub async fn events_after(&self, after: Position) -> Vec<Arc<EventRecord>> {
-        let tree = Some(self.session.id());
-        let query = EventQuery { session: tree, after, limit: usize::MAX };
+        let session = Some(self.session.id());
+        let query = EventQuery { session, after, limit: usize::MAX };
         match self.store.events(&query).await {
             Ok(page) => page.items.into_iter().map(|item| item.record).collect(),
-            Err(error) => panic!("the store answers: {error}"),
+            Err(error) => panic!("reading events: {error}"),
         }
     }
 }

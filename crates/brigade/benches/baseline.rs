@@ -1,5 +1,5 @@
-//! What plain tokio and plain rusqlite need for the same: no durability, no scope, no queue, no
-//! feed. Named like their counterparts in `product`.
+//! The same work in plain tokio and plain rusqlite: no durability, no scope, no queue, no feed.
+//! Each benchmark has the name of its counterpart in `product`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
-const LIVING: usize = 10_000;
+const ALIVE_TASKS: usize = 10_000;
 
 fn main() {
     divan::main();
@@ -31,8 +31,11 @@ fn tokio() -> Tokio {
         .expect("a tokio runtime")
 }
 
-/// Runs a task on a worker, as its counterpart does.
-fn inside<T: Send + 'static>(tokio: &Tokio, future: impl Future<Output = T> + Send + 'static) -> T {
+/// Runs a future on a worker, as its counterpart does.
+fn run_on_worker<T: Send + 'static>(
+    tokio: &Tokio,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
     tokio.block_on(async { tokio.spawn(future).await.expect("no panic") })
 }
 
@@ -44,7 +47,7 @@ enum Status {
 
 type Table = Arc<Mutex<HashMap<u64, watch::Sender<Status>>>>;
 
-/// Starts tasks that note their end in a table, and waits for all of them.
+/// Starts tasks that record their end in a table, and waits for all of them.
 async fn spawn_to_end(count: usize) {
     let table = Table::default();
     let mut tasks = JoinSet::new();
@@ -65,10 +68,12 @@ async fn spawn_to_end(count: usize) {
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
     let tokio = tokio();
-    bencher.counter(ItemsCount::new(count)).bench_local(|| inside(&tokio, spawn_to_end(count)));
+    bencher
+        .counter(ItemsCount::new(count))
+        .bench_local(|| run_on_worker(&tokio, spawn_to_end(count)));
 }
 
-/// The same through an actor that answers each spawn: what a supervisor must at least do.
+/// Does the same through an actor that replies to each spawn, the least that a supervisor must do.
 async fn spawn_to_end_by_actor(count: usize) {
     let (sender, mut requests) = mpsc::channel::<(u64, oneshot::Sender<u64>)>(1024);
     let table = Table::default();
@@ -88,9 +93,9 @@ async fn spawn_to_end_by_actor(count: usize) {
         while tasks.join_next().await.is_some() {}
     });
     for id in 0..count as u64 {
-        let (reply, answer) = oneshot::channel();
-        sender.send((id, reply)).await.expect("the actor lives");
-        black_box(answer.await.expect("an answer"));
+        let (reply_sender, reply) = oneshot::channel();
+        sender.send((id, reply_sender)).await.expect("the actor runs");
+        black_box(reply.await.expect("a reply"));
     }
     drop(sender);
     actor.await.expect("no panic");
@@ -101,66 +106,77 @@ fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
     let tokio = tokio();
     bencher
         .counter(ItemsCount::new(count))
-        .bench_local(|| inside(&tokio, spawn_to_end_by_actor(count)));
+        .bench_local(|| run_on_worker(&tokio, spawn_to_end_by_actor(count)));
 }
 
-struct Crowd {
-    table: HashMap<u64, (watch::Sender<Status>, CancellationToken, mpsc::UnboundedSender<u64>)>,
+/// The handles of one waiting task.
+struct WaitingTask {
+    status: watch::Sender<Status>,
+    token: CancellationToken,
+    inbox: mpsc::UnboundedSender<u64>,
+}
+
+/// Many waiting tasks.
+struct WaitingTasks {
+    table: HashMap<u64, WaitingTask>,
     _inboxes: Vec<mpsc::UnboundedReceiver<u64>>,
     tasks: JoinSet<()>,
 }
 
-fn crowd(tokio: &Tokio) -> Crowd {
-    let _inside = tokio.enter();
-    let mut crowd = Crowd { table: HashMap::new(), _inboxes: Vec::new(), tasks: JoinSet::new() };
-    for id in 0..LIVING as u64 {
+fn waiting_tasks(tokio: &Tokio) -> WaitingTasks {
+    let _entered = tokio.enter();
+    let mut waiting_tasks =
+        WaitingTasks { table: HashMap::new(), _inboxes: Vec::new(), tasks: JoinSet::new() };
+    for id in 0..ALIVE_TASKS as u64 {
         let token = CancellationToken::new();
         let (sender, receiver) = mpsc::unbounded_channel();
-        crowd.table.insert(id, (watch::channel(Status::Running).0, token.clone(), sender));
-        crowd._inboxes.push(receiver);
-        crowd.tasks.spawn(async move { token.cancelled().await });
+        let status = watch::channel(Status::Running).0;
+        let task = WaitingTask { status, token: token.clone(), inbox: sender };
+        waiting_tasks.table.insert(id, task);
+        waiting_tasks._inboxes.push(receiver);
+        waiting_tasks.tasks.spawn(async move { token.cancelled().await });
     }
-    crowd
+    waiting_tasks
 }
 
 #[divan::bench(sample_count = 100, sample_size = 1000)]
-fn get_at_10k_living(bencher: Bencher) {
+fn get_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let crowd = crowd(&tokio);
-    let table = Mutex::new(crowd.table);
+    let waiting_tasks = waiting_tasks(&tokio);
+    let table = Mutex::new(waiting_tasks.table);
     let mut next = 0_u64;
     bencher.bench_local(|| {
-        next = (next + 7919) % LIVING as u64;
-        *table.lock().expect("a table")[&next].0.borrow()
+        next = (next + 7919) % ALIVE_TASKS as u64;
+        *table.lock().expect("a table")[&next].status.borrow()
     });
 }
 
 #[divan::bench(sample_count = 100, sample_size = 1)]
-fn list_at_10k_living(bencher: Bencher) {
+fn list_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let crowd = crowd(&tokio);
-    let table = Mutex::new(crowd.table);
+    let waiting_tasks = waiting_tasks(&tokio);
+    let table = Mutex::new(waiting_tasks.table);
     bencher.bench_local(|| {
         let table = table.lock().expect("a table");
         let mut all: Vec<(u64, Status)> =
-            table.iter().map(|(id, (status, ..))| (*id, *status.borrow())).collect();
+            table.iter().map(|(id, task)| (*id, *task.status.borrow())).collect();
         all.sort_unstable_by_key(|(id, _)| *id);
         black_box(all).len()
     });
 }
 
 #[divan::bench(sample_count = 50, sample_size = 1)]
-fn stop_100_one_by_one_at_10k_living(bencher: Bencher) {
+fn stop_100_one_by_one_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let crowd = crowd(&tokio);
+    let waiting_tasks = waiting_tasks(&tokio);
     let mut next = 0;
     bencher.counter(ItemsCount::new(100_usize)).bench_local(|| {
         for _ in 0..100 {
-            crowd.table[&next].1.cancel();
+            waiting_tasks.table[&next].token.cancel();
             next += 1;
         }
     });
-    drop(crowd.tasks);
+    drop(waiting_tasks.tasks);
 }
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
@@ -192,12 +208,12 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
 
 fn send_100k(bencher: Bencher) {
     let tokio = tokio();
-    let mut crowd = crowd(&tokio);
+    let mut waiting_tasks = waiting_tasks(&tokio);
     bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
         for n in 0..100_000 {
-            crowd.table[&5_000].2.send(n).expect("sent");
+            waiting_tasks.table[&5_000].inbox.send(n).expect("sent");
         }
-        while crowd._inboxes[5_000].try_recv().is_ok() {}
+        while waiting_tasks._inboxes[5_000].try_recv().is_ok() {}
     });
 }
 
@@ -211,15 +227,15 @@ fn messages_100k_each_awaited(bencher: Bencher) {
     send_100k(bencher);
 }
 
-/// As many rows as 10,000 tasks leave behind: three events, and a task row written three times.
+/// Writes the rows of 10,000 tasks: three events each, and a task row three times.
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut db = rusqlite::Connection::open(folder.path().join("bare.db")).expect("a database");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut db = rusqlite::Connection::open(dir.path().join("bare.db")).expect("a database");
     db.pragma_update(None, "journal_mode", "wal").expect("wal");
     db.pragma_update(None, "synchronous", "normal").expect("normal");
     db.execute_batch(
-        "create table events(position integer primary key, tree int, seq int, body blob);
+        "create table events(position integer primary key, session int, seq int, body blob);
          create table tasks(no integer primary key, body blob);",
     )
     .expect("tables");
@@ -230,7 +246,7 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
             let batch = db.transaction().expect("a transaction");
             {
                 let mut event = batch
-                    .prepare_cached("insert into events(tree, seq, body) values (1, ?1, ?2)")
+                    .prepare_cached("insert into events(session, seq, body) values (1, ?1, ?2)")
                     .expect("sql");
                 let mut task = batch
                     .prepare_cached("insert or replace into tasks(no, body) values (?1, ?2)")
@@ -259,7 +275,7 @@ fn scripted() -> (ScriptedModel, Arc<[ToolSpec]>) {
     (ScriptedModel::new(Script::parse("bench", SCRIPT).expect("a script")), Arc::new([look]))
 }
 
-/// What an agent is at the least: the model, its calls, until there are none.
+/// Runs the smallest agent: model calls and tool calls, until there are no tool calls.
 async fn bare_loop(model: ScriptedModel, tools: Arc<[ToolSpec]>) -> String {
     let system: Arc<str> = "You are a capable agent.".into();
     let mut messages = vec![ChatMessage::user("Look.")];
@@ -274,7 +290,7 @@ async fn bare_loop(model: ScriptedModel, tools: Arc<[ToolSpec]>) -> String {
             temperature: None,
             effort: None,
         };
-        let ModelReply { message, .. } = asked(&model, request).await;
+        let ModelReply { message, .. } = call_model(&model, request).await;
         let calls: Vec<ToolCall> = message.calls().cloned().collect();
         if calls.is_empty() {
             return message.text();
@@ -288,14 +304,14 @@ async fn bare_loop(model: ScriptedModel, tools: Arc<[ToolSpec]>) -> String {
     }
 }
 
-async fn asked(model: &ScriptedModel, request: ModelRequest) -> ModelReply {
+async fn call_model(model: &ScriptedModel, request: ModelRequest) -> ModelReply {
     let mut parts = model.call(Arc::new(request));
     while let Some(part) = parts.next().await {
         if let ReplyPart::Finished(reply) = part.expect("a reply") {
             return *reply;
         }
     }
-    panic!("the script ends");
+    panic!("the reply has no end");
 }
 
 async fn look() -> String {
@@ -307,8 +323,9 @@ fn agents_200_one_after_another(bencher: Bencher) {
     let tokio = tokio();
     let (model, tools) = scripted();
     bencher.counter(ItemsCount::new(200_usize)).bench_local(|| {
-        let (model, tools) = (model.clone(), tools.clone());
-        inside(&tokio, async move {
+        let model = model.clone();
+        let tools = tools.clone();
+        run_on_worker(&tokio, async move {
             for _ in 0..200 {
                 let mut agent = JoinSet::new();
                 agent.spawn(bare_loop(model.clone(), tools.clone()));
@@ -323,14 +340,15 @@ fn agents_1000_at_once(bencher: Bencher) {
     let tokio = tokio();
     let (model, tools) = scripted();
     bencher.counter(ItemsCount::new(1_000_usize)).bench_local(|| {
-        let (model, tools) = (model.clone(), tools.clone());
-        inside(&tokio, async move {
+        let model = model.clone();
+        let tools = tools.clone();
+        run_on_worker(&tokio, async move {
             let mut agents = JoinSet::new();
             for _ in 0..1_000 {
                 agents.spawn(bare_loop(model.clone(), tools.clone()));
             }
-            while let Some(said) = agents.join_next().await {
-                assert_eq!(said.expect("no panic"), "Done.");
+            while let Some(text) = agents.join_next().await {
+                assert_eq!(text.expect("no panic"), "Done.");
             }
         });
     });

@@ -1,4 +1,4 @@
-//! What a shim costs, beside a bare tokio `Command` in the same run. Prints a table.
+//! Measures the cost of a shim and of a bare tokio `Command` in the same run, and prints a table.
 //!
 //! `cargo bench -p brigade --bench processes`
 
@@ -18,74 +18,76 @@ use brigade::{
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-type Checked<T> = Result<T, Box<dyn Error>>;
+type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 const SAMPLES: usize = 400;
-const TREES: usize = 200;
+const PROCESS_TREES: usize = 200;
 const IDLE: usize = 50;
 const GIBIBYTE: u64 = 1 << 30;
-/// Bytes of input, in pieces as a client brings them.
+/// The bytes of input, written in pieces as a client does.
 const INPUT: usize = 256 << 20;
 const INPUT_PIECE: usize = 256 << 10;
 
 #[tokio::main]
-async fn main() -> Checked<()> {
-    // Cargo asks every benchmark for its list.
+async fn main() -> BenchResult<()> {
+    // Cargo runs every benchmark with `--list`.
     if std::env::args().any(|word| word == "--list") {
         return Ok(());
     }
-    println!("| what | Brigade | bare tokio | ratio | aim |\n|---|---|---|---|---|");
-    start_to_exit().await?;
-    footprint().await?;
-    stubborn_trees().await?;
-    gibibyte().await?;
-    input().await
+    println!("| benchmark | Brigade | bare tokio | ratio | target |\n|---|---|---|---|---|");
+    measure_start_to_exit().await?;
+    measure_memory().await?;
+    measure_stop().await?;
+    measure_output().await?;
+    measure_input().await
 }
 
-async fn session(folder: &Path, on_disk: bool) -> Checked<(Runtime, Session)> {
-    let mut builder = Runtime::builder().processes(ProcessOptions::new(folder));
+async fn session(dir: &Path, on_disk: bool) -> BenchResult<(Runtime, Session)> {
+    let mut builder = Runtime::builder().processes(ProcessOptions::new(dir));
     if on_disk {
-        builder = builder.store(SqliteStore::open(folder.join("brigade.db"), Default::default())?);
+        builder = builder.store(SqliteStore::open(dir.join("brigade.db"), Default::default())?);
     }
     let runtime = builder.start().await?;
     let session = runtime.session("bench").await?;
     Ok((runtime, session))
 }
 
-/// One after the other, in turns, so that both see the same machine.
-async fn start_to_exit() -> Checked<()> {
-    let folder = tempfile::tempdir()?;
+/// Measures all variants in turns, so that they run under the same conditions.
+async fn measure_start_to_exit() -> BenchResult<()> {
+    let dir = tempfile::tempdir()?;
     let other = tempfile::tempdir()?;
-    let (_runtime, memory) = session(folder.path(), false).await?;
+    let (_runtime, memory) = session(dir.path(), false).await?;
     let (_runtime, sqlite) = session(other.path(), true).await?;
-    let companion = Companion::prepare(folder.path())?;
+    let companion = Companion::prepare(dir.path())?;
     let mut bare = Vec::new();
-    let (mut in_memory, mut on_disk, mut shim) = (Vec::new(), Vec::new(), Vec::new());
+    let mut in_memory = Vec::new();
+    let mut on_disk = Vec::new();
+    let mut shim = Vec::new();
     for sample in 0..SAMPLES {
-        let began = Instant::now();
+        let started_at = Instant::now();
         Command::new("true").stdin(Stdio::null()).stdout(Stdio::null()).status().await?;
-        bare.push(began.elapsed());
+        bare.push(started_at.elapsed());
         for (session, times) in [(&memory, &mut in_memory), (&sqlite, &mut on_disk)] {
-            let began = Instant::now();
+            let started_at = Instant::now();
             let task = session.spawn(NewTask::program(["true"])).await?;
-            let ending = task.wait().await?;
-            times.push(began.elapsed());
-            assert!(ending.outcome.is_success(), "{}", ending.outcome);
+            let result = task.wait().await?;
+            times.push(started_at.elapsed());
+            assert!(result.outcome.is_success(), "{}", result.outcome);
         }
-        let place = folder.path().join(format!("bare-{sample}"));
-        fs::create_dir(&place)?;
-        let began = Instant::now();
-        launch(&companion, &place, &["true"])?.wait_exit().await?;
-        shim.push(began.elapsed());
+        let shim_dir = dir.path().join(format!("bare-{sample}"));
+        fs::create_dir(&shim_dir)?;
+        let started_at = Instant::now();
+        launch(&companion, &shim_dir, &["true"])?.wait_exit().await?;
+        shim.push(started_at.elapsed());
     }
     let [bare, in_memory, on_disk, shim] = [bare, in_memory, on_disk, shim].map(p10);
-    for (what, time) in [
+    for (name, time) in [
         ("`true`, start to exit, memory store", in_memory),
         ("the same on SQLite", on_disk),
         ("the same, the shim alone", shim),
     ] {
         let ratio = time.as_secs_f64() / bare.as_secs_f64();
-        println!("| {what} (p10) | {time:.0?} | {bare:.0?} | {ratio:.2} | 2.5 |");
+        println!("| {name} (p10) | {time:.0?} | {bare:.0?} | {ratio:.2} | 2.5 |");
     }
     Ok(())
 }
@@ -95,11 +97,11 @@ fn p10(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 10]
 }
 
-fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> {
-    let argv: Vec<OsString> = words.iter().map(Into::into).collect();
+fn launch(companion: &Companion, shim_dir: &Path, command_line: &[&str]) -> BenchResult<Shim> {
+    let argv: Vec<OsString> = command_line.iter().map(Into::into).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let launch = ShimLaunch {
-        dir: place,
+        dir: shim_dir,
         boot_id: &boot_id()?,
         argv: &argv,
         env: &[("PATH".into(), path)],
@@ -115,26 +117,27 @@ fn launch(companion: &Companion, place: &Path, words: &[&str]) -> Checked<Shim> 
     Ok(launch.start(companion)?)
 }
 
-fn record(place: &Path) -> Checked<ShimRecord> {
-    Ok(ShimRecord::read_from(&fs::File::open(place.join("claim"))?)?)
+fn record(shim_dir: &Path) -> BenchResult<ShimRecord> {
+    Ok(ShimRecord::read_from(&fs::File::open(shim_dir.join("claim"))?)?)
 }
 
-/// What each of many shims adds to the memory that is in use.
-async fn footprint() -> Checked<()> {
-    let folder = tempfile::tempdir()?;
-    let companion = Companion::prepare(folder.path())?;
+/// Measures the memory of each of many shims.
+async fn measure_memory() -> BenchResult<()> {
+    let dir = tempfile::tempdir()?;
+    let companion = Companion::prepare(dir.path())?;
     let mut shims = Vec::new();
     for number in 0..IDLE {
-        let place = folder.path().join(number.to_string());
-        fs::create_dir(&place)?;
-        shims.push((launch(&companion, &place, &["sleep", "60"])?, place));
+        let shim_dir = dir.path().join(number.to_string());
+        fs::create_dir(&shim_dir)?;
+        shims.push((launch(&companion, &shim_dir, &["sleep", "60"])?, shim_dir));
     }
-    for (_, place) in &shims {
-        while record(place).map_or(true, |record| record.phase < ShimPhase::Running) {
+    for (_, shim_dir) in &shims {
+        while record(shim_dir).map_or(true, |record| record.phase < ShimPhase::Running) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    let (mut shared, mut resident) = (0, 0);
+    let mut shared = 0;
+    let mut resident = 0;
     for (shim, _) in &shims {
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", shim.pid()))?;
         shared += kilobytes(&rollup, "Pss:");
@@ -144,7 +147,8 @@ async fn footprint() -> Checked<()> {
         shim.send_order(brigade::process::ShimOrder::Kill)?;
         shim.wait_exit().await?;
     }
-    let (shared, resident) = (shared / IDLE as u64, resident / IDLE as u64);
+    let shared = shared / IDLE as u64;
+    let resident = resident / IDLE as u64;
     println!("| memory of a shim, PSS of {IDLE} | {shared} kB | | | 150 kB |");
     println!("| memory of a shim, RSS | {resident} kB | | | |");
     Ok(())
@@ -155,97 +159,101 @@ fn kilobytes(rollup: &str, field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Each a shell with two children, one of them in another session, all deaf to TERM.
-async fn stubborn_trees() -> Checked<()> {
-    let folder = tempfile::tempdir()?;
-    let (_runtime, session) = session(folder.path(), false).await?;
+/// Stops shells with two children each, one of them in another session. All ignore SIGTERM.
+async fn measure_stop() -> BenchResult<()> {
+    let dir = tempfile::tempdir()?;
+    let (_runtime, session) = session(dir.path(), false).await?;
     let text = "trap '' TERM; sleep 60 & setsid sleep 60 & echo up; wait";
-    let tasks = session.spawn_all((0..TREES).map(|_| NewTask::shell(text))).await?;
+    let tasks = session.spawn_all((0..PROCESS_TREES).map(|_| NewTask::shell(text))).await?;
     let tasks: Vec<TaskHandle> = tasks.into_iter().collect::<Result<_, _>>()?;
     for task in &tasks {
         while task.output().await?.totals()?.stdout == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    let began = Instant::now();
+    let started_at = Instant::now();
     let target = brigade::model::command::StopTarget::Children;
     session.stop_with(target, None, Some(Duration::ZERO)).await?;
-    for ending in session.wait_all(tasks.iter().map(Into::into)).await? {
-        let verified = match &*ending.outcome {
+    for result in session.wait_all(tasks.iter().map(Into::into)).await? {
+        let confirmation = match &*result.outcome {
             Outcome::Cancelled(cancelled) => cancelled.confirmation.clone(),
             other => return Err(other.to_string().into()),
         };
-        assert_eq!(verified, brigade::model::outcome::EndConfirmation::Confirmed);
+        assert_eq!(confirmation, brigade::model::outcome::EndConfirmation::Confirmed);
     }
-    let took = began.elapsed();
+    let took = started_at.elapsed();
     println!(
-        "| {TREES} stubborn trees, KILL to the last verified ending | {took:.0?} | | | 500 ms |"
+        "| SIGKILL to the last confirmed end of {PROCESS_TREES} process trees | {took:.0?} | | | 500 ms |"
     );
     Ok(())
 }
 
-/// The command's own cost is in both; only the shim's is counted as CPU time.
-async fn gibibyte() -> Checked<()> {
-    let folder = tempfile::tempdir()?;
-    let companion = Companion::prepare(folder.path())?;
+/// Measures output through a shim. The CPU time is the shim's alone.
+async fn measure_output() -> BenchResult<()> {
+    let dir = tempfile::tempdir()?;
+    let companion = Companion::prepare(dir.path())?;
     let bytes = GIBIBYTE.to_string();
-    let words = ["head", "-c", &bytes, "/dev/zero"];
-    let mut best = (Duration::MAX, Duration::MAX);
+    let command_line = ["head", "-c", &bytes, "/dev/zero"];
+    let mut best_time = Duration::MAX;
+    let mut best_cpu = Duration::MAX;
     for round in 0..3 {
-        let place = folder.path().join(round.to_string());
-        fs::create_dir(&place)?;
-        let began = Instant::now();
-        let shim = launch(&companion, &place, &words)?;
-        while record(&place).map_or(true, |record| record.phase < ShimPhase::Done) {
+        let shim_dir = dir.path().join(round.to_string());
+        fs::create_dir(&shim_dir)?;
+        let started_at = Instant::now();
+        let shim = launch(&companion, &shim_dir, &command_line)?;
+        while record(&shim_dir).map_or(true, |record| record.phase < ShimPhase::Done) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        let took = began.elapsed();
-        // Until it is waited for, the kernel keeps its account.
-        let cpu = on_cpu(shim.pid())?;
+        let took = started_at.elapsed();
+        // The kernel keeps the CPU time until the shim is reaped.
+        let cpu = read_cpu_time(shim.pid())?;
         shim.wait_exit().await?;
-        assert_eq!(record(&place)?.produced_bytes[0], GIBIBYTE);
-        best = (best.0.min(took), best.1.min(cpu));
+        assert_eq!(record(&shim_dir)?.produced_bytes[0], GIBIBYTE);
+        best_time = best_time.min(took);
+        best_cpu = best_cpu.min(cpu);
     }
-    let rate = GIBIBYTE as f64 / best.0.as_secs_f64() / 1e9;
+    let rate = GIBIBYTE as f64 / best_time.as_secs_f64() / 1e9;
     println!("| 1 GiB of output through the cap | {rate:.2} GB/s | | | 1 GB/s |");
-    println!("| the same, CPU time of the shim | {:.0?} | | | 600 ms |", best.1);
+    println!("| the same, CPU time of the shim | {best_cpu:.0?} | | | 600 ms |");
     Ok(())
 }
 
-/// Bytes to a command's input, beside the same bytes through a plain pipe.
-async fn input() -> Checked<()> {
+/// Measures bytes to the input of a process, and the same bytes through a plain pipe.
+async fn measure_input() -> BenchResult<()> {
     let piece: Arc<[u8]> = vec![b'x'; INPUT_PIECE].into();
-    let began = Instant::now();
+    let started_at = Instant::now();
     let mut bare =
         Command::new("wc").arg("-c").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-    let mut pipe = bare.stdin.take().ok_or("a pipe was asked for")?;
+    let mut pipe = bare.stdin.take().ok_or("no pipe")?;
     for _ in 0..INPUT / INPUT_PIECE {
         pipe.write_all(&piece).await?;
     }
     drop(pipe);
     bare.wait().await?;
-    let bare = began.elapsed();
+    let bare = started_at.elapsed();
 
-    let folder = tempfile::tempdir()?;
-    let (_runtime, session) = session(folder.path(), true).await?;
-    let began = Instant::now();
+    let dir = tempfile::tempdir()?;
+    let (_runtime, session) = session(dir.path(), true).await?;
+    let started_at = Instant::now();
     let task = session.spawn(NewTask::program(["wc", "-c"]).reads_messages()).await?;
     for offset in (0..INPUT as u64).step_by(INPUT_PIECE) {
-        let last = offset as usize + INPUT_PIECE == INPUT;
-        let brought = InputPiece { writer: 1, offset, bytes: piece.clone(), closes_input: last };
-        session.write_input(&task, brought).await?;
+        let closes_input = offset as usize + INPUT_PIECE == INPUT;
+        let input = InputPiece { writer: 1, offset, bytes: piece.clone(), closes_input };
+        session.write_input(&task, input).await?;
     }
     task.wait().await?;
-    let took = began.elapsed();
+    let took = started_at.elapsed();
     assert_eq!(task.output().await?.tail_text(100)?.trim(), INPUT.to_string());
     let rate = |time: Duration| INPUT as f64 / time.as_secs_f64() / 1e6;
-    let (ours, theirs, ratio) = (rate(took), rate(bare), rate(bare) / rate(took));
+    let ours = rate(took);
+    let theirs = rate(bare);
+    let ratio = theirs / ours;
     println!("| input as bytes | {ours:.0} MB/s | {theirs:.0} MB/s | {ratio:.1} | 50 MB/s |");
     Ok(())
 }
 
-fn on_cpu(pid: u32) -> Checked<Duration> {
-    let account = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-    let nanos = account.split_whitespace().next().ok_or("no account")?.parse()?;
+fn read_cpu_time(pid: u32) -> BenchResult<Duration> {
+    let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+    let nanos = schedstat.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
     Ok(Duration::from_nanos(nanos))
 }

@@ -1,5 +1,5 @@
-//! Brigade's own figures. `cargo xtask bench` runs them beside `baseline`, in a process each: in
-//! one process our heap would slow the baseline.
+//! The benchmarks of Brigade. `cargo xtask bench` runs them and `baseline` in separate processes:
+//! in one process, our heap would slow the baseline down.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use divan::counter::ItemsCount;
 use tokio::runtime::Runtime as Tokio;
 
 const SIZES: [usize; 4] = [100, 1_000, 10_000, 100_000];
-const LIVING: usize = 10_000;
+const ALIVE_TASKS: usize = 10_000;
 
 fn main() {
     divan::main();
@@ -32,13 +32,16 @@ fn tokio() -> Tokio {
         .expect("a tokio runtime")
 }
 
-/// Runs a task on a worker, where a program's tasks run: awaiting the loop from outside the pool
-/// costs two thread switches a call.
-fn inside<T: Send + 'static>(tokio: &Tokio, future: impl Future<Output = T> + Send + 'static) -> T {
+/// Runs a future on a worker, as a program does. Each call from outside of the pool would cost two
+/// thread switches.
+fn run_on_worker<T: Send + 'static>(
+    tokio: &Tokio,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
     tokio.block_on(async { tokio.spawn(future).await.expect("no panic") })
 }
 
-async fn kitchen(session: &str) -> (Runtime, Session) {
+async fn start_runtime(session: &str) -> (Runtime, Session) {
     let options = MemoryOptions {
         max_events: 10_000,
         max_finished_tasks: 1_000,
@@ -46,7 +49,7 @@ async fn kitchen(session: &str) -> (Runtime, Session) {
     };
     let runtime = Runtime::builder()
         .store(MemoryStore::with_options(options))
-        .job("rest", RecoveryPolicy::Lost, rest)
+        .job("sleep", RecoveryPolicy::Lost, sleep_long)
         .start()
         .await
         .expect("a runtime");
@@ -55,7 +58,7 @@ async fn kitchen(session: &str) -> (Runtime, Session) {
     (runtime, session)
 }
 
-async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
+async fn sleep_long(ctx: JobContext, (): ()) -> Result<(), JobError> {
     Ok(ctx.sleep(std::time::Duration::from_secs(1_000_000)).await?)
 }
 
@@ -66,16 +69,16 @@ fn nothing() -> NewTask {
 #[divan::bench(args = SIZES, sample_count = 10, sample_size = 1)]
 fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
     let tokio = tokio();
-    let (_runtime, session) = tokio.block_on(kitchen("bench"));
+    let (_runtime, session) = tokio.block_on(start_runtime("bench"));
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
         let session = session.clone();
-        inside(&tokio, async move {
-            let mut left = count;
-            while left > 0 {
-                let batch = left.min(1_000);
+        run_on_worker(&tokio, async move {
+            let mut remaining = count;
+            while remaining > 0 {
+                let batch = remaining.min(1_000);
                 let spawned = session.spawn_all((0..batch).map(|_| nothing())).await;
                 black_box(spawned.expect("spawned"));
-                left -= batch;
+                remaining -= batch;
             }
             black_box(session.wait_all([]).await.expect("ended"));
         });
@@ -85,10 +88,10 @@ fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
 #[divan::bench(args = SIZES, sample_count = 5, sample_size = 1)]
 fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
     let tokio = tokio();
-    let (_runtime, session) = tokio.block_on(kitchen("bench"));
+    let (_runtime, session) = tokio.block_on(start_runtime("bench"));
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
         let session = session.clone();
-        inside(&tokio, async move {
+        run_on_worker(&tokio, async move {
             for _ in 0..count {
                 black_box(session.spawn(nothing()).await.expect("spawned"));
             }
@@ -97,11 +100,11 @@ fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
     });
 }
 
-/// A session with so many tasks that wait.
-fn crowd(tokio: &Tokio) -> (Runtime, Session) {
+/// Returns a session with many waiting tasks.
+fn waiting_tasks(tokio: &Tokio) -> (Runtime, Session) {
     tokio.block_on(async {
-        let (runtime, session) = kitchen("crowd").await;
-        let tasks = (0..LIVING).map(|_| NewTask::job("rest", ()));
+        let (runtime, session) = start_runtime("crowd").await;
+        let tasks = (0..ALIVE_TASKS).map(|_| NewTask::job("sleep", ()));
         session.spawn_all(tasks).await.expect("spawned");
         while session.list().iter().any(|(_, row)| row.state.label() != "waiting") {
             tokio::task::yield_now().await;
@@ -115,33 +118,33 @@ fn number(n: u32) -> TaskNo {
 }
 
 #[divan::bench(sample_count = 100, sample_size = 1000)]
-fn get_at_10k_living(bencher: Bencher) {
+fn get_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = crowd(&tokio);
+    let (_runtime, session) = waiting_tasks(&tokio);
     let next = AtomicU32::new(0);
-    let _inside = tokio.enter();
+    let _entered = tokio.enter();
     bencher.bench_local(|| {
-        let no = number(next.fetch_add(7919, Ordering::Relaxed) % LIVING as u32 + 1);
+        let no = number(next.fetch_add(7919, Ordering::Relaxed) % ALIVE_TASKS as u32 + 1);
         futures_util::FutureExt::now_or_never(session.get(no)).expect("in memory").expect("there")
     });
 }
 
 #[divan::bench(sample_count = 100, sample_size = 1)]
-fn list_at_10k_living(bencher: Bencher) {
+fn list_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = crowd(&tokio);
+    let (_runtime, session) = waiting_tasks(&tokio);
     bencher.bench_local(|| black_box(session.list()).len());
 }
 
 #[divan::bench(sample_count = 50, sample_size = 1)]
-fn stop_100_one_by_one_at_10k_living(bencher: Bencher) {
+fn stop_100_one_by_one_at_10k_alive(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = crowd(&tokio);
+    let (_runtime, session) = waiting_tasks(&tokio);
     let next = AtomicU32::new(1);
     bencher.counter(ItemsCount::new(100_usize)).bench_local(|| {
         let session = session.clone();
         let first = next.fetch_add(100, Ordering::Relaxed);
-        inside(&tokio, async move {
+        run_on_worker(&tokio, async move {
             for no in first..first + 100 {
                 session.stop(number(no), None).await.expect("stopped");
             }
@@ -149,7 +152,7 @@ fn stop_100_one_by_one_at_10k_living(bencher: Bencher) {
     });
 }
 
-/// A chain of closures, each of which waits to be stopped.
+/// Returns a closure that spawns the rest of a chain and waits until it is stopped.
 fn chain(depth: usize) -> NewTask {
     NewTask::closure("link", move |ctx: JobContext| async move {
         if depth > 1 {
@@ -165,7 +168,7 @@ fn chain(depth: usize) -> NewTask {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = tokio.block_on(kitchen("tree"));
+    let (_runtime, session) = tokio.block_on(start_runtime("tree"));
     bencher
         .with_inputs(|| {
             tokio.block_on(async {
@@ -178,7 +181,8 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
                 });
                 let root = session.spawn(root).await.expect("spawned");
                 let operator = _runtime.operator_session(session.id()).await.expect("an operator");
-                while operator.list().iter().filter(|(_, row)| row.is_alive()).count() < LIVING {
+                while operator.list().iter().filter(|(_, row)| row.is_alive()).count() < ALIVE_TASKS
+                {
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 }
                 root
@@ -195,11 +199,12 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn messages_100k_in_batches(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = crowd(&tokio);
+    let (_runtime, session) = waiting_tasks(&tokio);
     let to = TaskRef::from(number(5_000));
     bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
-        let (session, to) = (session.clone(), to.clone());
-        inside(&tokio, async move {
+        let session = session.clone();
+        let to = to.clone();
+        run_on_worker(&tokio, async move {
             for _ in 0..100 {
                 let batch = (0..1_000).map(|n| (to.clone(), n));
                 black_box(session.send_all(batch).await.expect("sent"));
@@ -211,11 +216,12 @@ fn messages_100k_in_batches(bencher: Bencher) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn messages_100k_each_awaited(bencher: Bencher) {
     let tokio = tokio();
-    let (_runtime, session) = crowd(&tokio);
+    let (_runtime, session) = waiting_tasks(&tokio);
     let to = TaskRef::from(number(5_000));
     bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
-        let (session, to) = (session.clone(), to.clone());
-        inside(&tokio, async move {
+        let session = session.clone();
+        let to = to.clone();
+        run_on_worker(&tokio, async move {
             for n in 0..100_000 {
                 black_box(session.send(to.clone(), n).await.expect("sent"));
             }
@@ -226,16 +232,16 @@ fn messages_100k_each_awaited(bencher: Bencher) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
     let tokio = tokio();
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = SqliteStore::open(folder.path().join("bench.db"), Default::default());
-    let session = tokio.block_on(async {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = SqliteStore::open(dir.path().join("bench.db"), Default::default());
+    let (session, _runtime) = tokio.block_on(async {
         let runtime = Runtime::builder().store(store.expect("a store")).start().await;
         let runtime = runtime.expect("a runtime");
         (runtime.session("sqlite").await.expect("a session"), runtime)
     });
     bencher.counter(ItemsCount::new(10_000_usize)).bench_local(|| {
-        let session = session.0.clone();
-        inside(&tokio, async move {
+        let session = session.clone();
+        run_on_worker(&tokio, async move {
             let rounds = (0..64).map(|_| async {
                 for _ in 0..10_000 / 64 {
                     let task = session.spawn(nothing()).await.expect("spawned");
@@ -247,7 +253,7 @@ fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
     });
 }
 
-/// One call of a tool, and some last words.
+/// One tool call and a final message.
 const SCRIPT: &str = "agent *\nturn\n  call look {\"at\": \"stove\"}\nturn\n  say Done.\n";
 
 #[derive(Debug)]
@@ -294,11 +300,11 @@ fn agents_200_one_after_another(bencher: Bencher) {
     let (_runtime, session) = agents(&tokio);
     bencher.counter(ItemsCount::new(200_usize)).bench_local(|| {
         let session = session.clone();
-        inside(&tokio, async move {
+        run_on_worker(&tokio, async move {
             for _ in 0..200 {
                 let agent = session.spawn(NewTask::agent("Look.")).await.expect("spawned");
-                let ending = agent.wait().await.expect("ended");
-                assert!(ending.outcome.is_success(), "{}", ending.outcome);
+                let result = agent.wait().await.expect("ended");
+                assert!(result.outcome.is_success(), "{}", result.outcome);
             }
         });
     });
@@ -310,11 +316,11 @@ fn agents_1000_at_once(bencher: Bencher) {
     let (_runtime, session) = agents(&tokio);
     bencher.counter(ItemsCount::new(1_000_usize)).bench_local(|| {
         let session = session.clone();
-        inside(&tokio, async move {
+        run_on_worker(&tokio, async move {
             let tasks = (0..1_000).map(|_| NewTask::agent("Look."));
             black_box(session.spawn_all(tasks).await.expect("spawned"));
-            let endings = session.wait_all([]).await.expect("ended");
-            assert!(endings.iter().all(|ending| ending.outcome.is_success()));
+            let results = session.wait_all([]).await.expect("ended");
+            assert!(results.iter().all(|result| result.outcome.is_success()));
         });
     });
 }

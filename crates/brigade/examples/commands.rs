@@ -1,7 +1,9 @@
-//! Twenty commands of mixed length, in the background. Kill this program with -9 and run it again:
-//! what still runs is followed, what ended meanwhile has its true exit code, nothing runs twice.
+//! Runs twenty processes of mixed length in the background.
 //!
-//! `cargo run --release -p brigade --example commands -- FOLDER`
+//! Kill this program with -9 and run it again. It adopts the running processes, has the true exit
+//! code of the ended ones, and runs none twice.
+//!
+//! `cargo run --release -p brigade --example commands -- DIR`
 
 use std::error::Error;
 use std::fs;
@@ -16,38 +18,39 @@ const COMMANDS: u32 = 20;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args_os()
+    let dir = std::env::args_os()
         .nth(1)
         .map_or_else(|| std::env::temp_dir().join("brigade-commands"), PathBuf::from);
-    fs::create_dir_all(folder.join("runs"))?;
-    let folder = folder.canonicalize()?;
+    fs::create_dir_all(dir.join("runs"))?;
+    let dir = dir.canonicalize()?;
     let runtime = Runtime::builder()
-        .store(SqliteStore::open(folder.join("brigade.db"), Default::default())?)
-        .processes(ProcessOptions::new(&folder))
+        .store(SqliteStore::open(dir.join("brigade.db"), Default::default())?)
+        .processes(ProcessOptions::new(&dir))
         .start()
         .await?;
     let session = runtime.session("commands").await?;
     let mut tasks = Vec::new();
     for number in 0..COMMANDS {
-        let task = session.spawn(command(&folder, number)).await?;
+        let task = session.spawn(command(&dir, number)).await?;
         println!("{} {}", task.address(), if task.existed() { "found again" } else { "started" });
         tasks.push(task);
     }
     for (number, task) in tasks.iter().enumerate() {
-        println!("command {number}: {}", ending(task).await?);
+        println!("command {number}: {}", wait_for_result(task).await?);
     }
     println!("all ended");
     Ok(())
 }
 
-/// Each notes that it ran, takes its time, says something and exits with its own code. Every fourth
-/// leaves a child behind that does not want to end.
-fn command(folder: &Path, number: u32) -> NewTask {
+/// Returns a process that records its run, sleeps, prints a line and exits with its own code. Every
+/// fourth process leaves a child behind that ignores SIGTERM.
+fn command(dir: &Path, number: u32) -> NewTask {
     let stubborn = match number % 4 {
         0 => "(trap '' TERM; sleep 60) & ",
         _ => "",
     };
-    let (tenths, code) = (number * 7 % 23, number % 5);
+    let tenths = number * 7 % 23;
+    let code = number % 5;
     let text = format!(
         "echo $$ >> runs/{number}; {stubborn}sleep {}.{}; echo done {number}; exit {code}",
         tenths / 10,
@@ -55,18 +58,18 @@ fn command(folder: &Path, number: u32) -> NewTask {
     );
     NewTask::shell(&text)
         .key(&format!("command {number}"))
-        .cwd(folder)
-        .env("FOLDER", EnvValue::Text(folder.to_string_lossy().into()))
+        .cwd(dir)
+        .env("EXAMPLE_DIR", EnvValue::Text(dir.to_string_lossy().into()))
         .grace(Duration::from_millis(200))
 }
 
-async fn ending(task: &TaskHandle) -> Result<String, Box<dyn Error>> {
-    let ending = task.wait().await?;
-    let report: Option<ProcessReport> = match &*ending.outcome {
+async fn wait_for_result(task: &TaskHandle) -> Result<String, Box<dyn Error>> {
+    let result = task.wait().await?;
+    let report: Option<ProcessReport> = match &*result.outcome {
         Outcome::Succeeded { result } => Some(result.decode()?),
         Outcome::Failed(failed) => failed.partial.as_ref().map(|json| json.decode()).transpose()?,
         Outcome::Cancelled(_) => None,
     };
-    let said = report.map(|report| report.tail).unwrap_or_default();
-    Ok(format!("{}, said {:?}", ending.outcome, said.trim_end()))
+    let output = report.map(|report| report.tail).unwrap_or_default();
+    Ok(format!("{}, printed {:?}", result.outcome, output.trim_end()))
 }

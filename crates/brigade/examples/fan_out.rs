@@ -1,5 +1,5 @@
-//! A job that hands work to a thousand children, sixteen at a time, and takes each result as it
-//! comes.
+//! A job that delegates to a thousand children, sixteen at a time, and collects each result as it
+//! arrives.
 
 use std::time::{Duration, Instant};
 
@@ -18,16 +18,16 @@ async fn main() -> Result<(), JobError> {
         .job("fan out", RecoveryPolicy::resume(3), fan_out)
         .start()
         .await?;
-    let at_once = Limits { running: Some(16), ..Limits::default() };
-    let session = runtime.session_with("kitchen", at_once).await?;
+    let limits = Limits { running: Some(16), ..Limits::default() };
+    let session = runtime.session_with("kitchen", limits).await?;
 
-    let began = Instant::now();
+    let started_at = Instant::now();
     let chef = session.spawn(NewTask::job("fan out", CHILDREN).name("Chef")).await?;
     show_progress(&runtime.operator_session(session.id()).await?, &chef).await?;
-    let ending = chef.wait().await?;
-    match &*ending.outcome {
+    let result = chef.wait().await?;
+    match &*result.outcome {
         Outcome::Succeeded { result } => {
-            println!("{CHILDREN} children, sum {result}, in {:.2?}", began.elapsed());
+            println!("{CHILDREN} children, sum {result}, in {:.2?}", started_at.elapsed());
         }
         other => println!("{} {other}", chef.address()),
     }
@@ -35,7 +35,7 @@ async fn main() -> Result<(), JobError> {
     Ok(())
 }
 
-/// One piece of work: a few milliseconds and a number.
+/// Sleeps a few milliseconds and returns its number.
 async fn chop(ctx: JobContext, carrot: u64) -> Result<u64, JobError> {
     ctx.step("chop", || async move {
         tokio::time::sleep(Duration::from_millis(2 + carrot % 9)).await;
@@ -44,23 +44,23 @@ async fn chop(ctx: JobContext, carrot: u64) -> Result<u64, JobError> {
     .await
 }
 
-/// Spawns them all, then takes whoever is done next until nobody is left.
+/// Spawns all children, then collects the next results until no child is left.
 async fn fan_out(ctx: JobContext, children: u64) -> Result<u64, JobError> {
     let spawns = (1..=children).map(|n| ctx.spawn(NewTask::job("chop", n)));
     let mut open = try_join_all(spawns).await?;
     let mut sum = 0;
     while !open.is_empty() {
-        for ending in ctx.wait_any(&open).await? {
-            open.retain(|child| child.no != ending.no);
-            if let Outcome::Succeeded { result } = &*ending.outcome {
-                sum += result.decode::<u64>()?;
+        for result in ctx.wait_any(&open).await? {
+            open.retain(|child| child.no != result.no);
+            if let Outcome::Succeeded { result: carrots } = &*result.outcome {
+                sum += carrots.decode::<u64>()?;
             }
         }
     }
     Ok(sum)
 }
 
-/// Follows the feed as the operator sees it: every ending of a child moves the bar.
+/// Follows the operator's feed and advances the bar at the end of each child.
 async fn show_progress(
     session: &brigade::Session,
     chef: &brigade::TaskHandle,

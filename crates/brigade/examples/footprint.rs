@@ -1,5 +1,5 @@
-//! How much memory tasks need: waiting ones, and finished ones. Each figure comes from a process
-//! of its own, beside plain tokio doing the same. Run by `cargo xtask bench`.
+//! Measures the memory of waiting and finished tasks, and of the same work in plain tokio. Each
+//! figure comes from a process of its own. `cargo xtask bench` runs this program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use brigade::{
 };
 use tokio::sync::{mpsc, watch};
 
-const FEW: usize = 100_000;
-const MANY: usize = 1_000_000;
+const TASKS: usize = 100_000;
+const MANY_TASKS: usize = 1_000_000;
 
-type Measured = Result<(), JobError>;
+type MeasureResult = Result<(), JobError>;
 
-fn main() -> Measured {
+fn main() -> MeasureResult {
     let mut tokio = tokio::runtime::Builder::new_multi_thread();
     tokio.worker_threads(2).enable_time();
-    let Some(what) = std::env::args().nth(1) else { return all() };
+    let Some(figure) = std::env::args().nth(1) else { return measure_all() };
     tokio.build()?.block_on(async {
-        match what.as_str() {
-            "waiting" => waiting(FEW).await,
-            "waiting-many" => waiting(MANY).await,
-            "waiting-tokio" => waiting_tokio(FEW).await,
-            "finished" => finished(FEW, false).await,
-            "finished-keyed" => finished(FEW, true).await,
-            "load" => load(MANY).await,
-            "agents" => agents(FEW).await,
-            other => Err(JobError::new(format!("nothing is called {other}"))),
+        match figure.as_str() {
+            "waiting" => measure_waiting(TASKS).await,
+            "waiting-many" => measure_waiting(MANY_TASKS).await,
+            "waiting-tokio" => measure_waiting_tokio(TASKS).await,
+            "finished" => measure_finished(TASKS, false).await,
+            "finished-keyed" => measure_finished(TASKS, true).await,
+            "load" => measure_load(MANY_TASKS).await,
+            "agents" => measure_agents(TASKS).await,
+            other => Err(JobError::new(format!("unknown figure {other}"))),
         }
     })
 }
 
 /// Starts this program again for each figure.
-fn all() -> Measured {
+fn measure_all() -> MeasureResult {
     println!("\n| memory | |\n|---|---|");
     let me = std::env::current_exe()?;
     let figures = [
@@ -58,36 +58,36 @@ fn all() -> Measured {
     Ok(())
 }
 
-/// Resident bytes of this process.
-fn resident() -> Result<usize, JobError> {
+/// Returns the resident bytes of this process.
+fn resident_bytes() -> Result<usize, JobError> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: usize = text.split_whitespace().nth(1).unwrap_or("0").parse()?;
     Ok(pages * 4096)
 }
 
-async fn kitchen() -> Result<(Runtime, Session), JobError> {
+async fn start_runtime() -> Result<(Runtime, Session), JobError> {
     let options = MemoryOptions {
         max_events: 1_000,
         max_finished_tasks: 1_000,
         max_processed_messages: 1_000,
     };
     let builder = Runtime::builder().store(MemoryStore::with_options(options));
-    let runtime = builder.job("rest", RecoveryPolicy::resume(1), rest).start().await?;
+    let runtime = builder.job("wait", RecoveryPolicy::resume(1), wait_for_message).start().await?;
     let session = runtime.session("footprint").await?;
     Ok((runtime, session))
 }
 
-async fn rest(ctx: JobContext, (): ()) -> Result<(), JobError> {
+async fn wait_for_message(ctx: JobContext, (): ()) -> Result<(), JobError> {
     Ok(ctx.receive().await.map(|_| ())?)
 }
 
 fn job() -> NewTask {
-    NewTask::job("rest", ())
+    NewTask::job("wait", ())
 }
 
-/// Spawns batch by batch, each when the one before is at rest, so that what is measured is what
-/// waiting tasks need and not the futures of a burst.
-async fn spawn_waiting(session: &Session, count: usize, task: fn() -> NewTask) -> Measured {
+/// Spawns tasks in batches. Each batch begins when all tasks of the last one wait, so that the
+/// figure does not include the futures of a burst.
+async fn spawn_waiting(session: &Session, count: usize, task: fn() -> NewTask) -> MeasureResult {
     for _ in 0..count / 1_000 {
         let tasks = (0..1_000).map(|_| task());
         for task in session.spawn_all(tasks).await? {
@@ -100,18 +100,18 @@ async fn spawn_waiting(session: &Session, count: usize, task: fn() -> NewTask) -
     Ok(())
 }
 
-async fn waiting(count: usize) -> Measured {
-    let (_runtime, session) = kitchen().await?;
+async fn measure_waiting(count: usize) -> MeasureResult {
+    let (_runtime, session) = start_runtime().await?;
     spawn_waiting(&session, 1_000, job).await?;
-    let before = resident()?;
+    let before = resident_bytes()?;
     spawn_waiting(&session, count, job).await?;
-    let each = (resident()? - before) / count;
+    let each = (resident_bytes()? - before) / count;
     println!("| bytes per waiting task, {count} of them | {each} |");
     Ok(())
 }
 
-async fn waiting_tokio(count: usize) -> Measured {
-    let before = resident()?;
+async fn measure_waiting_tokio(count: usize) -> MeasureResult {
+    let before = resident_bytes()?;
     let mut table = HashMap::new();
     let mut tasks = tokio::task::JoinSet::new();
     for id in 0..count {
@@ -120,64 +120,67 @@ async fn waiting_tokio(count: usize) -> Measured {
         tasks.spawn(async move { receiver.changed().await.is_ok() });
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let each = (resident()? - before) / count;
+    let each = (resident_bytes()? - before) / count;
     println!("| the same in plain tokio (task, watch, map entry), {count} of them | {each} |");
     drop(table);
     Ok(())
 }
 
-async fn finished(count: usize, keyed: bool) -> Measured {
-    let (_runtime, session) = kitchen().await?;
+async fn measure_finished(count: usize, keyed: bool) -> MeasureResult {
+    let (_runtime, session) = start_runtime().await?;
     let task = |n: usize| {
         let task = NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) });
         if keyed { task.key(&format!("key {n}")) } else { task }
     };
-    let one_after_another = async |from: usize, to: usize| -> Measured {
+    let one_after_another = async |from: usize, to: usize| -> MeasureResult {
         for n in from..to {
             session.spawn(task(n)).await?.wait().await?;
         }
         Ok(())
     };
     one_after_another(0, count / 10).await?;
-    let before = resident()?;
+    let before = resident_bytes()?;
     one_after_another(count / 10, count + count / 10).await?;
-    let grown = resident()?.saturating_sub(before);
+    let grown = resident_bytes()?.saturating_sub(before);
     let which = if keyed { "finished, collected, keyed" } else { "finished and collected" };
     println!("| bytes per {which} task, {count} of them | {:.1} |", grown as f64 / count as f64);
     Ok(())
 }
 
-/// How long a restart takes with so many waiting tasks in a SQLite file.
-async fn load(count: usize) -> Measured {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("load.db");
+/// Measures a restart with this number of waiting tasks in a SQLite file.
+async fn measure_load(count: usize) -> MeasureResult {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("load.db");
     let open = async || -> Result<Runtime, JobError> {
         let store = SqliteStore::open(&path, Default::default())?;
         Ok(Runtime::builder()
             .store(store)
-            .job("rest", RecoveryPolicy::resume(1), rest)
+            .job("wait", RecoveryPolicy::resume(1), wait_for_message)
             .start()
             .await?)
     };
     let runtime = open().await?;
     spawn_waiting(&runtime.session("load").await?, count, job).await?;
     runtime.shutdown().await?;
-    let began = Instant::now();
+    let started_at = Instant::now();
     let runtime = open().await?;
-    let took = began.elapsed();
+    let took = started_at.elapsed();
     let listed = runtime.session("load").await?.list().len();
     println!("| start with {listed} waiting tasks in SQLite | {took:.2?} |");
     runtime.shutdown().await?;
     Ok(())
 }
 
-/// An agent's way to wait for a message. It notes when the agent is back in the call.
+/// A tool that waits for a message. It reports the time at which the call resumes.
 #[derive(Debug)]
-struct Rest(ToolSpec, mpsc::UnboundedSender<Instant>);
+struct WaitTool {
+    spec: ToolSpec,
+    resumed_at: mpsc::UnboundedSender<Instant>,
+}
 
-impl Tool for Rest {
+impl Tool for WaitTool {
     fn spec(&self) -> &ToolSpec {
-        &self.0
+        &self.spec
     }
 
     fn hints(&self) -> ExecutionHints {
@@ -192,26 +195,26 @@ impl Tool for Rest {
                     effect: None,
                 });
             }
-            let _ = self.1.send(Instant::now());
+            let _ = self.resumed_at.send(Instant::now());
             Ok(Done::text("awake"))
         })
     }
 }
 
-/// How much memory waiting agents need, and how long one of them takes to wake: from the message
-/// until it is built again from its conversation and goes on in the call that waited.
-async fn agents(count: usize) -> Measured {
+/// Measures the memory of waiting agents, and the time to wake one of them. The time runs from the
+/// message until the agent is rebuilt from its transcript and its parked call resumes.
+async fn measure_agents(count: usize) -> MeasureResult {
     const WAKES: usize = 2_000;
-    let script = Script::parse("footprint", "agent *\nturn\n  repeat\n  call rest {}\n")?;
-    let (woken, mut wakes) = mpsc::unbounded_channel();
+    let script = Script::parse("footprint", "agent *\nturn\n  repeat\n  call wait {}\n")?;
+    let (resumed_at, mut wakes) = mpsc::unbounded_channel();
     let spec = ToolSpec {
-        name: "rest".into(),
+        name: "wait".into(),
         description: "Waits for a message.".into(),
         parameters: Arc::new(serde_json::json!({ "type": "object" })),
     };
     let agents = AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script))))
         .model("scripted")
-        .tool(Rest(spec, woken));
+        .tool(WaitTool { spec, resumed_at });
     let options = MemoryOptions {
         max_events: 1_000,
         max_finished_tasks: 1_000,
@@ -220,26 +223,27 @@ async fn agents(count: usize) -> Measured {
     let store = MemoryStore::with_options(options);
     let runtime = Runtime::builder().store(store).agents(agents).start().await?;
     let session = runtime.session("footprint").await?;
-    let agent = || NewTask::agent("Rest until somebody calls.");
+    let agent = || NewTask::agent("Wait for a message.");
     spawn_waiting(&session, 1_000, agent).await?;
-    let before = resident()?;
+    let before = resident_bytes()?;
     spawn_waiting(&session, count, agent).await?;
-    let each = (resident()? - before) / count;
+    let each = (resident_bytes()? - before) / count;
     println!("| bytes per waiting agent, {count} of them | {each} |");
     let tasks = session.list();
     let mut took = Vec::with_capacity(WAKES);
     for n in 0..WAKES {
         let no = tasks[n * 7_919 % tasks.len()].0;
-        let sent = Instant::now();
+        let sent_at = Instant::now();
         session.send(no, "wake up").await?;
-        let woke = wakes.recv().await.ok_or_else(|| JobError::new("nobody wakes"))?;
-        took.push(woke.duration_since(sent));
+        let woke_at = wakes.recv().await.ok_or_else(|| JobError::new("no agent wakes"))?;
+        took.push(woke_at.duration_since(sent_at));
         while session.get(no).await?.1.state.label() != "waiting" {
             tokio::task::yield_now().await;
         }
     }
     took.sort_unstable();
-    let (half, most) = (took[WAKES / 2], took[WAKES * 99 / 100]);
-    println!("| waking one of {count} waiting agents, p50 and p99 | {half:.1?}, {most:.1?} |");
+    let p50 = took[WAKES / 2];
+    let p99 = took[WAKES * 99 / 100];
+    println!("| waking one of {count} waiting agents, p50 and p99 | {p50:.1?}, {p99:.1?} |");
     Ok(())
 }

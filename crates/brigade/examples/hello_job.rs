@@ -1,4 +1,4 @@
-//! The smallest program: one job, its result, and what happened in between.
+//! The smallest program: one job, its result, and its events.
 
 use brigade::{FeedUpdate, JobContext, JobError, NewTask, Position, RecoveryPolicy, Runtime};
 
@@ -14,15 +14,15 @@ async fn main() -> Result<(), brigade::Refusal> {
 
     let session = runtime.session("hello").await?;
     let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
-    println!("{} is under way", task.address());
+    println!("{} is running", task.address());
 
-    let ending = task.wait().await?;
-    match &*ending.outcome {
-        brigade::Outcome::Succeeded { result } => println!("{} said {result}", task.address()),
+    let result = task.wait().await?;
+    match &*result.outcome {
+        brigade::Outcome::Succeeded { result } => println!("{} returned {result}", task.address()),
         other => println!("{} {other}", task.address()),
     }
 
-    println!("\nwhat happened:");
+    println!("\nevents:");
     let last = runtime.position();
     let mut feed = session.subscribe(Position(0));
     while feed.cursor() < last {

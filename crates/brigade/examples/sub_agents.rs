@@ -1,5 +1,5 @@
-//! A chef who hands out three courses to three agents, has the oven heated meanwhile by a command,
-//! and sums up when all are back. What happens is told as it happens.
+//! A chef delegates three courses to three agents, heats the oven with a process, and sums up when
+//! all have ended. The program prints events as they happen.
 //!
 //! `cargo run -p brigade --example sub_agents` plays a script: offline, no key.
 //! `BRIGADE_MODEL=anthropic/claude-haiku-4-5 cargo run -p brigade --example sub_agents` asks a real
@@ -28,29 +28,29 @@ const OVEN: &str = "for t in 60 90 120 150 180; do sleep 0.3; echo oven: $t degr
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("oven.sh"), OVEN)?;
+    let dir = tempfile::tempdir()?;
+    std::fs::write(dir.path().join("oven.sh"), OVEN)?;
     let runtime = Runtime::builder()
-        .processes(ProcessOptions::new(folder.path().join("processes")))
-        .agents(kitchen()?)
+        .processes(ProcessOptions::new(dir.path().join("processes")))
+        .agents(agent_options()?)
         .start()
         .await?;
-    // Nothing that a model does can cost more than this.
+    // An upper bound for the cost of whatever a model does.
     let limits = Limits { tokens: Some(500_000), total: Some(20), ..Limits::default() };
     let session = runtime.session_with("kitchen", limits).await?;
-    let chef = NewTask::agent(TASK).name("Chef").definition("chef").cwd(folder.path());
+    let chef = NewTask::agent(TASK).name("Chef").definition("chef").cwd(dir.path());
     let chef = session.spawn(chef.deadline(Duration::from_secs(600))).await?;
-    tell(&runtime.operator_session(session.id()).await?, &chef).await?;
-    let ending = chef.wait().await?;
-    println!("\nThe chef {}{}", ending.outcome, words(&ending.outcome));
+    print_events(&runtime.operator_session(session.id()).await?, &chef).await?;
+    let result = chef.wait().await?;
+    println!("\nThe chef {}{}", result.outcome, render_outcome(&result.outcome));
     let (_, row) = session.get(chef.no()).await?;
     println!("{} tokens were used in all.", row.usage().tokens);
     runtime.shutdown().await?;
-    Ok(if ending.outcome.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if result.outcome.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Who is there, what they can do, and what they may.
-fn kitchen() -> Result<AgentOptions, Box<dyn Error>> {
+/// Returns the agents with their model, tools and permissions.
+fn agent_options() -> Result<AgentOptions, Box<dyn Error>> {
     let options = match std::env::var("BRIGADE_MODEL") {
         Ok(model) => AgentOptions::new(ModelProviders::new()).model(&model),
         Err(_) => {
@@ -85,7 +85,7 @@ fn kitchen() -> Result<AgentOptions, Box<dyn Error>> {
         .permissions(Permissions::of("this example", only_the_oven)))
 }
 
-/// A tool of this program.
+/// A tool of this program that lists ingredients.
 #[derive(Debug)]
 struct Pantry(ToolSpec);
 
@@ -93,7 +93,7 @@ impl Pantry {
     fn new() -> Self {
         Self(ToolSpec {
             name: "look_in_pantry".into(),
-            description: "What there is to cook with.".into(),
+            description: "Lists the ingredients in the pantry.".into(),
             parameters: Arc::new(serde_json::json!({
                 "type": "object", "properties": {}, "additionalProperties": false,
             })),
@@ -117,18 +117,18 @@ impl Tool for Pantry {
     }
 }
 
-/// Tells what happens, until the chef's ending.
-async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error>> {
+/// Prints events and output until the chef has ended.
+async fn print_events(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error>> {
     let mut feed = operator.subscribe(Position(0));
     let mut names: HashMap<TaskNo, String> = HashMap::new();
-    let mut output: HashMap<TaskNo, String> = HashMap::new();
-    let mut look = tokio::time::interval(Duration::from_millis(100));
+    let mut last_lines: HashMap<TaskNo, String> = HashMap::new();
+    let mut poll = tokio::time::interval(Duration::from_millis(100));
     loop {
         let message = tokio::select! {
             message = feed.next() => message?,
-            _ = look.tick() => {
-                for (no, last) in &mut output {
-                    print_output(operator, *no, (&names[no], last)).await?;
+            _ = poll.tick() => {
+                for (no, last_line) in &mut last_lines {
+                    print_new_line(operator, *no, &names[no], last_line).await?;
                 }
                 continue;
             }
@@ -136,13 +136,14 @@ async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error
         let FeedUpdate::Event(item) = message else { continue };
         match &item.record.event {
             Event::Spawned(spawned) => {
-                let (no, spec) = (spawned.no, &spawned.spec);
+                let no = spawned.no;
+                let spec = &spawned.spec;
                 let kind = spec.work.kind();
                 let name = spec.name.as_ref().map_or_else(String::new, |name| name.to_string());
                 let name = format!("{:<10} {name:<8}", format!("{kind}:{no}"));
                 println!("{name} starts: {}", short(&spec.work.description()));
                 if kind == brigade::model::work::TaskKind::Process {
-                    output.insert(no, String::new());
+                    last_lines.insert(no, String::new());
                 }
                 names.insert(no, name);
             }
@@ -155,10 +156,10 @@ async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error
                 println!("{} step {}: {}{used}", names[no], progress.step, progress.activity);
             }
             Event::Ended { no, outcome, .. } => {
-                if let Some(mut last) = output.remove(no) {
-                    print_output(operator, *no, (&names[no], &mut last)).await?;
+                if let Some(mut last_line) = last_lines.remove(no) {
+                    print_new_line(operator, *no, &names[no], &mut last_line).await?;
                 }
-                println!("{} {outcome}{}", names[no], short(&words(outcome)));
+                println!("{} {outcome}{}", names[no], short(&render_outcome(outcome)));
                 if *no == chef.no() {
                     return Ok(());
                 }
@@ -168,23 +169,24 @@ async fn tell(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error
     }
 }
 
-/// The last line of a command, if it is another than before.
-async fn print_output(
+/// Prints the last line of a process if it has changed.
+async fn print_new_line(
     operator: &Session,
     no: TaskNo,
-    (name, last): (&str, &mut String),
+    name: &str,
+    last_line: &mut String,
 ) -> Result<(), Box<dyn Error>> {
     let tail = operator.output(no).await?.tail_text(1024)?;
     let line = tail.lines().last().unwrap_or_default();
-    if line != last {
+    if line != last_line {
         println!("{name} says: {line}");
-        line.clone_into(last);
+        line.clone_into(last_line);
     }
     Ok(())
 }
 
-/// What came of a task, or what there is of it.
-fn words(outcome: &Outcome) -> String {
+/// Renders the result of a task, or its partial result.
+fn render_outcome(outcome: &Outcome) -> String {
     let result = match outcome {
         Outcome::Succeeded { result } => Some(result),
         Outcome::Failed(failed) => failed.partial.as_ref(),
@@ -193,7 +195,7 @@ fn words(outcome: &Outcome) -> String {
     result.map_or_else(String::new, |result| format!(": {}", render_result(result).trim_end()))
 }
 
-/// On one line.
+/// Returns the text on one line of at most 60 characters.
 fn short(text: &str) -> String {
     let text = text.replace('\n', " ");
     match text.char_indices().nth(60) {

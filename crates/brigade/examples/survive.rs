@@ -1,4 +1,4 @@
-//! Run it, `kill -9` it, run it again: it goes on where it was.
+//! A job that continues after `kill -9`: run this program, kill it, and run it again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,13 +19,13 @@ async fn main() -> Result<(), JobError> {
         .await?;
     let session = runtime.session("survive").await?;
 
-    // The key makes it the same walk, however often this program is started.
+    // The key makes it the same task each time this program is started.
     let walk = session.spawn(NewTask::job("long walk", STEPS).key("the walk")).await?;
     println!("{} in {}", walk.address(), path.display());
     println!("kill it any time with: kill -9 {}", std::process::id());
 
-    let ending = walk.wait().await?;
-    match &*ending.outcome {
+    let result = walk.wait().await?;
+    match &*result.outcome {
         Outcome::Succeeded { result } => println!("arrived: {result}"),
         other => println!("{other}"),
     }
@@ -48,8 +48,8 @@ async fn long_walk(ctx: JobContext, steps: u32) -> Result<String, JobError> {
             pids.push(pid);
         }
         if step % 5 == 0 {
-            // Nothing of the job is in memory meanwhile; it is entered again from the top and
-            // runs past the steps that are recorded.
+            // The task is suspended meanwhile. The handler is entered again from the top, and
+            // recorded steps return at once.
             ctx.sleep(Duration::from_millis(500)).await?;
         }
     }

@@ -1,37 +1,35 @@
-//! Brigade runs work that an agent, a program or a person hands out: in the background, listed,
-//! waited for, steered and stopped; it survives `kill -9`, ends exactly once and delivers its
-//! result exactly once.
+//! Brigade runs delegated tasks in the background. A task can be listed, waited for, steered and
+//! stopped. It survives `kill -9`, ends exactly once and delivers its result exactly once.
 //!
 //! ```
-//! use brigade::{JobContext, JobError, NewTask, Recovery, Runtime};
+//! use brigade::{JobContext, JobError, NewTask, RecoveryPolicy, Runtime};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), brigade::Refusal> {
 //! let runtime = Runtime::builder()
-//!     .job("greet", Recovery::resume(3), |_ctx: JobContext, name: String| async move {
+//!     .job("greet", RecoveryPolicy::resume(3), |_ctx: JobContext, name: String| async move {
 //!         Ok::<_, JobError>(format!("hello, {name}"))
 //!     })
 //!     .start()
 //!     .await?;
 //! let session = runtime.session("demo").await?;
 //! let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
-//! let ending = task.wait().await?;
-//! assert_eq!(ending.outcome.to_string(), "succeeded");
+//! let result = task.wait().await?;
+//! assert_eq!(result.outcome.to_string(), "succeeded");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where to look:
-//! - [`Runtime`] and its [`Builder`]: put together a store and jobs.
-//! - [`Session`]: spawn, list, wait, send, stop; [`TaskHandle`]: the same for one task.
-//! - [`ProcessOptions`]: commands of the operating system as tasks, with [`process`] below them.
-//! - [`JobContext`]: what a job can do: steps, sleep, receive, children.
-//! - [`AgentOptions`]: agents as tasks, whose models come from [`Providers`] or a [`Script`]; a
-//!   [`Definition`] says who one is, a [`Tool`] what it can do, [`Permissions`] what it may,
-//!   a [`Plugin`] has its say in every step, [`Overrides`] change one run. [`agent`] has the loop
-//!   below them, [`llm`] the models.
-//! - [`Performer`]: work of your own kinds.
-//! - [`model`]: the words in full: tasks, events, outcomes, refusals.
+//! Start with these types:
+//! - [`Runtime`] and [`RuntimeBuilder`]: combine a store, jobs, processes and agents.
+//! - [`Session`]: spawn, list, wait, send, stop. [`TaskHandle`]: the same for one task.
+//! - [`JobContext`]: the calls of a job: steps, sleep, receive, children.
+//! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
+//! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
+//! - [`Definition`]: an agent as written. [`Tool`], [`Permissions`] and [`Plugin`] extend and limit
+//!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models.
+//! - [`Performer`]: executes a new kind of work.
+//! - [`model`]: the state machine: tasks, events, outcomes, refusals.
 
 pub use brigade_agent as agent;
 pub use brigade_llm as llm;
@@ -40,7 +38,6 @@ pub use brigade_process as process;
 pub use brigade_store as store;
 
 pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
-pub use brigade_mcp::client::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 pub use brigade_agent::{
     AgentOverrides, AgentProgress, Backend, BackendRun, ClientTool, ClientToolCall, ExecutionHints,
@@ -52,6 +49,7 @@ pub use brigade_llm::{
     ProviderOptions, RateLimitedModel, RateLimiter, RateLimiterOptions, ReasoningEffort, Recorder,
     ReplayModel, RetryModel, RetryOptions, Script, ScriptedModel, TokenPrice, ToolSpec,
 };
+pub use brigade_mcp::client::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
 pub use brigade_model::address::{TaskAddress, TaskRef};
 pub use brigade_model::approval::{
     ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
@@ -81,7 +79,7 @@ pub use brigade_runtime::{
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 
-/// The examples of the guides are compiled and run by the tests.
+// `cargo test --doc` compiles and runs the examples of the guides.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]
 mod agents_guide {}
@@ -99,8 +97,8 @@ mod budgets_guide {}
 mod permissions_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/confinement.md")]
-mod confinement_guide {}
+#[doc = include_str!("../../../docs/sandbox.md")]
+mod sandbox_guide {}
 
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../docs/processes.md")]

@@ -1,17 +1,17 @@
-//! The `sub_agents` example plays its script to the end, and tells of it truthfully.
+//! The `sub_agents` example plays its script to the end and prints true events.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Examples lie beside the folder of the test programs.
+/// Returns the path of the example, which is beside the directory of the test programs.
 fn example() -> PathBuf {
-    let me = std::env::current_exe().expect("a test knows where it is");
+    let me = std::env::current_exe().expect("the path of this test");
     let target = me.parent().and_then(Path::parent).expect("in target/debug/deps");
     target.join("examples/sub_agents")
 }
 
 #[test]
-fn three_agents_and_a_command_come_back_to_the_chef() {
+fn the_chef_gets_the_results_of_three_agents_and_a_process() {
     let output = Command::new(example())
         .env_remove("BRIGADE_MODEL")
         .output()
@@ -37,7 +37,7 @@ fn three_agents_and_a_command_come_back_to_the_chef() {
 }
 
 #[test]
-fn a_model_that_is_not_there_is_told() {
+fn an_unknown_provider_is_an_error() {
     let output = Command::new(example())
         .env("BRIGADE_MODEL", "antropic/claude")
         .output()

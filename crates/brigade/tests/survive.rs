@@ -1,12 +1,12 @@
-//! The `survive` example, killed for real: a process that dies with -9 and another that goes on.
+//! Kills the `survive` example with SIGKILL and starts it again.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Examples lie beside the folder of the test programs.
+/// Returns the path of the example, which is beside the directory of the test programs.
 fn example() -> PathBuf {
-    let me = std::env::current_exe().expect("a test knows where it is");
+    let me = std::env::current_exe().expect("the path of this test");
     let target = me.parent().and_then(Path::parent).expect("in target/debug/deps");
     target.join("examples/survive")
 }
@@ -19,7 +19,7 @@ fn start(store: &Path) -> Child {
         .expect("the example is built (cargo build --examples)")
 }
 
-/// Reads lines until so many steps were walked, or to the end.
+/// Reads lines until this number of steps, or up to the end.
 fn walk(child: &mut Child, steps: usize) -> Vec<String> {
     let output = child.stdout.take().expect("a pipe");
     let mut seen = Vec::new();
@@ -33,30 +33,30 @@ fn walk(child: &mut Child, steps: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_killed_program_goes_on_where_it_was() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = folder.path().join("survive.db");
+fn a_killed_program_continues_with_its_next_step() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("survive.db");
     let mut walked: Vec<String> = Vec::new();
-    let mut cut: Vec<String> = Vec::new();
+    let mut killed_steps: Vec<String> = Vec::new();
     for steps in [2, 4, 1] {
         let mut child = start(&store);
         let seen = walk(&mut child, steps);
         child.kill().expect("killed");
-        child.wait().expect("gone");
+        child.wait().expect("reaped");
         walked.extend(seen.into_iter().filter(|line| line.starts_with("step ")));
-        cut.extend(walked.last().cloned());
+        killed_steps.extend(walked.last().cloned());
     }
     let mut child = start(&store);
     let seen = walk(&mut child, usize::MAX);
     assert!(child.wait().expect("ended").success());
     walked.extend(seen.iter().filter(|line| line.starts_with("step ")).cloned());
-    let last = seen.last().expect("a last word");
+    let last = seen.last().expect("a last line");
     assert!(last.starts_with("arrived: \"20 steps, each walked once, by "), "{last}");
     for step in 1..=20 {
         let line = format!("step {step} of 20");
         let times = walked.iter().filter(|other| **other == line).count();
-        // The step whose record a kill came before is walked again; no other is.
-        let kills = cut.iter().filter(|other| **other == line).count();
+        // Only a step that was killed before it was recorded runs again.
+        let kills = killed_steps.iter().filter(|other| **other == line).count();
         assert!((1..=1 + kills).contains(&times), "{line}: {times} times, {kills} kills in it");
     }
 }

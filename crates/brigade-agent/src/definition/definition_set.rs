@@ -1,4 +1,4 @@
-//! The definitions of a workspace and its user.
+//! The definitions of a workspace and its user, loaded from files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,18 +12,18 @@ use super::origin::{DefinitionDigest, DefinitionFolder, DefinitionOrigin};
 use super::{Definition, DefinitionError};
 
 const FILE_SIZE_MAX: u64 = 1024 * 1024;
-/// Files of each folder, so that a folder full of them hides no other.
+/// The most files that are read of one directory.
 const FILES_MAX: usize = 1000;
-/// Bytes of each folder.
+/// The most bytes that are read of one directory.
 const FOLDER_SIZE_MAX: usize = 2 * 1024 * 1024;
-/// Entries of a folder that are looked at.
+/// The most entries of a directory that are listed.
 const ENTRIES_MAX: usize = 10_000;
 
-/// All definitions that could be read, and what was wrong with the others.
+/// All valid definitions, and the problems of the others.
 #[derive(Clone, Debug, Default)]
 pub struct DefinitionSet {
-    /// By the names that they are run by. Where a file of the user's and one of the workspace have the
-    /// same name, both are here with their origin: `user:reviewer`, `workspace:reviewer`.
+    /// The definitions by the names that start them. If a file of the user and one of the workspace share
+    /// a name, both are qualified by their origin: `user:reviewer`, `workspace:reviewer`.
     pub by_name: BTreeMap<String, LoadedDefinition>,
     pub problems: Vec<DefinitionError>,
 }
@@ -32,7 +32,7 @@ pub struct DefinitionSet {
 pub struct LoadedDefinition {
     pub definition: Arc<Definition>,
     pub origin: DefinitionOrigin,
-    /// None is one that was built in Rust.
+    /// The file. `None` is a definition that was built in Rust.
     pub source: Option<DefinitionSource>,
 }
 
@@ -43,7 +43,7 @@ pub struct DefinitionSource {
     pub digest: DefinitionDigest,
 }
 
-/// A definition's file and all of its text, for whoever is to judge it.
+/// A definition's file with its whole text, for the operator who decides about trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionText {
     pub name: String,
@@ -64,7 +64,7 @@ pub enum DefinitionLookupError {
 }
 
 impl LoadedDefinition {
-    /// One that was built in Rust.
+    /// Wraps a definition that was built in Rust.
     pub fn built(definition: Definition) -> Self {
         let definition = Arc::new(definition);
         Self { definition, origin: DefinitionOrigin::Program, source: None }
@@ -76,32 +76,34 @@ impl LoadedDefinition {
 }
 
 impl DefinitionSet {
-    /// Where definitions are: in the workspace and in the user's configuration (`$XDG_CONFIG_HOME` or
-    /// `~/.config`).
+    /// Returns the directories with definitions: of the workspace, and of the user's configuration
+    /// (`$XDG_CONFIG_HOME` or `~/.config`).
     pub fn folders(workspace: &Path, user_config: Option<&Path>) -> Vec<DefinitionFolder> {
         let own = DefinitionFolder::of_workspace(workspace);
         std::iter::once(own).chain(user_config.map(DefinitionFolder::of_user)).collect()
     }
 
-    /// Reads `*.md` of each folder. Neither of two with the same name hides the other, unless both are of
-    /// the same origin: then the first folder's wins. A file that cannot be read does not hide the others;
-    /// a folder that is not there has none.
+    /// Loads `*.md` of each directory. For two definitions of the same name and origin, the first
+    /// directory takes precedence; those of different origins are both kept. An unreadable file does not
+    /// hide the others. A missing directory is empty.
     pub fn load(folders: &[DefinitionFolder]) -> Self {
         let mut definitions = Self::default();
-        let mut named: BTreeMap<String, Vec<LoadedDefinition>> = BTreeMap::new();
+        let mut by_plain_name: BTreeMap<String, Vec<LoadedDefinition>> = BTreeMap::new();
         for folder in folders {
-            for (definition, DefinitionText { name, source, .. }) in definitions.read_folder(folder)
-            {
-                let alike = named.entry(name).or_default();
-                if alike.iter().all(|found| found.origin != folder.origin) {
-                    let (definition, origin) = (Arc::new(definition), folder.origin);
-                    alike.push(LoadedDefinition { definition, origin, source: Some(source) });
+            for ReadDefinition { definition, text } in definitions.read_folder(folder) {
+                let namesakes = by_plain_name.entry(text.name).or_default();
+                if namesakes.iter().all(|found| found.origin != folder.origin) {
+                    namesakes.push(LoadedDefinition {
+                        definition: Arc::new(definition),
+                        origin: folder.origin,
+                        source: Some(text.source),
+                    });
                 }
             }
         }
-        for (name, alike) in named {
-            let is_only = alike.len() == 1;
-            for found in alike {
+        for (name, namesakes) in by_plain_name {
+            let is_only = namesakes.len() == 1;
+            for found in namesakes {
                 let key = if is_only { name.clone() } else { found.origin.qualify(&name) };
                 definitions.by_name.insert(key, found);
             }
@@ -109,20 +111,20 @@ impl DefinitionSet {
         definitions
     }
 
-    /// The definitions of a folder with their texts: all of what is trusted when they are.
+    /// Reads the texts of all valid definitions of a directory. Trust in a definition covers its text.
     pub fn read_texts(folder: &DefinitionFolder) -> Vec<DefinitionText> {
         let mut definitions = Self::default();
-        definitions.read_folder(folder).into_iter().map(|(_, text)| text).collect()
+        definitions.read_folder(folder).into_iter().map(|read| read.text).collect()
     }
 
-    /// Adds one that was built in Rust. It wins over a file's.
+    /// Adds a definition that was built in Rust. It takes precedence over a file's.
     pub fn add(&mut self, definition: Definition) -> Result<(), DefinitionError> {
         definition.check()?;
         self.by_name.insert(definition.name.clone(), LoadedDefinition::built(definition));
         Ok(())
     }
 
-    /// Adds one that was built in Rust and that a file of the same name replaces.
+    /// Adds a definition that was built in Rust, unless a file defines the same name.
     pub fn add_default(&mut self, definition: Definition) {
         let name = definition.name.clone();
         if self.find_ambiguity(&name).is_none() {
@@ -165,17 +167,17 @@ impl DefinitionSet {
         (!is_plain).then_some(DefinitionLookupError::Ambiguous { name, user, workspace })
     }
 
-    /// Names that a definition may delegate to, and that nobody has defined. Definitions may well name
-    /// each other in a circle: how deep that goes is for limits to say.
+    /// Returns an error for the first unknown name in `may_delegate_to`. Definitions may name each other
+    /// in a cycle: limits bound the depth.
     pub fn unknown_delegate(&self, name: &str) -> Option<DefinitionError> {
         let found = self.find(name).ok()?;
         let mut named = found.definition.may_delegate_to.iter().flatten();
-        let hint = named.find_map(|one| match self.find(one) {
+        let unknown = named.find_map(|one| match self.find(one) {
             Err(DefinitionLookupError::Unknown { name, hint }) => Some((name, hint)),
-            // Whoever starts it says which one is meant.
+            // The spawn must qualify an ambiguous name.
             Ok(_) | Err(DefinitionLookupError::Ambiguous { .. }) => None,
         });
-        let (missing, hint) = hint?;
+        let (missing, hint) = unknown?;
         let error = DefinitionError {
             file: None,
             line: 0,
@@ -188,8 +190,8 @@ impl DefinitionSet {
         })
     }
 
-    /// The definitions of a folder; what is wrong with the others is noted.
-    fn read_folder(&mut self, folder: &DefinitionFolder) -> Vec<(Definition, DefinitionText)> {
+    /// Reads the valid definitions of a directory, and notes the problems of the others.
+    fn read_folder(&mut self, folder: &DefinitionFolder) -> Vec<ReadDefinition> {
         let mut files = match definition_files(folder) {
             Ok(files) => files,
             Err(problem) => {
@@ -202,7 +204,7 @@ impl DefinitionSet {
             self.add_problem(&folder.path, problem);
             files.truncate(FILES_MAX);
         }
-        let mut here: BTreeMap<String, PathBuf> = BTreeMap::new();
+        let mut file_of: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut read = Vec::new();
         let mut bytes = 0;
         for file in files {
@@ -227,15 +229,15 @@ impl DefinitionSet {
                 }
             };
             let name = definition.name.clone();
-            if let Some(first) = here.get(&name) {
+            if let Some(first) = file_of.get(&name) {
                 let first = first.display().to_string();
                 self.add_problem(&file, format!("{name:?} is defined in {first} already"));
                 continue;
             }
-            here.insert(name.clone(), file.clone());
+            file_of.insert(name.clone(), file.clone());
             let digest = DefinitionDigest::of(text.as_bytes());
             let source = DefinitionSource { file, digest };
-            read.push((definition, DefinitionText { name, source, text }));
+            read.push(ReadDefinition { definition, text: DefinitionText { name, source, text } });
         }
         read
     }
@@ -250,7 +252,14 @@ impl DefinitionSet {
     }
 }
 
-/// In the order of their names, so that the same folder always reads the same.
+/// A definition and the text that it was parsed from.
+struct ReadDefinition {
+    definition: Definition,
+    text: DefinitionText,
+}
+
+/// Lists the definition files of a directory in the order of their names, so that loading is
+/// deterministic.
 fn definition_files(folder: &DefinitionFolder) -> Result<Vec<PathBuf>, String> {
     let entries = match fs::read_dir(&folder.path) {
         Ok(entries) => entries,
@@ -271,21 +280,21 @@ fn definition_files(folder: &DefinitionFolder) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// A link that leads out of the folder is not followed: a workspace is other people's text, and
-/// what it points at is not theirs to show to a model.
-fn read_text(folder: &Path, file: &Path) -> Result<String, String> {
-    let told = |error: std::io::Error| error.to_string();
-    let folder = folder.canonicalize().map_err(told)?;
-    let file = file.canonicalize().map_err(told)?;
-    if !file.starts_with(&folder) {
-        return Err("it is a link that leads out of its folder".to_owned());
+/// Reads a file. Does not follow links out of the directory: a workspace is untrusted, and its links must
+/// not show other files to a model.
+fn read_text(directory: &Path, file: &Path) -> Result<String, String> {
+    let render = |error: std::io::Error| error.to_string();
+    let directory = directory.canonicalize().map_err(render)?;
+    let file = file.canonicalize().map_err(render)?;
+    if !file.starts_with(&directory) {
+        return Err("it is a link that leads out of its directory".to_owned());
     }
-    if !file.metadata().map_err(told)?.is_file() {
-        return Err("it is no file".to_owned());
+    if !file.metadata().map_err(render)?.is_file() {
+        return Err("it is not a regular file".to_owned());
     }
     let mut text = Vec::new();
-    let opened = fs::File::open(&file).map_err(told)?;
-    opened.take(FILE_SIZE_MAX + 1).read_to_end(&mut text).map_err(told)?;
+    let opened = fs::File::open(&file).map_err(render)?;
+    opened.take(FILE_SIZE_MAX + 1).read_to_end(&mut text).map_err(render)?;
     if text.len() as u64 > FILE_SIZE_MAX {
         return Err(format!("it is larger than {FILE_SIZE_MAX} bytes"));
     }

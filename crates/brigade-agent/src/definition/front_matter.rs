@@ -1,4 +1,4 @@
-//! A definition's file: YAML between two lines `---`, then the prompt.
+//! Parses a definition's file: YAML between two lines `---`, then the prompt.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Definition, DefinitionError> {
     Ok(definition)
 }
 
-/// The front matter, which begins in the file's second line, and what follows it.
+/// Splits a file into its front matter, which begins in the second line, and the text after it.
 fn split_front_matter(text: &str) -> Result<(&str, &str), DefinitionError> {
     let wrong = |line, problem: &str| {
         Err(DefinitionError { file: None, line, field: None, problem: problem.to_owned() })
@@ -110,7 +110,7 @@ struct LimitFields {
     spawn_rate: Option<SpawnRateText>,
 }
 
-/// A field without a value is a mistake, not the absence of a limit.
+/// Refuses a field without a value. It must not read as an absent limit.
 pub(super) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -122,7 +122,7 @@ where
 impl FrontMatter {
     fn with_prompt(self, prompt: &str) -> Definition {
         let limits = self.limits.unwrap_or_default();
-        let (confine, resources) = self.sandbox.map(SandboxField::into_parts).unwrap_or_default();
+        let (sandbox, resources) = self.sandbox.map(SandboxField::into_parts).unwrap_or_default();
         Definition {
             name: self.name,
             description: self.description,
@@ -139,8 +139,8 @@ impl FrontMatter {
                 running: limits.running,
                 tokens: limits.tokens,
                 money: limits.money.map(|dollars| dollars.0),
-                time: limits.time.map(|span| Millis::from(span.0)),
-                stall: limits.stall.map(|patience| patience.0),
+                time: limits.time.map(|time| Millis::from(time.0)),
+                stall: limits.stall.map(|stall| stall.0),
                 spawn_rate: limits.spawn_rate.map(|rate| rate.0),
                 ..Limits::default()
             },
@@ -150,9 +150,9 @@ impl FrontMatter {
             effort: self.effort,
             temperature: self.temperature,
             max_output: self.max_output,
-            // Only a program has others than ours, and it says so itself.
+            // Only a program can register a backend, and it sets the name itself.
             backend: None,
-            sandbox: confine,
+            sandbox,
             resources,
             localized: self.localized.unwrap_or_default(),
         }
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for DollarAmount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let dollars = f64::deserialize(deserializer)?;
         if !(0.0..=1e9).contains(&dollars) {
-            return Err(serde::de::Error::custom("dollars, such as 2.50"));
+            return Err(serde::de::Error::custom("write dollars, such as 2.50"));
         }
         Ok(Self(Money((dollars * 1e6).round() as u64)))
     }
@@ -176,15 +176,15 @@ pub(super) struct DurationText(pub(super) Duration);
 impl<'de> Deserialize<'de> for DurationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let span = humantime::parse_duration(&text).map_err(|_| {
-            let problem = format!("{text:?} is no span of time, such as 90s, 10m or 2h");
+        let duration = humantime::parse_duration(&text).map_err(|_| {
+            let problem = format!("{text:?} is no duration, such as 90s, 10m or 2h");
             serde::de::Error::custom(problem)
         })?;
-        Ok(Self(span))
+        Ok(Self(duration))
     }
 }
 
-/// A span of silence, or `off`.
+/// A duration without activity, or `off`.
 struct StallSetting(StallPolicy);
 
 impl<'de> Deserialize<'de> for StallSetting {
@@ -194,9 +194,9 @@ impl<'de> Deserialize<'de> for StallSetting {
             return Ok(Self(StallPolicy::Off));
         }
         match humantime::parse_duration(&text) {
-            Ok(span) if !span.is_zero() => Ok(Self(StallPolicy::after(span))),
+            Ok(duration) if !duration.is_zero() => Ok(Self(StallPolicy::after(duration))),
             _ => {
-                let problem = format!("{text:?} is no span of time, such as 10m, and not `off`");
+                let problem = format!("{text:?} is no duration, such as 10m, and not `off`");
                 Err(serde::de::Error::custom(problem))
             }
         }
@@ -212,10 +212,10 @@ impl<'de> Deserialize<'de> for SpawnRateText {
     }
 }
 
-/// What a field wants, in a writer's words.
+/// The expected value of each field, for errors.
 const FIELD_HINTS: [(&str, &str); 35] = [
     ("name", "a name, such as `reviewer`"),
-    ("description", "a sentence on what it is for"),
+    ("description", "a sentence on the agent's purpose"),
     ("model", "a model's name"),
     ("tools", "a list of tools, such as [read_file, run_process]"),
     ("mcp_servers", "a list of names from the configuration, such as [github]; [] is none"),
@@ -223,62 +223,62 @@ const FIELD_HINTS: [(&str, &str); 35] = [
     ("permissions.allow", "a list of rules, such as [read_file, \"run_process(cargo *)\"]"),
     ("permissions.ask", "a list of rules, such as [\"run_process(cargo publish*)\"]"),
     ("permissions.deny", "a list of rules, such as [\"run_process(git push*)\"]"),
-    ("limits", "limits, such as `steps: 50` below it"),
+    ("limits", "nested limits, such as `steps: 50`"),
     ("limits.steps", "a whole number of model calls"),
     ("limits.tokens", "a whole number of tokens"),
     ("limits.money", "dollars, such as 2.50"),
-    ("limits.time", "a span of time, such as 90s, 10m or 2h"),
-    ("limits.depth", "a whole number of levels below it"),
-    ("limits.width", "a whole number of living children"),
-    ("limits.total", "a whole number of tasks ever started below it"),
+    ("limits.time", "a duration, such as 90s, 10m or 2h"),
+    ("limits.depth", "a whole number of levels of descendants"),
+    ("limits.width", "a whole number of children that are alive"),
+    ("limits.total", "a whole number of descendants in all"),
     ("limits.running", "a whole number of tasks that run at once"),
-    ("limits.stall", "how long nothing may happen, such as 10m, or `off`"),
-    ("limits.spawn_rate", "how many tasks may be started below it in how long, such as 10/min"),
+    ("limits.stall", "a duration without activity, such as 10m, or `off`"),
+    ("limits.spawn_rate", "a number of new descendants in a time, such as 10/min"),
     ("may_delegate_to", "a list of definitions, such as [researcher]; [] is none"),
     ("config_schema", "a JSON schema, written as YAML"),
     ("result_schema", "a JSON schema, written as YAML"),
     ("effort", "low, medium or high"),
     ("temperature", "a number from 0 to 2"),
     ("max_output", "a whole number of tokens"),
-    ("confine", "`true`, or what is left to its commands, such as `write: [/data]` below it"),
-    ("confine.read", "a list of paths, such as [~/.cargo]"),
-    ("confine.write", "a list of paths, such as [/data]"),
-    ("confine.tcp", "`false` to keep them from TCP"),
-    ("confine.memory", "an amount of memory, such as 512M or 2G"),
-    ("confine.cpu", "a span of processor time, such as 90s or 10m"),
-    ("confine.files", "a whole number of open files"),
-    ("localized", "languages, such as `de: { name: Prüfer, description: Liest. }` below it"),
-    ("prompt", "text below the fields"),
+    ("sandbox", "`true`, or nested fields, such as `write: [/data]`"),
+    ("sandbox.read", "a list of paths, such as [~/.cargo]"),
+    ("sandbox.write", "a list of paths, such as [/data]"),
+    ("sandbox.tcp", "`false` to deny TCP"),
+    ("sandbox.memory", "an amount of memory, such as 512M or 2G"),
+    ("sandbox.cpu", "a duration of processor time, such as 90s or 10m"),
+    ("sandbox.files", "a whole number of open files"),
+    ("localized", "nested languages, such as `de: { name: Prüfer, description: Liest. }`"),
+    ("prompt", "text after the fields"),
 ];
 
 fn field_error(front: &str, error: &Error) -> DefinitionError {
     let error = error.without_snippet();
     let line = error.location().map_or(1, |place| usize::try_from(place.line()).unwrap_or(1));
-    let at = field_at(front, line);
+    let field_here = field_at(front, line);
     let (field, problem) = match error {
         Error::SerdeUnknownField { field, expected, .. } => {
             let near = did_you_mean(field, expected.iter().copied());
             let known = if near.is_empty() { list_known(expected) } else { near };
-            (at.or_else(|| Some(field.clone())), format!("unknown{known}"))
+            (field_here.or_else(|| Some(field.clone())), format!("unknown{known}"))
         }
         Error::SerdeMissingField { field, .. } => {
             (Some((*field).to_owned()), format!("missing{}", field_hint(field)))
         }
-        Error::Message { msg, .. } => (at, msg.clone()),
+        Error::Message { msg, .. } => (field_here, msg.clone()),
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             let near = did_you_mean(variant, expected.iter().copied());
             let known = if near.is_empty() { list_known(expected) } else { near };
-            (at, format!("`{variant}` is not known here{known}"))
+            (field_here, format!("`{variant}` is not known here{known}"))
         }
-        Error::DuplicateMappingKey { .. } => (at, "it is there twice".to_owned()),
+        Error::DuplicateMappingKey { .. } => (field_here, "it is defined twice".to_owned()),
         Error::ExternalMessage { msg, .. } => (None, format!("this is not YAML: {msg}")),
         Error::Eof { .. } => (None, "there are no fields; `name` is the first".to_owned()),
-        other => match at.as_deref().map(field_hint).filter(|wanted| !wanted.is_empty()) {
-            Some(wanted) => (at, format!("not as it should be{wanted}")),
+        other => match field_here.as_deref().map(field_hint).filter(|hint| !hint.is_empty()) {
+            Some(hint) => (field_here, format!("wrong value{hint}")),
             None => {
-                let words = other.to_string();
-                let words = words.split(" at line ").next().unwrap_or_default().to_owned();
-                (at, words)
+                let text = other.to_string();
+                let text = text.split(" at line ").next().unwrap_or_default().to_owned();
+                (field_here, text)
             }
         },
     };
@@ -291,10 +291,10 @@ fn list_known(known: &[&str]) -> String {
 
 fn field_hint(field: &str) -> String {
     let found = FIELD_HINTS.iter().find(|(name, _)| *name == field);
-    found.map(|(_, wanted)| format!("; it wants {wanted}")).unwrap_or_default()
+    found.map(|(_, expected)| format!("; write {expected}")).unwrap_or_default()
 }
 
-/// Puts an error that was found later where its field is.
+/// Sets the line of an error that was found after parsing, by its field.
 pub(super) fn locate_error_in_text(text: &str, error: DefinitionError) -> DefinitionError {
     match split_front_matter(text.strip_prefix('\u{feff}').unwrap_or(text)) {
         Ok((front, _)) => locate_error(front, error),
@@ -302,45 +302,45 @@ pub(super) fn locate_error_in_text(text: &str, error: DefinitionError) -> Defini
     }
 }
 
-/// Puts an error of a checked field where the field is: in the line that has what the error begins
-/// with, if it quotes something.
+/// Sets the line of an error by its field. If the error begins with a quotation, the line that contains it
+/// takes precedence.
 fn locate_error(front: &str, error: DefinitionError) -> DefinitionError {
     let quoted = error.problem.strip_prefix('`').and_then(|quoted| quoted.split('`').next());
-    let of_field = (1..=front.lines().count()).zip(front.lines());
-    let mut of_field = of_field.filter(|(line, _)| field_at(front, *line) == error.field);
-    let first = of_field.next();
-    let quoting = |text: &str| quoted.is_some_and(|quoted| text.contains(quoted));
-    let place = first.into_iter().chain(of_field).find(|(_, text)| quoting(text)).or(first);
-    let place = place.map(|(line, _)| line);
-    // The prompt begins below the second fence.
-    let line = place.map_or(front.lines().count() + 3, |line| line + 1);
+    let numbered = (1..=front.lines().count()).zip(front.lines());
+    let mut field_lines = numbered.filter(|(line, _)| field_at(front, *line) == error.field);
+    let first = field_lines.next();
+    let is_quoted = |text: &str| quoted.is_some_and(|quoted| text.contains(quoted));
+    let found = first.into_iter().chain(field_lines).find(|(_, text)| is_quoted(text)).or(first);
+    let found = found.map(|(line, _)| line);
+    // The prompt begins after the second fence.
+    let line = found.map_or(front.lines().count() + 3, |line| line + 1);
     DefinitionError { line, ..error }
 }
 
-/// The field that a line belongs to, with those it is in: `limits.tokens`. Lines deeper than the
-/// fields we know, within a schema, belong to the field above them.
+/// Returns the path of the field that a line belongs to, such as `limits.tokens`. Deeper lines, such as
+/// those of a schema, belong to the field above them.
 fn field_at(front: &str, line: usize) -> Option<String> {
     let lines: Vec<&str> = front.lines().take(line).collect();
     let mut path: Vec<&str> = Vec::new();
     let mut indent = usize::MAX;
     for text in lines.iter().rev() {
         let Some((key, _)) = text.split_once(':') else { continue };
-        let deep = key.len() - key.trim_start().len();
+        let key_indent = key.len() - key.trim_start().len();
         let key = key.trim();
         let is_key =
             !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || "_-$".contains(c));
-        if !is_key || deep >= indent {
+        if !is_key || key_indent >= indent {
             continue;
         }
         path.push(key);
-        indent = deep;
-        if deep == 0 {
+        indent = key_indent;
+        if key_indent == 0 {
             break;
         }
     }
     path.reverse();
     match path.first()? {
-        &"limits" | &"permissions" | &"confine" => path.truncate(2),
+        &"limits" | &"permissions" | &"sandbox" => path.truncate(2),
         _ => path.truncate(1),
     }
     Some(path.join("."))

@@ -1,4 +1,4 @@
-//! Where a definition comes from, and which file it is: what trust in it is held against.
+//! The origin and the digest of a definition, which trust in it depends on.
 
 use std::fmt;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest file of Git's that names a directory.
+/// The longest `.git` or `commondir` file that is read.
 const GIT_FILE_MAX: u64 = 8 * 1024;
 const DIGEST_PREFIX: &str = "sha256:";
 
@@ -17,16 +17,16 @@ const DIGEST_PREFIX: &str = "sha256:";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionOrigin {
-    /// A program: built in Rust.
+    /// A program that built it in Rust.
     Program,
-    /// A file of the user's own.
+    /// A file in the user's configuration.
     User,
-    /// A file in the directory that an agent works in: other people's text, until somebody trusts it.
+    /// A file in the workspace. It is untrusted until the operator trusts it.
     Workspace,
 }
 
 impl DefinitionOrigin {
-    /// The name by which a definition of this origin is meant, whatever others are called.
+    /// Returns the unambiguous name of a definition of this origin, such as `user:reviewer`.
     pub fn qualify(self, name: &str) -> String {
         format!("{}:{name}", self.as_str())
     }
@@ -40,29 +40,29 @@ impl DefinitionOrigin {
     }
 }
 
-/// A folder with definitions.
+/// A directory with definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionFolder {
     pub path: PathBuf,
     pub origin: DefinitionOrigin,
-    /// The directory that the folder must not lead out of.
+    /// A directory that must contain `path` after links are resolved.
     pub within: Option<PathBuf>,
 }
 
 impl DefinitionFolder {
-    /// The user's own folder, `brigade/agents` in this configuration directory.
+    /// Returns the user's directory: `brigade/agents` in this configuration directory.
     pub fn of_user(config: &Path) -> Self {
         Self::user(config.join("brigade").join("agents"))
     }
 
-    /// The folder `.brigade/agents` of a directory.
+    /// Returns the directory `.brigade/agents` of a workspace.
     pub fn of_workspace(directory: &Path) -> Self {
         let path = directory.join(".brigade").join("agents");
         let within = Some(directory.to_owned());
         Self { path, origin: DefinitionOrigin::Workspace, within }
     }
 
-    /// A folder whose definitions are as good as the user's own.
+    /// Creates a directory whose definitions are trusted like the user's.
     pub fn user(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), origin: DefinitionOrigin::User, within: None }
     }
@@ -73,9 +73,9 @@ impl DefinitionFolder {
 #[serde(try_from = "String", into = "String")]
 pub struct DefinitionDigest(String);
 
-/// A text that is no digest.
+/// The error for a text that is no digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no digest: `sha256:` and 64 hexadecimal digits")]
+#[error("{0:?} is no digest; write `sha256:` and 64 hexadecimal digits")]
 pub struct DigestError(pub String);
 
 impl DefinitionDigest {
@@ -122,11 +122,11 @@ impl From<DefinitionDigest> for String {
     }
 }
 
-/// Finds the repository that a directory belongs to: the directory that all its worktrees share, else
-/// the directory itself.
+/// Finds the Git directory that all worktrees of a repository share. Without Git, it returns the directory
+/// itself.
 ///
-/// A directory may claim to belong to a repository that it does not belong to. Trust in a repository is
-/// trust in the contents of certain files, so the claim gains it nothing.
+/// A directory can claim to belong to a foreign repository. It gains nothing, since trust covers only
+/// files with known contents.
 pub fn repository_of(directory: &Path) -> PathBuf {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let repository = directory.ancestors().find_map(|above| {
@@ -140,7 +140,7 @@ pub fn repository_of(directory: &Path) -> PathBuf {
     repository.unwrap_or(directory)
 }
 
-/// The directory that the worktrees of a repository share, from the `.git` file of one of them.
+/// Reads the shared Git directory from the `.git` file of a worktree.
 fn common_directory(worktree: &Path, git: &Path) -> Option<PathBuf> {
     let text = read_first_line(git)?;
     let own = worktree.join(text.strip_prefix("gitdir:")?.trim());
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_written_in_one_way() {
+    fn a_digest_has_one_spelling() {
         let digest = DefinitionDigest::of(b"abc");
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.as_str(), text);

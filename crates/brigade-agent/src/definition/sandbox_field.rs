@@ -1,4 +1,4 @@
-//! The field `confine` of a definition's file: `true`, or what is left to its commands.
+//! The field `sandbox` of a definition's file: `true`, `false`, or nested fields.
 
 use std::fmt;
 
@@ -47,8 +47,14 @@ impl SandboxField {
             cpu_secs: fields.cpu.map(|cpu| cpu.0.as_secs()),
             open_files: fields.files,
         };
-        let (read, write) = (fields.read, fields.write);
-        (Some(SandboxRequest { read, write, tcp, network, ..SandboxRequest::default() }), resources)
+        let request = SandboxRequest {
+            read: fields.read,
+            write: fields.write,
+            tcp,
+            network,
+            ..SandboxRequest::default()
+        };
+        (Some(request), resources)
     }
 }
 
@@ -67,8 +73,8 @@ impl<'de> Visitor<'de> for SandboxVisitor {
         f.write_str("`true`, or fields")
     }
 
-    fn visit_bool<E: de::Error>(self, whether: bool) -> Result<SandboxField, E> {
-        Ok(if whether { SandboxField::On(SandboxFields::default()) } else { SandboxField::Off })
+    fn visit_bool<E: de::Error>(self, is_on: bool) -> Result<SandboxField, E> {
+        Ok(if is_on { SandboxField::On(SandboxFields::default()) } else { SandboxField::Off })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SandboxField, A::Error> {

@@ -1,4 +1,4 @@
-//! Definitions from files and from Rust, and what is wrong with some.
+//! Definitions from files and from Rust, and the errors of invalid ones.
 
 use std::fs;
 use std::path::Path;
@@ -101,7 +101,7 @@ fn a_definition_survives_being_stored() {
 }
 
 #[test]
-fn what_is_left_out_comes_from_the_parent() {
+fn an_absent_field_comes_from_the_parent() {
     let text = "---\nname: a\ndescription: b\n---\nDo it.";
     let definition = Definition::parse("a.md", text).unwrap();
     assert_eq!(definition, Definition::new("a").description("b").prompt("Do it."));
@@ -110,7 +110,7 @@ fn what_is_left_out_comes_from_the_parent() {
     assert!(!reviewer().may_delegate_to("anyone"));
 }
 
-/// The error for these fields after a name and a description, in line 4 of the file.
+/// Returns the error for these fields, which begin in line 4 of the file.
 fn problem(fields: &str) -> String {
     let text = format!("---\nname: a\ndescription: b\n{fields}\n---\nDo it.");
     Definition::parse("a.md", &text).expect_err(fields).to_string()
@@ -123,26 +123,23 @@ fn errors_name_file_line_and_field() {
         ("limits:\n  token: 5", "a.md:5: `limits.token`: unknown; did you mean `tokens`?"),
         (
             "limits:\n  tokens: many",
-            "a.md:5: `limits.tokens`: not as it should be; it wants a whole number of tokens",
+            "a.md:5: `limits.tokens`: wrong value; write a whole number of tokens",
         ),
         (
             "limits:\n  steps: 1\n  time: 10x",
-            "a.md:6: `limits.time`: \"10x\" is no span of time, such as 90s, 10m or 2h",
+            "a.md:6: `limits.time`: \"10x\" is no duration, such as 90s, 10m or 2h",
         ),
-        ("limits:\n  money: -1", "a.md:5: `limits.money`: dollars, such as 2.50"),
-        (
-            "limits:\n  steps: 0",
-            "a.md:5: `limits.steps`: without a step it does nothing; 1 is the least",
-        ),
+        ("limits:\n  money: -1", "a.md:5: `limits.money`: write dollars, such as 2.50"),
+        ("limits:\n  steps: 0", "a.md:5: `limits.steps`: it must be at least 1"),
         (
             "tools: read_file, write_file",
-            "a.md:4: `tools`: not as it should be; it wants a list of tools, such as \
+            "a.md:4: `tools`: wrong value; write a list of tools, such as \
              [read_file, run_process]",
         ),
         ("effort: hihg", "a.md:4: `effort`: `hihg` is not known here; did you mean `high`?"),
-        ("temperature: 3", "a.md:4: `temperature`: from 0 to 2"),
-        ("temperature: .nan", "a.md:4: `temperature`: from 0 to 2"),
-        ("name: c", "a.md:4: `name`: it is there twice"),
+        ("temperature: 3", "a.md:4: `temperature`: it must be from 0 to 2"),
+        ("temperature: .nan", "a.md:4: `temperature`: it must be from 0 to 2"),
+        ("name: c", "a.md:4: `name`: it is defined twice"),
         (
             "permissions:\n  allow: [\"a(b\"]",
             "a.md:5: `permissions.allow`: `a(b` is no rule: its parenthesis is not closed; write \
@@ -151,7 +148,7 @@ fn errors_name_file_line_and_field() {
         ("permissions:\n  asks: [a]", "a.md:5: `permissions.asks`: unknown; did you mean `ask`?"),
         (
             "permissions:\n  ask: a",
-            "a.md:5: `permissions.ask`: not as it should be; it wants a list of rules, such as \
+            "a.md:5: `permissions.ask`: wrong value; write a list of rules, such as \
              [\"run_process(cargo publish*)\"]",
         ),
         (
@@ -175,7 +172,7 @@ fn errors_name_file_line_and_field() {
 }
 
 #[test]
-fn a_field_without_a_value_is_a_mistake_and_not_no_limit() {
+fn a_field_without_a_value_is_refused_or_empty() {
     for fields in [
         "tools:",
         "permissions:\n  allow:",
@@ -198,7 +195,7 @@ fn a_field_without_a_value_is_a_mistake_and_not_no_limit() {
 }
 
 #[test]
-fn errors_of_the_whole_file() {
+fn errors_of_the_whole_file_name_the_line() {
     let begin = "a definition begins with a line `---`, its fields, and `---` again";
     for (text, expect) in [
         ("", format!("a.md:1: {begin}")),
@@ -210,16 +207,16 @@ fn errors_of_the_whole_file() {
         ("---\n---\nDo it.", "a.md:2: there are no fields; `name` is the first".into()),
         (
             "---\nname: a\n---\nDo it.",
-            "a.md:2: `description`: missing; it wants a sentence on what it is for".into(),
+            "a.md:2: `description`: missing; write a sentence on the agent's purpose".into(),
         ),
         (
             "---\nname: a\ndescription: b\n---\n\n",
-            "a.md:5: `prompt`: it is empty: what is this agent to do?".into(),
+            "a.md:5: `prompt`: it is empty; write the agent's instructions".into(),
         ),
         (
             "---\nname: a b\ndescription: b\n---\nDo it.",
-            "a.md:2: `name`: \"a b\" is no name: a letter, then letters, digits, `-`, `_` or `.`, \
-             64 at most"
+            "a.md:2: `name`: \"a b\" is no name: use a letter, then letters, digits, `-`, `_` or \
+             `.`, at most 64 in all"
                 .into(),
         ),
     ] {
@@ -228,9 +225,9 @@ fn errors_of_the_whole_file() {
     }
 }
 
-fn write(folder: &Path, name: &str, text: &str) {
-    fs::create_dir_all(folder).unwrap();
-    fs::write(folder.join(name), text).unwrap();
+fn write(directory: &Path, name: &str, text: &str) {
+    fs::create_dir_all(directory).unwrap();
+    fs::write(directory.join(name), text).unwrap();
 }
 
 fn named(name: &str, prompt: &str) -> String {
@@ -238,23 +235,23 @@ fn named(name: &str, prompt: &str) -> String {
 }
 
 #[test]
-fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
+fn a_name_of_two_origins_is_ambiguous_and_a_broken_file_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
     let work = root.path().join("work");
     let folders = DefinitionSet::folders(&work, Some(&root.path().join("conf")));
-    let [here, users] = [&folders[0].path, &folders[1].path];
-    assert_eq!(*here, root.path().join("work/.brigade/agents"));
-    assert_eq!(*users, root.path().join("conf/brigade/agents"));
-    write(here, "both.md", &named("both", "of the workspace"));
-    write(here, "broken.md", "---\nnmae: x\n---\n");
-    write(here, "again.md", &named("both", "twice"));
-    write(here, "notes.txt", "not a definition");
-    write(here, "large.md", &named("large", &"x".repeat(1024 * 1024)));
-    write(here, "theirs.md", &named("theirs", "of the workspace"));
-    fs::write(here.join("binary.md"), [0xff, 0xfe]).unwrap();
-    fs::create_dir(here.join("folder.md")).unwrap();
-    write(users, "both.md", &named("both", "of the user"));
-    write(users, "own.md", &named("own", "of the user"));
+    let [workspace, user] = [&folders[0].path, &folders[1].path];
+    assert_eq!(*workspace, root.path().join("work/.brigade/agents"));
+    assert_eq!(*user, root.path().join("conf/brigade/agents"));
+    write(workspace, "both.md", &named("both", "of the workspace"));
+    write(workspace, "broken.md", "---\nnmae: x\n---\n");
+    write(workspace, "again.md", &named("both", "twice"));
+    write(workspace, "notes.txt", "not a definition");
+    write(workspace, "large.md", &named("large", &"x".repeat(1024 * 1024)));
+    write(workspace, "theirs.md", &named("theirs", "of the workspace"));
+    fs::write(workspace.join("binary.md"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(workspace.join("directory.md")).unwrap();
+    write(user, "both.md", &named("both", "of the user"));
+    write(user, "own.md", &named("own", "of the user"));
 
     let mut definitions = DefinitionSet::load(&folders);
     let names: Vec<_> = definitions.by_name.keys().map(String::as_str).collect();
@@ -267,10 +264,10 @@ fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
     for wrong in ["workspace:own", "user:theirs", "program:own"] {
         assert!(definitions.find(wrong).is_err(), "{wrong}");
     }
-    let told = definitions.find("both").unwrap_err().to_string();
-    assert!(told.contains("`user:both`") && told.contains("`workspace:both`"), "{told}");
-    assert!(told.contains(here.join("again.md").to_str().unwrap()), "{told}");
-    // What a file replaces does not decide between two files; what is built in Rust does.
+    let error = definitions.find("both").unwrap_err().to_string();
+    assert!(error.contains("`user:both`") && error.contains("`workspace:both`"), "{error}");
+    assert!(error.contains(workspace.join("again.md").to_str().unwrap()), "{error}");
+    // A default does not decide between two files; a definition that was added does.
     definitions.add_default(Definition::new("both").prompt("built in"));
     assert!(definitions.find("both").is_err());
     definitions.add(Definition::new("both").prompt("built in")).unwrap();
@@ -285,7 +282,7 @@ fn a_name_in_both_places_is_ambiguous_and_a_broken_file_hides_no_other() {
 }
 
 #[test]
-fn a_definition_knows_the_digest_of_the_text_that_it_is() {
+fn a_loaded_definition_has_the_digest_of_its_text() {
     let root = tempfile::tempdir().unwrap();
     let folder = DefinitionFolder::of_workspace(root.path());
     let text = named("cook", "Cook.");
@@ -300,7 +297,7 @@ fn a_definition_knows_the_digest_of_the_text_that_it_is() {
 }
 
 #[test]
-fn a_folder_full_of_files_hides_no_other() {
+fn a_full_directory_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
     let folders = DefinitionSet::folders(root.path(), Some(&root.path().join("conf")));
     for number in 0..1_001 {
@@ -317,12 +314,12 @@ fn a_folder_full_of_files_hides_no_other() {
     }
     let definitions = DefinitionSet::load(&folders);
     assert!(definitions.find("own").is_ok() && definitions.find("b2").is_ok());
-    assert!(definitions.find("b3").is_err(), "a folder has a budget of bytes too");
+    assert!(definitions.find("b3").is_err(), "the bytes of a directory are limited too");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_is_a_link_out_of_the_workspace_is_not_read() {
+fn a_directory_that_is_a_link_out_of_the_workspace_is_not_read() {
     use std::os::unix::fs::symlink;
     let root = tempfile::tempdir().unwrap();
     let work = root.path().join("work");
@@ -335,7 +332,7 @@ fn a_folder_that_is_a_link_out_of_the_workspace_is_not_read() {
 }
 
 #[test]
-fn folders_that_are_not_there_have_none() {
+fn a_missing_directory_is_empty() {
     let definitions = DefinitionSet::load(&[DefinitionFolder::user("/nowhere/at/all")]);
     assert!(definitions.by_name.is_empty() && definitions.problems.is_empty());
     let error = definitions.find("x").unwrap_err();
@@ -343,40 +340,40 @@ fn folders_that_are_not_there_have_none() {
 }
 
 #[test]
-fn an_unknown_definition_is_told_with_the_nearest() {
+fn the_error_for_an_unknown_definition_suggests_the_nearest() {
     let mut definitions = DefinitionSet::default();
     definitions.add(reviewer()).unwrap();
-    let words = |name| definitions.find(name).unwrap_err().to_string();
+    let error = |name| definitions.find(name).unwrap_err().to_string();
     let expect = "there is no agent definition \"revewer\"; did you mean `reviewer`?";
-    assert_eq!(words("revewer"), expect);
-    assert_eq!(words("cook"), "there is no agent definition \"cook\"; there are reviewer");
+    assert_eq!(error("revewer"), expect);
+    assert_eq!(error("cook"), "there is no agent definition \"cook\"; there are reviewer");
     assert!(definitions.add(Definition::new("no prompt")).is_err());
 }
 
 #[cfg(unix)]
 #[test]
-fn a_link_out_of_the_folder_is_not_followed() {
+fn a_link_out_of_the_directory_is_not_followed() {
     use std::os::unix::fs::symlink;
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("agents");
+    let directory = root.path().join("agents");
     write(root.path(), "secret.md", &named("secret", "not theirs to show"));
-    write(&folder, "inside.md", &named("inside", "x"));
-    symlink(root.path().join("secret.md"), folder.join("link.md")).unwrap();
-    symlink(folder.join("nothing"), folder.join("dangling.md")).unwrap();
-    let definitions = DefinitionSet::load(&[DefinitionFolder::user(folder)]);
+    write(&directory, "inside.md", &named("inside", "x"));
+    symlink(root.path().join("secret.md"), directory.join("link.md")).unwrap();
+    symlink(directory.join("nothing"), directory.join("dangling.md")).unwrap();
+    let definitions = DefinitionSet::load(&[DefinitionFolder::user(directory)]);
     assert_eq!(definitions.by_name.keys().collect::<Vec<_>>(), ["inside"]);
     assert_eq!(definitions.problems.len(), 2);
 }
 
 #[test]
-fn the_example_of_the_documentation_is_a_definition() {
+fn the_example_in_the_guide_is_a_definition() {
     let docs = include_str!("../../../../docs/agents.md");
     let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
     let definition = Definition::parse("docs/agents.md", example).unwrap();
     assert_eq!(definition.name, "reviewer");
 }
 
-/// A call as the documentation writes it: what a shell reads for commands.
+/// Checks a call as the guide writes it. The argument of `run_process` is a command line.
 fn verdict(rules: &PermissionRules, call: &str) -> &'static str {
     let (tool, text) = match call.split_once('(') {
         Some((tool, text)) => (tool, text.strip_suffix(')')),
@@ -391,7 +388,7 @@ fn verdict(rules: &PermissionRules, call: &str) -> &'static str {
 }
 
 #[test]
-fn the_permissions_of_the_documentation_are_as_it_says() {
+fn the_permissions_in_the_guide_have_the_stated_verdicts() {
     let docs = include_str!("../../../../docs/permissions.md");
     let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
     let definition = Definition::parse("docs/permissions.md", example).unwrap();
@@ -405,7 +402,7 @@ fn the_permissions_of_the_documentation_are_as_it_says() {
 }
 
 #[test]
-fn the_limits_of_the_documentation_are_as_it_says() {
+fn the_limits_in_the_guide_are_parsed_and_listed() {
     let docs = include_str!("../../../../docs/budgets.md");
     let example = docs.split("```markdown\n").nth(1).unwrap().split("```").next().unwrap();
     let definition = Definition::parse("docs/budgets.md", example).unwrap();
@@ -421,7 +418,7 @@ fn the_limits_of_the_documentation_are_as_it_says() {
 }
 
 #[test]
-fn silences_and_rates_are_read_or_told() {
+fn stall_and_spawn_rate_are_parsed_or_refused() {
     let parse = |limit: &str| {
         let text = format!("---\nname: a\ndescription: b\nlimits:\n  {limit}\n---\nDo it.");
         Definition::parse("a.md", &text)
@@ -433,14 +430,14 @@ fn silences_and_rates_are_read_or_told() {
         ("spawn_rate: 10", "a.md:5: `limits.spawn_rate`: "),
         ("spawn_rate: 10/week", "a.md:5: `limits.spawn_rate`: "),
     ] {
-        let told = parse(wrong).unwrap_err().to_string();
-        assert!(told.starts_with(expect), "{wrong}: {told}");
+        let error = parse(wrong).unwrap_err().to_string();
+        assert!(error.starts_with(expect), "{wrong}: {error}");
     }
 }
 
 proptest! {
     #[test]
-    fn no_text_is_too_odd_to_be_told_so(
+    fn the_error_of_any_text_has_a_line_of_it(
         fields in prop::collection::vec(("[a-z_]{1,6}|limits|tools|name", "[ -~é\n]{0,20}"), 0..8),
     ) {
         let fields: String = fields.iter().map(|(key, value)| format!("{key}:{value}\n")).collect();
@@ -452,25 +449,30 @@ proptest! {
 }
 
 #[test]
-fn commands_can_be_confined() {
+fn the_sandbox_field_is_parsed() {
     use brigade_model::sandbox::{NetworkPolicy, TcpPolicy};
 
     let parse = |field: &str| {
         let text = format!("---\nname: a\ndescription: b\n{field}\n---\nDo it.");
         Definition::parse("a.md", &text).unwrap()
     };
-    let plain = parse("confine: true");
+    let plain = parse("sandbox: true");
     assert_eq!(
         (plain.sandbox, plain.resources),
         (Some(SandboxRequest::default()), ResourceLimits::default())
     );
-    assert_eq!(parse("confine: false").sandbox, None);
+    assert_eq!(parse("sandbox: false").sandbox, None);
     let all = parse(
-        "confine:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  network: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
+        "sandbox:\n  read: [~/.cargo]\n  write:\n    - /data\n  tcp: false\n  network: false\n  memory: 2G\n  cpu: 10m\n  files: 256",
     );
-    let (read, write) = (vec!["~/.cargo".to_owned()], vec!["/data".to_owned()]);
-    let (tcp, network) = (TcpPolicy::Denied, NetworkPolicy::Denied);
-    assert_eq!(all.sandbox, Some(SandboxRequest { read, write, tcp, network, agents: false }));
+    let expected = SandboxRequest {
+        read: vec!["~/.cargo".to_owned()],
+        write: vec!["/data".to_owned()],
+        tcp: TcpPolicy::Denied,
+        network: NetworkPolicy::Denied,
+        agents: false,
+    };
+    assert_eq!(all.sandbox, Some(expected));
     let resources =
         ResourceLimits { memory: Some(2 << 30), cpu_secs: Some(600), open_files: Some(256) };
     assert_eq!(all.resources, resources);
@@ -479,19 +481,16 @@ fn commands_can_be_confined() {
 }
 
 #[test]
-fn a_confinement_that_is_not_understood_is_refused() {
+fn an_invalid_sandbox_field_is_refused() {
     for (fields, expect) in [
-        ("confine:\n  wirte: [/a]", "a.md:5: `confine.wirte`: unknown; did you mean `write`?"),
-        ("confine: maybe", "a.md:4: `confine`: not as it should be; it wants `true`, or what is"),
+        ("sandbox:\n  wirte: [/a]", "a.md:5: `sandbox.wirte`: unknown; did you mean `write`?"),
+        ("sandbox: maybe", "a.md:4: `sandbox`: wrong value; write `true`, or nested fields"),
+        ("sandbox:\n  read: /a", "a.md:5: `sandbox.read`: wrong value; write a list of paths"),
         (
-            "confine:\n  read: /a",
-            "a.md:5: `confine.read`: not as it should be; it wants a list of paths",
+            "sandbox:\n  memory: much",
+            "a.md:5: `sandbox.memory`: \"much\" is no size; write bytes, or a number with K, M, G or T, such as 512M",
         ),
-        (
-            "confine:\n  memory: much",
-            "a.md:5: `confine.memory`: \"much\" is no size; write bytes, or a number with K, M, G or T, such as 512M",
-        ),
-        ("confine:\n  cpu: 10ms", "the limit on processor time is too low: 1s is the least"),
+        ("sandbox:\n  cpu: 10ms", "the limit on processor time is too low: 1s is the least"),
     ] {
         let problem = problem(fields);
         assert!(problem.contains(expect), "{problem}");
@@ -499,7 +498,7 @@ fn a_confinement_that_is_not_understood_is_refused() {
 }
 
 #[test]
-fn other_languages_are_for_people_and_nonsense_is_told_with_its_line() {
+fn localized_texts_are_found_and_invalid_ones_are_refused_with_their_line() {
     let docs = include_str!("../../../../docs/agents.md");
     let (_, rest) = docs.split_once("people may see it in their own language:").unwrap();
     let (_, example) = rest.split_once("```markdown\n").unwrap();
@@ -509,7 +508,7 @@ fn other_languages_are_for_people_and_nonsense_is_told_with_its_line() {
     assert_eq!(local.name.as_deref(), Some("Leserin"));
     assert!(local.description.unwrap().starts_with("Liest eine Änderung"));
     assert!(definition.localized(&"fr".parse().unwrap()).is_empty());
-    for (line, told) in [
+    for (line, expect) in [
         ("  german: { name: x }", "a.md:5: `localized`: `german` is no language tag"),
         ("  de: {}", "a.md:5: `localized`: `de` has neither a name nor a description"),
         ("  de: { name: \"\" }", "a.md:5: `localized`: `de` has a blank text"),
@@ -517,6 +516,6 @@ fn other_languages_are_for_people_and_nonsense_is_told_with_its_line() {
     ] {
         let text = format!("---\nname: a\ndescription: x\nlocalized:\n{line}\n---\nDo it.\n");
         let error = Definition::parse("a.md", &text).unwrap_err().to_string();
-        assert!(error.starts_with(told), "{error}");
+        assert!(error.starts_with(expect), "{error}");
     }
 }

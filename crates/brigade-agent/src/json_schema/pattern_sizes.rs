@@ -1,5 +1,7 @@
-//! The sizes of the compiled patterns of a schema. Matching takes the length of the text times the size
-//! of the pattern, and a pattern of ten characters may be compiled to a megabyte.
+//! The sizes of the compiled patterns of a schema.
+//!
+//! The work of a match is the length of the text times the size of the pattern. A pattern of ten characters
+//! can have a compiled size of a megabyte.
 
 use std::collections::HashMap;
 
@@ -8,15 +10,15 @@ use serde_json::{Map, Value, json};
 
 /// The largest compiled pattern, in bytes.
 pub(super) const PATTERN_SIZE_MAX: usize = 1024 * 1024;
-/// All patterns of a schema together.
+/// The largest sum of the patterns of a schema, in bytes.
 const PATTERNS_SIZE_MAX: usize = 4 * PATTERN_SIZE_MAX;
 const PATTERNS_MAX: usize = 256;
-/// The memory of one matcher.
+/// The largest memory of one matcher, in bytes.
 const MATCHER_SIZE_MAX: usize = 256 * 1024;
 /// A pattern of at most this size is matched in one unit of work per unit of text.
 const SIZE_LEAST: usize = 1024;
 
-/// The engine for patterns of at most `size` bytes: without backtracking.
+/// Returns an engine without backtracking, for patterns of at most `size` bytes.
 pub(super) fn pattern_engine(size: usize) -> PatternOptions<jsonschema::Regex> {
     PatternOptions::regex().size_limit(size).dfa_size_limit(MATCHER_SIZE_MAX)
 }
@@ -44,14 +46,14 @@ impl PatternSizes {
         Ok(Self(sizes))
     }
 
-    /// Units of work for a unit of text.
+    /// Returns the units of work for one unit of text.
     pub(super) fn units(&self, pattern: &str) -> u64 {
         let size = self.0.get(pattern).copied().unwrap_or(PATTERN_SIZE_MAX);
         (size / SIZE_LEAST).max(1) as u64
     }
 }
 
-/// Every text that may be compiled as a pattern, wherever it stands: references lead anywhere.
+/// Collects every text that may be compiled as a pattern, wherever it is: references can lead anywhere.
 fn collect_patterns(schema: &Value, sizes: &mut HashMap<String, usize>) {
     match schema {
         Value::Array(items) => items.iter().for_each(|item| collect_patterns(item, sizes)),
@@ -73,8 +75,8 @@ fn collect_patterns(schema: &Value, sizes: &mut HashMap<String, usize>) {
     }
 }
 
-/// The size that is enough for a pattern. One that cannot be compiled at all has the largest: the schema
-/// is refused for it afterwards, with the reason.
+/// Returns a size that is enough for a pattern. An invalid pattern has the largest size: compilation of the
+/// schema refuses it later, with the reason.
 fn compiled_size(pattern: &str) -> usize {
     let mut schema = Map::new();
     schema.insert("pattern".to_owned(), json!(pattern));

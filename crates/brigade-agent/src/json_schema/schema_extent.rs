@@ -1,18 +1,18 @@
-//! How large a schema is once its references are followed.
+//! The size of a schema after its references are expanded.
 //!
-//! A few definitions that each refer twice to the next are small to read and endless to check: a
-//! check goes through every way from the root, so the ways are counted before.
+//! A few definitions that each refer twice to the next make a small schema whose check never ends. A check
+//! follows every path from the root, so the paths are counted first.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-/// Parts of a schema over all ways to them. What is far above is an attack or a mistake.
+/// The most parts of a schema, counted once for each path to them.
 pub(super) const EXTENT_MAX: u64 = 100_000;
-/// Nested parts on the way through references. Compiling needs some stack for each.
+/// The most nested parts on a path through references. Compilation needs some stack for each.
 const NESTING_MAX: usize = 1_000;
 
-/// These hold values, not schemas.
+/// Keywords that hold values, not schemas.
 const LITERAL: [&str; 4] = ["const", "enum", "default", "examples"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
@@ -28,8 +28,8 @@ pub(super) fn check_extent(schema: &Value) -> Result<(), String> {
 
 struct ExtentCounter<'a> {
     root: &'a Value,
-    /// By reference; one that is still being counted counts as nothing, since a cycle ends with the
-    /// value that is checked.
+    /// The extent by reference. A reference that is still being counted has none, since a cycle ends with
+    /// the value that is checked.
     known: HashMap<&'a str, u64>,
     nesting: usize,
 }
@@ -38,7 +38,7 @@ impl<'a> ExtentCounter<'a> {
     fn extent_of(&mut self, value: &'a Value) -> Result<u64, String> {
         self.nesting += 1;
         if self.nesting > NESTING_MAX {
-            return Err("its references lead too deep".to_owned());
+            return Err("its references are nested too deep".to_owned());
         }
         let parts = self.count(value);
         self.nesting -= 1;
@@ -60,12 +60,12 @@ impl<'a> ExtentCounter<'a> {
                         Value::String(target) if REFERENCES.contains(&key.as_str()) => {
                             self.target_extent(target)?
                         }
-                        // `id` is what draft 4 calls it.
+                        // Draft 4 has `id` instead of `$id`.
                         Value::String(_) if (key == "$id" || key == "id") && nested => {
                             return Err(format!("only the whole schema may have an `{key}`"));
                         }
                         _ if LITERAL.contains(&key.as_str()) => 1,
-                        // Counted where something refers to them.
+                        // Definitions are counted where something refers to them.
                         _ if key == "$defs" || key == "definitions" => 1,
                         value => self.extent_of(value)?,
                     };
@@ -93,18 +93,18 @@ impl<'a> ExtentCounter<'a> {
     }
 }
 
-/// Finds the target of a reference. One that others may read differently is not found at all.
+/// Finds the target of a reference. Does not find a reference that others may read differently.
 pub(super) fn find_reference<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let place = reference.strip_prefix('#')?;
-    if !place.is_empty() && !place.starts_with('/') {
-        return find_anchor(root, place);
+    let fragment = reference.strip_prefix('#')?;
+    if !fragment.is_empty() && !fragment.starts_with('/') {
+        return find_anchor(root, fragment);
     }
-    let place = place.replace("%24", "$");
-    let is_plain = place.split('%').skip(1).all(|rest| rest.starts_with("25"));
-    if is_plain { root.pointer(&place.replace("%25", "%")) } else { None }
+    let pointer = fragment.replace("%24", "$");
+    let is_plain = pointer.split('%').skip(1).all(|escape| escape.starts_with("25"));
+    if is_plain { root.pointer(&pointer.replace("%25", "%")) } else { None }
 }
 
-/// Checks that a name leads to one place only.
+/// Checks that every anchor is unique.
 fn check_anchors<'a>(value: &'a Value, names: &mut HashSet<&'a str>) -> Result<(), String> {
     match value {
         Value::Array(items) => items.iter().try_for_each(|item| check_anchors(item, names)),
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn cycles_anchors_and_literals_are_fine() {
         for schema in [
-            json!({"properties": {"below": {"items": {"$ref": "#"}}}}),
+            json!({"properties": {"children": {"items": {"$ref": "#"}}}}),
             json!({"$id": "https://example.com/x", "$ref": "#a", "$defs": {"x": {"$anchor": "a"}}}),
             json!({"const": {"$ref": "https://example.com"}}),
             json!({"properties": {"$ref": {"type": "string"}, "$id": {"type": "string"}}}),
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn a_long_chain_of_references_is_refused() {
         let chain = |length: usize| {
-            let next = |at: usize| json!({"$ref": format!("#/$defs/{}", at + 1)});
+            let next = |index: usize| json!({"$ref": format!("#/$defs/{}", index + 1)});
             let mut parts: Map<String, Value> =
-                (0..length).map(|at| (at.to_string(), next(at))).collect();
+                (0..length).map(|index| (index.to_string(), next(index))).collect();
             parts.insert(length.to_string(), json!({}));
             json!({"$ref": "#/$defs/0", "$defs": parts})
         };

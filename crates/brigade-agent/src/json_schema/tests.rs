@@ -1,4 +1,4 @@
-//! What fits, what does not, and what would take too long to find out.
+//! Validation: values that fit, values that do not, and values that would take too long to check.
 
 use std::sync::mpsc;
 use std::thread;
@@ -57,31 +57,31 @@ fn errors_name_the_path_and_what_was_expected() {
 }
 
 #[test]
-fn of_alternatives_the_nearest_is_told() {
+fn the_error_for_alternatives_names_the_nearest() {
     let schema = json!({"anyOf": [
         {"type": "object", "required": ["a"]},
         {"type": "object", "required": ["b", "c"]},
     ]});
-    let words = mismatch(schema, json!({}));
-    assert!(words.contains(r#"(nearest:  "a" is a required property)"#), "{words}");
+    let text = mismatch(schema, json!({}));
+    assert!(text.contains(r#"(nearest:  "a" is a required property)"#), "{text}");
 }
 
 #[test]
 fn errors_are_bounded_in_number_and_length() {
     let schema = json!({"items": {"type": "integer"}});
-    let words = mismatch(schema, json!(vec!["x".repeat(10_000); 100]));
-    assert!(words.ends_with("; and 92 more"), "{words}");
-    assert!(words.len() < 4000, "{}", words.len());
+    let text = mismatch(schema, json!(vec!["x".repeat(10_000); 100]));
+    assert!(text.ends_with("; and 92 more"), "{text}");
+    assert!(text.len() < 4000, "{}", text.len());
     let options: Vec<String> = (0..3000).map(|number| format!("option {number}")).collect();
-    let words = mismatch(json!({"enum": options}), json!("none"));
-    assert!(words.len() < 1000, "{}", words.len());
+    let text = mismatch(json!({"enum": options}), json!("none"));
+    assert!(text.len() < 1000, "{}", text.len());
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_is_refused() {
-    let deep = (0..100).fold(json!({}), |below, _| json!({"items": below}));
+fn an_unusable_schema_is_refused() {
+    let deep = (0..100).fold(json!({}), |inner, _| json!({"items": inner}));
     for (schema, expect) in [
-        (json!("string"), "a schema is an object"),
+        (json!("string"), "a schema must be an object"),
         (json!({"type": "strnig"}), r#"/type it is not one of ["array","boolean","integer""#),
         (json!({"pattern": "("}), "regex"),
         (json!({"pattern": "(?=a)"}), "regex"),
@@ -100,12 +100,12 @@ fn a_schema_that_cannot_be_used_is_refused() {
 fn a_schema_may_refer_to_itself() {
     let tree = json!({
         "type": "object",
-        "properties": {"below": {"type": "array", "items": {"$ref": "#"}}},
+        "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},
         "additionalProperties": false,
     });
     let schema = Schema::compile(&tree).unwrap();
-    assert_eq!(schema.check(&json!({"below": [{"below": []}]})), Ok(()));
-    assert!(schema.check(&json!({"below": [{"belwo": []}]})).is_err());
+    assert_eq!(schema.check(&json!({"children": [{"children": []}]})), Ok(()));
+    assert!(schema.check(&json!({"children": [{"chidlren": []}]})).is_err());
     let endless = Schema::compile(&json!({"$ref": "#"})).unwrap();
     assert!(endless.check(&json!(1)).unwrap_err().to_string().contains("in a circle"));
 }
@@ -122,17 +122,17 @@ fn the_same_schema_is_compiled_once() {
     assert!(schemas.compiled.lock().unwrap().len() <= SchemaCache::CAPACITY);
 }
 
-/// Runs on a thread like those of tokio, with a generous bound on the time.
-fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (done, outcome) = mpsc::channel();
+/// Runs `work` on a thread with the stack of a tokio thread, and with a timeout.
+fn run_in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new().stack_size(2 * 1024 * 1024);
-    thread.spawn(move || done.send(work())).unwrap();
-    outcome.recv_timeout(Duration::from_secs(60)).expect("it does not come to an end")
+    thread.spawn(move || sender.send(work())).unwrap();
+    receiver.recv_timeout(Duration::from_secs(60)).expect("the work ends in time")
 }
 
-/// Compiles a schema and checks a value by it, apart.
-fn outcome(schema: Value, value: Value) -> String {
-    in_time(move || {
+/// Compiles a schema and checks a value with the limits of a separate thread.
+fn check_result(schema: Value, value: Value) -> String {
+    run_in_time(move || {
         let schema = match Schema::compile(&schema) {
             Ok(schema) => schema,
             Err(error) => return error.to_string(),
@@ -158,23 +158,28 @@ fn alternatives_that_refer_back_are_refused_before_they_multiply() {
         json!({"$dynamicAnchor": "a", "type": ["array", "string"],
             "items": {"allOf": [{"$dynamicRef": "#a"}, {"$ref": "#"}]}}),
     ] {
-        assert!(outcome(schema.clone(), nested(60, json!(1))).contains("too long"), "{schema}");
-        // Whatever is let through comes to an end.
+        assert!(
+            check_result(schema.clone(), nested(60, json!(1))).contains("too long"),
+            "{schema}"
+        );
+        // A check that is not refused must end.
         for levels in (0..30).step_by(3) {
-            outcome(schema.clone(), nested(levels, json!(1)));
+            check_result(schema.clone(), nested(levels, json!(1)));
         }
     }
 }
 
 #[test]
-fn counting_ends_when_it_is_too_much() {
+fn counting_ends_at_the_limit() {
     let items = json!(vec![0; 1_000_000]);
     let all = json!({"allOf": vec![json!({"items": true}); 2_000]});
-    assert!(outcome(all, items).contains("too long"));
-    let fields: Map<String, Value> = (0..300_000).map(|at| (at.to_string(), json!(0))).collect();
-    let patterns: Map<String, Value> = (0..200).map(|at| (format!("x{at}"), json!(true))).collect();
+    assert!(check_result(all, items).contains("too long"));
+    let fields: Map<String, Value> =
+        (0..300_000).map(|index| (index.to_string(), json!(0))).collect();
+    let patterns: Map<String, Value> =
+        (0..200).map(|index| (format!("x{index}"), json!(true))).collect();
     let schema = json!({"patternProperties": patterns, "additionalProperties": true});
-    assert!(outcome(schema, Value::Object(fields)).contains("too long"));
+    assert!(check_result(schema, Value::Object(fields)).contains("too long"));
 }
 
 #[test]
@@ -183,24 +188,24 @@ fn unevaluated_parts_are_counted_as_often_as_they_are_validated() {
         json!({"properties": {"a": {}}}),
         |inner, _| json!({"anyOf": [inner], "unevaluatedProperties": {"type": "integer"}}),
     );
-    assert!(outcome(schema, json!({"a": 1, "b": 2})).contains("too long"));
+    assert!(check_result(schema, json!({"a": 1, "b": 2})).contains("too long"));
     let schema = json!({
         "allOf": [{"properties": {"a": {"type": "integer"}}}],
         "unevaluatedProperties": false,
     });
-    assert_eq!(outcome(schema.clone(), json!({"a": 1})), "fits");
-    assert!(outcome(schema, json!({"a": 1, "b": 2})).contains("Unevaluated"));
+    assert_eq!(check_result(schema.clone(), json!({"a": 1})), "fits");
+    assert!(check_result(schema, json!({"a": 1, "b": 2})).contains("Unevaluated"));
 }
 
 #[test]
 fn a_chain_of_references_at_every_level_of_a_value_is_refused() {
     let mut parts: Map<String, Value> = (0..90)
-        .map(|at| (at.to_string(), json!({"$ref": format!("#/$defs/{}", at + 1)})))
+        .map(|index| (index.to_string(), json!({"$ref": format!("#/$defs/{}", index + 1)})))
         .collect();
     parts.insert("90".to_owned(), json!({"items": {"$ref": "#/$defs/0"}}));
     let schema = json!({"$ref": "#/$defs/0", "$defs": parts});
-    assert_eq!(outcome(schema.clone(), nested(3, json!(1))), "fits");
-    assert!(outcome(schema, nested(100, json!(1))).contains("nested too deep"));
+    assert_eq!(check_result(schema.clone(), nested(3, json!(1))), "fits");
+    assert!(check_result(schema, nested(100, json!(1))).contains("nested too deep"));
 }
 
 #[test]
@@ -211,8 +216,8 @@ fn a_deep_value_fits_a_recursive_schema() {
         "required": ["next"],
     });
     let value = |end: Value| (0..120).fold(end, |next, _| json!({"next": next}));
-    assert_eq!(outcome(list.clone(), value(Value::Null)), "fits");
-    assert!(outcome(list, value(json!(7))).contains("nearest"));
+    assert_eq!(check_result(list.clone(), value(Value::Null)), "fits");
+    assert!(check_result(list, value(json!(7))).contains("nearest"));
 }
 
 #[test]
@@ -221,52 +226,54 @@ fn a_large_flat_value_fits() {
         "id": {"type": "integer"}, "name": {"type": "string", "pattern": "^[a-z]+$"}},
         "additionalProperties": false}});
     let items: Vec<Value> = (0..20_000).map(|id| json!({"id": id, "name": "abc"})).collect();
-    assert_eq!(outcome(schema.clone(), json!(items)), "fits");
+    assert_eq!(check_result(schema.clone(), json!(items)), "fits");
     let wrong: Vec<Value> = (0..20_000).map(|id| json!({"id": id, "name": "123"})).collect();
-    assert!(outcome(schema, json!(wrong)).contains("too large to say where"));
+    assert!(check_result(schema, json!(wrong)).contains("too large to say where"));
 }
 
 #[test]
 fn patterns_are_charged_by_their_size_and_the_text() {
     // Neither engine backtracks here: the pattern is matched in linear time.
     let doubled = json!({"pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"});
-    assert!(outcome(doubled, json!("a".repeat(100_000))).contains("does not match"));
+    assert!(check_result(doubled, json!("a".repeat(100_000))).contains("does not match"));
     let large = json!({"pattern": "(?:a|b|ab){1,500}c"});
-    assert!(outcome(large.clone(), json!("a".repeat(2_000_000))).contains("too long"));
-    assert!(outcome(large, json!("a".repeat(100))).contains("does not match"));
-    let many: Vec<Value> = (0..1_000).map(|at| json!({"pattern": format!("x{at}")})).collect();
-    assert!(outcome(json!({"allOf": many}), json!("")).contains("256 is the most"));
+    assert!(check_result(large.clone(), json!("a".repeat(2_000_000))).contains("too long"));
+    assert!(check_result(large, json!("a".repeat(100))).contains("does not match"));
+    let many: Vec<Value> =
+        (0..1_000).map(|index| json!({"pattern": format!("x{index}")})).collect();
+    assert!(check_result(json!({"allOf": many}), json!("")).contains("256 is the most"));
     let large: Vec<Value> =
-        (0..200).map(|at| json!({"pattern": format!("(?:a|b|ab){{1,500}}{at}")})).collect();
-    assert!(outcome(json!({"allOf": large}), json!("")).contains("too large together"));
+        (0..200).map(|index| json!({"pattern": format!("(?:a|b|ab){{1,500}}{index}")})).collect();
+    assert!(check_result(json!({"allOf": large}), json!("")).contains("too large together"));
 }
 
 #[test]
 fn unique_items_that_hash_alike_are_refused() {
-    // All of them have the hash of nothing.
-    let alike =
-        |count: usize| json!((0..count).map(|at| json!(vec![json!([]); at])).collect::<Vec<_>>());
+    // All items have the same hash.
+    let alike = |count: usize| {
+        json!((0..count).map(|index| json!(vec![json!([]); index])).collect::<Vec<_>>())
+    };
     let schema = json!({"uniqueItems": true});
-    assert!(outcome(schema.clone(), alike(600)).contains("too long"));
-    assert_eq!(outcome(schema.clone(), alike(20)), "fits");
+    assert!(check_result(schema.clone(), alike(600)).contains("too long"));
+    assert_eq!(check_result(schema.clone(), alike(20)), "fits");
     let numbers: Vec<u64> = (0..20_000).collect();
-    assert_eq!(outcome(schema.clone(), json!(numbers)), "fits");
-    let rounded: Vec<u64> = (0..20_000).map(|at| u64::MAX - at).collect();
-    assert!(outcome(schema, json!(rounded)).contains("too long"));
+    assert_eq!(check_result(schema.clone(), json!(numbers)), "fits");
+    let rounded: Vec<u64> = (0..20_000).map(|index| u64::MAX - index).collect();
+    assert!(check_result(schema, json!(rounded)).contains("too long"));
 }
 
 #[test]
-fn a_format_is_a_remark() {
+fn a_format_is_not_validated() {
     let schema = json!({"$schema": "http://json-schema.org/draft-07/schema#", "format": "regex"});
-    assert_eq!(outcome(schema, json!("(")), "fits");
+    assert_eq!(check_result(schema, json!("(")), "fits");
 }
 
 #[test]
-fn errors_below_a_long_name_are_not_all_written_out() {
+fn errors_with_long_paths_are_not_listed() {
     let schema = json!({"additionalProperties": {"items": {"type": "string"}}});
     let mut fields = Map::new();
     fields.insert("x".repeat(1_000_000), json!(vec![1; 10_000]));
-    assert!(outcome(schema, Value::Object(fields)).contains("too large to say where"));
+    assert!(check_result(schema, Value::Object(fields)).contains("too large to say where"));
 }
 
 #[test]
@@ -274,8 +281,11 @@ fn no_schema_of_the_largest_size_is_slow_to_compile() {
     let size = SCHEMA_SIZE_MAX - 1_000;
     let parts = size / 60;
     let refs: Map<String, Value> = (0..parts)
-        .map(|at| {
-            (at.to_string(), json!({"items": {"$ref": format!("#/$defs/{}", at * 7 % parts)}}))
+        .map(|index| {
+            (
+                index.to_string(),
+                json!({"items": {"$ref": format!("#/$defs/{}", index * 7 % parts)}}),
+            )
         })
         .collect();
     let unevaluated = (0..30).fold(json!({}), |inner, _| {
@@ -286,13 +296,13 @@ fn no_schema_of_the_largest_size_is_slow_to_compile() {
         unevaluated,
         json!({"enum": (0..size / 7).collect::<Vec<_>>()}),
     ] {
-        let compiled = in_time(move || Schema::compile(&schema).is_ok());
+        let compiled = run_in_time(move || Schema::compile(&schema).is_ok());
         assert!(compiled);
     }
 }
 
 #[tokio::test]
-async fn a_value_that_takes_long_is_checked_apart() {
+async fn a_large_value_is_checked_on_another_thread() {
     let schema = Schema::compile(&json!({"items": {"type": "integer"}})).unwrap();
     let value = json!((0..100_000).collect::<Vec<_>>());
     assert!(schema.check(&value).unwrap_err().to_string().contains("too long"));

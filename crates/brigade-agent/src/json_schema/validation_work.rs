@@ -1,9 +1,9 @@
-//! The work that one validation takes, counted before it is done.
+//! Counts the work of a validation before it is done.
 //!
-//! A validator follows every path through the schema for every part of the value. Alternatives that
-//! refer back to the schema multiply with each level of the value: a schema of a hundred bytes and a
-//! value of a hundred brackets are enough to keep a processor busy for years. The count visits each
-//! pair of a schema part and a value part once, so it is cheap where the validation is not.
+//! A validator follows every path through the schema for every part of the value. Alternatives that refer
+//! back to the schema multiply with each level of the value. A schema of a hundred bytes and a value of a
+//! hundred brackets are enough to keep a processor busy for years. The count visits each pair of a schema
+//! part and a value part once, so it is cheap even if the validation is not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 use super::pattern_sizes::PatternSizes;
 use super::schema_extent;
 
-/// Nested pairs. The validator needs some stack for each.
+/// The most nested pairs. The validator needs some stack for each.
 pub(super) const DEPTH_MAX: u32 = 512;
-/// Bytes that are compared or copied in one unit of work.
+/// The bytes that are compared or copied in one unit of work.
 const UNIT_BYTES: u64 = 64;
-/// Bytes that the smallest pattern is matched against in one unit of work.
+/// The bytes that the smallest pattern is matched against in one unit of work.
 const UNIT_MATCHED: u64 = 16;
-/// Names that are looked up in one unit of work.
+/// The names that are looked up in one unit of work.
 const UNIT_LOOKUPS: u64 = 8;
-/// Integers up to here differ as floating point numbers too.
+/// The largest integer up to which all integers differ as floating point numbers too.
 const EXACT_INTEGER_MAX: u64 = 1 << 53;
 
-/// The largest validation that is done.
+/// The limits of a validation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkLimits {
-    /// Pairs of a schema part and a value part that are counted.
+    /// The most pairs of a schema part and a value part that are counted.
     pub(super) pairs: usize,
-    /// Units of work.
+    /// The most units of work.
     pub(super) work: u64,
 }
 
@@ -44,22 +44,22 @@ impl WorkLimits {
 pub(super) enum TooCostly {
     Work,
     Depth,
-    /// References that come back to where they are, for the same part of the value.
+    /// References form a cycle for the same part of the value.
     Circle,
 }
 
 /// The upper bounds of one validation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ValidationWork {
-    /// Units of work to find out whether the value fits.
+    /// The units of work to decide if the value fits.
     pub(super) check: u64,
-    /// Units of work to find the errors, all of them.
+    /// The units of work to find all errors.
     pub(super) report: u64,
-    /// Units of memory for the errors.
+    /// The units of memory for the errors.
     pub(super) errors: u64,
-    /// Units of work for `unevaluated..` above this part, which validates it once more.
+    /// The units of work for an outer `unevaluated..`, which validates this part once more.
     mark: u64,
-    /// Nested pairs.
+    /// The number of nested pairs.
     depth: u32,
 }
 
@@ -81,7 +81,7 @@ impl ValidationWork {
         self.depth = self.depth.max(part.depth);
     }
 
-    /// Adds errors at this place: each of them holds the path to it.
+    /// Adds errors at this place. Each error holds the path to it.
     fn add_errors(&mut self, errors: usize, place: ValuePlace) {
         let units = (errors as u64).saturating_mul(1 + place.path_bytes / UNIT_BYTES);
         self.errors = self.errors.saturating_add(units);
@@ -120,25 +120,44 @@ impl<'a> ValuePart<'a> {
     }
 }
 
-/// A place in the value: how deep the validation is, and how long the path to it is.
+/// A place in the value: its depth, and the length of its path.
 #[derive(Clone, Copy)]
 struct ValuePlace {
     depth: u32,
     path_bytes: u64,
 }
 
-/// Counts the work of one validation, or says why it is not done.
+/// A keyword of a schema and its argument.
+#[derive(Clone, Copy)]
+struct Keyword<'a> {
+    name: &'a str,
+    argument: &'a Value,
+}
+
+/// The keywords of a schema part, and the value part that they apply to.
+#[derive(Clone, Copy)]
+struct SchemaPair<'a> {
+    keywords: &'a Map<String, Value>,
+    part: ValuePart<'a>,
+}
+
+/// Counts the work of one validation, or returns the reason to refuse it.
 pub(super) fn measure(
     schema: &Value,
     patterns: &PatternSizes,
     value: &Value,
     limits: WorkLimits,
 ) -> Result<ValidationWork, TooCostly> {
-    let (known, open) = (HashMap::new(), HashSet::new());
-    let targets = HashMap::new();
-    let mut meter = WorkMeter { root: schema, patterns, limits, known, open, targets };
-    let work =
-        meter.measure(schema, ValuePart::Value(value), ValuePlace { depth: 0, path_bytes: 0 })?;
+    let mut meter = WorkMeter {
+        root: schema,
+        patterns,
+        limits,
+        known: HashMap::new(),
+        open: HashSet::new(),
+        targets: HashMap::new(),
+    };
+    let root = ValuePlace { depth: 0, path_bytes: 0 };
+    let work = meter.measure(schema, ValuePart::Value(value), root)?;
     if work.check > limits.work { Err(TooCostly::Work) } else { Ok(work) }
 }
 
@@ -156,7 +175,7 @@ impl<'a> WorkMeter<'a> {
     fn measure(
         &mut self,
         schema: &'a Value,
-        subject: ValuePart<'a>,
+        part: ValuePart<'a>,
         place: ValuePlace,
     ) -> Result<ValidationWork, TooCostly> {
         let Value::Object(keywords) = schema else {
@@ -164,7 +183,7 @@ impl<'a> WorkMeter<'a> {
             work.add_errors(1, place);
             return Ok(work);
         };
-        let pair = (std::ptr::from_ref(schema).addr(), subject.address());
+        let pair = (std::ptr::from_ref(schema).addr(), part.address());
         if let Some(known) = self.known.get(&pair) {
             let is_deep = place.depth + known.depth > DEPTH_MAX;
             return if is_deep { Err(TooCostly::Depth) } else { Ok(*known) };
@@ -179,9 +198,10 @@ impl<'a> WorkMeter<'a> {
             return Err(TooCostly::Circle);
         }
         let mut work = ValidationWork { check: 1, mark: 1, ..ValidationWork::default() };
-        for (keyword, argument) in keywords {
+        for (name, argument) in keywords {
             let place = ValuePlace { depth: place.depth + 1, ..place };
-            self.add_keyword(&mut work, (keyword, argument), (keywords, subject), place)?;
+            let keyword = Keyword { name, argument };
+            self.add_keyword(&mut work, keyword, SchemaPair { keywords, part }, place)?;
             self.check_limit(&work)?;
         }
         if keywords.keys().any(|keyword| keyword.starts_with("unevaluated")) {
@@ -198,50 +218,51 @@ impl<'a> WorkMeter<'a> {
     fn add_keyword(
         &mut self,
         work: &mut ValidationWork,
-        (keyword, argument): (&'a str, &'a Value),
-        (keywords, subject): (&'a Map<String, Value>, ValuePart<'a>),
+        keyword: Keyword<'a>,
+        pair: SchemaPair<'a>,
         place: ValuePlace,
     ) -> Result<(), TooCostly> {
-        match (keyword, argument) {
+        let part = pair.part;
+        match (keyword.name, keyword.argument) {
             ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
                 if let Some(target) = self.find_target(reference) {
-                    work.add_in_place(self.measure(target, subject, place)?);
+                    work.add_in_place(self.measure(target, part, place)?);
                 }
             }
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 for schema in schemas {
-                    work.add_in_place(self.measure(schema, subject, place)?);
+                    work.add_in_place(self.measure(schema, part, place)?);
                     self.check_limit(work)?;
                 }
             }
             ("not" | "if" | "then" | "else", schema) => {
-                work.add_in_place(self.measure(schema, subject, place)?);
+                work.add_in_place(self.measure(schema, part, place)?);
             }
             ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
                 work.spend(lookup_units(schemas.len()));
                 for schema in schemas.values() {
                     match schema {
                         Value::Array(names) => work.spend(lookup_units(names.len())),
-                        schema => work.add_in_place(self.measure(schema, subject, place)?),
+                        schema => work.add_in_place(self.measure(schema, part, place)?),
                     }
                     self.check_limit(work)?;
                 }
             }
-            (_, schema) if subject.fields().is_some() => {
-                self.add_object_keyword(work, (keyword, schema), (keywords, subject), place)?;
+            _ if part.fields().is_some() => {
+                self.add_object_keyword(work, keyword, pair, place)?;
             }
-            (_, schema) if matches!(subject, ValuePart::Value(Value::Array(_))) => {
-                self.add_array_keyword(work, (keyword, schema), subject.items(), place)?;
+            _ if matches!(part, ValuePart::Value(Value::Array(_))) => {
+                self.add_array_keyword(work, keyword, part.items(), place)?;
             }
             ("pattern", Value::String(pattern)) => {
-                work.spend(self.match_units(pattern, subject.text().unwrap_or_default()));
+                work.spend(self.match_units(pattern, part.text().unwrap_or_default()));
             }
             _ => (),
         }
-        match keyword {
-            "const" | "enum" => work.spend(1 + count_parts(argument) / UNIT_LOOKUPS),
+        match keyword.name {
+            "const" | "enum" => work.spend(1 + count_parts(keyword.argument) / UNIT_LOOKUPS),
             "minLength" | "maxLength" | "format" | "contentEncoding" | "contentMediaType" => {
-                work.spend(byte_units(subject.text().unwrap_or_default()));
+                work.spend(byte_units(part.text().unwrap_or_default()));
             }
             _ => (),
         }
@@ -251,12 +272,13 @@ impl<'a> WorkMeter<'a> {
     fn add_object_keyword(
         &mut self,
         work: &mut ValidationWork,
-        (keyword, argument): (&'a str, &'a Value),
-        (keywords, subject): (&'a Map<String, Value>, ValuePart<'a>),
+        keyword: Keyword<'a>,
+        pair: SchemaPair<'a>,
         place: ValuePlace,
     ) -> Result<(), TooCostly> {
-        let Some(fields) = subject.fields() else { return Ok(()) };
-        match (keyword, argument) {
+        let SchemaPair { keywords, part } = pair;
+        let Some(fields) = part.fields() else { return Ok(()) };
+        match (keyword.name, keyword.argument) {
             ("properties", Value::Object(properties)) => {
                 work.spend(lookup_units(properties.len()) + lookup_units(fields.len()));
                 for (name, schema) in properties {
@@ -281,7 +303,7 @@ impl<'a> WorkMeter<'a> {
                 }
             }
             ("additionalProperties" | "unevaluatedProperties", schema) => {
-                let is_additional = keyword == "additionalProperties";
+                let is_additional = keyword.name == "additionalProperties";
                 let listed = keywords.get("properties").filter(|_| is_additional);
                 let patterns = keywords.get("patternProperties").and_then(Value::as_object);
                 for (name, field) in fields {
@@ -321,11 +343,11 @@ impl<'a> WorkMeter<'a> {
     fn add_array_keyword(
         &mut self,
         work: &mut ValidationWork,
-        (keyword, argument): (&'a str, &'a Value),
+        keyword: Keyword<'a>,
         items: &'a [Value],
         place: ValuePlace,
     ) -> Result<(), TooCostly> {
-        match (keyword, argument) {
+        match (keyword.name, keyword.argument) {
             ("prefixItems" | "items", Value::Array(schemas)) => {
                 for (schema, item) in schemas.iter().zip(items) {
                     work.add_child(self.measure(
@@ -349,7 +371,7 @@ impl<'a> WorkMeter<'a> {
         Ok(())
     }
 
-    /// Ends the count as soon as it is too much: counting takes time itself.
+    /// Ends the count as soon as it exceeds the limit, since counting takes time itself.
     fn check_limit(&self, work: &ValidationWork) -> Result<(), TooCostly> {
         if work.check > self.limits.work { Err(TooCostly::Work) } else { Ok(()) }
     }
@@ -368,7 +390,7 @@ impl<'a> WorkMeter<'a> {
 }
 
 impl ValuePlace {
-    /// The place of a field; an item has no name.
+    /// Returns the place of a field, or of an item, whose name is empty.
     fn child(self, name: &str) -> Self {
         Self { path_bytes: self.path_bytes + name.len() as u64 + 1, ..self }
     }
@@ -396,8 +418,8 @@ fn count_parts(value: &Value) -> u64 {
     }
 }
 
-/// Units of work for the comparison of all items with each other. A hash keeps them apart where it
-/// can: nested arrays and large integers may all have the same.
+/// Returns the units of work for the comparison of all items with each other. Items with different hashes
+/// are cheap, but nested arrays and large integers may share one hash.
 fn unique_units(items: &[Value]) -> u64 {
     let is_hashed_apart = |item: &Value| match item {
         Value::Number(number) => match (number.as_u64(), number.as_i64()) {

@@ -1,4 +1,4 @@
-//! What is allowed, what is not, and that a child never has more than its parent.
+//! Permission rules: verdicts, refusals, and children that never have more than their parents.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn refusal(permissions: &Permissions, subject: &PermissionSubject<'_>) -> String
 }
 
 #[test]
-fn without_an_allow_list_all_is_allowed_that_is_not_denied() {
+fn without_an_allow_list_only_denied_calls_are_refused() {
     let permissions = denying(&["write_file", "read_file(secret/**)"]);
     for (subject, expect) in [
         (tool("read_file", "src/a.rs"), true),
@@ -53,7 +53,7 @@ fn without_an_allow_list_all_is_allowed_that_is_not_denied() {
 }
 
 #[test]
-fn an_allow_list_is_the_whole_of_what_is_allowed() {
+fn an_allow_list_allows_only_the_listed_calls() {
     let none = PermissionSubject { tool: "list_tasks", text: None, is_shell: false };
     assert!(!allowing(&[]).check(&none).is_allowed());
     let permissions = allowing(&["read_file(src/**)", "spawn_agent(researcher)", "mcp_*"]);
@@ -125,14 +125,14 @@ fn variables_in_front_of_a_command_are_allowed_only_by_their_names() {
         ("cargo test", true),
         ("rustc --version", true),
         ("LANG=C RUST_LOG=debug make all", true),
-        // The shell sets `cargo` and runs what follows.
+        // The shell sets the variable `cargo` and runs the rest.
         ("cargo=1 rm -rf x", false),
         ("cargo+=1 rm -rf x", false),
         ("PATH=. rustc --version", false),
         ("LANG=C PATH=. make all", false),
         ("LANG=C RUST_LOG=debug PATH=. make all", false),
         ("LANG=C make all", false),
-        // A star of a value ends with its word, as far as that is sure.
+        // `*` in a value stops at the word boundary, as far as that is certain.
         ("LANG=C RUST_LOG=x rm -rf make y", false),
         ("LANG=C RUST_LOG=x\\ make evil", false),
         ("LANG=C RUST_LOG='x make' evil", false),
@@ -150,7 +150,7 @@ fn a_tool_allowed_as_a_whole_may_do_anything() {
 }
 
 #[test]
-fn a_denied_command_is_found_wherever_it_is() {
+fn a_denied_command_is_found_anywhere_in_a_command_line() {
     let permissions = denying(&["run_process(rm *)", "run_process(git push*)"]);
     for command in [
         "rm x",
@@ -181,7 +181,7 @@ fn a_denied_command_is_found_wherever_it_is() {
 }
 
 #[test]
-fn an_allowed_program_is_not_allowed_with_options_that_make_it_another() {
+fn an_allowed_program_is_refused_with_options_that_run_other_programs() {
     let permissions = allowing(&["run_process(git *)", "run_process(git -c core.pager=cat log*)"]);
     for (command, expect) in [
         ("git status", true),
@@ -206,13 +206,13 @@ fn an_allowed_program_is_not_allowed_with_options_that_make_it_another() {
 }
 
 #[test]
-fn a_denied_path_is_found_by_any_way() {
+fn a_denied_path_is_found_in_any_spelling() {
     let permissions = denying(&["read_file(secret/**)"]);
     for path in ["secret/a", "src/../secret/a", "./secret/a", "secret//a"] {
         assert!(!permissions.check(&tool("read_file", path)).is_allowed(), "{path}");
     }
     let unknown = PermissionSubject { tool: "read_file", text: None, is_shell: false };
-    assert!(!permissions.check(&unknown).is_allowed(), "nothing to compare with");
+    assert!(!permissions.check(&unknown).is_allowed(), "there is no path to match");
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn deny_wins_over_allow() {
     assert!(!permissions.check(&shell("git push origin")).is_allowed());
 }
 
-/// `allow`, `ask <rule>` or `deny`.
-fn word(rules: &PermissionRules, subject: &PermissionSubject<'_>) -> String {
+/// Renders a verdict: `allow`, `ask <rule>` or `deny`.
+fn verdict_text(rules: &PermissionRules, subject: &PermissionSubject<'_>) -> String {
     match Permissions::of("the session", rules.clone()).check(subject) {
         PermissionVerdict::Allowed => "allow".to_owned(),
         PermissionVerdict::Ask { rule, .. } => format!("ask {rule}"),
@@ -258,7 +258,7 @@ fn deny_wins_over_ask_and_ask_over_allow() {
         (PermissionSubject { tool: "read_file", text: None, is_shell: false }, "deny"),
         (PermissionSubject { tool: "pay", text: None, is_shell: false }, "ask pay"),
     ] {
-        assert_eq!(word(&rules, &subject), expect, "{subject}");
+        assert_eq!(verdict_text(&rules, &subject), expect, "{subject}");
     }
     let open = PermissionRules { ask: list(&["pay(big*)"]), ..PermissionRules::all() };
     for (subject, expect) in [
@@ -267,38 +267,38 @@ fn deny_wins_over_ask_and_ask_over_allow() {
         (PermissionSubject { tool: "pay", text: None, is_shell: false }, "ask pay(big*)"),
         (shell("anything"), "allow"),
     ] {
-        assert_eq!(word(&open, &subject), expect, "{subject}");
+        assert_eq!(verdict_text(&open, &subject), expect, "{subject}");
     }
 }
 
 #[test]
-fn the_strictest_along_the_chain_decides_and_the_first_asks() {
+fn the_strictest_source_decides_and_the_first_ask_rule_is_named() {
     let asks = |rule: &str| PermissionRules { ask: list(&[rule]), ..PermissionRules::all() };
     let top = Permissions::of("the session", asks("pay(1*)"));
     let child = top.narrow("child", asks("pay"));
-    let below = child.narrow("below", rules(Some(&["pay(12)", "pay(2)"]), &["pay(13)"]));
+    let grandchild = child.narrow("grandchild", rules(Some(&["pay(12)", "pay(2)"]), &["pay(13)"]));
     for (text, expect) in [
         ("12", Some(("pay(1*)", "the session"))),
         ("2", Some(("pay", "child"))),
         ("13", None),
         ("14", None),
     ] {
-        let asked = match below.check(&tool("pay", text)) {
+        let asked = match grandchild.check(&tool("pay", text)) {
             PermissionVerdict::Ask { rule, by } => Some((rule.to_string(), by.to_string())),
             PermissionVerdict::Refused(_) => None,
-            PermissionVerdict::Allowed => panic!("{text} is simply allowed"),
+            PermissionVerdict::Allowed => panic!("{text} is allowed"),
         };
         let expect = expect.map(|(rule, by)| (rule.to_owned(), by.to_owned()));
         assert_eq!(asked, expect, "{text}");
     }
-    assert!(below.may_use("pay"));
+    assert!(grandchild.may_use("pay"));
     let only =
         PermissionRules { allow: Some(Vec::new()), ask: list(&["pay"]), ..PermissionRules::all() };
-    assert!(Permissions::of("the session", only).may_use("pay"), "it can be asked for");
+    assert!(Permissions::of("the session", only).may_use("pay"), "it can be approved");
 }
 
 #[test]
-fn a_rule_that_a_deny_makes_useless_is_found() {
+fn a_rule_that_a_deny_rule_covers_is_found() {
     for (rule, deny, expect) in [
         ("pay", "pay", true),
         ("pay(x)", "pay", true),
@@ -318,7 +318,7 @@ fn a_rule_that_a_deny_makes_useless_is_found() {
 }
 
 #[test]
-fn a_refusal_says_who_and_what_would_be_right() {
+fn a_refusal_names_its_source_and_the_allowed_calls() {
     let parent = allowing(&["run_process(cargo *)", "run_process(ls)"]);
     let child = parent.narrow("agent definition `tester`", rules(None, &["run_process(ls)"]));
     for (command, expect) in [
@@ -346,7 +346,7 @@ fn a_refusal_says_who_and_what_would_be_right() {
 }
 
 #[test]
-fn a_model_is_told_of_the_tools_it_may_use() {
+fn a_model_gets_only_the_tools_that_it_may_use() {
     let permissions = allowing(&["run_process(cargo *)", "mcp_*"])
         .narrow("child", rules(None, &["mcp_mail", "run_process(cargo publish)"]));
     for (tool, expect) in
@@ -357,7 +357,7 @@ fn a_model_is_told_of_the_tools_it_may_use() {
 }
 
 #[test]
-fn what_is_no_rule_is_refused() {
+fn an_invalid_rule_is_refused() {
     for (text, problem) in [
         ("", "it names no tool"),
         ("(x)", "it names no tool"),
@@ -400,7 +400,7 @@ fn any_rules() -> impl Strategy<Value = PermissionRules> {
 }
 
 #[test]
-fn rules_speak_of_what_outlives_an_agent() {
+fn keep_rules_match_outliving_work() {
     let rules = |list: &str, rule: &str| -> PermissionRules {
         serde_json::from_value(serde_json::json!({ list: [rule] })).expect("rules")
     };
@@ -435,7 +435,7 @@ fn rules_speak_of_what_outlives_an_agent() {
 }
 
 #[test]
-fn a_child_is_not_allowed_by_itself_to_leave_something_behind() {
+fn a_child_cannot_allow_outliving_work_itself() {
     let rules: PermissionRules = serde_json::from_value(serde_json::json!({
         "allow": ["keep(spawn_agent)"], "deny": ["keep(run_process)"]
     }))
@@ -473,7 +473,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_rule_allows_it_also_denies(
+    fn a_rule_denies_every_call_that_it_allows(
         rule in any_rule(), (tool, text, is_shell) in any_call(),
     ) {
         let subject = PermissionSubject { tool: &tool, text: text.as_deref(), is_shell };
@@ -491,7 +491,7 @@ proptest! {
     }
 
     #[test]
-    fn no_second_command_slips_in(
+    fn an_allow_pattern_refuses_every_second_command(
         before in "[a-z '\"]{0,8}", sign in "[;&|<>$`()\n\r]", after in "[ -~]{0,12}x",
     ) {
         let command = format!("cargo {before}{sign}{after}");

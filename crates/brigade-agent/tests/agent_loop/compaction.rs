@@ -1,34 +1,37 @@
-//! Conversations that become too long.
+//! Compaction of conversations that are too long.
 
 use brigade_agent::{AgentExit, ToolEffect, ToolReply};
 use brigade_llm::{ChatMessage, ModelErrorKind};
 use brigade_model::ids::RunNo;
 use serde_json::json;
 
-use crate::paper::{PaperTool, Play, Stage, call, reply, say, text_of};
+use crate::fakes::{FakeTool, ScriptedReply, TestAgent, call, reply, say, text_of};
 
-/// Steps with results of so many bytes each, then plays.
-fn long(steps: usize, bytes: usize, then: Vec<Play>) -> Stage {
+/// Creates an agent that runs `steps` steps with results of `bytes` bytes each, then gets `then`.
+fn long(steps: usize, bytes: usize, then: Vec<ScriptedReply>) -> TestAgent {
     let results = (0..steps).map(|n| ToolReply::text(format!("{n}{}", "x".repeat(bytes))));
-    let tool = PaperTool::new("dig", ToolEffect::Pure, results);
-    let mut plays = vec![reply(vec![call("dig", json!({}))]); steps];
-    plays.extend(then);
-    Stage::new(plays).tool(tool)
+    let tool = FakeTool::new("dig", ToolEffect::Pure, results);
+    let mut replies = vec![reply(vec![call("dig", json!({}))]); steps];
+    replies.extend(then);
+    TestAgent::new(replies).tool(tool)
 }
 
-/// Results follow the calls that they belong to.
+/// Checks that results follow the calls that they belong to.
 fn check_pairs(messages: &[ChatMessage]) {
-    for (at, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         match message {
             ChatMessage::Results(results) => {
-                let Some(ChatMessage::Assistant(said)) = at.checked_sub(1).map(|at| &messages[at])
-                else {
-                    panic!("results without their calls at {at}")
+                let previous = index.checked_sub(1).map(|index| &messages[index]);
+                let Some(ChatMessage::Assistant(message)) = previous else {
+                    panic!("results without their calls at {index}")
                 };
-                assert_eq!(said.calls().count(), results.len());
+                assert_eq!(message.calls().count(), results.len());
             }
-            ChatMessage::Assistant(said) if said.calls().count() > 0 => {
-                assert!(matches!(messages.get(at + 1), Some(ChatMessage::Results(_))), "at {at}");
+            ChatMessage::Assistant(message) if message.calls().count() > 0 => {
+                assert!(
+                    matches!(messages.get(index + 1), Some(ChatMessage::Results(_))),
+                    "at {index}"
+                );
             }
             _ => {}
         }
@@ -37,86 +40,89 @@ fn check_pairs(messages: &[ChatMessage]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn near_the_limit_the_beginning_is_summed_up_and_the_end_is_kept() {
-    let mut stage = long(5, 500, vec![say("SUMMARY: agent:7 digs."), say("Dug.")]);
-    stage.agent.context_window = 1_000;
-    stage.agent.max_output = 100;
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    assert_eq!(stage.host.words(), "Dug.");
-    let labels = stage.host.labels();
+async fn a_conversation_near_the_limit_is_compacted_and_its_end_is_kept() {
+    let mut test = long(5, 500, vec![say("SUMMARY: agent:7 digs."), say("Dug.")]);
+    test.agent.context_window = 1_000;
+    test.agent.max_output = 100;
+    assert_eq!(test.run().await, AgentExit::Finished);
+    assert_eq!(test.host.result_text(), "Dug.");
+    let labels = test.host.labels();
     assert_eq!(labels.iter().filter(|label| *label == "summary").count(), 1, "{labels:?}");
-    let requests = stage.model.requests();
+    let requests = test.model.requests();
     requests.iter().for_each(|request| check_pairs(&request.messages));
     let last = text_of(&requests[6]);
-    assert!(last.starts_with("user: make soup\n\n[What was said and done"), "{last}");
+    assert!(last.starts_with("user: make soup\n\n[Summary of the conversation"), "{last}");
     assert!(last.contains("SUMMARY: agent:7 digs.") && last.contains("list_tasks"), "{last}");
     assert!(last.contains("4xxx"), "the end is kept: {last}");
     assert!(last.len() < 2_000, "{}", last.len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_summed_up_is_the_same_when_it_is_built_again() {
-    let mut stage = long(5, 500, vec![say("SUMMARY."), say("Dug.")]);
-    stage.agent.context_window = 1_000;
-    stage.agent.max_output = 100;
-    stage.run().await;
-    let before = stage.model.requests()[6].messages.clone();
-    let mut again = Stage::new([say("Dug.")]);
+async fn a_compacted_conversation_is_rebuilt_from_the_journal() {
+    let mut test = long(5, 500, vec![say("SUMMARY."), say("Dug.")]);
+    test.agent.context_window = 1_000;
+    test.agent.max_output = 100;
+    test.run().await;
+    let before = test.model.requests()[6].messages.clone();
+    let mut again = TestAgent::new([say("Dug.")]);
     again.agent.context_window = 1_000;
-    let journal = stage.host.lock().journal.clone();
+    let journal = test.host.lock().journal.clone();
     again.host.lock().journal = journal[..journal.len() - 1].to_vec();
-    again.begin(RunNo::FIRST, Vec::new()).await;
+    again.run_attempt(RunNo::FIRST, Vec::new()).await;
     assert_eq!(again.model.requests()[0].messages, before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_begins_with_summing_up_still_begins() {
-    let mut stage = long(5, 500, vec![say("First.")]);
-    stage.agent.max_output = 100;
-    stage.run().await;
-    let mut again = Stage::new([say("SUMMARY."), say("Second.")]);
+async fn a_later_run_that_begins_with_a_compaction_still_gets_its_first_message() {
+    let mut test = long(5, 500, vec![say("First.")]);
+    test.agent.max_output = 100;
+    test.run().await;
+    let mut again = TestAgent::new([say("SUMMARY."), say("Second.")]);
     again.agent.context_window = 1_000;
     again.agent.max_output = 100;
-    again.host.lock().journal = stage.host.lock().journal.clone();
-    assert_eq!(again.begin(RunNo(2), Vec::new()).await, AgentExit::Finished);
-    assert_eq!(again.host.words(), "Second.");
+    again.host.lock().journal = test.host.lock().journal.clone();
+    assert_eq!(again.run_attempt(RunNo(2), Vec::new()).await, AgentExit::Finished);
+    assert_eq!(again.host.result_text(), "Second.");
     assert!(text_of(&again.model.requests()[1]).contains("Go on with your task."));
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_nothing_to_sum_up_the_model_is_asked_all_the_same() {
-    let mut stage = Stage::new([say("Soup.")]);
-    stage.agent.task = "x".repeat(2_700).into();
-    stage.agent.context_window = 1_000;
-    stage.agent.max_output = 50;
-    assert_eq!(stage.run().await, AgentExit::Finished);
+async fn a_long_conversation_without_a_part_to_compact_is_sent_as_it_is() {
+    let mut test = TestAgent::new([say("Soup.")]);
+    test.agent.task = "x".repeat(2_700).into();
+    test.agent.context_window = 1_000;
+    test.agent.max_output = 50;
+    assert_eq!(test.run().await, AgentExit::Finished);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_finds_too_long_is_summed_up() {
-    let mut stage =
-        long(3, 600, vec![Play::Fail(ModelErrorKind::TooLong), say("SUMMARY."), say("Dug.")]);
-    stage.agent.context_window = 2_000;
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    assert!(text_of(&stage.model.requests()[5]).contains("SUMMARY."));
+async fn a_conversation_that_the_provider_refuses_as_too_long_is_compacted() {
+    let mut test = long(
+        3,
+        600,
+        vec![ScriptedReply::Failed(ModelErrorKind::TooLong), say("SUMMARY."), say("Dug.")],
+    );
+    test.agent.context_window = 2_000;
+    assert_eq!(test.run().await, AgentExit::Finished);
+    assert!(text_of(&test.model.requests()[5]).contains("SUMMARY."));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stays_too_long_ends_the_run_truthfully() {
-    let mut stage = long(3, 600, vec![Play::Fail(ModelErrorKind::TooLong)]);
-    stage.agent.context_window = 2_000;
-    let AgentExit::Failed { failure, .. } = stage.run().await else { panic!("it fails") };
-    assert!(failure.to_string().contains("cannot be summed up"), "{failure}");
+async fn a_failed_compaction_fails_the_run() {
+    let mut test = long(3, 600, vec![ScriptedReply::Failed(ModelErrorKind::TooLong)]);
+    test.agent.context_window = 2_000;
+    let AgentExit::Failed { failure, .. } = test.run().await else { panic!("it fails") };
+    assert!(failure.to_string().contains("cannot be summarized"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_larger_than_the_window_are_summed_up_in_part() {
-    let tool = PaperTool::new("dig", ToolEffect::Pure, [ToolReply::text("x".repeat(60_000))]);
+async fn results_larger_than_the_window_are_truncated_for_the_summary() {
+    let tool = FakeTool::new("dig", ToolEffect::Pure, [ToolReply::text("x".repeat(60_000))]);
     let calls = (0..20).map(|_| call("dig", json!({}))).collect();
-    let mut stage = Stage::new([reply(calls), say("SUMMARY."), say("Dug.")]).tool(tool);
-    stage.agent.context_window = 100_000;
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    for request in stage.model.requests() {
+    let mut test = TestAgent::new([reply(calls), say("SUMMARY."), say("Dug.")]).tool(tool);
+    test.agent.context_window = 100_000;
+    assert_eq!(test.run().await, AgentExit::Finished);
+    for request in test.model.requests() {
         let bytes = text_of(&request).len();
         assert!(bytes / 3 < 100_000, "{bytes} bytes do not fit");
     }

@@ -1,10 +1,10 @@
-//! The loop by itself, with a host, a model and tools that are made of paper.
+//! The agent loop alone, with a fake host, model and tools.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod compaction;
-mod paper;
+mod fakes;
 mod plugins;
 mod spending;
 mod state;
-mod turns;
+mod steps;

@@ -1,4 +1,4 @@
-//! What plugins see, change, refuse and keep.
+//! Plugins: the order of hooks, their state, refusals and failures.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use brigade_model::outcome::Failure;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::paper::{PaperTool, Play, Stage, call, reply, say, text_of};
+use crate::fakes::{FakeTool, ScriptedReply, TestAgent, call, reply, say, text_of};
 
-/// What happened, in the order in which it did.
+/// The hooks that ran, in order.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Diary(Vec<String>);
 
@@ -25,13 +25,13 @@ impl StateKey for Diary {
     const NAME: &'static str = "diary";
 }
 
-/// What a plugin does out of the ordinary.
+/// A misbehaviour of the plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Quirk {
     #[default]
     None,
     RefusesTools,
-    /// So many endings.
+    /// Refuses the end of the run so many times.
     RefusesEndings(u32),
     Panics,
     PanicsAtOnce,
@@ -39,7 +39,7 @@ enum Quirk {
     Fails,
 }
 
-/// Writes everything down, in the state and for the test.
+/// Notes every hook, in the state and for the test.
 #[derive(Debug, Default)]
 struct Diarist {
     quirk: Quirk,
@@ -47,9 +47,9 @@ struct Diarist {
 }
 
 impl Diarist {
-    fn write(&self, at: &HookContext<'_>, what: &str) -> Result<(), PluginError> {
-        self.seen.lock().unwrap().push(format!("{what} {}", at.step));
-        Ok(at.state.update(|diary: &mut Diary| diary.0.push(what.to_owned()))?)
+    fn write(&self, context: &HookContext<'_>, hook: &str) -> Result<(), PluginError> {
+        self.seen.lock().unwrap().push(format!("{hook} {}", context.step));
+        Ok(context.state.update(|diary: &mut Diary| diary.0.push(hook.to_owned()))?)
     }
 }
 
@@ -62,13 +62,13 @@ impl Plugin for Diarist {
         Duration::from_secs(5)
     }
 
-    fn run_start<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
-        Box::pin(async { self.write(at, "run start") })
+    fn run_start<'a>(&'a self, context: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+        Box::pin(async { self.write(context, "run start") })
     }
 
     fn before_model<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         request: &'a mut ModelRequest,
     ) -> HookFuture<'a, ()> {
         assert_ne!(self.quirk, Quirk::PanicsAtOnce, "the pen was never there");
@@ -81,25 +81,25 @@ impl Plugin for Diarist {
             }
             request.system = format!("{} Write neatly.", request.system).into();
             request.max_output = u32::MAX;
-            self.write(at, "before model")
+            self.write(context, "before model")
         })
     }
 
     fn after_model<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _reply: &'a ModelReply,
     ) -> HookFuture<'a, ()> {
-        Box::pin(async { self.write(at, "after model") })
+        Box::pin(async { self.write(context, "after model") })
     }
 
     fn before_tool<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         call: &'a ToolCall,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            self.write(at, &format!("before {}", call.name))?;
+            self.write(context, &format!("before {}", call.name))?;
             Ok(match self.quirk {
                 Quirk::RefusesTools => HookDecision::Refuse("not today".into()),
                 _ => HookDecision::Pass,
@@ -109,38 +109,39 @@ impl Plugin for Diarist {
 
     fn after_tool<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         call: &'a ToolCall,
         result: &'a mut ToolResult,
     ) -> HookFuture<'a, ()> {
         Box::pin(async move {
             result.text = format!("{} (noted)", result.text).into();
-            self.write(at, &format!("after {}", call.name))
+            self.write(context, &format!("after {}", call.name))
         })
     }
 
-    fn step_end<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
-        Box::pin(async { self.write(at, "step end") })
+    fn step_end<'a>(&'a self, context: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+        Box::pin(async { self.write(context, "step end") })
     }
 
     fn run_end<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _result: &'a Json,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            self.write(at, "run end")?;
+            self.write(context, "run end")?;
             let Quirk::RefusesEndings(times) = self.quirk else { return Ok(HookDecision::Pass) };
-            let ends = at.state.get::<Diary>()?.0.iter().filter(|what| *what == "run end").count();
+            let ends =
+                context.state.get::<Diary>()?.0.iter().filter(|hook| *hook == "run end").count();
             Ok(match ends as u32 <= times {
-                true => HookDecision::Refuse("the diary has room".into()),
+                true => HookDecision::Refuse("the diary is not full".into()),
                 false => HookDecision::Pass,
             })
         })
     }
 }
 
-const WHOLE: [&str; 9] = [
+const ALL_HOOKS: [&str; 9] = [
     "run start 0",
     "before model 0",
     "after model 0",
@@ -152,8 +153,8 @@ const WHOLE: [&str; 9] = [
     "run end 2",
 ];
 
-fn looking() -> Stage {
-    Stage::new([reply(vec![call("look", json!({}))]), say("Seen.")]).tool(PaperTool::new(
+fn looking() -> TestAgent {
+    TestAgent::new([reply(vec![call("look", json!({}))]), say("Seen.")]).tool(FakeTool::new(
         "look",
         ToolEffect::Pure,
         [ToolReply::text("trees")],
@@ -161,25 +162,28 @@ fn looking() -> Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hook_comes_in_its_place_and_has_its_say() {
+async fn hooks_run_in_order_and_their_changes_take_effect() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
-    let stage = looking().plugin(diarist);
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    assert_eq!(*seen.lock().unwrap(), WHOLE);
-    let asked = stage.model.requests();
-    assert!(asked.iter().all(|request| request.system.ends_with("Write neatly.")));
-    assert!(asked.iter().all(|request| request.max_output == 1_000), "no more than is paid for");
-    assert!(text_of(&asked[1]).contains("trees (noted)"));
-    let labels = stage.host.labels();
+    let test = looking().plugin(diarist);
+    assert_eq!(test.run().await, AgentExit::Finished);
+    assert_eq!(*seen.lock().unwrap(), ALL_HOOKS);
+    let requests = test.model.requests();
+    assert!(requests.iter().all(|request| request.system.ends_with("Write neatly.")));
+    assert!(
+        requests.iter().all(|request| request.max_output == 1_000),
+        "no more than the budget covers"
+    );
+    assert!(text_of(&requests[1]).contains("trees (noted)"));
+    let labels = test.host.labels();
     let expected = [
-        "plugins",
+        "plugins_started",
         "state",
         "state",
         "model",
-        "before",
-        "result and state",
-        "step",
+        "before_tool",
+        "result_and_state",
+        "step_end",
         "state",
         "state",
         "model",
@@ -188,90 +192,97 @@ async fn each_hook_comes_in_its_place_and_has_its_say() {
     assert_eq!(labels, expected);
 }
 
-/// Wherever it is cut, the diary tells of each thing once, in order, as if nothing had happened.
+/// After a crash at any entry, the diary names each hook once, in order.
 #[tokio::test(start_paused = true)]
-async fn state_is_there_again_with_the_step_that_it_belongs_to() {
+async fn state_is_restored_with_the_step_that_changed_it() {
     let whole = looking().plugin(Diarist::default());
     whole.run().await;
     let journal = whole.host.lock().journal.clone();
     for cut in 0..=journal.len() {
         let diarist = Diarist::default();
         let seen = diarist.seen.clone();
-        let plays = match journal[..cut].iter().filter(|entry| &*entry.label == "model").count() {
+        let replies = match journal[..cut].iter().filter(|entry| &*entry.label == "model").count() {
             0 => vec![reply(vec![call("look", json!({}))]), say("Seen.")],
             _ => vec![say("Seen.")],
         };
-        let again = Stage::new(plays)
-            .tool(PaperTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
+        let again = TestAgent::new(replies)
+            .tool(FakeTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
             .plugin(diarist)
             .plugin(Reader);
         again.host.lock().journal = journal[..cut].to_vec();
         assert_eq!(
-            again.begin(RunNo::FIRST, Vec::new()).await,
+            again.run_attempt(RunNo::FIRST, Vec::new()).await,
             AgentExit::Finished,
             "cut at {cut}"
         );
-        let begun =
-            seen.lock().unwrap().iter().filter(|what| what.starts_with("run start")).count();
-        assert_eq!(begun, usize::from(cut == 0), "bound once in a run, cut at {cut}");
+        let starts =
+            seen.lock().unwrap().iter().filter(|hook| hook.starts_with("run start")).count();
+        assert_eq!(starts, usize::from(cut == 0), "`run_start` runs once, cut at {cut}");
         let last = again.host.lock().journal.clone();
         let diary = last.iter().rev().find(|entry| {
-            entry.label.contains("state") || ["plugins", "step"].contains(&&*entry.label)
+            entry.label.contains("state")
+                || ["plugins_started", "step_end"].contains(&&*entry.label)
         });
         let text = format!("{:?}", diary.unwrap().completion);
-        let at = |what: &str| text.matches(what).count();
-        assert_eq!((at("run start"), at("after look"), at("step end")), (1, 1, 1), "{cut}: {text}");
+        let count = |hook: &str| text.matches(hook).count();
+        let counts = (count("run start"), count("after look"), count("step end"));
+        assert_eq!(counts, (1, 1, 1), "{cut}: {text}");
     }
 }
 
-/// A crash during the first model call does not begin the run a second time.
+/// After a crash during the first model call, the `run_start` hooks do not run again.
 #[tokio::test(start_paused = true)]
-async fn that_plugins_know_of_the_run_is_written_down_before_the_model_is_asked() {
-    let stage = Stage::new([Play::Hang]).plugin(Diarist::default());
-    let (run, journal, parked_calls) = (RunNo::FIRST, Vec::new(), Vec::new());
-    let begun = AttemptInput { run, journal, parked_calls, skip_first_gate: true };
+async fn run_start_hooks_are_recorded_before_the_first_model_call() {
+    let test = TestAgent::new([ScriptedReply::Pending]).plugin(Diarist::default());
+    let input = AttemptInput {
+        run: RunNo::FIRST,
+        journal: Vec::new(),
+        parked_calls: Vec::new(),
+        skip_first_gate: true,
+    };
     let partial = PartialResult::default();
-    let hangs = stage.agent.run(&stage.host, begun, &partial);
-    assert!(tokio::time::timeout(Duration::from_secs(60), hangs).await.is_err());
-    assert_eq!(stage.model.requests().len(), 1);
-    assert_eq!(stage.host.labels(), ["plugins"]);
+    let attempt = test.agent.run(&test.host, input, &partial);
+    assert!(tokio::time::timeout(Duration::from_secs(60), attempt).await.is_err());
+    assert_eq!(test.model.requests().len(), 1);
+    assert_eq!(test.host.labels(), ["plugins_started"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn plugins_have_their_say_too_when_the_conversation_is_summed_up() {
+async fn model_hooks_run_for_a_summary_too() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
     let results = (0..5).map(|n| ToolReply::text(format!("{n}{}", "x".repeat(500))));
-    let mut plays = vec![reply(vec![call("dig", json!({}))]); 5];
-    plays.extend([say("SUMMARY."), say("Dug.")]);
-    let stage = Stage::new(plays).tool(PaperTool::new("dig", ToolEffect::Pure, results));
-    let mut stage = stage.plugin(diarist);
-    (stage.agent.context_window, stage.agent.max_output) = (1_000, 100);
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    let asked = stage.model.requests();
-    assert_eq!(asked.len(), 7);
-    assert!(asked.iter().all(|request| request.system.ends_with("Write neatly.")));
-    assert!(asked.iter().all(|request| request.max_output <= 100));
-    let count = |what: &str| seen.lock().unwrap().iter().filter(|it| it.starts_with(what)).count();
+    let mut replies = vec![reply(vec![call("dig", json!({}))]); 5];
+    replies.extend([say("SUMMARY."), say("Dug.")]);
+    let test = TestAgent::new(replies).tool(FakeTool::new("dig", ToolEffect::Pure, results));
+    let mut test = test.plugin(diarist);
+    test.agent.context_window = 1_000;
+    test.agent.max_output = 100;
+    assert_eq!(test.run().await, AgentExit::Finished);
+    let requests = test.model.requests();
+    assert_eq!(requests.len(), 7);
+    assert!(requests.iter().all(|request| request.system.ends_with("Write neatly.")));
+    assert!(requests.iter().all(|request| request.max_output <= 100));
+    let count = |hook: &str| seen.lock().unwrap().iter().filter(|it| it.starts_with(hook)).count();
     assert_eq!((count("before model"), count("after model")), (7, 7));
-    // It is the same when it is built again.
-    stage.host.lock().journal.pop();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
+    // The next attempt rebuilds it from the journal.
+    test.host.lock().journal.pop();
+    assert_eq!(test.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_words_that_were_not_the_last_nothing_is_kept() {
+async fn changes_of_run_end_hooks_are_dropped_if_the_run_does_not_end() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
-    let stage = looking().plugin(diarist);
-    stage.host.lock().not_done = 1;
-    assert_eq!(stage.run().await, AgentExit::Suspended);
+    let test = looking().plugin(diarist);
+    test.host.lock().refused_ends = 1;
+    assert_eq!(test.run().await, AgentExit::Suspended);
     assert_eq!(seen.lock().unwrap().last().map(String::as_str), Some("run end 2"));
-    let journal = format!("{:?}", stage.host.lock().journal);
+    let journal = format!("{:?}", test.host.lock().journal);
     assert!(journal.contains("after model") && !journal.contains("run end"), "{journal}");
 }
 
-/// Only looks.
+/// A plugin that only reads state.
 #[derive(Debug)]
 struct Reader;
 
@@ -282,49 +293,55 @@ impl Plugin for Reader {
 
     fn run_end<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _result: &'a Json,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            let diary = at.state.get::<Diary>()?;
-            assert!(diary.0.contains(&"run end".to_owned()), "it sees what the one before wrote");
+            let diary = context.state.get::<Diary>()?;
+            assert!(
+                diary.0.contains(&"run end".to_owned()),
+                "it sees the changes of the plugin before it"
+            );
             Ok(HookDecision::Pass)
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_plugin_refuses_is_not_carried_out() {
+async fn a_call_that_a_plugin_refuses_is_not_executed() {
     let diarist = Diarist { quirk: Quirk::RefusesTools, ..Diarist::default() };
-    let tool = PaperTool::new("look", ToolEffect::Once, [ToolReply::text("trees")]);
+    let tool = FakeTool::new("look", ToolEffect::Once, [ToolReply::text("trees")]);
     let calls = tool.calls.clone();
-    let stage =
-        Stage::new([reply(vec![call("look", json!({}))]), say("Well.")]).tool(tool).plugin(diarist);
-    assert_eq!(stage.run().await, AgentExit::Finished);
+    let test = TestAgent::new([reply(vec![call("look", json!({}))]), say("Well.")])
+        .tool(tool)
+        .plugin(diarist);
+    assert_eq!(test.run().await, AgentExit::Finished);
     assert_eq!(calls.lock().unwrap().len(), 0);
-    assert!(text_of(&stage.model.requests()[1]).contains("refused: not today (diarist)"));
+    assert!(text_of(&test.model.requests()[1]).contains("refused: not today (diarist)"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_ending_sends_the_agent_back_to_work_a_bounded_number_of_times() {
+async fn plugins_refuse_the_end_of_a_run_a_bounded_number_of_times() {
     let refusing = |times| {
         let diarist = Diarist { quirk: Quirk::RefusesEndings(times), ..Diarist::default() };
-        Stage::new([say("Done.")]).plugin(diarist)
+        TestAgent::new([say("Done.")]).plugin(diarist)
     };
-    let stage = refusing(2);
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    assert_eq!(stage.model.requests().len(), 3);
-    assert!(text_of(&stage.model.requests()[1]).contains("You cannot end yet: the diary has room"));
-    let stage = refusing(u32::MAX);
-    let AgentExit::Failed { failure: Failure::Error(failure), partial } = stage.run().await else {
+    let test = refusing(2);
+    assert_eq!(test.run().await, AgentExit::Finished);
+    assert_eq!(test.model.requests().len(), 3);
+    assert!(
+        text_of(&test.model.requests()[1]).contains("You cannot end yet: the diary is not full")
+    );
+    let test = refusing(u32::MAX);
+    let AgentExit::Failed { failure: Failure::Error(failure), partial } = test.run().await else {
         panic!("it should fail")
     };
-    assert!(failure.contains("refused its ending 11 times"), "{failure}");
+    assert!(failure.contains("refused the end of the run 11 times"), "{failure}");
     assert_eq!(partial, Some(Json::of("Done.").unwrap()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_fails_panics_or_blocks_ends_the_run_and_says_so() {
+async fn a_plugin_that_fails_panics_or_blocks_fails_the_run() {
     let cases = [
         (Quirk::Fails, "\"diarist\", before the model was asked: no ink"),
         (Quirk::Panics, "it panicked: the pen broke"),
@@ -332,17 +349,17 @@ async fn a_plugin_that_fails_panics_or_blocks_ends_the_run_and_says_so() {
         (Quirk::Blocks, "it took longer than 5s"),
     ];
     for (quirk, expected) in cases {
-        let stage = looking().plugin(Diarist { quirk, ..Diarist::default() });
-        let AgentExit::Failed { failure: Failure::Error(failure), .. } = stage.run().await else {
+        let test = looking().plugin(Diarist { quirk, ..Diarist::default() });
+        let AgentExit::Failed { failure: Failure::Error(failure), .. } = test.run().await else {
             panic!("it should fail")
         };
         assert!(failure.contains(expected), "{failure}");
-        assert_eq!(stage.model.requests().len(), 0);
-        assert_eq!(stage.host.lock().charged.len(), 1, "what was set aside is settled");
+        assert_eq!(test.model.requests().len(), 0);
+        assert_eq!(test.host.lock().charged.len(), 1, "the reservation is released");
     }
 }
 
-/// Counts what it is told, each call for itself.
+/// A tool that counts its calls in the state.
 #[derive(Debug)]
 struct Counter(ToolSpec);
 
@@ -365,7 +382,7 @@ impl Tool for Counter {
     fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
             let count = call.state.get::<Count>().map_err(|e| ToolError::new(e.to_string()))?.0;
-            // All that run side by side have looked by now.
+            // All concurrent calls have read the state by now.
             tokio::task::yield_now().await;
             call.state.set(&Count(count + 1)).map_err(|e| ToolError::new(e.to_string()))?;
             Ok(ToolReply::text(format!("{}", count + 1)))
@@ -374,34 +391,34 @@ impl Tool for Counter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_calls_side_by_side_that_write_the_same_only_one_is_kept() {
+async fn only_one_of_two_concurrent_calls_changes_the_same_state() {
     let both = || reply(vec![call("count", json!({})), call("count", json!({}))]);
-    let stage = Stage::new([both(), reply(vec![call("count", json!({}))]), say("Counted.")]);
+    let test = TestAgent::new([both(), reply(vec![call("count", json!({}))]), say("Counted.")]);
     let parameters = Arc::new(json!({ "type": "object" }));
     let spec = ToolSpec { name: "count".into(), description: "Counts.".into(), parameters };
-    let mut stage = stage;
-    stage.agent.tools.add(Arc::new(Counter(spec)));
-    assert_eq!(stage.run().await, AgentExit::Finished);
-    let asked = stage.model.requests();
-    let told = text_of(&asked[1]);
+    let mut test = test;
+    test.agent.tools.add(Arc::new(Counter(spec)));
+    assert_eq!(test.run().await, AgentExit::Finished);
+    let requests = test.model.requests();
+    let text = text_of(&requests[1]);
     assert_eq!(
-        told.matches("the state \"count\" was changed by another call").count(),
+        text.matches("the state \"count\" was changed by another call").count(),
         1,
-        "{told}"
+        "{text}"
     );
-    assert!(text_of(&asked[2]).ends_with("results: 2"), "{}", text_of(&asked[2]));
+    assert!(text_of(&requests[2]).ends_with("results: 2"), "{}", text_of(&requests[2]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_run_begins_with_nothing_and_plugins_are_told() {
+async fn a_later_run_starts_with_empty_state_and_runs_the_run_start_hooks() {
     let diarist = Diarist::default();
     let seen = diarist.seen.clone();
-    let stage = looking().plugin(diarist);
-    stage.run().await;
+    let test = looking().plugin(diarist);
+    test.run().await;
     seen.lock().unwrap().clear();
-    assert_eq!(stage.begin(RunNo::FIRST.next(), Vec::new()).await, AgentExit::Finished);
+    assert_eq!(test.run_attempt(RunNo::FIRST.next(), Vec::new()).await, AgentExit::Finished);
     assert_eq!(seen.lock().unwrap()[0], "run start 0");
-    let journal = stage.host.lock().journal.clone();
-    let bound = journal.iter().rev().find(|entry| &*entry.label == "plugins").unwrap();
-    assert_eq!(format!("{:?}", bound.completion).matches("run end").count(), 0);
+    let journal = test.host.lock().journal.clone();
+    let started = journal.iter().rev().find(|entry| &*entry.label == "plugins_started").unwrap();
+    assert_eq!(format!("{:?}", started.completion).matches("run end").count(), 0);
 }

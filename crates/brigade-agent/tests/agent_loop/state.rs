@@ -1,4 +1,4 @@
-//! What is kept of the state when calls wait, and when an agent is built anew.
+//! State across parked calls and later attempts.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,23 +12,23 @@ use brigade_model::json::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::paper::{PaperTool, Play, Stage, call, reply, say};
+use crate::fakes::{FakeTool, ScriptedReply, TestAgent, call, reply, say};
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Begun(u32);
+struct StartedCount(u32);
 
-impl StateKey for Begun {
-    const NAME: &'static str = "begun";
+impl StateKey for StartedCount {
+    const NAME: &'static str = "started";
 }
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Over(u32);
+struct FinishedCount(u32);
 
-impl StateKey for Over {
-    const NAME: &'static str = "over";
+impl StateKey for FinishedCount {
+    const NAME: &'static str = "finished";
 }
 
-/// Counts the calls that begin and those that are over, and notes before each model call how many.
+/// Counts the calls that start and finish, and notes both counts before each model call.
 #[derive(Debug, Default)]
 struct Counting {
     seen: Arc<Mutex<Vec<(u32, u32)>>>,
@@ -41,11 +41,12 @@ impl Plugin for Counting {
 
     fn before_model<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _request: &'a mut ModelRequest,
     ) -> HookFuture<'a, ()> {
         Box::pin(async {
-            let seen = (at.state.get::<Begun>()?.0, at.state.get::<Over>()?.0);
+            let seen =
+                (context.state.get::<StartedCount>()?.0, context.state.get::<FinishedCount>()?.0);
             self.seen.lock().unwrap().push(seen);
             Ok(())
         })
@@ -53,22 +54,24 @@ impl Plugin for Counting {
 
     fn before_tool<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _call: &'a ToolCall,
     ) -> HookFuture<'a, HookDecision> {
         Box::pin(async {
-            at.state.update(|begun: &mut Begun| begun.0 += 1)?;
+            context.state.update(|started: &mut StartedCount| started.0 += 1)?;
             Ok(HookDecision::Pass)
         })
     }
 
     fn after_tool<'a>(
         &'a self,
-        at: &'a HookContext<'a>,
+        context: &'a HookContext<'a>,
         _call: &'a ToolCall,
         _result: &'a mut ToolResult,
     ) -> HookFuture<'a, ()> {
-        Box::pin(async { Ok(at.state.update(|over: &mut Over| over.0 += 1)?) })
+        Box::pin(async {
+            Ok(context.state.update(|finished: &mut FinishedCount| finished.0 += 1)?)
+        })
     }
 }
 
@@ -76,21 +79,21 @@ fn question() -> ConditionRequest {
     ConditionRequest::Question { question: Json::of("well?").unwrap() }
 }
 
-/// Asks something and looks around meanwhile: the first call is over after the second.
-fn asking(plays: impl IntoIterator<Item = Play>) -> Stage {
-    let parks = ToolReply::Park { asked: question(), effect: None };
-    Stage::new(plays)
-        .tool(PaperTool::new("ask", ToolEffect::Recorded, [parks, ToolReply::text("well")]))
-        .tool(PaperTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
+/// Creates an agent with a call that parks and one that does not, so that the first finishes last.
+fn asking(replies: impl IntoIterator<Item = ScriptedReply>) -> TestAgent {
+    let park = ToolReply::Park { asked: question(), effect: None };
+    TestAgent::new(replies)
+        .tool(FakeTool::new("ask", ToolEffect::Recorded, [park, ToolReply::text("well")]))
+        .tool(FakeTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))
 }
 
-fn both() -> Play {
+fn both() -> ScriptedReply {
     reply(vec![call("ask", json!({})), call("look", json!({}))])
 }
 
-impl Stage {
-    /// What waits is answered while the agent is away.
-    fn answer_all(&self) {
+impl TestAgent {
+    /// Completes all parked calls while no attempt runs.
+    fn complete_all(&self) {
         let mut host = self.host.lock();
         for (index, _) in std::mem::take(&mut host.parked) {
             host.write(index, "ask", Arc::new(CallCompletion::Reply(Json::of("fine").unwrap())));
@@ -99,74 +102,74 @@ impl Stage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_calls_changed_is_there_again_in_the_order_in_which_they_were_over() {
+async fn state_is_restored_in_the_order_in_which_calls_finished() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
-    let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, AgentExit::Suspended);
-    stage.answer_all();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
-    assert_eq!(over(&seen), [0, 2]);
-    // As it is after a crash during the second model call.
-    let mut journal = stage.host.lock().journal.clone();
-    let step = journal.iter().position(|entry| &*entry.label == "step").unwrap();
+    let test = asking([both(), say("Done.")]).plugin(counting);
+    assert_eq!(test.run().await, AgentExit::Suspended);
+    test.complete_all();
+    assert_eq!(test.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
+    assert_eq!(finished_counts(&seen), [0, 2]);
+    // The journal after a crash during the second model call.
+    let mut journal = test.host.lock().journal.clone();
+    let step = journal.iter().position(|entry| &*entry.label == "step_end").unwrap();
     journal.truncate(step + 1);
     let counting = Counting::default();
     let seen = counting.seen.clone();
     let again = asking([say("Done.")]).plugin(counting);
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
-    assert_eq!(over(&seen), [2]);
+    assert_eq!(again.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
+    assert_eq!(finished_counts(&seen), [2]);
 }
 
-/// A call of the run before, which is over in the next one, belongs to that.
+/// A call of one run that finishes in the next run changes the state of the next run.
 #[tokio::test(start_paused = true)]
-async fn what_a_call_changed_in_a_later_run_is_there_again() {
+async fn changes_of_a_call_that_finishes_in_a_later_run_are_restored() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
-    let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, AgentExit::Suspended);
-    assert_eq!(stage.begin(RunNo(2), Vec::new()).await, AgentExit::Finished);
-    assert_eq!(over(&seen), [0, 1]);
-    let mut journal = stage.host.lock().journal.clone();
-    let step = journal.iter().position(|entry| &*entry.label == "step").unwrap();
+    let test = asking([both(), say("Done.")]).plugin(counting);
+    assert_eq!(test.run().await, AgentExit::Suspended);
+    assert_eq!(test.run_attempt(RunNo(2), Vec::new()).await, AgentExit::Finished);
+    assert_eq!(finished_counts(&seen), [0, 1]);
+    let mut journal = test.host.lock().journal.clone();
+    let step = journal.iter().position(|entry| &*entry.label == "step_end").unwrap();
     journal.truncate(step + 1);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo(2), Vec::new()).await, AgentExit::Finished);
-    assert_eq!(over(&seen), [0, 1, 1]);
+    assert_eq!(again.run_attempt(RunNo(2), Vec::new()).await, AgentExit::Finished);
+    assert_eq!(finished_counts(&seen), [0, 1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_plugin_changed_before_a_call_that_waits_is_kept_once() {
+async fn changes_of_a_plugin_before_a_parked_call_are_applied_once() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
-    let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, AgentExit::Suspended);
-    stage.answer_all();
-    assert_eq!(stage.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
-    let begun: Vec<u32> = seen.lock().unwrap().iter().map(|(begun, _)| *begun).collect();
-    assert_eq!(begun, [0, 2]);
+    let test = asking([both(), say("Done.")]).plugin(counting);
+    assert_eq!(test.run().await, AgentExit::Suspended);
+    test.complete_all();
+    assert_eq!(test.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
+    let started: Vec<u32> = seen.lock().unwrap().iter().map(|(started, _)| *started).collect();
+    assert_eq!(started, [0, 2]);
 }
 
-/// A call that was cut off after the plugins had let it pass is not asked about again.
+/// Plugins are not asked again about a call that was interrupted after they admitted it.
 #[tokio::test(start_paused = true)]
-async fn plugins_that_wrote_something_are_asked_about_a_call_once() {
+async fn plugins_that_changed_state_are_asked_about_a_call_once() {
     let counting = Counting::default();
     let seen = counting.seen.clone();
-    let stage = asking([both(), say("Done.")]).plugin(counting);
-    assert_eq!(stage.run().await, AgentExit::Suspended);
-    let mut journal = stage.host.lock().journal.clone();
-    journal.retain(|entry| ["plugins", "model", "before"].contains(&&*entry.label));
-    assert_eq!(journal.iter().filter(|entry| &*entry.label == "before").count(), 2);
+    let test = asking([both(), say("Done.")]).plugin(counting);
+    assert_eq!(test.run().await, AgentExit::Suspended);
+    let mut journal = test.host.lock().journal.clone();
+    journal.retain(|entry| ["plugins_started", "model", "before_tool"].contains(&&*entry.label));
+    assert_eq!(journal.iter().filter(|entry| &*entry.label == "before_tool").count(), 2);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Suspended);
-    again.answer_all();
-    assert_eq!(again.begin(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
+    assert_eq!(again.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Suspended);
+    again.complete_all();
+    assert_eq!(again.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Finished);
     assert_eq!(seen.lock().unwrap().last(), Some(&(2, 2)));
 }
 
-fn over(seen: &Mutex<Vec<(u32, u32)>>) -> Vec<u32> {
-    seen.lock().unwrap().iter().map(|(_, over)| *over).collect()
+fn finished_counts(seen: &Mutex<Vec<(u32, u32)>>) -> Vec<u32> {
+    seen.lock().unwrap().iter().map(|(_, finished)| *finished).collect()
 }

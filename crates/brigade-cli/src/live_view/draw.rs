@@ -1,4 +1,4 @@
-//! How a tree of tasks looks on a terminal, in the room that there is. Nothing here touches one.
+//! Renders a task tree for a terminal of a given size. It does not write to the terminal.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,52 @@ use brigade_server::TaskInfo;
 
 use crate::{duration, render};
 
-/// The most that a task's place and name take of a line, in hundredths.
+/// The largest share of a line for the label of a task, in percent.
 const LABEL_PERCENT: usize = 40;
-/// The longest of the usual states, so that nothing moves when one comes.
+/// The width of the longest usual state, so that the columns do not move.
 const STATE_WIDTH_MIN: usize = "succeeded".len();
-/// The same for how long it takes.
+/// The least width of the duration.
 const TOOK_WIDTH_MIN: usize = 3;
-/// The least of what a task is at that is worth showing.
+/// The least width of a useful activity.
 const ACTIVITY_WIDTH_MIN: usize = 8;
 
-/// A task in its place in the tree.
+/// A task at its depth in the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeLine {
     pub(crate) depth: usize,
     pub(crate) task: TaskInfo,
-    /// What it is at.
+    /// The current activity.
     pub(crate) activity: String,
 }
 
-/// In the order of the tree, each with how deep it is. The first is the root.
-pub(crate) fn tree_order(tasks: &[TaskInfo]) -> Vec<(usize, &TaskInfo)> {
+/// A task and its depth in the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderedTask<'a> {
+    pub(crate) depth: usize,
+    pub(crate) task: &'a TaskInfo,
+}
+
+/// The rows that fit a terminal, and a summary of the others.
+#[derive(Debug)]
+pub(crate) struct FittedRows<'a> {
+    pub(crate) rows: Vec<OrderedTask<'a>>,
+    pub(crate) summary: Option<String>,
+}
+
+/// Orders tasks as a tree, the root first.
+pub(crate) fn tree_order(tasks: &[TaskInfo]) -> Vec<OrderedTask<'_>> {
     let mut children: BTreeMap<&str, Vec<&TaskInfo>> = BTreeMap::new();
     for task in tasks.iter().skip(1) {
         children.entry(task.parent.as_deref().unwrap_or_default()).or_default().push(task);
     }
     let mut ordered = Vec::new();
-    let mut left: Vec<(usize, &TaskInfo)> =
-        tasks.first().map(|root| (0, root)).into_iter().collect();
-    while let Some((depth, task)) = left.pop() {
-        ordered.push((depth, task));
-        let below = children.remove(task_number(&task.address)).unwrap_or_default();
-        left.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
+    let root = tasks.first().map(|task| OrderedTask { depth: 0, task });
+    let mut pending: Vec<OrderedTask<'_>> = root.into_iter().collect();
+    while let Some(next) = pending.pop() {
+        ordered.push(next);
+        let direct_children = children.remove(task_number(&next.task.address)).unwrap_or_default();
+        let depth = next.depth + 1;
+        pending.extend(direct_children.into_iter().rev().map(|task| OrderedTask { depth, task }));
     }
     ordered
 }
@@ -46,64 +61,66 @@ fn task_number(address: &str) -> &str {
     address.rsplit(':').next().unwrap_or(address)
 }
 
-/// Those that there is room for, and what is to be said of the others. What has ended gives way first,
-/// the oldest before the newest, each with all below it; then the last that live.
-pub(crate) fn fit_rows(
-    ordered: Vec<(usize, &TaskInfo)>,
-    most: usize,
-) -> (Vec<(usize, &TaskInfo)>, Option<String>) {
-    if ordered.len() <= most {
-        return (ordered, None);
+/// Selects the rows that fit. Ended subtrees are dropped first, the oldest before the newest. Then
+/// the last alive tasks are dropped.
+pub(crate) fn fit_rows(ordered: Vec<OrderedTask<'_>>, rows_max: usize) -> FittedRows<'_> {
+    if ordered.len() <= rows_max {
+        return FittedRows { rows: ordered, summary: None };
     }
-    let room = most.saturating_sub(1).max(1);
+    let task_rows = rows_max.saturating_sub(1).max(1);
     let mut kept = vec![true; ordered.len()];
-    let mut left = ordered.len();
+    let mut kept_count = ordered.len();
     let mut at = 1;
-    while at < ordered.len() && left > room {
+    while at < ordered.len() && kept_count > task_rows {
         let end = subtree_end(&ordered, at);
-        if ordered[at..end].iter().all(|(_, task)| !task.alive) {
+        if ordered[at..end].iter().all(|line| !line.task.alive) {
             kept[at..end].fill(false);
-            left -= end - at;
+            kept_count -= end - at;
             at = end;
         } else {
             at += 1;
         }
     }
     for at in (1..ordered.len()).rev() {
-        if left > room && kept[at] {
+        if kept_count > task_rows && kept[at] {
             kept[at] = false;
-            left -= 1;
+            kept_count -= 1;
         }
     }
     let mut states: BTreeMap<&str, usize> = BTreeMap::new();
-    let (mut shown, mut hidden) = (Vec::new(), 0);
+    let mut rows = Vec::new();
+    let mut hidden = 0;
     for (line, kept) in ordered.into_iter().zip(kept) {
         if kept {
-            shown.push(line);
+            rows.push(line);
         } else {
-            *states.entry(&line.1.state).or_default() += 1;
+            *states.entry(&line.task.state).or_default() += 1;
             hidden += 1;
         }
     }
     let states: Vec<String> =
         states.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    (shown, Some(format!("… {hidden} more: {}", states.join(", "))))
+    FittedRows { rows, summary: Some(format!("… {hidden} more: {}", states.join(", "))) }
 }
 
-/// Where what is below a task ends.
-fn subtree_end(ordered: &[(usize, &TaskInfo)], at: usize) -> usize {
-    let depth = ordered[at].0;
-    let below = ordered[at + 1..].iter().take_while(|(below, _)| *below > depth);
-    at + 1 + below.count()
+/// Returns the index after the subtree of a task.
+fn subtree_end(ordered: &[OrderedTask<'_>], at: usize) -> usize {
+    let depth = ordered[at].depth;
+    let descendants = ordered[at + 1..].iter().take_while(|line| line.depth > depth);
+    at + 1 + descendants.count()
 }
 
-/// The lines, coloured, none longer than the terminal is wide.
-pub(crate) fn render_frame(lines: &[TreeLine], more: Option<&str>, columns: usize) -> Vec<String> {
-    let forks = render_branches(lines);
+/// Renders the lines with colours, none wider than the terminal.
+pub(crate) fn render_frame(
+    lines: &[TreeLine],
+    summary: Option<&str>,
+    columns: usize,
+) -> Vec<String> {
+    let branches = render_branches(lines);
     let labels: Vec<String> = lines
         .iter()
-        .zip(forks)
-        .map(|(line, fork)| format!("{fork}{}", render_label(&line.task)))
+        .zip(branches)
+        .map(|(line, branch)| format!("{branch}{}", render_label(&line.task)))
         .collect();
     let states: Vec<String> = lines
         .iter()
@@ -112,52 +129,52 @@ pub(crate) fn render_frame(lines: &[TreeLine], more: Option<&str>, columns: usiz
     let widest =
         |texts: &[String]| texts.iter().map(|text| render::display_width(text)).max().unwrap_or(0);
     let state_width = widest(&states).max(STATE_WIDTH_MIN);
-    let beside = |label: usize| columns.saturating_sub(label + 2 + state_width + 2);
-    let label_most = match columns * LABEL_PERCENT / 100 {
-        most if beside(most) >= ACTIVITY_WIDTH_MIN => most,
-        // Where there is no room for anything else, it is theirs.
+    let activity_width = |label: usize| columns.saturating_sub(label + 2 + state_width + 2);
+    let label_max = match columns * LABEL_PERCENT / 100 {
+        max if activity_width(max) >= ACTIVITY_WIDTH_MIN => max,
+        // Without space for the activity, the label gets the rest.
         _ => columns.saturating_sub(2 + state_width).max(1),
     };
-    let label_width = widest(&labels).min(label_most);
+    let label_width = widest(&labels).min(label_max);
     let mut frame = Vec::new();
     for ((line, label), state) in lines.iter().zip(&labels).zip(&states) {
         let label =
             render::pad_to_width(&render::truncate_to_width(label, label_width), label_width);
         let style = render::state_style(&line.task.state);
         let mut text = format!("{label}  {style}{state}{style:#}");
-        let rest = render::render_one_line(&render_details(line));
-        let room = beside(label_width);
-        if !rest.is_empty() && room >= ACTIVITY_WIDTH_MIN {
+        let details = render::render_one_line(&render_details(line));
+        let details_width = activity_width(label_width);
+        if !details.is_empty() && details_width >= ACTIVITY_WIDTH_MIN {
             let gap = " ".repeat(state_width - render::display_width(state) + 2);
             let style = activity_style(&line.task);
             text.push_str(&format!(
                 "{gap}{style}{}{style:#}",
-                render::truncate_to_width(&rest, room)
+                render::truncate_to_width(&details, details_width)
             ));
         } else if label_width + 2 + render::display_width(state) > columns {
             text = render::truncate_to_width(&format!("{label}  {state}"), columns);
         }
         frame.push(text);
     }
-    if let Some(more) = more {
+    if let Some(summary) = summary {
         let style = Style::new().dimmed();
         frame.push(format!(
             "{style}{}{style:#}",
-            render::truncate_to_width(&render::render_one_line(more), columns)
+            render::truncate_to_width(&render::render_one_line(summary), columns)
         ));
     }
     frame
 }
 
-/// What leads from a parent to each of its children.
+/// Renders the branches that lead from each parent to its children.
 fn render_branches(lines: &[TreeLine]) -> Vec<String> {
-    let mut forks = Vec::with_capacity(lines.len());
+    let mut branches = Vec::with_capacity(lines.len());
     for (at, line) in lines.iter().enumerate() {
         let follows = |depth: usize| {
-            let rest = lines[at + 1..].iter().take_while(|later| later.depth >= depth);
-            rest.into_iter().any(|later| later.depth == depth)
+            let later_lines = lines[at + 1..].iter().take_while(|later| later.depth >= depth);
+            later_lines.into_iter().any(|later| later.depth == depth)
         };
-        let fork: String = (1..=line.depth)
+        let branch: String = (1..=line.depth)
             .map(|depth| match (depth == line.depth, follows(depth)) {
                 (true, true) => "├─ ",
                 (true, false) => "└─ ",
@@ -165,9 +182,9 @@ fn render_branches(lines: &[TreeLine]) -> Vec<String> {
                 (false, false) => "   ",
             })
             .collect();
-        forks.push(fork);
+        branches.push(branch);
     }
-    forks
+    branches
 }
 
 fn render_label(task: &TaskInfo) -> String {
@@ -180,7 +197,7 @@ fn render_label(task: &TaskInfo) -> String {
 fn render_details(line: &TreeLine) -> String {
     let task = &line.task;
     let took = task.ended_at.unwrap_or_else(render::now_millis).saturating_sub(task.spawned_at);
-    // Nothing that flickers.
+    // Milliseconds would flicker.
     let took = if took < 1_000 { "0s".to_owned() } else { duration::render_duration(took) };
     let parts = [
         Some(format!("{took:<TOOK_WIDTH_MIN$}")),
@@ -220,18 +237,18 @@ mod tests {
     }
 
     fn drawn(tasks: &[TaskInfo], columns: usize, rows: usize) -> Vec<String> {
-        let (shown, more) = fit_rows(tree_order(tasks), rows);
-        let line = |(depth, task): (usize, &TaskInfo)| {
-            let note = if task.alive { "step 2, thinking — I look around" } else { "" };
-            TreeLine { depth, task: task.clone(), activity: note.to_owned() }
+        let fitted = fit_rows(tree_order(tasks), rows);
+        let line = |row: OrderedTask<'_>| {
+            let activity = if row.task.alive { "step 2, thinking — I look around" } else { "" };
+            TreeLine { depth: row.depth, task: row.task.clone(), activity: activity.to_owned() }
         };
-        let lines: Vec<TreeLine> = shown.into_iter().map(line).collect();
-        let frame = render_frame(&lines, more.as_deref(), columns);
+        let lines: Vec<TreeLine> = fitted.rows.into_iter().map(line).collect();
+        let frame = render_frame(&lines, fitted.summary.as_deref(), columns);
         frame.iter().map(|line| anstream::adapter::strip_str(line).to_string()).collect()
     }
 
     #[test]
-    fn a_tree_is_lined_up() {
+    fn the_columns_of_a_tree_are_aligned() {
         let expect = [
             "agent:1 Boss                   waiting    65s  step 2, thinking — I look around",
             "├─ agent:2 North               running    65s  step 2, thinking — I look around",
@@ -256,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_letters_take_their_room() {
+    fn wide_letters_count_as_two_columns() {
         let mut tasks = tree();
         tasks[1].name = Some("日本語のテキスト".to_owned());
         tasks[1].usage.tokens = 12_345;
@@ -272,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_gives_way_first() {
+    fn ended_tasks_are_dropped_first() {
         let shown = drawn(&tree(), 80, 3);
         let first = |line: &String| line.split("  ").next().unwrap_or_default().to_owned();
         let labels: Vec<String> = shown.iter().map(first).collect();

@@ -1,24 +1,25 @@
-//! The prompt on the terminal, and which typed lines are for it.
+//! The prompt on the terminal, and the typed lines that answer it.
 
 use crate::pending_input::PendingInput;
 
-/// What is asked on the terminal, and whether a line may have been begun for something else.
+/// The prompt on the terminal.
 ///
-/// A terminal keeps the letters of a line until it is entered, and a read that was begun for one prompt
-/// takes a line that is entered under the next. So a line counts only if its prompt was there before it.
+/// A terminal holds a line until it is entered. A read that started under one prompt may return a
+/// line that was entered under the next. So a line answers a prompt only if the prompt was there
+/// before it.
 #[derive(Debug, Default)]
 pub(super) struct TerminalPrompt {
     shown: Option<PendingInput>,
-    /// Another prompt went away unanswered, and no line was entered since.
+    /// Another prompt was replaced without an answer, and no line was entered since.
     has_changed: bool,
 }
 
-/// What is to be done with a line.
+/// The meaning of a typed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PromptInput {
-    /// It answers this.
+    /// An answer to this input.
     Answer(PendingInput),
-    /// It may have been meant for a prompt that is gone.
+    /// It may be meant for a prompt that was replaced.
     Outdated,
     Ignored,
 }
@@ -28,32 +29,32 @@ impl TerminalPrompt {
         self.shown.is_some()
     }
 
-    pub(super) fn is_same_call(&self, asking: &PendingInput) -> bool {
-        self.shown.as_ref().is_some_and(|shown| shown.is_same_call(asking))
+    pub(super) fn is_same_call(&self, input: &PendingInput) -> bool {
+        self.shown.as_ref().is_some_and(|shown| shown.is_same_call(input))
     }
 
-    /// Puts a prompt on the terminal, in place of the one that is there. `is_flushed` says that nothing
-    /// is left of what was typed before.
-    pub(super) fn show(&mut self, asking: PendingInput, is_flushed: bool) {
+    /// Shows a prompt in place of the last one. `is_flushed` says that all earlier typed input was
+    /// dropped.
+    pub(super) fn show(&mut self, input: PendingInput, is_flushed: bool) {
         self.has_changed |= self.shown.is_some() || !is_flushed;
-        self.shown = Some(asking);
+        self.shown = Some(input);
     }
 
-    /// Takes away a prompt that needs no answer any more.
+    /// Removes a prompt that needs no answer any more.
     pub(super) fn withdraw(&mut self) {
         self.has_changed |= self.shown.take().is_some();
     }
 
-    /// Takes away a prompt that was answered here, or never will be.
+    /// Removes a prompt that was answered here, or never will be.
     pub(super) fn close(&mut self) -> Option<PendingInput> {
         self.shown.take()
     }
 
-    /// Takes a line that was entered.
+    /// Returns the meaning of an entered line.
     pub(super) fn take_line(&mut self) -> PromptInput {
         match &self.shown {
             Some(_) if std::mem::take(&mut self.has_changed) => PromptInput::Outdated,
-            Some(asking) => PromptInput::Answer(asking.clone()),
+            Some(input) => PromptInput::Answer(input.clone()),
             None => PromptInput::Ignored,
         }
     }
@@ -63,24 +64,24 @@ impl TerminalPrompt {
 mod tests {
     use super::*;
 
-    fn leave(task: &str, call: u32) -> PendingInput {
-        let shown = "ab".repeat(16).parse().ok();
-        PendingInput::Approval { task: task.to_owned(), call, shown_digest: shown }
+    fn approval(task: &str, call: u32) -> PendingInput {
+        let shown_digest = "ab".repeat(16).parse().ok();
+        PendingInput::Approval { task: task.to_owned(), call, shown_digest }
     }
 
     #[test]
-    fn a_line_is_for_the_prompt_that_was_there_before_it() {
+    fn a_line_answers_the_prompt_that_was_there_before_it() {
         let mut prompt = TerminalPrompt::default();
         assert_eq!(prompt.take_line(), PromptInput::Ignored);
-        prompt.show(leave("agent:2", 4), true);
-        assert_eq!(prompt.take_line(), PromptInput::Answer(leave("agent:2", 4)));
-        // A line that was no answer: the prompt is still the same.
-        assert_eq!(prompt.take_line(), PromptInput::Answer(leave("agent:2", 4)));
+        prompt.show(approval("agent:2", 4), true);
+        assert_eq!(prompt.take_line(), PromptInput::Answer(approval("agent:2", 4)));
+        // A line that was not an answer: the prompt is still the same.
+        assert_eq!(prompt.take_line(), PromptInput::Answer(approval("agent:2", 4)));
         prompt.close();
-        prompt.show(leave("agent:3", 4), true);
+        prompt.show(approval("agent:3", 4), true);
         assert_eq!(
             prompt.take_line(),
-            PromptInput::Answer(leave("agent:3", 4)),
+            PromptInput::Answer(approval("agent:3", 4)),
             "the other was answered"
         );
     }
@@ -88,31 +89,31 @@ mod tests {
     #[test]
     fn the_first_line_after_a_change_answers_nothing() {
         let mut prompt = TerminalPrompt::default();
-        prompt.show(leave("agent:2", 4), true);
-        // `y` is typed, agent:2 is stopped, and agent:3 asks.
-        prompt.show(leave("agent:3", 4), true);
+        prompt.show(approval("agent:2", 4), true);
+        // `y` is typed, agent:2 is stopped, and agent:3 needs approval.
+        prompt.show(approval("agent:3", 4), true);
         assert_eq!(prompt.take_line(), PromptInput::Outdated);
-        assert_eq!(prompt.take_line(), PromptInput::Answer(leave("agent:3", 4)));
+        assert_eq!(prompt.take_line(), PromptInput::Answer(approval("agent:3", 4)));
     }
 
     #[test]
-    fn a_prompt_that_went_away_leaves_no_line_to_the_next_one() {
+    fn a_line_for_a_withdrawn_prompt_does_not_answer_the_next_one() {
         let mut prompt = TerminalPrompt::default();
-        prompt.show(leave("agent:2", 4), true);
+        prompt.show(approval("agent:2", 4), true);
         prompt.withdraw();
         assert!(!prompt.is_shown());
-        // A line that is entered with no prompt is still to be read.
+        // A line that is entered without a prompt is still to be read.
         assert_eq!(prompt.take_line(), PromptInput::Ignored);
-        prompt.show(leave("agent:3", 4), true);
+        prompt.show(approval("agent:3", 4), true);
         assert_eq!(prompt.take_line(), PromptInput::Outdated);
-        assert_eq!(prompt.take_line(), PromptInput::Answer(leave("agent:3", 4)));
+        assert_eq!(prompt.take_line(), PromptInput::Answer(approval("agent:3", 4)));
     }
 
     #[test]
-    fn what_cannot_be_flushed_answers_nothing() {
+    fn input_that_cannot_be_flushed_answers_nothing() {
         let mut prompt = TerminalPrompt::default();
-        prompt.show(leave("agent:2", 4), false);
+        prompt.show(approval("agent:2", 4), false);
         assert_eq!(prompt.take_line(), PromptInput::Outdated);
-        assert_eq!(prompt.take_line(), PromptInput::Answer(leave("agent:2", 4)));
+        assert_eq!(prompt.take_line(), PromptInput::Answer(approval("agent:2", 4)));
     }
 }

@@ -1,4 +1,4 @@
-//! Lists agent definitions.
+//! `brigade agents`: lists agent definitions.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,20 +11,20 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{self, TextTable};
 use crate::workspace;
 
-/// List the agents that can be run here
+/// List agent definitions of this directory
 ///
-/// Definitions are markdown files with front matter in .brigade/agents of this directory and in
-/// brigade/agents of the user's configuration directory. `brigade trust` says which of this directory's
-/// are trusted.
+/// Definitions are markdown files with front matter, in .brigade/agents of this directory and in
+/// brigade/agents of the user's configuration directory. `brigade trust` manages trust in this
+/// directory's definitions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AgentsArgs {
-    /// The language of names and descriptions, such as de-AT, where definitions have them; else LANG's
+    /// Language of names and descriptions, such as de-AT [default: LANG]
     #[arg(long, value_name = "TAG", value_parser = Locale::from_str)]
     lang: Option<Locale>,
 }
 
-/// The language of whoever looks, in the order in which programs look for it.
+/// Returns the language of the user, from the usual variables in their usual order.
 fn user_language() -> Option<Locale> {
     let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let value = ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(set)?;
@@ -40,8 +40,8 @@ Examples:
 impl AgentsArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let lang = self.lang.or_else(user_language).map(|locale| locale.to_string());
-        let here = workspace::current_directory()?;
-        let cwd = here.display().to_string();
+        let directory = workspace::current_directory()?;
+        let cwd = directory.display().to_string();
         let known = context.call(requests::ListAgentsRequest { cwd, lang }).await?;
         if context.json {
             render::print_json(&known)?;
@@ -52,7 +52,7 @@ impl AgentsArgs {
         for agent in known.agents {
             let model = agent.model.unwrap_or_else(|| "-".to_owned());
             let file = match agent.file.as_deref().map(Path::new) {
-                Some(file) => file.strip_prefix(&here).unwrap_or(file).display().to_string(),
+                Some(file) => file.strip_prefix(&directory).unwrap_or(file).display().to_string(),
                 None => "built in".to_owned(),
             };
             let name = match agent.title {

@@ -1,4 +1,4 @@
-//! Answers a question, or says what came of a tool that the client runs.
+//! `brigade answer`: answers a question, or returns the result of a client tool.
 
 use brigade_model::json::Json;
 use brigade_server::requests;
@@ -7,20 +7,20 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
-/// Answer the question that a task waits with
+/// Answer a task's question, or return the result of a client tool
 ///
-/// `brigade ps` and `brigade show` say who asks what. An agent that waits for its client, which is to run a
-/// tool of its own (`brigade run --client-tools`), is told in the same way what came of it.
+/// `brigade ps` and `brigade show` print open questions. An agent that called a client tool
+/// (`brigade run --client-tools`) waits for its result in the same way.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AnswerArgs {
-    /// Who asks
+    /// Task that waits
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// What to say, or what the tool came to
+    /// Answer, or result of the client tool
     #[arg(value_name = "TEXT")]
     text: String,
-    /// Which of its questions, when there are several
+    /// Number of the question, if there are several
     #[arg(long, value_name = "NUMBER")]
     question: Option<u32>,
 }
@@ -33,7 +33,8 @@ Examples:
 impl AnswerArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let target = context.target(&self.address)?;
-        let (answer, question) = (Json::of(&self.text)?, self.question);
+        let answer = Json::of(&self.text)?;
+        let question = self.question;
         context.call(requests::AnswerRequest { target, answer, question }).await?;
         if context.json {
             render::print_json(&serde_json::json!({ "answered": self.address }))?;

@@ -1,4 +1,4 @@
-//! Gives leave, or not.
+//! `brigade approve`: lists, allows and denies pending approvals.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -16,42 +16,42 @@ use crate::{call_card, live_view, pending_input};
 
 /// List pending approvals, or allow or deny one
 ///
-/// Agents ask where their permissions say `ask`. A call is allowed when it has been shown whole: at a
-/// terminal it is shown and asked about; elsewhere --show shows it with its digest, and --digest allows
-/// exactly that. Without more it is allowed this once; with --always the very same is not asked about
-/// again in this session and directory, by anybody, and with --rule nothing is that the rule allows. What
-/// somebody denies by a rule stays denied. A denial is told to the agent, which goes on.
+/// A call needs approval where a rule says `ask`. You can allow a call only after it was shown
+/// whole: a terminal shows it and asks; elsewhere --show prints it with its digest, and --digest
+/// allows exactly that call. By default it is allowed once. --always allows the same call from now
+/// on in this session and directory, for all agents; with --rule it allows all calls that the rule
+/// matches. A deny rule still denies. The agent gets the denial and continues.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ApproveArgs {
-    /// Who asks
+    /// Task that waits
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// Which of its calls, when several wait
+    /// Number of the call, if several wait
     #[arg(value_name = "CALL", requires = "address")]
     call: Option<u32>,
-    /// Print the whole call, and its digest
-    #[arg(long, requires = "address", conflicts_with_all = ["parse_digest", "always", "deny"])]
+    /// Print the whole call and its digest
+    #[arg(long, requires = "address", conflicts_with_all = ["digest", "always", "deny"])]
     show: bool,
-    /// Allow the call that was shown with this digest, and no other
+    /// Allow the call with this digest, and no other
     #[arg(long, value_name = "DIGEST", requires = "address", value_parser = parse_digest)]
     digest: Option<CallDigest>,
-    /// From now on in this session and directory, not just this once
+    /// Allow it always in this session and directory
     #[arg(long, requires = "address")]
     always: bool,
-    /// What to allow always, when it is more than this call: 'run_process(cargo *)'
+    /// Rule to allow always instead of this one call: 'run_process(cargo *)'
     #[arg(long, value_name = "RULE", value_parser = super::run::parse_rule, requires = "always")]
     rule: Option<PermissionRule>,
-    /// Say no
+    /// Deny it
     #[arg(long, requires = "address", conflicts_with = "always")]
     deny: bool,
-    /// Why not: the agent is told
+    /// Reason, shown to the agent
     #[arg(long, value_name = "TEXT", requires = "deny")]
     reason: Option<String>,
-    /// List what waits, and what was allowed always
+    /// List pending approvals and grants
     #[arg(long, conflicts_with_all = ["address", "revoke"])]
     list: bool,
-    /// Ask about it again: the number is in the list
+    /// Revoke a grant by its number
     #[arg(long, value_name = "NUMBER", conflicts_with = "address")]
     revoke: Option<u32>,
 }
@@ -66,8 +66,7 @@ Examples:
   brigade approve agent:2 --deny --reason 'not before the release'
   brigade approve --revoke 1";
 
-/// The most lines of a call that the list shows whole, and how wide they are taken to be elsewhere than
-/// on a terminal.
+/// The most lines of a call that the list shows whole, and their width without a terminal.
 const LISTED_LINES_MAX: usize = 12;
 const LISTED_COLUMNS: usize = 100;
 
@@ -79,25 +78,23 @@ impl ApproveArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         if let Some(grant) = self.revoke {
             let revoke = requests::RevokeGrantRequest { session: context.session_name()?, grant };
-            let asked = context.call(revoke).await;
-            asked.map_err(|failure| {
-                failure.hint_if_not_found("`brigade approve` lists what is allowed")
-            })?;
+            let reply = context.call(revoke).await;
+            reply.map_err(|error| error.hint_if_not_found("`brigade approve` lists the grants"))?;
             return print_confirmation(context, serde_json::json!({ "revoked": grant }), "revoked");
         }
         let Some(address) = &self.address else { return list(context).await };
         let target = context.target(address)?;
-        // By its number from here on: somebody else may take the name.
+        // By its address from here on: another task may take the name.
         let task = context.call(requests::ShowTaskRequest { target: target.clone() }).await?;
         let target = TaskTarget { session: task.session.clone(), task: task.address.clone() };
-        let meant = self.select_approval(&task)?;
+        let selected = self.select_approval(&task)?;
         if self.show {
-            return print_call(context, &task, meant.ok_or_else(|| no_approval_error(&task))?);
+            return print_call(context, &task, selected.ok_or_else(|| no_approval_error(&task))?);
         }
         let verdict = self.to_verdict();
-        let (call, digest) = match meant {
-            _ if self.deny => (meant.map(|approval| approval.call).or(self.call), self.digest),
-            // What waits no longer was perhaps answered just like this.
+        let (call, digest) = match selected {
+            _ if self.deny => (selected.map(|approval| approval.call).or(self.call), self.digest),
+            // A call that is no longer pending may have been decided by this same request.
             None => (self.call, self.digest),
             Some(approval) => {
                 let digest = match self.digest {
@@ -108,7 +105,7 @@ impl ApproveArgs {
             }
         };
         let word = verdict.to_string();
-        let line = match meant {
+        let line = match selected {
             Some(approval) if verdict == (ApprovalVerdict::AllowAlways { rule: None }) => {
                 render_always_allowed(approval)
             }
@@ -118,24 +115,24 @@ impl ApproveArgs {
         if digest.is_none() && !self.deny {
             return Err(no_approval_error(&task));
         }
-        let asked = context.call(requests::ApproveRequest { target, call, digest, verdict }).await;
-        asked.map_err(|failure| {
-            failure.hint_if_not_found("`brigade approve` lists what waits for leave")
+        let reply = context.call(requests::ApproveRequest { target, call, digest, verdict }).await;
+        reply.map_err(|error| {
+            error.hint_if_not_found("`brigade approve` lists pending approvals")
         })?;
         let json = serde_json::json!({ "approved": address, "call": call, "verdict": word });
         print_confirmation(context, json, &line)
     }
 
-    /// The call that is meant among those that wait.
+    /// Returns the pending call that the arguments select.
     fn select_approval<'a>(
         &self,
         task: &'a TaskInfo,
     ) -> Result<Option<&'a ApprovalInfo>, CliError> {
-        let meant = |approval: &&ApprovalInfo| {
+        let matches = |approval: &&ApprovalInfo| {
             self.call.is_none_or(|call| approval.call == call)
                 && self.digest.is_none_or(|digest| approval.digest == Some(digest))
         };
-        let calls: Vec<&ApprovalInfo> = task.approvals.iter().filter(meant).collect();
+        let calls: Vec<&ApprovalInfo> = task.approvals.iter().filter(matches).collect();
         match calls.as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),
@@ -143,9 +140,8 @@ impl ApproveArgs {
                 let numbers: Vec<String> =
                     several.iter().map(|approval| approval.call.to_string()).collect();
                 let numbers = numbers.join(", ");
-                let called = render::render_label(task);
-                let message =
-                    format!("{called} waits for several approvals; say which call: {numbers}");
+                let label = render::render_label(task);
+                let message = format!("{label} needs several approvals; name the call: {numbers}");
                 Err(CliError::new(CliExitCode::FAILED, message))
             }
         }
@@ -177,24 +173,24 @@ fn print_confirmation(
     Ok(CliExitCode::SUCCEEDED)
 }
 
-/// What is allowed from now on, as `brigade approve` lists it.
+/// Renders a new grant as `brigade approve` lists it.
 fn render_always_allowed(approval: &ApprovalInfo) -> String {
-    let what = approval::render_exact_call(&approval.tool, &approval.arguments);
+    let call = approval::render_exact_call(&approval.tool, &approval.arguments);
     let directory = approval.directory.as_deref().map(|directory| format!(" in {directory}"));
-    PlainText::line(&format!("{what}{}: allowed always", directory.unwrap_or_default()))
+    PlainText::line(&format!("{call}{}: allowed always", directory.unwrap_or_default()))
         .into_string()
 }
 
 fn no_approval_error(task: &TaskInfo) -> CliError {
-    let called = render::render_label(task);
+    let label = render::render_label(task);
     if !task.alive {
-        return CliError::new(CliExitCode::FAILED, format!("{called} has ended ({})", task.state));
+        return CliError::new(CliExitCode::FAILED, format!("{label} has ended ({})", task.state));
     }
-    CliError::new(CliExitCode::NOT_FOUND, format!("{called} waits for no such approval"))
-        .with_hint("`brigade approve` lists what waits for leave")
+    CliError::new(CliExitCode::NOT_FOUND, format!("{label} has no such pending approval"))
+        .with_hint("`brigade approve` lists pending approvals")
 }
 
-/// Prints a call whole, and how exactly that is allowed.
+/// Prints a whole call, and the command line that allows it.
 fn print_call(
     context: &CliContext,
     task: &TaskInfo,
@@ -205,7 +201,7 @@ fn print_call(
         return Ok(CliExitCode::SUCCEEDED);
     }
     render::print_line(format!(
-        "{} asks for leave: {}",
+        "{} needs approval: {}",
         render::render_label(task),
         approval.tool
     ))?;
@@ -233,27 +229,27 @@ fn render_allow_command(address: &str, call: u32, digest: CallDigest) -> String 
     format!("brigade approve {address} {call} --digest {digest}")
 }
 
-/// Shows a call whole to whoever sits here, and asks whether it is to be allowed. One that the screen
-/// has no room for is allowed by typing its digest, which stands below all of it.
+/// Shows a whole call on the terminal, and asks whether to allow it. A call that does not fit the
+/// screen is allowed by typing the digest below it.
 fn confirm_call(
     task: &TaskInfo,
     approval: &ApprovalInfo,
     verdict: &ApprovalVerdict,
 ) -> Result<CallDigest, CliError> {
-    let show = format!("`brigade approve {} {} --show`", task.address, approval.call);
+    let show_command = format!("`brigade approve {} {} --show`", task.address, approval.call);
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(CliError::usage(
-            "nothing is allowed that was not shown, and this is no terminal",
-        )
-        .with_hint(format!("{show} shows it with its digest; `--digest DIGEST` allows that")));
+        return Err(CliError::usage("the call was not shown, and this is not a terminal")
+            .with_hint(format!(
+                "{show_command} shows it with its digest; `--digest DIGEST` allows it"
+            )));
     }
     let screen = live_view::screen_size();
     let Some(digest) = approval.digest else {
-        return Err(CliError::usage("the call cannot be shown whole, so it can only be denied"));
+        return Err(CliError::usage("the call cannot be shown whole; deny it with --deny"));
     };
     let fits = pending_input::render_whole_call(approval, screen).is_some();
     let mut text = PlainText::line(&format!(
-        "{} asks for leave: {}",
+        "{} needs approval: {}",
         render::render_label(task),
         approval.tool
     ))
@@ -265,7 +261,7 @@ fn confirm_call(
         text.push_str(&format!("\n{line}"));
     }
     text.push_str(&format!("\n  ({})\n", pending_input::render_rule(approval)));
-    let what = match verdict {
+    let extent = match verdict {
         ApprovalVerdict::AllowAlways { rule: Some(rule) } => {
             format!("always, as {}", PlainText::line(&rule.to_string()))
         }
@@ -273,54 +269,54 @@ fn confirm_call(
         _ => "once".to_owned(),
     };
     text.push_str(&match fits {
-        true => format!("Allow it {what}? [y/n] "),
+        true => format!("Allow it {extent}? [y/n] "),
         false => format!(
-            "It is longer than this screen. Digest: {digest}\nType the digest to allow it {what}: "
+            "It is longer than this screen. Digest: {digest}\nType the digest to allow it {extent}: "
         ),
     });
     let mut err = io::stderr();
     err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(render::output_error)?;
-    // An answer is one that was begun below the question.
+    // Input typed before the question does not count.
     live_view::flush_terminal_input();
-    let mut said = String::new();
-    io::stdin().read_line(&mut said)?;
-    let said = said.trim();
-    let is_yes = if fits { said.eq_ignore_ascii_case("y") } else { said == digest.to_string() };
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let answer = line.trim();
+    let is_yes = if fits { answer.eq_ignore_ascii_case("y") } else { answer == digest.to_string() };
     if is_yes {
         Ok(digest)
     } else {
-        Err(CliError::new(CliExitCode::CANCELLED, "nothing was allowed; it goes on waiting"))
+        Err(CliError::new(CliExitCode::CANCELLED, "nothing was allowed; the call stays pending"))
     }
 }
 
 async fn list(context: &CliContext) -> Result<CliExitCode, CliError> {
     let session = Some(context.session_name()?);
-    let all = context.call(requests::ListApprovalsRequest { session }).await?;
+    let reply = context.call(requests::ListApprovalsRequest { session }).await?;
     if context.json {
-        render::print_json(&all)?;
+        render::print_json(&reply)?;
     } else {
-        print(&all)?;
+        print(&reply)?;
     }
     Ok(CliExitCode::SUCCEEDED)
 }
 
-fn print(all: &ListApprovalsReply) -> Result<(), CliError> {
-    if all.pending.is_empty() {
-        render::print_note("nothing waits for leave here");
+fn print(reply: &ListApprovalsReply) -> Result<(), CliError> {
+    if reply.pending.is_empty() {
+        render::print_note("no pending approvals");
     }
-    for pending in &all.pending {
+    for pending in &reply.pending {
         print_pending(pending)?;
     }
-    if !all.grants.is_empty() {
+    if !reply.grants.is_empty() {
         let mut table = TextTable::new(&["GRANT", "SINCE", "ALLOWED ALWAYS", "IN", "FOR"]);
-        for grant in &all.grants {
-            let whom = grant.client.clone().unwrap_or_else(|| "all".to_owned());
+        for grant in &reply.grants {
+            let client = grant.client.clone().unwrap_or_else(|| "all".to_owned());
             table.add_row([
                 grant.grant.to_string().into(),
                 render::render_age(grant.granted_at).into(),
                 grant.rule.clone().into(),
                 grant.directory.as_deref().unwrap_or("-").into(),
-                whom.into(),
+                client.into(),
             ]);
         }
         table.print()?;
@@ -328,7 +324,7 @@ fn print(all: &ListApprovalsReply) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether a list has room for the whole call, also where it is printed to no terminal.
+/// Returns true if the whole call fits the list, also without a terminal.
 fn is_short(approval: &ApprovalInfo) -> bool {
     let columns = render::terminal_width().unwrap_or(LISTED_COLUMNS);
     approval
@@ -336,13 +332,14 @@ fn is_short(approval: &ApprovalInfo) -> bool {
         .is_some_and(|card| call_card::render_card(&card, Some(columns)).len() <= LISTED_LINES_MAX)
 }
 
-/// A call with the digest to allow it by, where it is short enough to be shown whole; else without.
+/// Prints a pending approval. A short call is printed whole, with the command line that allows it.
 fn print_pending(pending: &PendingApprovalItem) -> Result<(), CliError> {
     let PendingApprovalItem { address, name, approval, .. } = pending;
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-    let (call, since) = (approval.call, render::render_age(approval.requested_at));
+    let call = approval.call;
+    let age = render::render_age(approval.requested_at);
     render::print_line(format!(
-        "{address}{name}, call {call}, {since}, asks for leave: {}",
+        "{address}{name}, call {call}, {age}, needs approval: {}",
         approval.tool
     ))?;
     match approval.digest {

@@ -1,4 +1,4 @@
-//! Closes a session.
+//! `brigade close`: closes a session.
 
 use brigade_model::task_tree::SessionState;
 use brigade_server::requests::{self, CloseSessionReply};
@@ -7,14 +7,14 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
-/// Close a workspace: stop all that runs in it; the next command opens a new one
+/// Close a session and stop its tasks; the next task opens a new one
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloseArgs {
-    /// Which one [default: this directory's]
+    /// Workspace of the session [default: this directory's]
     #[arg(value_name = "WORKSPACE")]
     name: Option<String>,
-    /// Why, for whoever looks later
+    /// Reason, recorded in the events
     #[arg(long, short, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct CloseArgs {
 const EXAMPLES: &str = "\
 Examples:
   brigade close
-  brigade close /home/me/old-project --reason 'it is over'";
+  brigade close /home/me/old-project --reason 'archived'";
 
 impl CloseArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
@@ -30,16 +30,18 @@ impl CloseArgs {
             Some(name) => name,
             None => context.session_name()?,
         };
-        let asked = requests::CloseSessionRequest { session: session.clone(), reason: self.reason };
-        let closed = context.call(asked).await.map_err(|failure| match failure.is_not_found() {
-            true => failure.with_hint("`brigade sessions --all` lists the workspaces"),
-            false => failure,
+        let request =
+            requests::CloseSessionRequest { session: session.clone(), reason: self.reason };
+        let closed = context.call(request).await.map_err(|error| match error.is_not_found() {
+            true => error.with_hint("`brigade sessions --all` lists the sessions"),
+            false => error,
         })?;
         if context.json {
             let already = closed.state_before != SessionState::Open;
             let state = closed.state_after;
-            let said = serde_json::json!({ "closed": session, "state": state, "already": already });
-            render::print_json(&said)?;
+            let reply =
+                serde_json::json!({ "closed": session, "state": state, "already": already });
+            render::print_json(&reply)?;
         } else {
             render::print_line(render_reply(&render::render_one_line(&session), &closed))?;
         }
@@ -52,6 +54,6 @@ fn render_reply(session: &str, closed: &CloseSessionReply) -> String {
         (SessionState::Closed, _) => format!("{session} was already closed"),
         (SessionState::Closing, _) => format!("{session} was already closing"),
         (SessionState::Open, SessionState::Closed) => format!("closed {session}"),
-        (SessionState::Open, _) => format!("closing {session}: what runs in it is being stopped"),
+        (SessionState::Open, _) => format!("closing {session}: its tasks are being stopped"),
     }
 }

@@ -1,4 +1,4 @@
-//! Writes shell completions.
+//! `brigade completions`: prints completions for a shell.
 
 use std::io::{self, Write};
 

@@ -1,14 +1,14 @@
-//! Shows the configuration.
+//! `brigade config`: prints the configuration.
 
 use crate::config::UserConfig;
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
-/// Print the configuration that holds, as it could stand in its file
+/// Print the effective configuration
 ///
-/// A daemon that runs keeps what it was started with; `brigade daemon stop` lets the next command start
-/// one with what holds now. Commands that run do not notice.
+/// A running daemon keeps the configuration of its start. Run `brigade daemon stop`, and the next
+/// daemon reads the current one; processes keep running.
 #[derive(Debug, clap::Args)]
 #[command(name = "config", after_help = EXAMPLES)]
 pub(crate) struct ConfigArgs {}
@@ -16,7 +16,7 @@ pub(crate) struct ConfigArgs {}
 const EXAMPLES: &str = "\
 Examples:
   brigade config
-  brigade config > ~/.config/brigade/config.toml    a file to begin with";
+  brigade config > ~/.config/brigade/config.toml    write a first file";
 
 impl ConfigArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
@@ -27,7 +27,7 @@ impl ConfigArgs {
         }
         let file = match path {
             Some(path) if path.exists() => format!("# {}", path.display()),
-            Some(path) => format!("# {} (not there: these are the defaults)", path.display()),
+            Some(path) => format!("# {} (missing: these are the defaults)", path.display()),
             None => "# no home directory, no file: these are the defaults".to_owned(),
         };
         let text = context

@@ -1,4 +1,5 @@
-//! The daemon by hand. It also starts by itself.
+//! `brigade daemon`: starts, stops and inspects the daemon. Other subcommands start it when they
+//! need it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -27,15 +28,15 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::telemetry::Telemetry;
 use crate::{configured_models, duration, render};
 
-/// How a client starts one.
+/// The arguments with which a client starts a daemon.
 pub(crate) const DETACHED_ARGS: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
 
-/// How long a daemon may take to leave.
+/// The time that a daemon has to shut down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the store may be somebody else's.
+/// The time to wait for the store's lock.
 const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Start, stop or look at the daemon; any command starts it when it is needed
+/// Start, stop or inspect the daemon; other subcommands start it when they need it
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DaemonArgs {
@@ -46,27 +47,27 @@ pub(crate) struct DaemonArgs {
 const EXAMPLES: &str = "\
 Examples:
   brigade daemon status
-  brigade daemon stop                       the next daemon finds the commands
+  brigade daemon stop                       processes keep running
   brigade daemon start --foreground         for a service manager";
 
 #[derive(Debug, clap::Subcommand)]
 enum DaemonSubcommand {
-    /// Start it, unless it runs
+    /// Start the daemon unless it runs
     Start {
-        /// Be the daemon
+        /// Run in the foreground
         #[arg(long)]
         foreground: bool,
-        /// Belong to nobody's terminal
+        /// Start an OS session of its own
         #[arg(long, hide = true, requires = "foreground")]
         detached: bool,
     },
-    /// Let it leave; commands go on without it
+    /// Shut down; processes keep running
     Stop,
-    /// Say how it is; exit code 127 when there is none
+    /// Print the status; exit code 127 when no daemon runs
     Status,
 }
 
-/// Whether these arguments make a daemon that belongs to nobody, before they are looked at in full.
+/// Returns true if the arguments start a detached daemon. Works before they are parsed.
 pub(crate) fn is_detached(arguments: impl Iterator<Item = OsString>) -> bool {
     let words: Vec<OsString> = arguments.collect();
     let last: Vec<&OsString> = words.iter().rev().take(4).rev().collect();
@@ -74,8 +75,8 @@ pub(crate) fn is_detached(arguments: impl Iterator<Item = OsString>) -> bool {
         && last.len() == DETACHED_ARGS.len()
 }
 
-/// Prepares a process to be the daemon, before it starts threads: its keys are hidden from processes of
-/// the same user, and it may have more connections than a program usually has files.
+/// Prepares this process to be the daemon, before it starts threads. Hides its keys from other
+/// processes of the user, and raises its limit of open files.
 pub(crate) fn harden() -> std::io::Result<()> {
     hide_secrets()?;
     raise_file_limit()
@@ -93,10 +94,10 @@ impl DaemonArgs {
                 status(context).await
             }
             DaemonSubcommand::Start { detached: true, .. } => {
-                // Before anything else: from here on no terminal ends it.
+                // First of all: from here on no terminal ends it.
                 let _ = setsid();
-                // Whoever started it reads the last line of the log.
-                Ok(run_daemon(context).await.unwrap_or_else(|failure| failure.report_on_one_line()))
+                // The client that started it reads the last line of the log.
+                Ok(run_daemon(context).await.unwrap_or_else(|error| error.report_on_one_line()))
             }
             DaemonSubcommand::Start { .. } => run_daemon(context).await,
             DaemonSubcommand::Stop => stop(context).await,
@@ -122,8 +123,8 @@ async fn status(context: &CliContext) -> Result<CliExitCode, CliError> {
     } else {
         render::print_line(format!(
             "running: version {}, protocol {}, pid {}, for {}\n\
-             folder:  {}\n\
-             has:     {}, {}, {}",
+             state:   {}\n\
+             counts:  {}, {}, {}",
             status.version,
             status.protocol,
             status.pid,
@@ -131,7 +132,7 @@ async fn status(context: &CliContext) -> Result<CliExitCode, CliError> {
             status.state_dir,
             render::render_count(status.clients as u64, "client"),
             render::render_count(status.sessions as u64, "workspace"),
-            render::render_count(status.alive_tasks as u64, "living task")
+            render::render_count(status.alive_tasks as u64, "alive task")
         ))?;
     }
     Ok(CliExitCode::SUCCEEDED)
@@ -147,7 +148,7 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
         Err(ClientError::Unreachable { holder, .. })
             if holder.phase == Some(DaemonPhase::ShuttingDown) =>
         {
-            // Somebody else has told it. The folder is free when it is gone.
+            // Another client has stopped it. The state directory is free after its exit.
             if let Some(pid) = holder.pid {
                 wait_until_ended(pid).await?;
             }
@@ -175,10 +176,9 @@ async fn wait_until_ended(pid: u32) -> Result<(), CliError> {
     let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
     while is_process_alive(pid) {
         if Instant::now() > deadline {
-            let problem = format!("the daemon (pid {pid}) was told to leave and is still there");
-            return Err(
-                CliError::internal(problem).with_hint("its log says what it does: daemon.log")
-            );
+            let problem = format!("the daemon (pid {pid}) did not shut down");
+            return Err(CliError::internal(problem)
+                .with_hint("read its log: daemon.log in the state directory"));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -196,48 +196,48 @@ fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCo
 
 fn is_process_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let there = pid.is_some_and(|pid| test_kill_process(pid).is_ok());
-    there && !is_zombie(pid)
+    let exists = pid.is_some_and(|pid| test_kill_process(pid).is_ok());
+    exists && !is_zombie(pid)
 }
 
-/// One that has ended and waits for its parent to notice.
+/// Returns true for a process that has ended and was not reaped by its parent.
 fn is_zombie(pid: Option<Pid>) -> bool {
     let Some(pid) = pid else { return false };
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The program's name is in parentheses and may contain anything.
-    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+    // The name of the program is in parentheses and may contain anything.
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|fields| fields.starts_with(" Z")))
 }
 
 async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
     reexec_with_state_variable(context)?;
     let telemetry = Telemetry::start(&context.config.telemetry)?;
-    let places = &context.state_dir;
-    let claimed = StateDirLock::acquire(places)?;
-    let store = open_store(&places.store_path()).await?;
+    let state_dir = &context.state_dir;
+    let lock = StateDirLock::acquire(state_dir)?;
+    let store = open_store(&state_dir.store_path()).await?;
     let idle = context.config.idle_timeout().map_err(CliError::usage)?;
-    let options = DaemonOptions { state_dir: places.clone(), idle_timeout: idle };
-    let trust = Arc::new(TrustStore::open(places)?);
+    let options = DaemonOptions { state_dir: state_dir.clone(), idle_timeout: idle };
+    let trust = Arc::new(TrustStore::open(state_dir)?);
     let agents = configured_models::agent_options(&context.config)?
         .definition_trust(trust.clone())
         .private_directories(private_directories(context));
     let processes = process_options(context);
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
-    let daemon = brigade_server::Daemon::open(claimed, options, builder).await?;
+    let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
-    let told = shut_down_on_signal(daemon.shutdown_token())?;
-    let left = tokio::select! {
-        left = daemon.run() => left,
+    let signal_task = shut_down_on_signal(daemon.shutdown_token())?;
+    let result = tokio::select! {
+        ended = daemon.run() => ended,
         () = telemetry.run_upkeep() => Ok(()),
     };
-    told.abort();
+    signal_task.abort();
     telemetry.flush().await;
-    left?;
-    tracing::info!("left");
+    result?;
+    tracing::info!("shut down");
     Ok(CliExitCode::SUCCEEDED)
 }
 
-/// A daemon that leaves lets go of the folder, and a moment later of the store.
+/// Opens the store. A daemon that shuts down unlocks it a moment after the state directory.
 async fn open_store(path: &Path) -> Result<SqliteStore, CliError> {
     let deadline = Instant::now() + STORE_LOCK_TIMEOUT;
     loop {
@@ -263,21 +263,22 @@ fn older_state_dir(store: &Path) -> CliError {
     ))
 }
 
-/// Commands find the daemon by this variable, so that the daemon has to have it itself.
+/// Executes this program again with the state variable in its environment, from which processes get
+/// it.
 fn reexec_with_state_variable(context: &CliContext) -> Result<(), CliError> {
-    let folder = context.state_dir.path().as_os_str();
-    if std::env::var_os(STATE_VARIABLE).is_some_and(|named| named == folder) {
+    let path = context.state_dir.path().as_os_str();
+    if std::env::var_os(STATE_VARIABLE).is_some_and(|named| named == path) {
         return Ok(());
     }
     let mut again = std::process::Command::new(this_program()?);
-    Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, folder).exec().into())
+    Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, path).exec().into())
 }
 
-/// Where no agent's file tools reach: the state with the operator key, and the configuration, which says
-/// what agents may do.
+/// Returns the directories that file tools of agents must not reach. They hold the operator key and
+/// the permissions of agents.
 fn private_directories(context: &CliContext) -> Vec<PrivateDirectory> {
     let config =
-        UserConfig::config_dir().map(|folder| PrivateDirectory::read_only(&folder.join("brigade")));
+        UserConfig::config_dir().map(|dir| PrivateDirectory::read_only(&dir.join("brigade")));
     [PrivateDirectory::hidden(context.state_dir.path())].into_iter().chain(config).collect()
 }
 
@@ -286,7 +287,7 @@ fn process_options(context: &CliContext) -> ProcessOptions {
     let options = ProcessOptions::new(context.state_dir.path())
         .output_cap(config.output_cap)
         .pass_env(STATE_VARIABLE)
-        // The daemon has no children but shims.
+        // All children of the daemon are shims.
         .control_groups(ControlGroups::detect())
         .inherit_orphans();
     let options = match &config.shell {
@@ -300,14 +301,14 @@ fn process_options(context: &CliContext) -> ProcessOptions {
 }
 
 fn shut_down_on_signal(
-    leaving: CancellationToken,
+    shutdown: CancellationToken,
 ) -> Result<tokio::task::JoinHandle<()>, CliError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // A terminal that goes away is no reason to leave.
+    // A closed terminal does not end the daemon.
     let mut hangup = signal(SignalKind::hangup())?;
-    #[expect(clippy::disallowed_methods, reason = "ended by the caller when the daemon has left")]
-    let told = tokio::spawn(async move {
+    #[expect(clippy::disallowed_methods, reason = "aborted by the caller after the shutdown")]
+    let task = tokio::spawn(async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
@@ -315,10 +316,10 @@ fn shut_down_on_signal(
                 _ = hangup.recv() => {}
             }
         }
-        tracing::info!("told to leave by a signal");
-        leaving.cancel();
+        tracing::info!("shutting down on a signal");
+        shutdown.cancel();
     });
-    Ok(told)
+    Ok(task)
 }
 
 impl From<DaemonError> for CliError {

@@ -1,4 +1,5 @@
-//! Shows what Brigade promises, with real commands, scripted agents and a real kill.
+//! `brigade demo`: demonstrates Brigade's promises with real processes, scripted agents and a real
+//! kill.
 
 mod agents;
 
@@ -12,7 +13,7 @@ use brigade_model::outcome::{EndConfirmation, Outcome};
 use brigade_server::frames::ClientRole;
 use brigade_server::requests::{
     ExecCommandLine, ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply,
-    StopRequest, WaitRequest,
+    StopRequest, WaitRequest, WaitUntil,
 };
 use brigade_server::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,13 +23,13 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
-/// Watch Brigade keep its promises: real commands, agents, a real kill -9, no network, no key
+/// Watch Brigade keep its promises: real processes, agents, a real kill -9, no network, no key
 ///
-/// The agents play a script instead of asking a model; all else is as always. Everything happens in a
-/// folder of its own, which is removed at the end. It takes about six seconds.
+/// The agents play a script instead of calling a model. Everything runs in its own directory, which
+/// is removed at the end. It takes about six seconds.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Keep the folder, to look around in it
+    /// Keep the directory, to inspect it
     #[arg(long)]
     keep: bool,
 }
@@ -38,25 +39,25 @@ const QUICK: &str = "sleep 0.8; echo quick >> ran; exit 0";
 
 impl DemoArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let folder = std::env::temp_dir().join(format!("brigade-demo-{}", std::process::id()));
-        let stage = DemoStage::new(context, &folder)?;
-        let seen = stage.run_checks().await;
-        let left = stage.shut_down().await;
+        let demo_dir = std::env::temp_dir().join(format!("brigade-demo-{}", std::process::id()));
+        let stage = DemoStage::new(context, &demo_dir)?;
+        let checks = stage.run_checks().await;
+        let orphans = stage.shut_down().await;
         if !self.keep {
-            let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_dir_all(&demo_dir);
         }
-        let mut seen = seen?;
-        seen.push(left);
-        print_checks(context, &seen)?;
+        let mut checks = checks?;
+        checks.push(orphans);
+        print_checks(context, &checks)?;
         if self.keep {
-            render::print_line(format!("\nkept: {}", folder.display()))?;
+            render::print_line(format!("\nkept: {}", demo_dir.display()))?;
         }
-        let broken = seen.iter().any(|seen| !seen.kept);
+        let broken = checks.iter().any(|check| !check.kept);
         Ok(if broken { CliExitCode::FAILED } else { CliExitCode::SUCCEEDED })
     }
 }
 
-/// A promise, and what was seen of it.
+/// A promise, and the observation about it.
 #[derive(Debug, serde::Serialize)]
 struct PromiseCheck {
     promise: &'static str,
@@ -64,28 +65,28 @@ struct PromiseCheck {
     observation: String,
 }
 
-fn new_check(promise: &'static str, kept: bool, what: String) -> PromiseCheck {
-    PromiseCheck { promise, kept, observation: what }
+fn new_check(promise: &'static str, kept: bool, observation: String) -> PromiseCheck {
+    PromiseCheck { promise, kept, observation }
 }
 
-fn print_checks(context: &CliContext, all: &[PromiseCheck]) -> Result<(), CliError> {
+fn print_checks(context: &CliContext, checks: &[PromiseCheck]) -> Result<(), CliError> {
     if context.json {
-        return render::print_json(all);
+        return render::print_json(checks);
     }
     render::print_line("")?;
-    let (good, bad) =
-        (Style::new().fg_color(Some(AnsiColor::Green.into())), render::state_style("failed"));
-    for one in all {
-        let (style, mark) = if one.kept { (good, "kept") } else { (bad, "BROKEN") };
+    let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
+    let bad = render::state_style("failed");
+    for check in checks {
+        let (style, mark) = if check.kept { (good, "kept") } else { (bad, "BROKEN") };
         let line = StyledLine::from("  ").styled(style, format!("{mark:<6}"));
-        render::print_line(line.text(format!("  {:<14}  {}", one.promise, one.observation)))?;
+        render::print_line(line.text(format!("  {:<14}  {}", check.promise, check.observation)))?;
     }
     render::print_line(
         "\nNext: `brigade exec -- COMMAND`, `brigade run PROMPT`, or `brigade --help`.",
     )
 }
 
-/// A daemon of the demonstration's own.
+/// The demonstration with its own daemon.
 struct DemoStage {
     quiet: bool,
     demo_dir: PathBuf,
@@ -94,20 +95,17 @@ struct DemoStage {
 }
 
 impl DemoStage {
-    fn new(context: &CliContext, folder: &Path) -> Result<Self, CliError> {
-        let places = StateDir::new(folder.join("state"));
-        places.create()?;
-        let context = context.with_state_dir(places.clone());
-        Ok(Self { quiet: context.json, demo_dir: folder.to_owned(), state_dir: places, context })
+    fn new(context: &CliContext, demo_dir: &Path) -> Result<Self, CliError> {
+        let state_dir = StateDir::new(demo_dir.join("state"));
+        state_dir.create()?;
+        let context = context.with_state_dir(state_dir.clone());
+        Ok(Self { quiet: context.json, demo_dir: demo_dir.to_owned(), state_dir, context })
     }
 
     async fn run_checks(&self) -> Result<Vec<PromiseCheck>, CliError> {
         let first = self.connect_client().await?;
-        self.print_line(format!(
-            "A daemon comes up (pid {}), and gets work to do:",
-            first.daemon_pid()
-        ))?;
-        let tasks = self.start_commands(&first).await?;
+        self.print_line(format!("A daemon starts (pid {}) and gets tasks:", first.daemon_pid()))?;
+        let tasks = self.start_processes(&first).await?;
         let agents = self.start_agents(&first).await?;
         let once = self.check_spawn_once(&first, &tasks[0]).await?;
 
@@ -118,26 +116,27 @@ impl DemoStage {
 
         let next = self.connect_client().await?;
         self.print_line(format!(
-            "\nThe next command starts a daemon (pid {}), which finds:",
+            "\nThe next client starts a daemon (pid {}), which finds:",
             next.daemon_pid()
         ))?;
         let found = self.list_recovered().await?;
         let recovery = check_recovery(&found);
-        let ending = self.check_outcomes(&next, &tasks).await?;
+        let outcomes = self.check_outcomes(&next, &tasks).await?;
         let result = self.check_result_once(&next, &tasks[0]).await?;
         let output = self.check_output(&next, &tasks[2]).await?;
         let stop = self.check_stop(&next, &tasks[3]).await?;
         let messages = self.check_messages(&next, &tasks[4]).await?;
         let [agents, delegation, steering] = self.check_agents(&next, &agents, &found).await?;
-        let (first, then) = ([once, recovery, agents, delegation], [steering, ending, result]);
-        Ok(first.into_iter().chain(then).chain([output, messages, stop]).collect())
+        let first = [once, recovery, agents, delegation, steering];
+        let second = [outcomes, result, output, messages, stop];
+        Ok(first.into_iter().chain(second).collect())
     }
 
-    async fn start_commands(&self, client: &DaemonConnection) -> Result<Vec<TaskInfo>, CliError> {
+    async fn start_processes(&self, client: &DaemonConnection) -> Result<Vec<TaskInfo>, CliError> {
         let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 99' & \
                         echo up; while :; do sleep 0.1; done";
-        let commands = [
-            ("Quick", "ends well after 0.8 s", QUICK),
+        let processes = [
+            ("Quick", "succeeds after 0.8 s", QUICK),
             ("Failing", "exits with 7 after a second", "sleep 1; exit 7"),
             (
                 "Counter",
@@ -145,10 +144,10 @@ impl DemoStage {
                 "for n in 1 2 3 4 5 6 7 8 9; do echo $n; sleep 0.4; done",
             ),
             ("Stubborn", "ignores TERM, with a child in another OS session", stubborn),
-            ("Echo", "answers what it is sent", "while read line; do echo you said $line; done"),
+            ("Echo", "echoes its input", "while read line; do echo you said $line; done"),
         ];
         let mut tasks = Vec::new();
-        for (name, about, text) in commands {
+        for (name, about, text) in processes {
             let started = client.call(self.exec_request(name, text)).await?;
             self.print_line(format!("  {:<11} {name:<9} {about}", started.task.address))?;
             tasks.push(started.task);
@@ -175,18 +174,16 @@ impl DemoStage {
         let again = self.exec_request("Quick", QUICK);
         let StartReply { task, existed } = client.call(again).await?;
         let kept = existed && task.address == quick.address;
-        let what = format!("asked for Quick twice by one key: {} each time", task.address);
-        Ok(new_check("spawn once", kept, what))
+        let text = format!("started Quick twice with one key: {} each time", task.address);
+        Ok(new_check("spawn once", kept, text))
     }
 
-    /// Long enough for two of them to end.
+    /// Waits until two of the processes have ended without a daemon.
     async fn wait_without_daemon(&self) -> Result<(), CliError> {
         let alive = self.list_processes().len();
-        self.print_line(format!(
-            "  the daemon is gone; {alive} processes of commands go on by themselves"
-        ))?;
+        self.print_line(format!("  no daemon runs; {alive} processes keep running"))?;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        self.print_line("  meanwhile Quick and Failing come to their ends, with nobody watching")
+        self.print_line("  Quick and Failing end meanwhile")
     }
 
     async fn list_recovered(&self) -> Result<Vec<TaskInfo>, CliError> {
@@ -215,13 +212,13 @@ impl DemoStage {
         let failing = self.wait_for_task(client, &tasks[1]).await?;
         let ran = fs::read_to_string(self.demo_dir.join("ran")).unwrap_or_default();
         let kept = quick.exit_code == Some(0) && failing.exit_code == Some(7) && ran == "quick\n";
-        let what = format!(
+        let text = format!(
             "exit codes {} and {} after the kill; Quick ran {}",
             render_exit_code(&quick),
             render_exit_code(&failing),
             if ran.lines().count() == 1 { "once" } else { "not once" }
         );
-        Ok(new_check("one ending", kept, what))
+        Ok(new_check("one outcome", kept, text))
     }
 
     async fn check_result_once(
@@ -230,8 +227,8 @@ impl DemoStage {
         quick: &TaskInfo,
     ) -> Result<PromiseCheck, CliError> {
         let again = self.wait_for_task(client, quick).await?;
-        let what = "a second wait says that it was taken before".to_owned();
-        Ok(new_check("result once", again.collected_before, what))
+        let text = "a second wait reports that it was collected before".to_owned();
+        Ok(new_check("result once", again.collected_before, text))
     }
 
     async fn check_output(
@@ -264,22 +261,22 @@ impl DemoStage {
     ) -> Result<PromiseCheck, CliError> {
         let before = self.list_processes().len();
         let stop = StopRequest { target: task_target(stubborn), reason: None, grace_ms: None };
-        let began = Instant::now();
+        let started = Instant::now();
         client.call(stop).await?;
         let ended = self.wait_for_task(client, stubborn).await?;
         let after = self.list_processes().len();
-        let verified = match &ended.outcome {
+        let confirmed = match &ended.outcome {
             Some(Outcome::Cancelled(cancelled)) => {
                 cancelled.confirmation == EndConfirmation::Confirmed
             }
             _ => false,
         };
-        let what = format!(
+        let text = format!(
             "TERM ignored, killed after {:.1} s with all {} processes",
-            began.elapsed().as_secs_f64(),
+            started.elapsed().as_secs_f64(),
             before.saturating_sub(after)
         );
-        Ok(new_check("stop is real", verified && after < before, what))
+        Ok(new_check("stop is real", confirmed && after < before, text))
     }
 
     async fn check_messages(
@@ -307,7 +304,7 @@ impl DemoStage {
         Ok(new_check(
             "messages",
             kept,
-            format!("sent Echo a line, it answered {:?}", text.trim_end()),
+            format!("sent Echo a line, it printed {:?}", text.trim_end()),
         ))
     }
 
@@ -321,6 +318,7 @@ impl DemoStage {
             tasks: vec![task.address.clone()],
             mode: WaitMode::All,
             timeout_ms: Some(15_000),
+            until: WaitUntil::Ended,
         };
         let waited = client.call(wait).await?;
         waited
@@ -330,12 +328,12 @@ impl DemoStage {
             .ok_or_else(|| CliError::internal(format!("{} did not end in time", task.address)))
     }
 
-    /// As a client, so that results are taken.
+    /// Connects as a client, so that results are collected.
     async fn connect_client(&self) -> Result<DaemonConnection, CliError> {
         Ok(self.context.daemon_launcher()?.connect(ClientRole::Client("demo".to_owned())).await?)
     }
 
-    /// The daemon leaves, and nothing is left.
+    /// Shuts the daemon down, and checks that no process is left.
     async fn shut_down(&self) -> PromiseCheck {
         if let Ok(client) = DaemonConnection::connect(&self.state_dir, ClientRole::Operator).await {
             let list = ListTasksRequest {
@@ -348,9 +346,9 @@ impl DemoStage {
                 let _ = client.call(stop).await;
             }
             let pid = client.daemon_pid();
-            let left: Result<(), ClientError> = client.call(ShutdownRequest {}).await;
+            let reply: Result<(), ClientError> = client.call(ShutdownRequest {}).await;
             let deadline = Instant::now() + Duration::from_secs(5);
-            while left.is_ok()
+            while reply.is_ok()
                 && Path::new(&format!("/proc/{pid}")).exists()
                 && Instant::now() < deadline
             {
@@ -361,11 +359,11 @@ impl DemoStage {
         while !self.list_processes().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let left = self.list_processes().len();
-        new_check("no orphans", left == 0, format!("{left} processes of all this are left"))
+        let count = self.list_processes().len();
+        new_check("no orphans", count == 0, format!("{count} processes are left"))
     }
 
-    /// Everything that bears the folder in its environment, shims included.
+    /// Lists all processes with the state directory in their environment, shims included.
     fn list_processes(&self) -> Vec<u32> {
         let mark = format!("={}", self.state_dir.path().display());
         let all = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
@@ -384,13 +382,14 @@ impl DemoStage {
     }
 }
 
-/// What became of the commands.
+/// Checks the recovery of the processes.
 fn check_recovery(found: &[TaskInfo]) -> PromiseCheck {
-    let commands = found.iter().filter(|task| task.is_process());
-    let (living, ended): (Vec<_>, Vec<_>) = commands.partition(|task| task.alive);
-    let (living, ended) = (living.len(), ended.len());
-    let what = format!("{living} commands adopted while they ran, {ended} with an ending");
-    new_check("recovery", living == 3 && ended == 2, what)
+    let processes = found.iter().filter(|task| task.is_process());
+    let (alive, ended): (Vec<_>, Vec<_>) = processes.partition(|task| task.alive);
+    let alive = alive.len();
+    let ended = ended.len();
+    let text = format!("{alive} running processes adopted, {ended} with an outcome");
+    new_check("recovery", alive == 3 && ended == 2, text)
 }
 
 fn task_target(task: &TaskInfo) -> TaskTarget {

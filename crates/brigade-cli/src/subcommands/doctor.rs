@@ -1,4 +1,4 @@
-//! Looks for what is wrong.
+//! `brigade doctor`: checks the installation.
 
 use std::fs;
 use std::io;
@@ -22,12 +22,12 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
-/// Check what Brigade depends on, and say what to do about what is wrong
+/// Check the installation and suggest fixes
 ///
-/// Looks at the state folder and its permissions, the daemon, the store, the shim, the kernel, the
-/// service manager, for processes that should not be there any more, and whether the configured MCP
-/// servers can be reached, which those that are programs run for. Makes and changes nothing else, and
-/// starts no daemon. The exit code is 120 when something is broken.
+/// Checks the state directory and its permissions, the daemon, the store, the shim, the kernel, the
+/// service manager, leftover processes, and whether the configured MCP servers can be reached.
+/// Starts MCP servers that are programs, changes nothing, and starts no daemon. The exit code is
+/// 120 if a check fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {}
@@ -35,22 +35,22 @@ pub(crate) struct DoctorArgs {}
 const EXAMPLES: &str = "\
 Examples:
   brigade doctor
-  brigade doctor --json | jq '.[] | select(.state != \"fine\")'";
+  brigade doctor --json | jq '.[] | select(.state != \"healthy\")'";
 
-/// How long a server is waited for.
+/// The time to reach an MCP server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-const OTHER_DIR_HINT: &str = "name another with --state or BRIGADE_STATE";
+const OTHER_DIR_HINT: &str = "use another one with --state or BRIGADE_STATE";
 
 impl DoctorArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let mut findings = vec![check_state_dir(context)];
         if findings[0].state != HealthState::Broken {
             let (daemon, client) = check_daemon(context).await;
-            let out_of_reach = client.is_none() && daemon.state == HealthState::Broken;
+            let is_unreachable = client.is_none() && daemon.state == HealthState::Broken;
             findings.push(daemon);
-            findings.push(if out_of_reach {
-                new_finding("store", HealthState::Healthy, "not looked at: the daemon has it")
+            findings.push(if is_unreachable {
+                new_finding("store", HealthState::Healthy, "not checked: the daemon has it open")
             } else {
                 check_store(context, client.as_ref()).await
             });
@@ -68,7 +68,7 @@ fn print(context: &CliContext, findings: &[HealthFinding]) -> Result<(), CliErro
     if context.json {
         let findings = findings.iter().map(|finding| {
             let state = render_state(finding.state);
-            serde_json::json!({ "what": finding.check, "state": state, "text": finding.text })
+            serde_json::json!({ "check": finding.check, "state": state, "text": finding.text })
         });
         return render::print_json(&findings.collect::<Vec<_>>());
     }
@@ -78,125 +78,127 @@ fn print(context: &CliContext, findings: &[HealthFinding]) -> Result<(), CliErro
             HealthState::Degraded => render::state_style("stopping"),
             HealthState::Broken => render::state_style("failed"),
         };
-        let (state, what) = (render_state(finding.state), finding.check);
-        let line = StyledLine::new().styled(style, format!("{state:<7}"));
-        render::print_line(line.text(format!("  {what:<15}  {}", finding.text)))?;
+        let state = render_state(finding.state);
+        let check = finding.check;
+        let line = StyledLine::new().styled(style, format!("{state:<8}"));
+        render::print_line(line.text(format!("  {check:<15}  {}", finding.text)))?;
     }
     Ok(())
 }
 
 fn render_state(state: HealthState) -> &'static str {
     match state {
-        HealthState::Healthy => "fine",
-        HealthState::Degraded => "lacking",
+        HealthState::Healthy => "healthy",
+        HealthState::Degraded => "degraded",
         HealthState::Broken => "broken",
     }
 }
 
-fn new_finding(what: &'static str, state: HealthState, text: impl Into<String>) -> HealthFinding {
-    HealthFinding { check: what, state, text: text.into() }
+fn new_finding(check: &'static str, state: HealthState, text: impl Into<String>) -> HealthFinding {
+    HealthFinding { check, state, text: text.into() }
 }
 
 fn check_state_dir(context: &CliContext) -> HealthFinding {
-    let what = "state folder";
-    let folder = context.state_dir.path();
-    let shown = folder.display();
-    let about = match fs::metadata(folder) {
-        Ok(about) => about,
+    let check = "state directory";
+    let path = context.state_dir.path();
+    let shown = path.display();
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return check_missing_state_dir(folder);
+            return check_missing_state_dir(path);
         }
         Err(error) => {
             return new_finding(
-                what,
+                check,
                 HealthState::Broken,
                 format!("{shown}: {error}; {OTHER_DIR_HINT}"),
             );
         }
     };
-    let owner = about.uid();
+    let owner = metadata.uid();
     if owner != rustix::process::getuid().as_raw() {
         let text = format!("{shown} belongs to another user ({owner}); {OTHER_DIR_HINT}");
-        return new_finding(what, HealthState::Broken, text);
+        return new_finding(check, HealthState::Broken, text);
     }
-    if let Err(problem) = check_writable(folder) {
+    if let Err(problem) = check_writable(path) {
         return new_finding(
-            what,
+            check,
             HealthState::Broken,
             format!("{shown} cannot be written to: {problem}"),
         );
     }
-    if about.mode() & 0o077 != 0 {
-        let mode = about.mode() & 0o777;
-        let advice = format!("others can look into {shown} (mode {mode:o}): chmod 700 {shown}");
-        return new_finding(what, HealthState::Degraded, advice);
+    if metadata.mode() & 0o077 != 0 {
+        let mode = metadata.mode() & 0o777;
+        let text = format!("other users can read {shown} (mode {mode:o}): chmod 700 {shown}");
+        return new_finding(check, HealthState::Degraded, text);
     }
-    new_finding(what, HealthState::Healthy, shown.to_string())
+    new_finding(check, HealthState::Healthy, shown.to_string())
 }
 
-/// One that the first daemon will make, if it can.
-fn check_missing_state_dir(folder: &Path) -> HealthFinding {
-    let what = "state folder";
-    let shown = folder.display();
-    let above = folder.ancestors().skip(1).find(|above| above.exists());
-    let above = above.unwrap_or(Path::new("/"));
-    match check_writable(above) {
-        Ok(()) => {
-            new_finding(what, HealthState::Healthy, format!("{shown}: the first daemon makes it"))
-        }
+/// Checks that the first daemon can create the state directory.
+fn check_missing_state_dir(path: &Path) -> HealthFinding {
+    let check = "state directory";
+    let shown = path.display();
+    let parent = path.ancestors().skip(1).find(|ancestor| ancestor.exists());
+    let parent = parent.unwrap_or(Path::new("/"));
+    match check_writable(parent) {
+        Ok(()) => new_finding(
+            check,
+            HealthState::Healthy,
+            format!("{shown}: the first daemon creates it"),
+        ),
         Err(problem) => {
-            let text = format!("{shown} cannot be made in {}: {problem}", above.display());
-            new_finding(what, HealthState::Broken, text)
+            let text = format!("{shown} cannot be created in {}: {problem}", parent.display());
+            new_finding(check, HealthState::Broken, text)
         }
     }
 }
 
-/// Whether files can be made in a folder, as far as that can be told without making one.
-fn check_writable(folder: &Path) -> Result<(), String> {
-    if !folder.is_dir() {
-        return Err(format!("it is no folder; {OTHER_DIR_HINT}"));
+/// Checks that files can be created in a directory, without creating one.
+fn check_writable(path: &Path) -> Result<(), String> {
+    if !path.is_dir() {
+        return Err(format!("it is not a directory; {OTHER_DIR_HINT}"));
     }
-    if let Err(error) = access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        return Err(format!("{}; mend its permissions", io::Error::from(error)));
+    if let Err(error) = access(path, Access::WRITE_OK | Access::EXEC_OK) {
+        return Err(format!("{}; fix its permissions", io::Error::from(error)));
     }
-    let room = statvfs(folder).map_err(|error| io::Error::from(error).to_string())?;
-    if room.f_bavail == 0 {
-        return Err("there is no room left on its disk; make some".to_owned());
+    let space = statvfs(path).map_err(|error| io::Error::from(error).to_string())?;
+    if space.f_bavail == 0 {
+        return Err("its disk is full; free some space".to_owned());
     }
-    // Some file systems do not count them, and have none in all.
-    if room.f_favail == 0 && room.f_files > 0 {
-        return Err("its disk has as many files as it can have; remove some".to_owned());
+    // Some file systems do not count inodes and report none in total.
+    if space.f_favail == 0 && space.f_files > 0 {
+        return Err("its disk has no free inodes; remove some files".to_owned());
     }
     Ok(())
 }
 
 async fn check_daemon(context: &CliContext) -> (HealthFinding, Option<DaemonConnection>) {
-    let what = "daemon";
+    let check = "daemon";
     match context.connect_running_daemon().await {
         Ok(client) => {
             let text = format!("version {}, pid {}", client.daemon_version(), client.daemon_pid());
-            (new_finding(what, HealthState::Healthy, text), Some(client))
+            (new_finding(check, HealthState::Healthy, text), Some(client))
         }
         Err(ClientError::NoDaemon(_)) if context.state_dir.socket_path().exists() => {
-            let text =
-                "not running; the socket of the last one is left, which the next one replaces";
-            (new_finding(what, HealthState::Healthy, text), None)
+            let text = "not running; the next daemon replaces the socket of the last one";
+            (new_finding(check, HealthState::Healthy, text), None)
         }
         Err(ClientError::NoDaemon(_)) => (
-            new_finding(what, HealthState::Healthy, "not running; it starts when it is needed"),
+            new_finding(check, HealthState::Healthy, "not running; it starts when it is needed"),
             None,
         ),
         Err(ref error @ ClientError::Unreachable { holder, .. })
             if holder.phase == Some(DaemonPhase::ShuttingDown) =>
         {
-            (new_finding(what, HealthState::Healthy, error.to_string()), None)
+            (new_finding(check, HealthState::Healthy, error.to_string()), None)
         }
-        Err(error) => (new_finding(what, HealthState::Broken, error.to_string()), None),
+        Err(error) => (new_finding(check, HealthState::Broken, error.to_string()), None),
     }
 }
 
 async fn check_store(context: &CliContext, client: Option<&DaemonConnection>) -> HealthFinding {
-    let what = "store";
+    let check = "store";
     let path = context.state_dir.store_path();
     if let Some(client) = client {
         return match client.call(StatusRequest {}).await {
@@ -204,77 +206,81 @@ async fn check_store(context: &CliContext, client: Option<&DaemonConnection>) ->
                 let workspaces = render::render_count(status.sessions as u64, "workspace");
                 let text = format!(
                     "{workspaces}, {}",
-                    render::render_count(status.alive_tasks as u64, "living task")
+                    render::render_count(status.alive_tasks as u64, "alive task")
                 );
-                new_finding(what, HealthState::Healthy, text)
+                new_finding(check, HealthState::Healthy, text)
             }
-            Err(error) => new_finding(what, HealthState::Broken, error.to_string()),
+            Err(error) => new_finding(check, HealthState::Broken, error.to_string()),
         };
     }
     if !path.exists() {
-        return new_finding(what, HealthState::Healthy, "nothing is stored yet");
+        return new_finding(check, HealthState::Healthy, "nothing is stored yet");
     }
-    let looked = match SqliteStore::open_immutable(&path) {
-        Ok(store) => store.sessions().await.map(|trees| trees.len()),
+    let sessions = match SqliteStore::open_immutable(&path) {
+        Ok(store) => store.sessions().await.map(|sessions| sessions.len()),
         Err(error) => Err(error),
     };
-    match looked {
-        Ok(trees) => new_finding(
-            what,
+    match sessions {
+        Ok(count) => new_finding(
+            check,
             HealthState::Healthy,
-            format!("{}: {}", path.display(), render::render_count(trees as u64, "workspace")),
+            format!("{}: {}", path.display(), render::render_count(count as u64, "workspace")),
         ),
         Err(error) => {
-            let advice = "move it away to begin anew; it is not changed until then";
-            new_finding(what, HealthState::Broken, format!("{}: {error}; {advice}", path.display()))
+            let advice = "move it away to start with a new store; Brigade does not change it";
+            new_finding(
+                check,
+                HealthState::Broken,
+                format!("{}: {error}; {advice}", path.display()),
+            )
         }
     }
 }
 
-/// Whether each configured server can be reached. Those that are programs run for as long as that takes.
+/// Checks that each configured server can be reached. Programs among them run during the check.
 async fn check_mcp_servers(context: &CliContext) -> Vec<HealthFinding> {
-    let what = "MCP server";
-    let patient = context.config.mcp_servers.iter().map(|(name, server)| {
+    let check = "MCP server";
+    let configured = context.config.mcp_servers.iter().map(|(name, server)| {
         let start = server.timeouts.start.min(SERVER_TIMEOUT);
         (name.clone(), server.clone().timeouts(McpTimeouts { start, ..server.timeouts }))
     });
-    let servers = match McpServers::new(patient) {
+    let servers = match McpServers::new(configured) {
         Ok(servers) => servers,
-        Err(error) => return vec![new_finding(what, HealthState::Broken, error.to_string())],
+        Err(error) => return vec![new_finding(check, HealthState::Broken, error.to_string())],
     };
-    let looks = servers.names().map(async |name| match servers.list_tools(name).await {
+    let checks = servers.names().map(async |name| match servers.list_tools(name).await {
         Ok((tools, problems)) if problems.is_empty() => {
             let tools = render::render_count(tools.len() as u64, "tool");
-            new_finding(what, HealthState::Healthy, format!("{name}: {tools}"))
+            new_finding(check, HealthState::Healthy, format!("{name}: {tools}"))
         }
         Ok((tools, problems)) => {
             let tools = render::render_count(tools.len() as u64, "tool");
             let text = format!("{name}: {tools}; {}", problems.join("; "));
-            new_finding(what, HealthState::Degraded, text)
+            new_finding(check, HealthState::Degraded, text)
         }
         Err(problem) => {
             let text = format!("{name} cannot be reached: {problem}");
-            new_finding(what, HealthState::Degraded, text)
+            new_finding(check, HealthState::Degraded, text)
         }
     });
-    let findings = join_all(looks).await;
+    let findings = join_all(checks).await;
     servers.close().await;
     findings
 }
 
-/// Processes that bear the mark of a task that has ended.
+/// Checks for processes with the mark of an ended task.
 async fn check_leftover_processes(client: Option<&DaemonConnection>) -> Option<HealthFinding> {
-    let what = "processes";
+    let check = "processes";
     let Some(client) = client else {
         return Some(new_finding(
-            what,
+            check,
             HealthState::Healthy,
-            "not looked at: the next daemon sees to them",
+            "not checked: the next daemon ends leftover processes",
         ));
     };
     let sessions = client.call(ListSessionsRequest { include_closed: true }).await.ok()?;
     let tasks = collect_task_pages(client, ListTasksRequest::default()).await.ok()?;
-    let living: Vec<String> = tasks
+    let alive_marks: Vec<String> = tasks
         .iter()
         .filter(|task| task.alive)
         .filter_map(|task| {
@@ -283,40 +289,46 @@ async fn check_leftover_processes(client: Option<&DaemonConnection>) -> Option<H
             Some(format!("{}.{number}.", session.id))
         })
         .collect();
-    let ours = |mark: &str| sessions.iter().any(|session| mark.starts_with(&session.id));
-    let left: Vec<String> = list_marked_processes()
+    let is_ours = |mark: &str| sessions.iter().any(|session| mark.starts_with(&session.id));
+    let leftover: Vec<String> = list_marked_processes()
         .into_iter()
-        .filter(|(_, mark)| ours(mark))
-        .filter(|(_, mark)| !living.iter().any(|task| mark.starts_with(task)))
-        .map(|(pid, _)| pid.to_string())
+        .filter(|process| is_ours(&process.mark))
+        .filter(|process| !alive_marks.iter().any(|task| process.mark.starts_with(task)))
+        .map(|process| process.pid.to_string())
         .collect();
-    Some(if left.is_empty() {
+    Some(if leftover.is_empty() {
         new_finding(
-            what,
+            check,
             HealthState::Healthy,
-            "none is left of what has ended, of those that can be looked at",
+            "no leftover processes of ended tasks among those that can be read",
         )
     } else {
-        let pids = left.join(" ");
+        let pids = leftover.join(" ");
         new_finding(
-            what,
+            check,
             HealthState::Degraded,
-            format!("left of tasks that have ended: kill {pids}"),
+            format!("leftover processes of ended tasks: kill {pids}"),
         )
     })
 }
 
-/// Processes with a task's mark in their environment.
-fn list_marked_processes() -> Vec<(u32, String)> {
+/// A process with a task's mark in its environment.
+struct MarkedProcess {
+    pid: u32,
+    mark: String,
+}
+
+/// Lists the processes with a task's mark.
+fn list_marked_processes() -> Vec<MarkedProcess> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid: u32| Some((pid, read_mark(pid)?))).collect()
+    pids.filter_map(|pid: u32| Some(MarkedProcess { pid, mark: read_mark(pid)? })).collect()
 }
 
 fn read_mark(pid: u32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let variables = environment.split(|byte| *byte == 0);
     let mark = variables.filter_map(|variable| variable.strip_prefix(MARK.as_bytes()));
-    let mark = mark.filter_map(|rest| rest.strip_prefix(b"=")).next()?;
+    let mark = mark.filter_map(|value| value.strip_prefix(b"=")).next()?;
     String::from_utf8(mark.to_vec()).ok()
 }

@@ -1,11 +1,11 @@
-//! Runs a command.
+//! `brigade exec`: runs a process.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use brigade_model::limits::Limits;
-use brigade_model::outcome::{Failure as Ended, Outcome};
+use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::sandbox::TerminalSize;
 use brigade_model::work::EnvValue;
 use brigade_server::requests::{self, AgentBudget, ExecCommandLine, StartReply};
@@ -22,80 +22,80 @@ use crate::{duration, render, workspace};
 
 use super::run::parse_budget;
 
-/// How long the output waits for a client that does not say anything.
+/// The time that a process waits for a silent reader of its output.
 const DEFAULT_LEASE: &str = "10s";
 
-/// Variables of ours that the command sees as they are here, wherever the daemon was started.
+/// Variables of the caller that the process gets, wherever the daemon was started.
 const CALLER_VARIABLES: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
 
-/// Run a command that outlives this terminal, and see it through
+/// Run a command line as a task that outlives this terminal, and stay with it until it ends
 ///
-/// Its output appears here as it comes, and the exit code is its own. When this terminal goes away the
-/// command goes on; `brigade logs` and `brigade wait` find it again. Ctrl-C asks it to stop, a second
-/// one forces it, a third one leaves without waiting for its end.
+/// Prints the output as it arrives and exits with the process's exit code. If this terminal closes,
+/// the process keeps running; find it again with `brigade logs` and `brigade wait`. Ctrl-C asks it
+/// to stop, a second one forces it, a third one detaches.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExecArgs {
-    /// What to call it: unique among what runs here
+    /// Name of the task, unique among running tasks of this workspace
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// With the same key it is the same task: started once, however often it is asked for
+    /// Idempotency key: the same key starts the task once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Print its address and return at once
+    /// Print the address and return at once
     #[arg(long, short)]
     detach: bool,
-    /// Stay no longer than this; then it goes on in the background and the exit code is 124
+    /// Wait at most this long; the task keeps running and the exit code is 124
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, conflicts_with = "detach")]
     timeout: Option<Duration>,
-    /// End it as failed when it has run for this long
+    /// End the task as failed after this long
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     deadline: Option<Duration>,
-    /// How long it may take to end when it is told to
+    /// Grace period between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     grace: Option<Duration>,
-    /// Let it read our input, byte by byte, or with --detach the lines that `brigade send` sends
+    /// Forward stdin byte by byte; with --detach, lines come from `brigade send`
     #[arg(long)]
     stdin: bool,
-    /// Set a variable for it
+    /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     env: Vec<(String, String)>,
-    /// Set a variable to the value that another has where the daemon runs; it is stored nowhere
+    /// Set NAME from VARIABLE in the daemon's environment; the value is never stored
     #[arg(long, value_name = "NAME=VARIABLE", value_parser = parse_pair)]
     env_from: Vec<(String, String)>,
-    /// Set a variable to what a file says when the command starts; it is stored nowhere
+    /// Set NAME from a file when the process starts; the value is never stored
     #[arg(long, value_name = "NAME=FILE", value_parser = parse_pair)]
     env_file: Vec<(String, String)>,
-    /// Where to run it [default: here]
-    #[arg(long, value_name = "FOLDER")]
+    /// Working directory [default: the current one]
+    #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// The most to keep of each of its output streams, as 64K, 512M or 1G
+    /// Keep at most this many bytes of each output stream: 64K, 512M, 1G
     #[arg(long, value_name = "BYTES", value_parser = parse_amount)]
     output_cap: Option<u64>,
-    /// Do not let it wait for a slow reader of its output here: what exceeds the cap meanwhile is dropped
+    /// Never wait for a slow reader of the output: drop what exceeds the cap
     #[arg(long)]
     lossy: bool,
-    /// How long it waits for a reader that has gone silent
+    /// Time that the process waits for a silent reader
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, default_value = DEFAULT_LEASE, hide = true)]
     lease: Duration,
-    /// Started from within a task: outlive it
+    /// Started within a task: outlive that task
     #[arg(long)]
     keep: bool,
-    /// Give it a terminal, of our size or 80x24 or this one; what it reads is typed as --stdin has it
+    /// Run on a terminal of this size, else of ours, else 80x24; type into it with --stdin
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = parse_terminal_size)]
     pty: Option<Option<TerminalSize>>,
-    /// Let it and all below it start agents that use at most this together: dollars as $2.50, tokens as
-    /// 500k, or both; a confined command starts none without it, and with --no-tcp none at all
+    /// Let the process and its descendants start agents, up to this budget together: $2.50, 500k,
+    /// or both; a sandboxed process starts none without it, and with --no-tcp none at all
     #[arg(long, value_name = "AMOUNT", value_parser = parse_agent_budget, conflicts_with = "no_tcp")]
     agent_budget: Option<AgentBudget>,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     sandbox: SandboxArgs,
-    /// A line for the shell instead of a program and its arguments
+    /// Run this text with the shell
     #[arg(long, value_name = "TEXT", conflicts_with = "command")]
     shell: Option<String>,
-    /// The program and its arguments, as they are
+    /// Program and arguments, passed unchanged
     #[arg(last = true, required_unless_present = "shell", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -108,22 +108,22 @@ fn parse_agent_budget(text: &str) -> Result<AgentBudget, String> {
 const EXAMPLES: &str = "\
 Examples:
   brigade exec -- cargo test
-  brigade exec --timeout 30s -- make        then it goes on by itself
+  brigade exec --timeout 30s -- make        then it keeps running
   brigade exec -d --name Server -- ./serve --port 8000
   brigade exec -d --shell 'make && make install'
   brigade exec --key nightly-2026-01-31 --deadline 2h -- ./nightly
   brigade exec --env-file TOKEN=/run/secrets/token -- ./deploy
   seq 3 | brigade exec --stdin -- wc -l
-  brigade exec --confine --max-memory 2G --max-cpu 10m -- make test
-  brigade exec --confine-read ~/.cargo --no-network -- cargo test --offline
+  brigade exec --sandbox --max-memory 2G --max-cpu 10m -- make test
+  brigade exec --sandbox-read ~/.cargo --no-network -- cargo test --offline
   brigade exec -d --pty --name Shell -- bash -i";
 
 impl ExecArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let request = self.to_request(context)?;
         let session = request.session.clone();
-        // Before anything is started: without threads nothing could be read or shown.
-        let printing = PrinterThread::start().map_err(thread_error)?;
+        // Threads start before the task: without them nothing could be read or printed.
+        let printer = PrinterThread::start().map_err(thread_error)?;
         let input = match self.stdin && !self.detach {
             true => Some(StdinReader::start().map_err(thread_error)?),
             false => None,
@@ -137,38 +137,38 @@ impl ExecArgs {
             return Ok(CliExitCode::SUCCEEDED);
         }
         let target = TaskTarget { session, task: address.clone() };
-        let showing = if context.json { OutputDisplay::Hidden } else { OutputDisplay::From(0) };
-        let mut attachment = TaskAttachment::new(context, target.clone(), showing, self.timeout)
-            .map_err(|failure| failure.add_hint(render_still_running(&address)))?
-            .with_printer(printing);
+        let display = if context.json { OutputDisplay::Hidden } else { OutputDisplay::From(0) };
+        let mut attachment = TaskAttachment::new(context, target.clone(), display, self.timeout)
+            .map_err(|error| error.add_hint(render_still_running(&address)))?
+            .with_printer(printer);
         if self.is_lossless(context) {
             attachment = attachment.with_lease(self.lease);
         }
-        let attended = tokio::select! {
-            attended = attachment.run(client.clone()) => attended.inspect_err(|_| {
+        let result = tokio::select! {
+            attached = attachment.run(client.clone()) => attached.inspect_err(|_| {
                 render::print_note(&render_still_running(&address));
             }),
-            Err(failure) = forward_stdin(context, client, target, input) => Err(failure),
+            Err(error) = forward_stdin(context, client, target, input) => Err(error),
         };
-        report_result(context, &started, attended?)
+        report_result(context, &started, result?)
     }
 
-    /// Whether its output is shown here and none of it may be dropped before.
+    /// Returns true if the output is printed here and none of it may be lost.
     fn is_lossless(&self, context: &CliContext) -> bool {
         !self.lossy && !self.detach && !context.json
     }
 
     fn to_request(&self, context: &CliContext) -> Result<requests::ExecRequest, CliError> {
         let cwd = match &self.cwd {
-            Some(folder) if folder.is_absolute() => std::path::absolute(folder)?,
-            Some(folder) => std::path::absolute(workspace::current_directory()?.join(folder))?,
+            Some(path) if path.is_absolute() => std::path::absolute(path)?,
+            Some(path) => std::path::absolute(workspace::current_directory()?.join(path))?,
             None => workspace::current_directory()?,
         };
         let session = context.session_name_for(&cwd)?;
         let cwd =
             cwd.into_os_string().into_string().map_err(|cwd| not_utf8_error("directory", &cwd))?;
         let limits = self.limits.add_to(Limits::default());
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Ok(requests::ExecRequest {
             name: self.name.clone(),
             key: Some(self.key.clone().unwrap_or_else(brigade_runtime::new_key)),
@@ -200,27 +200,28 @@ impl ExecArgs {
     }
 
     fn environment(&self) -> Vec<(String, EnvValue)> {
-        let said = |pairs: &[(String, String)], value: fn(&str) -> EnvValue| {
+        let entries = |pairs: &[(String, String)], value: fn(&str) -> EnvValue| {
             pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Vec<_>>()
         };
-        let mut env = said(&caller_env(), |text| EnvValue::Text(text.into()));
-        env.extend(said(&self.env, |text| EnvValue::Text(text.into())));
-        env.extend(said(&self.env_from, |variable| EnvValue::FromEnv(variable.into())));
-        env.extend(said(&self.env_file, |file| EnvValue::FromFile(file.into())));
+        let mut env = entries(&caller_env(), |text| EnvValue::Text(text.into()));
+        env.extend(entries(&self.env, |text| EnvValue::Text(text.into())));
+        env.extend(entries(&self.env_from, |variable| EnvValue::FromEnv(variable.into())));
+        env.extend(entries(&self.env_file, |file| EnvValue::FromFile(file.into())));
         env
     }
 }
 
 pub(super) fn caller_env() -> Vec<(String, String)> {
-    let ours = std::env::vars_os().filter_map(|(name, value)| {
-        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let value = value.into_string().ok()?;
         let listed = CALLER_VARIABLES.contains(&name.as_str()) || name.starts_with("LC_");
         listed.then_some((name, value))
     });
-    let mut ours: Vec<(String, String)> = ours.collect();
-    // The same surroundings are the same request, in whatever order they come.
-    ours.sort();
-    ours
+    let mut variables: Vec<(String, String)> = variables.collect();
+    // Equal environments make equal requests, in whatever order they come.
+    variables.sort();
+    variables
 }
 
 fn parse_terminal_size(text: &str) -> Result<TerminalSize, String> {
@@ -234,9 +235,9 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn not_utf8_error(what: &str, word: &std::ffi::OsStr) -> CliError {
-    CliError::usage(format!("the {what} {:?} is not UTF-8", word))
-        .with_hint("commands are stored as text; put the bytes into a file or a script")
+fn not_utf8_error(kind: &str, word: &std::ffi::OsStr) -> CliError {
+    CliError::usage(format!("the {kind} {:?} is not UTF-8", word))
+        .with_hint("command lines are stored as text; put the bytes into a file or a script")
 }
 
 pub(super) fn print_started(
@@ -254,14 +255,14 @@ pub(super) fn print_started(
     Ok(())
 }
 
-/// Says how it came out where the output has not, and how we end.
+/// Prints the outcome that the output does not show, and returns the exit code.
 fn report_result(
     context: &CliContext,
     started: &StartReply,
-    attended: AttachResult,
+    result: AttachResult,
 ) -> Result<CliExitCode, CliError> {
     let address = &started.task.address;
-    let (exit, note) = match attended {
+    let (exit, note) = match result {
         AttachResult::Ended(task) => {
             let exit = CliExitCode::for_task(&task);
             if context.json {
@@ -282,7 +283,7 @@ fn report_result(
         AttachResult::StillRunning => (CliExitCode::TIMED_OUT, render_still_running(address)),
         AttachResult::Detached => (
             CliExitCode::INTERRUPTED,
-            format!("{address} was told to end; `brigade show {address}` says how"),
+            format!("{address} was asked to stop; `brigade show {address}` prints its outcome"),
         ),
     };
     if context.json {
@@ -293,23 +294,23 @@ fn report_result(
 }
 
 pub(super) fn render_still_running(address: &str) -> String {
-    format!("{address} goes on in the background; `brigade wait {address}` waits for it")
+    format!("{address} keeps running in the background; `brigade wait {address}` waits for it")
 }
 
-/// What an exit code alone does not say.
+/// Prints an outcome that the exit code alone does not show.
 fn print_outcome_note(task: &TaskInfo) {
-    let plain = match &task.outcome {
+    let is_plain_exit = match &task.outcome {
         Some(Outcome::Succeeded { .. }) | None => true,
-        Some(Outcome::Failed(failed)) => matches!(failed.failure, Ended::ExitCode(_)),
+        Some(Outcome::Failed(failed)) => matches!(failed.failure, Failure::ExitCode(_)),
         Some(Outcome::Cancelled(_)) => false,
     };
-    if !plain {
+    if !is_plain_exit {
         let detail = task.detail.as_deref().unwrap_or(&task.state);
         render::print_note(&format!("{} {detail}", task.address));
     }
 }
 
-/// Our input becomes its input. Never returns unless something is wrong.
+/// Forwards stdin to the process. Returns only after an error.
 async fn forward_stdin(
     context: &CliContext,
     client: DaemonConnection,
@@ -319,18 +320,17 @@ async fn forward_stdin(
     let address = target.task.clone();
     let Some(input) = input else { return std::future::pending().await };
     match forward_bytes(context, client, target, input).await {
-        // It has ended, or needs no more.
-        Err(failure) if failure.is_task_ended() => std::future::pending().await,
-        Err(failure) => Err(failure.add_hint(format!(
-            "{address} got what came before it; it goes on: `brigade wait {address}` waits for it, \
-             `brigade stop {address}` ends it"
+        // The process has ended, or reads no more.
+        Err(error) if error.is_task_ended() => std::future::pending().await,
+        Err(error) => Err(error.add_hint(format!(
+            "{address} got the input before it and keeps running: `brigade wait {address}` waits for it, \
+             `brigade stop {address}` stops it"
         ))),
         Ok(()) => std::future::pending().await,
     }
 }
 
 fn thread_error(error: std::io::Error) -> CliError {
-    CliError::internal(format!("no thread can be started: {error}")).with_hint(
-        "nothing was started; `ulimit -u` says how many processes and threads you may have",
-    )
+    CliError::internal(format!("no thread can be started: {error}"))
+        .with_hint("nothing was started; `ulimit -u` prints your limit of processes and threads")
 }

@@ -1,4 +1,4 @@
-//! Reads what tasks said.
+//! `brigade inbox`: reads messages from tasks.
 
 use brigade_model::message::Receipt;
 use brigade_server::requests::{self, InboxItem};
@@ -7,20 +7,21 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
-/// Read what agents and jobs here said to you, the oldest first
+/// Read messages from tasks, oldest first
 ///
-/// What is shown counts as read, and is not shown again; who sent it can see that. A question stays open
-/// until `brigade answer` answers it. What tasks say is what they say: nobody else vouches for it.
+/// Printing a message marks it as read, and its sender can see that. A question stays open until
+/// `brigade answer` answers it. The text of a message is the task's own: Brigade does not verify
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InboxArgs {
-    /// Only what this task said
+    /// Only messages of this task
     #[arg(value_name = "ADDRESS")]
     from: Option<String>,
-    /// Look only: it stays unread
+    /// Leave the messages unread
     #[arg(long, short)]
     peek: bool,
-    /// With what was read before
+    /// Include read messages
     #[arg(long, short)]
     all: bool,
 }
@@ -33,7 +34,7 @@ Examples:
 
 impl InboxArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let mut asked = requests::InboxRequest {
+        let mut request = requests::InboxRequest {
             session: context.session_name()?,
             from: self.from.clone(),
             mark_read: !self.peek,
@@ -43,22 +44,24 @@ impl InboxArgs {
         let mut client = context.connect_daemon().await?;
         let mut all = Vec::new();
         loop {
-            let notes = context.call_over(&mut client, asked.clone()).await.map_err(|failure| {
-                let lost = failure.is_lost_daemon();
+            let items = context.call_over(&mut client, request.clone()).await.map_err(|error| {
+                let lost = error.is_lost_daemon();
                 if lost {
-                    failure.with_hint("`brigade inbox --all` has what was read")
+                    error.with_hint(
+                        "`brigade inbox --all` includes messages that were marked as read",
+                    )
                 } else {
-                    failure
+                    error
                 }
             })?;
-            let Some(last) = notes.last() else { break };
-            asked.after = last.number;
+            let Some(last) = items.last() else { break };
+            request.after = last.number;
             if context.json {
-                all.extend(notes);
+                all.extend(items);
                 continue;
             }
-            for note in &notes {
-                render::print_line(render_item(note))?;
+            for item in &items {
+                render::print_line(render_item(item))?;
             }
         }
         if context.json {
@@ -68,10 +71,11 @@ impl InboxArgs {
     }
 }
 
-fn render_item(note: &InboxItem) -> String {
-    let told = if note.receipt == Receipt::Accepted { "" } else { ", read before" };
-    let says = if note.question.is_some() { "asks" } else { "says" };
-    let (age, who) = (render::render_age(note.sent_at), render::render_sender(note));
-    let text = note.text.replace('\n', "\n  ");
-    format!("{who} {says} ({age} ago{told}): {text}")
+fn render_item(item: &InboxItem) -> String {
+    let read_before = if item.receipt == Receipt::Accepted { "" } else { ", read before" };
+    let verb = if item.question.is_some() { "asks" } else { "says" };
+    let age = render::render_age(item.sent_at);
+    let sender = render::render_sender(item);
+    let text = item.text.replace('\n', "\n  ");
+    format!("{sender} {verb} ({age} ago{read_before}): {text}")
 }

@@ -1,4 +1,4 @@
-//! Shows what a command wrote.
+//! `brigade logs`: prints the output of a process, or the transcript of an agent.
 
 use std::io::Write;
 use std::str::FromStr;
@@ -14,36 +14,37 @@ use brigade_server::{DaemonConnection, TaskTarget};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::output_printer::OutputPrinter;
+use crate::transcript::TranscriptCursor;
 use crate::{render, transcript};
 
 const PAGE_BYTES: usize = 256 * 1024;
 const MATCHES_MAX: usize = 10_000;
-/// How long a line is taken to be at first when the last so many are looked for.
+/// The first guess of a line's length, to find the last lines.
 const LINE_BYTES_GUESS: u64 = 200;
 
-/// Show what a command wrote, its stdout to ours, its stderr to ours; of an agent, its conversation
+/// Print the output of a process, or the transcript of an agent
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LogsArgs {
-    /// The task
+    /// Task whose output to print
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// Go on with what comes, until it ends
+    /// Keep printing until the task ends
     #[arg(long, short)]
     follow: bool,
-    /// Only its stdout
+    /// Only stdout
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
-    /// Only its stderr
+    /// Only stderr
     #[arg(long)]
     stderr: bool,
-    /// Only the end: so many lines, or bytes with a unit (512B, 64K, 1M)
+    /// Only the end: a number of lines, or bytes with a unit (512B, 64K, 1M)
     #[arg(long, short, value_name = "LINES|BYTES")]
     tail: Option<LogTail>,
-    /// Only lines that match this regular expression; exit code 1 when there are none
+    /// Only lines that match this regular expression; exit code 1 if none does
     #[arg(long, short, value_name = "PATTERN", conflicts_with_all = ["follow", "tail"])]
     grep: Option<String>,
-    /// Match without regard to case
+    /// Ignore case
     #[arg(long, short, requires = "grep")]
     ignore_case: bool,
 }
@@ -56,7 +57,7 @@ Examples:
   brigade logs --tail 64K 3
   brigade logs --grep 'warning|error' -i 3";
 
-/// How much of the end.
+/// The requested end of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogTail {
     Lines(u64),
@@ -75,19 +76,22 @@ impl FromStr for LogTail {
             "B" => 1,
             "K" | "KB" | "KIB" => 1024,
             "M" | "MB" | "MIB" => 1024 * 1024,
-            _ => return Err(format!("{unit:?} is no unit; use B, K or M")),
+            _ => return Err(format!("{unit:?} is not a unit; use B, K or M")),
         };
-        number.checked_mul(scale).map(Self::Bytes).ok_or_else(|| "that is too much".to_owned())
+        number
+            .checked_mul(scale)
+            .map(Self::Bytes)
+            .ok_or_else(|| "the number is too large".to_owned())
     }
 }
 
 impl LogsArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let mut reading = LogReader {
+        let mut reader = LogReader {
             context,
             client: context.connect_daemon().await?,
             target: context.target(&self.address)?,
-            which: match (self.stdout, self.stderr) {
+            streams: match (self.stdout, self.stderr) {
                 (true, _) => StreamSelection::Stdout,
                 (_, true) => StreamSelection::Stderr,
                 _ => StreamSelection::Combined,
@@ -95,33 +99,33 @@ impl LogsArgs {
             printer: OutputPrinter::default(),
         };
         if let Some(pattern) = self.grep {
-            return reading.search(pattern, self.ignore_case).await;
+            return reader.search(pattern, self.ignore_case).await;
         }
-        if let Some(text) = reading.read_transcript().await? {
-            reading.print_transcript(text, self.tail, self.follow).await?;
+        if let Some(text) = reader.read_transcript().await? {
+            reader.print_transcript(text, self.tail, self.follow).await?;
             return Ok(CliExitCode::SUCCEEDED);
         }
         let from = match self.tail {
             None => OutputOffset::At(0),
             Some(LogTail::Bytes(bytes)) => OutputOffset::FromEnd(bytes),
-            Some(LogTail::Lines(lines)) => reading.find_last_lines(lines).await?,
+            Some(LogTail::Lines(lines)) => reader.find_last_lines(lines).await?,
         };
         if self.follow {
-            reading.follow(from).await?
+            reader.follow(from).await?
         } else {
-            reading.print_all(from).await?
+            reader.print_all(from).await?
         }
-        reading.printer.finish().map_err(render::output_error)?;
+        reader.printer.finish().map_err(render::output_error)?;
         Ok(CliExitCode::SUCCEEDED)
     }
 }
 
-/// The output that is read.
+/// A reader of one task's output.
 struct LogReader<'a> {
     context: &'a CliContext,
     client: DaemonConnection,
     target: TaskTarget,
-    which: StreamSelection,
+    streams: StreamSelection,
     printer: OutputPrinter,
 }
 
@@ -131,12 +135,12 @@ impl LogReader<'_> {
         from: OutputOffset,
         max_bytes: usize,
     ) -> Result<OutputPageItem, CliError> {
-        let (target, which) = (self.target.clone(), self.which);
-        let read = ReadOutputRequest { target, streams: which, from, max_bytes };
+        let target = self.target.clone();
+        let read = ReadOutputRequest { target, streams: self.streams, from, max_bytes };
         self.context.call_over(&mut self.client, read).await
     }
 
-    /// What an agent has said; `None` for what is no agent.
+    /// Reads the transcript; `None` for a task that is not an agent.
     async fn read_transcript(&mut self) -> Result<Option<String>, CliError> {
         transcript::read_transcript(self.context, &mut self.client, &self.target).await
     }
@@ -159,23 +163,18 @@ impl LogReader<'_> {
         if !follow {
             return Ok(());
         }
-        transcript::follow_transcript(
-            self.context,
-            &mut self.client,
-            (&self.target, text.len() as u64),
-            print,
-        )
-        .await
+        let cursor = TranscriptCursor { target: self.target.clone(), offset: text.len() as u64 };
+        transcript::follow_transcript(self.context, &mut self.client, cursor, print).await
     }
 
-    /// What is there now.
+    /// Prints the output that exists now.
     async fn print_all(&mut self, mut from: OutputOffset) -> Result<(), CliError> {
-        let mut to = None;
+        let mut end = None;
         loop {
             let page = self.read_page(from, PAGE_BYTES).await?;
-            let to = *to.get_or_insert(page.total);
+            let end = *end.get_or_insert(page.total);
             self.print_page(&page)?;
-            if page.next >= to || page.pieces.is_empty() {
+            if page.next >= end || page.pieces.is_empty() {
                 return Ok(());
             }
             from = OutputOffset::At(page.next);
@@ -185,18 +184,18 @@ impl LogReader<'_> {
     async fn follow(&mut self, mut from: OutputOffset) -> Result<(), CliError> {
         loop {
             match self.follow_until_lost(&mut from).await {
-                // The next one goes on at the same byte.
-                Err(failure) if failure.is_lost_daemon() => {
+                // The next daemon continues at the same byte.
+                Err(error) if error.is_lost_daemon() => {
                     self.client = self.context.connect_next_daemon().await?;
                 }
-                followed => return followed,
+                result => return result,
             }
         }
     }
 
     async fn follow_until_lost(&mut self, from: &mut OutputOffset) -> Result<(), CliError> {
         let follow =
-            FollowOutputRequest { target: self.target.clone(), streams: self.which, from: *from };
+            FollowOutputRequest { target: self.target.clone(), streams: self.streams, from: *from };
         let mut pages = self.client.call_streaming(follow)?;
         while let ReplyStreamPart::Item(page) = pages.next_part().await? {
             self.print_page(&page)?;
@@ -205,12 +204,13 @@ impl LogReader<'_> {
         Ok(())
     }
 
-    /// Where the last so many lines begin.
+    /// Returns the offset of the last `lines` lines.
     async fn find_last_lines(&mut self, lines: u64) -> Result<OutputOffset, CliError> {
         let mut bytes = lines.saturating_mul(LINE_BYTES_GUESS).max(1);
         loop {
             let mut page = self.read_page(OutputOffset::FromEnd(bytes), usize::MAX).await?;
-            let (first, mut ends) = (page.from, Vec::new());
+            let first = page.from;
+            let mut ends = Vec::new();
             loop {
                 collect_line_ends(&page, &mut ends);
                 if page.next >= page.total || page.pieces.is_empty() {
@@ -218,7 +218,7 @@ impl LogReader<'_> {
                 }
                 page = self.read_page(OutputOffset::At(page.next), usize::MAX).await?;
             }
-            // The end of the last line begins no line.
+            // No line starts after the end of the last line.
             ends.pop_if(|end| *end == page.next);
             let wanted = usize::try_from(lines).unwrap_or(usize::MAX);
             if wanted == 0 {
@@ -239,10 +239,9 @@ impl LogReader<'_> {
         pattern: String,
         ignore_case: bool,
     ) -> Result<CliExitCode, CliError> {
-        let (target, which) = (self.target.clone(), self.which);
         let search = SearchOutputRequest {
-            target,
-            streams: which,
+            target: self.target.clone(),
+            streams: self.streams,
             pattern,
             ignore_case,
             max_matches: MATCHES_MAX,
@@ -278,21 +277,21 @@ impl LogReader<'_> {
             render::print_json(&match piece {
                 OutputPiece::Stdout(bytes) => piece_json("stdout", bytes),
                 OutputPiece::Stderr(bytes) => piece_json("stderr", bytes),
-                OutputPiece::Cut(bytes) => serde_json::json!({ "cut": bytes }),
+                OutputPiece::Cut(bytes) => serde_json::json!({ "dropped_bytes": bytes }),
             })?;
         }
         Ok(())
     }
 }
 
-/// Prints what an agent said, as far as a terminal may have it.
+/// Prints a transcript, filtered for a terminal.
 fn print_filtered(text: &str) -> Result<(), CliError> {
     let mut out = anstream::stdout().lock();
-    let written = out.write_all(PlainText::of(text).as_str().as_bytes()).and_then(|()| out.flush());
-    written.map_err(render::output_error)
+    let result = out.write_all(PlainText::of(text).as_str().as_bytes()).and_then(|()| out.flush());
+    result.map_err(render::output_error)
 }
 
-/// As much of the end of a text as is wanted.
+/// Returns the requested end of a text.
 fn text_tail(text: &str, tail: Option<LogTail>) -> &str {
     let from = match tail {
         None => 0,
@@ -310,12 +309,12 @@ fn text_tail(text: &str, tail: Option<LogTail>) -> &str {
     &text[from..]
 }
 
-/// Text where it is text; what is not is marked by replacement characters.
+/// Renders a piece as JSON. Bytes that are not text become replacement characters.
 fn piece_json(stream: &str, bytes: &Base64Bytes) -> serde_json::Value {
     serde_json::json!({ stream: String::from_utf8_lossy(&bytes.0) })
 }
 
-/// The positions after each line's end.
+/// Collects the position after each end of a line.
 fn collect_line_ends(page: &OutputPageItem, ends: &mut Vec<u64>) {
     let mut at = page.from;
     for piece in &page.pieces {
@@ -335,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tails_are_read() {
+    fn tails_are_parsed() {
         for (text, expect) in [
             ("20", LogTail::Lines(20)),
             ("512B", LogTail::Bytes(512)),
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_conversation() {
+    fn the_end_of_a_text_is_selected() {
         let text = "one\ntwo\nthréé\n";
         for (tail, expect) in [
             (LogTail::Lines(0), ""),

@@ -1,4 +1,4 @@
-//! Brigade as tools for a coding agent.
+//! `brigade mcp`: serves the delegation tools to a coding agent.
 
 use brigade_agent::permission::PermissionRule;
 use brigade_model::work::EnvValue;
@@ -9,24 +9,25 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::workspace;
 
-/// Give a coding agent durable background work: an MCP server on stdin and stdout
+/// Serve Brigade to a coding agent as an MCP server on stdio
 ///
-/// Add it to your agent once, as the command `brigade mcp`. What the agent starts belongs to this
-/// directory's workspace: it outlives the conversation, and the next one finds it. Its sub-agents may
-/// delegate, wait, read and ask; commands they may run only where --allow says so.
+/// Add it to your agent once, as the command `brigade mcp`. Tasks that the agent starts belong to
+/// this directory's workspace. They outlive the conversation, and the next one finds them.
+/// Sub-agents may delegate, wait, read and ask; they may run processes only where --allow permits
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct McpArgs {
-    /// As whom results are taken [default: what the agent calls itself]
+    /// Client name that owns results [default: the name that the agent sends]
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
-    /// Steer what other clients and you have started in this workspace, not only see and await it
+    /// Also control tasks of other clients in this workspace
     #[arg(long)]
     shared: bool,
-    /// Let sub-agents use a tool, as run_process, or some calls of one, as 'run_process(cargo *)'
+    /// Allow sub-agents a tool or some of its calls: run_process, 'run_process(cargo *)'
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     allow: Vec<PermissionRule>,
-    /// Ask before they use a tool or make some calls of one: the client asks you, or `brigade approve`
+    /// Require approval for a tool or some of its calls: by the client, or with `brigade approve`
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     ask: Vec<PermissionRule>,
 }
@@ -46,12 +47,12 @@ impl McpArgs {
         options.allow = self.allow;
         options.ask = self.ask;
         options.wait_command = context.command_line("wait");
-        let text = |(name, value): (String, String)| (name, EnvValue::Text(value.into()));
-        options.env = caller_env().into_iter().map(text).collect();
-        let starter = context.daemon_launcher()?;
-        // Within a task no daemon is started, and the task owns what is started here.
-        options.is_within_task = !starter.may_start;
-        let served = serve_stdio(starter, options).await;
+        let env = caller_env().into_iter();
+        options.env = env.map(|(name, value)| (name, EnvValue::Text(value.into()))).collect();
+        let launcher = context.daemon_launcher()?;
+        // Within a task no daemon is started, and the task owns the new tasks.
+        options.is_within_task = !launcher.may_start;
+        let served = serve_stdio(launcher, options).await;
         served.map_err(|error| CliError::internal(error.to_string()))?;
         Ok(CliExitCode::SUCCEEDED)
     }

@@ -1,4 +1,4 @@
-//! Prints what the daemon counts.
+//! `brigade metrics`: prints the daemon's metrics.
 
 use brigade_server::requests;
 
@@ -6,7 +6,7 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
-/// Print what the daemon has counted since it started, as Prometheus reads it
+/// Print metrics in Prometheus format
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MetricsArgs {}

@@ -1,4 +1,4 @@
-//! Removes what is old.
+//! `brigade prune`: deletes ended tasks.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{duration, render};
 
-/// Remove what ended long ago, with its output and events
+/// Delete ended tasks, their output and their events
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PruneArgs {
-    /// What ended longer ago than this
+    /// Only what ended longer ago than this
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration::parse_duration)]
     older: Duration,
 }
@@ -21,13 +21,13 @@ const EXAMPLES: &str = "\
 Examples:
   brigade prune
   brigade prune --older 1h
-  brigade prune --older 0                   everything that has ended";
+  brigade prune --older 0                   all ended tasks";
 
 impl PruneArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let older = u64::try_from(self.older.as_millis()).unwrap_or(u64::MAX);
-        let asked = requests::PruneRequest { ended_age_ms: older, event_age_ms: older };
-        let removed = context.call(asked).await?;
+        let age_ms = u64::try_from(self.older.as_millis()).unwrap_or(u64::MAX);
+        let request = requests::PruneRequest { ended_age_ms: age_ms, event_age_ms: age_ms };
+        let removed = context.call(request).await?;
         if context.json {
             render::print_json(&removed)?;
         } else {

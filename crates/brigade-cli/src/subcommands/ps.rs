@@ -1,4 +1,4 @@
-//! Lists tasks.
+//! `brigade ps`: lists tasks.
 
 use brigade_server::TaskInfo;
 use brigade_server::requests::ListTasksRequest;
@@ -7,17 +7,17 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{self, TextTable};
 
-/// List what runs here
+/// List tasks of this workspace
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PsArgs {
-    /// Of every workspace; with --ended of closed ones too
+    /// All workspaces; with --ended, closed ones too
     #[arg(long, short)]
     all: bool,
-    /// What has ended too
+    /// Include ended tasks
     #[arg(long, short)]
     ended: bool,
-    /// Only the newest so many
+    /// Only the N newest
     #[arg(short = 'n', long = "newest", value_name = "N")]
     newest: Option<usize>,
 }
@@ -42,16 +42,17 @@ impl PsArgs {
     }
 }
 
-/// How long ago something happened to what lives. What a command does in silence nobody knows.
+/// Renders the time since the last activity of an alive task. The silence of a process means
+/// nothing.
 fn render_last_activity(task: &TaskInfo) -> Option<String> {
     (task.alive && !task.is_process()).then(|| render::render_age(task.last_activity_at))
 }
 
 fn build_table(tasks: &[TaskInfo], all: bool) -> TextTable {
-    let moves = tasks.iter().any(|task| render_last_activity(task).is_some());
-    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "COMMAND"];
-    if moves {
-        heading.insert(4, "MOVED");
+    let has_activity = tasks.iter().any(|task| render_last_activity(task).is_some());
+    let mut heading = vec!["TASK", "NAME", "STATE", "AGE", "DESCRIPTION"];
+    if has_activity {
+        heading.insert(4, "ACTIVE");
     }
     if all {
         heading.insert(0, "WORKSPACE");
@@ -65,7 +66,7 @@ fn build_table(tasks: &[TaskInfo], all: bool) -> TextTable {
             render::render_age(task.spawned_at).into(),
             render::render_description(task).into(),
         ];
-        if moves {
+        if has_activity {
             row.insert(4, render_last_activity(task).unwrap_or_else(|| "-".to_owned()).into());
         }
         if all {

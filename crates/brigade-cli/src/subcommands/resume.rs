@@ -1,4 +1,4 @@
-//! Lets an ended task go on.
+//! `brigade resume`: starts the next run of an ended task.
 
 use std::time::Duration;
 
@@ -12,25 +12,26 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{duration, render};
 
-/// Let a task that has ended go on, with more to spend if need be
+/// Start the next run of an ended task, with a larger budget if needed
 ///
-/// An agent goes on with the same conversation. `brigade send` does the same with a message.
+/// An agent continues its transcript. `brigade send` also starts the next run, with a message.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ResumeArgs {
-    /// The task
+    /// Task to resume
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// The most that it may use now, all runs together: dollars as $2.50, tokens as 500k, or both
+    /// Budget of the agent and its descendants, all runs together: dollars as $2.50, tokens as
+    /// 500k, or both: $1,200k
     #[arg(long, short, value_name = "AMOUNT", value_parser = parse_budget)]
     budget: Option<Limits>,
-    /// End it as failed when it has run for this long
+    /// End the task as failed after this long
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     deadline: Option<Duration>,
-    /// When nothing happens for this long, nudge it, and the next time end it as failed; or off
+    /// After this long without activity, nudge the agent, then end it as failed; `off` disables
     #[arg(long, value_name = "TIME|off", value_parser = parse_stall)]
     stall: Option<StallPolicy>,
-    /// How fast it and all below it may start tasks, as 10/min
+    /// Spawn rate limit for the agent and its descendants, such as 10/min
     #[arg(long, value_name = "RATE")]
     max_spawns: Option<SpawnRate>,
 }
@@ -49,13 +50,14 @@ impl ResumeArgs {
         }
         if self.stall.is_some() || self.max_spawns.is_some() {
             let limits = limits.get_or_insert_default();
-            (limits.stall, limits.spawn_rate) = (self.stall, self.max_spawns);
+            limits.stall = self.stall;
+            limits.spawn_rate = self.max_spawns;
         }
         let task = context.call(requests::ResumeRequest { target, limits }).await?;
         if context.json {
             render::print_json(&task)?;
         } else {
-            render::print_line(format!("{} goes on, run {}", task.address, task.run))?;
+            render::print_line(format!("{} resumed, run {}", task.address, task.run))?;
         }
         Ok(CliExitCode::SUCCEEDED)
     }

@@ -1,4 +1,4 @@
-//! Runs an agent.
+//! `brigade run`: runs an agent.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -27,70 +27,71 @@ use crate::{configured_models, duration, render};
 use super::exec::{print_started, render_still_running};
 use super::trust::{self, TrustAnswer};
 
-/// Give an agent a task, and see it and all that it starts through
+/// Give an agent a task, and stay with it until it ends
 ///
-/// What it and its sub-agents do appears here as it happens, and its result on the standard output. It
-/// may delegate to sub-agents, wait, ask, and read, list and search the files of this directory. Files it
-/// may write (write_file, edit_file) where --allow says so, or the definition that --agent names; commands
-/// it may run (run_process) only where --allow says so. It ends when nothing that it started runs any
-/// more. When this terminal goes away the agent goes on; `brigade wait` and `brigade show` find it again.
-/// Ctrl-C asks it to stop, a second one forces it.
+/// Shows the progress of the agent and its descendants on stderr, and prints the result to stdout.
+/// The agent may delegate to sub-agents, wait, ask, and read, list and search the files of this
+/// directory. It may write files (write_file, edit_file) where --allow or the definition that
+/// --agent names permits it. It may run processes (run_process) only where --allow permits it. It
+/// ends after all its descendants. If this terminal closes, the agent keeps running; find it again
+/// with `brigade wait` and `brigade show`. Ctrl-C asks it to stop, a second one forces it, a third
+/// one detaches.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// What it is to do; `-` reads it from the standard input
+    /// Task of the agent; `-` reads it from stdin
     #[arg(value_name = "PROMPT")]
     prompt: String,
-    /// Which definition it is made from; `brigade agents` lists them
+    /// Agent definition to use; `brigade agents` lists them
     #[arg(long, short, value_name = "NAME")]
     agent: Option<String>,
-    /// The model, as provider/model, instead of the definition's or the configured one
+    /// Model as provider/model, instead of the definition's or the configured one
     #[arg(long, short, value_name = "MODEL")]
     model: Option<String>,
-    /// Write all that its model is asked and says to a file, to be played again with --model replay:FILE
+    /// Record all model calls to FILE; replay with --model replay:FILE
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The most that it and all below it may use: dollars as $2.50, tokens as 500k, or both: $1,200k
+    /// Budget of the agent and its descendants: dollars as $2.50, tokens as 500k, or both: $1,200k
     #[arg(long, short, value_name = "AMOUNT", value_parser = parse_budget)]
     budget: Option<Limits>,
-    /// End it as failed when it has run for this long
+    /// End the task as failed after this long
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     deadline: Option<Duration>,
-    /// When nothing happens for this long, nudge it, and the next time end it as failed; or off
+    /// After this long without activity, nudge the agent, then end it as failed; `off` disables
     #[arg(long, value_name = "TIME|off", value_parser = parse_stall)]
     stall: Option<StallPolicy>,
-    /// Let it use a tool, as edit_file, or some calls of one, as 'run_process(cargo *)' or 'write_file(src/**)'
+    /// Allow a tool or some of its calls: edit_file, 'run_process(cargo *)', 'write_file(src/**)'
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     allow: Vec<PermissionRule>,
-    /// Ask before it uses a tool or makes some calls of one: here, or `brigade approve` elsewhere
+    /// Require approval for a tool or some of its calls: here, or with `brigade approve`
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     ask: Vec<PermissionRule>,
-    /// Keep it from a tool or some calls of one, whatever else allows them
+    /// Deny a tool or some of its calls, whatever else allows it
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     deny: Vec<PermissionRule>,
-    /// Give it the tools of an MCP server of the configuration, all of them unless --deny says otherwise
+    /// Allow the tools of a configured MCP server, all of them unless --deny names some
     #[arg(long, value_name = "SERVER")]
     mcp: Vec<String>,
-    /// What to call it: unique among what runs here
+    /// Name of the task, unique among running tasks of this workspace
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// With the same key it is the same agent: started once, however often it is asked for
+    /// Idempotency key: the same key starts the task once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Settings that its definition asks for, as JSON
+    /// Settings for the definition, as JSON
     #[arg(long, value_name = "JSON", value_parser = parse_json)]
     config: Option<Json>,
-    /// A file with a JSON schema that its result must fit
+    /// JSON schema of the result
     #[arg(long, value_name = "FILE")]
     result_schema: Option<PathBuf>,
-    /// Nobody is there to be asked: deny what is to be asked about. So it is too without a terminal
+    /// Deny calls that need approval (the default without a terminal)
     #[arg(long)]
     unattended: bool,
-    /// Print its address and return at once
+    /// Print the address and return at once
     #[arg(long, short)]
     detach: bool,
-    /// Stay no longer than this; then it goes on in the background and the exit code is 124, or 123
-    /// when it waits for an answer
+    /// Wait at most this long; the task keeps running and the exit code is 124, or 123 if input is
+    /// required
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, conflicts_with = "detach")]
     timeout: Option<Duration>,
     #[command(flatten)]
@@ -104,9 +105,9 @@ pub(crate) struct RunArgs {
 const EXAMPLES: &str = "\
 Examples:
   brigade run 'What is this project about?'
-  brigade run --allow edit_file --allow 'run_process(cargo *)' 'Mend the tests'
+  brigade run --allow edit_file --allow 'run_process(cargo *)' 'Fix the tests'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
-  brigade run --allow run_process --confine --confine-read ~/.cargo 'Run tests'
+  brigade run --allow run_process --sandbox --sandbox-read ~/.cargo 'Run tests'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run --mcp github 'Which issues were opened this week?'
   brigade run --effort high --client-tools editor.json 'Show me the parser'
@@ -118,15 +119,15 @@ impl RunArgs {
         let mut client = context.connect_daemon().await?;
         let request = self.to_request(context, &mut client).await?;
         let session = request.session.clone();
-        let mut started = context.call_over(&mut client, request).await.map_err(|failure| {
-            if failure.is_not_found() {
-                failure.with_hint("`brigade agents` lists those that can be run here")
-            } else if Self::is_missing_server(context, &failure) {
-                failure.with_hint(
-                    "it is in the configuration: the daemon after `brigade daemon stop` has it",
+        let mut started = context.call_over(&mut client, request).await.map_err(|error| {
+            if error.is_not_found() {
+                error.with_hint("`brigade agents` lists the definitions of this directory")
+            } else if Self::is_missing_server(context, &error) {
+                error.with_hint(
+                    "the configuration has it: run `brigade daemon stop`, and the next daemon has it",
                 )
             } else {
-                failure
+                error
             }
         })?;
         started.forget_existed_without_key(self.key.as_deref());
@@ -136,17 +137,16 @@ impl RunArgs {
             return Ok(CliExitCode::SUCCEEDED);
         }
         let target = TaskTarget { session, task: address.clone() };
-        let (live, aside) = LiveView::new(context, target.clone());
+        let (live, notice_sender) = LiveView::new(context, target.clone());
         let mut live = if self.timeout.is_none() { live.exit_on_question() } else { live };
         let attachment = TaskAttachment::new(context, target, OutputDisplay::Hidden, self.timeout)?;
-        let attended = tokio::select! {
-            attended = attachment.with_notice_sender(aside).run(client.clone()) => attended,
-            left = live.run(client) => left.map(|()| AttachResult::StillRunning),
+        let result = tokio::select! {
+            attached = attachment.with_notice_sender(notice_sender).run(client.clone()) => attached,
+            stuck = live.run(client) => stuck.map(|()| AttachResult::StillRunning),
         };
         live.finish().await?;
-        let attended =
-            attended.inspect_err(|_| render::print_note(&render_still_running(&address)))?;
-        report_result(context, started, attended, live.root())
+        let result = result.inspect_err(|_| render::print_note(&render_still_running(&address)))?;
+        report_result(context, started, result, live.root())
     }
 
     async fn to_request(
@@ -155,19 +155,19 @@ impl RunArgs {
         client: &mut DaemonConnection,
     ) -> Result<requests::RunRequest, CliError> {
         let cwd = trust::current_directory()?;
-        let defined = self.find_definition(context, client, &cwd).await?;
+        let definition = self.find_definition(context, client, &cwd).await?;
         let mut limits = self.limits.add_to(self.budget.unwrap_or_default());
         limits.time = self.deadline.map(Into::into);
         limits.stall = self.stall;
-        let model = self.resolve_model(context, defined.as_ref())?;
+        let model = self.resolve_model(context, definition.as_ref())?;
         let overrides = self.overrides.to_overrides()?;
         let result_schema = match &self.result_schema {
             Some(path) => {
-                let wrong =
+                let invalid =
                     |problem: String| CliError::usage(format!("{}: {problem}", path.display()));
                 let text =
-                    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-                Some(Json::parse(&text).map_err(|refusal| wrong(refusal.message))?)
+                    std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
+                Some(Json::parse(&text).map_err(|refusal| invalid(refusal.message))?)
             }
             None => None,
         };
@@ -180,7 +180,7 @@ impl RunArgs {
             result_schema,
             cwd: Some(cwd),
             limits: Box::new(limits),
-            permissions: self.permissions(defined.as_ref(), &overrides)?,
+            permissions: self.permissions(definition.as_ref(), &overrides)?,
             unattended: self.is_unattended(context),
             sandbox: self.sandbox.to_sandbox_request()?,
             resources: self.sandbox.to_resources(),
@@ -190,16 +190,17 @@ impl RunArgs {
         })
     }
 
-    /// The model, where it is not left to the definition.
+    /// Returns the model of the request, if the definition does not decide it.
     fn resolve_model(
         &self,
         context: &CliContext,
-        defined: Option<&AgentInfo>,
+        definition: Option<&AgentInfo>,
     ) -> Result<Option<String>, CliError> {
         let Some(file) = &self.record else {
             return self.model.as_deref().map(configured_models::absolute_model).transpose();
         };
-        let model = self.model.as_deref().or(defined.and_then(|defined| defined.model.as_deref()));
+        let model =
+            self.model.as_deref().or(definition.and_then(|definition| definition.model.as_deref()));
         let model = model.or(context.config.model.as_deref());
         model.map(|model| configured_models::recording_model(model, file)).transpose()
     }
@@ -213,58 +214,61 @@ impl RunArgs {
         Ok(text)
     }
 
-    /// All tools but the shell and those that write, and what was allowed besides: here, or by a
-    /// definition that was asked for by its name.
+    /// Builds the permission rules: the default tools, those of `--allow`, `--mcp` and
+    /// `--client-tools`, and the write tools of a definition that `--agent` names.
     fn permissions(
         &self,
-        defined: Option<&AgentInfo>,
+        definition: Option<&AgentInfo>,
         overrides: &AgentOverrides,
     ) -> Result<PermissionRules, CliError> {
-        let writes =
-            defined.filter(|_| self.agent.is_some()).map(|defined| defined.write_rules.clone());
-        let of_server =
+        let write_rules = definition
+            .filter(|_| self.agent.is_some())
+            .map(|definition| definition.write_rules.clone());
+        let server_rule =
             |server: &String| parse_rule(&format!("{server}__*")).map_err(CliError::usage);
-        let of_servers: Result<Vec<PermissionRule>, CliError> =
-            self.mcp.iter().map(of_server).collect();
-        let of_client = |tool: &ClientTool| parse_rule(&tool.name).map_err(CliError::usage);
-        // To allow what is denied whole would be a rule that cannot match.
+        let server_rules: Result<Vec<PermissionRule>, CliError> =
+            self.mcp.iter().map(server_rule).collect();
+        let client_rule = |tool: &ClientTool| parse_rule(&tool.name).map_err(CliError::usage);
+        // A rule for a tool that is denied whole could never match.
         let is_denied =
             |tool: &&ClientTool| self.deny.iter().any(|rule| rule.to_string() == tool.name);
-        let given = overrides.client_tools.iter().filter(|tool| !is_denied(tool));
-        let of_client = given.map(of_client);
-        let of_client: Result<Vec<PermissionRule>, CliError> = of_client.collect();
-        let more = self.allow.iter().cloned().chain(of_servers?).chain(of_client?);
-        let usual =
-            requests::RunRequest::default_permissions(more.chain(writes.into_iter().flatten()));
-        Ok(PermissionRules { ask: self.ask.clone(), deny: self.deny.clone(), ..usual })
+        let allowed = overrides.client_tools.iter().filter(|tool| !is_denied(tool));
+        let client_rules: Result<Vec<PermissionRule>, CliError> =
+            allowed.map(client_rule).collect();
+        let extra = self.allow.iter().cloned().chain(server_rules?).chain(client_rules?);
+        let defaults = requests::RunRequest::default_permissions(
+            extra.chain(write_rules.into_iter().flatten()),
+        );
+        Ok(PermissionRules { ask: self.ask.clone(), deny: self.deny.clone(), ..defaults })
     }
 
-    /// Whoever leaves it to itself comes back to it; whoever stays with it has a terminal, or is a
-    /// program that nobody looks at.
+    /// Returns true if nobody can approve calls: a detached run is approved later, any other needs
+    /// a terminal.
     fn is_unattended(&self, context: &CliContext) -> bool {
-        let seen = std::io::stderr().is_terminal() && !context.json;
-        self.unattended || !self.detach && !seen
+        let is_visible = std::io::stderr().is_terminal() && !context.json;
+        self.unattended || !self.detach && !is_visible
     }
 
-    /// Whether a server is missing that was configured after the daemon was started.
-    fn is_missing_server(context: &CliContext, failure: &CliError) -> bool {
+    /// Returns true if the error names a server that was configured after the daemon started.
+    fn is_missing_server(context: &CliContext, error: &CliError) -> bool {
         let mut configured = context.config.mcp_servers.keys();
-        configured.any(|name| failure.message_contains(&format!("MCP server {name:?}")))
+        configured.any(|name| error.message_contains(&format!("MCP server {name:?}")))
     }
 
-    /// What a definition wants is not yet what it may have: it may come with a repository.
+    /// Notes servers that the definition names and the rules do not permit: it may come from a
+    /// repository.
     fn print_server_notes(&self, agent: &str, wanted: &[String]) {
         for server in wanted.iter().filter(|server| !self.mcp.contains(server)) {
-            let begins =
+            let is_of_server =
                 |rule: &PermissionRule| rule.to_string().starts_with(&format!("{server}__"));
-            if !self.allow.iter().any(begins) {
+            if !self.allow.iter().any(is_of_server) {
                 render::print_note(&format!(
                     "{agent} names the MCP server {server}, which it may not use; --mcp {server} \
                      lets it"
                 ));
             }
         }
-        let has = |server: &str| self.mcp.iter().chain(wanted).any(|given| given == server);
+        let has = |server: &str| self.mcp.iter().chain(wanted).any(|name| name == server);
         for rule in &self.allow {
             let server = rule.tool().split_once("__").map(|(server, _)| server);
             if let Some(server) = server.filter(|server| !server.contains('*') && !has(server)) {
@@ -276,7 +280,7 @@ impl RunArgs {
         }
     }
 
-    /// The definition that is meant. Says what is missing before anything starts.
+    /// Returns the definition to run. Reports a missing model or key before anything starts.
     async fn find_definition(
         &self,
         context: &CliContext,
@@ -287,72 +291,72 @@ impl RunArgs {
             .call_over(client, ListAgentsRequest { cwd: cwd.to_owned(), lang: None })
             .await?;
         let agent = self.agent.as_deref().unwrap_or("general");
-        let is_meant =
+        let is_named =
             |known: &AgentInfo| known.name == agent || known.origin.qualify(&known.name) == agent;
-        let Some(defined) = known.agents.into_iter().find(is_meant) else {
-            // The daemon knows better what is to be said of it.
+        let Some(definition) = known.agents.into_iter().find(is_named) else {
+            // The daemon reports an unknown definition with suggestions.
             return Ok(None);
         };
-        if defined.untrusted && !self.is_unattended(context) {
-            return self.confirm_trust(context, client, defined, cwd).await;
+        if definition.untrusted && !self.is_unattended(context) {
+            return self.confirm_trust(context, client, definition, cwd).await;
         }
-        self.check_definition(context, defined).map(Some)
+        self.check_definition(context, definition).map(Some)
     }
 
-    /// The definition, once somebody was asked whether to trust it.
+    /// Asks whether to trust a definition, and returns it.
     async fn confirm_trust(
         &self,
         context: &CliContext,
         client: &mut DaemonConnection,
-        mut defined: AgentInfo,
+        mut definition: AgentInfo,
         cwd: &str,
     ) -> Result<Option<AgentInfo>, CliError> {
-        let name = defined.name.clone();
+        let name = definition.name.clone();
         let granted = trust::is_at_terminal()
             && trust::ask_for_trust(context, client, cwd.to_owned()).await? == TrustAnswer::Granted;
         if granted {
             let known = ListAgentsRequest { cwd: cwd.to_owned(), lang: None };
             let known = context.call_over(client, known).await?.agents;
             match known.into_iter().find(|known| known.name == name) {
-                Some(known) => defined = known,
+                Some(known) => definition = known,
                 None => return Ok(None),
             }
         }
-        if defined.untrusted {
+        if definition.untrusted {
             render::print_note(&format!(
                 "{name} is not trusted: it writes no files, runs no processes and uses no MCP \
                  servers; `brigade trust show` shows it"
             ));
         }
-        self.check_definition(context, defined).map(Some)
+        self.check_definition(context, definition).map(Some)
     }
 
     fn check_definition(
         &self,
         context: &CliContext,
-        defined: AgentInfo,
+        definition: AgentInfo,
     ) -> Result<AgentInfo, CliError> {
-        self.print_server_notes(&defined.name, &defined.mcp_servers);
+        self.print_server_notes(&definition.name, &definition.mcp_servers);
         let model = self
             .model
             .clone()
-            .or_else(|| defined.model.clone())
+            .or_else(|| definition.model.clone())
             .or_else(|| context.config.model.clone());
         configured_models::check_model(model.as_deref(), &context.config)?;
-        Ok(defined)
+        Ok(definition)
     }
 }
 
 fn report_result(
     context: &CliContext,
     started: StartReply,
-    attended: AttachResult,
-    seen: Option<&TaskInfo>,
+    result: AttachResult,
+    last_seen: Option<&TaskInfo>,
 ) -> Result<CliExitCode, CliError> {
     let address = &started.task.address;
-    let question = seen.and_then(|task| task.questions.first());
-    let leave = seen.and_then(|task| task.approvals.first());
-    let (exit, note) = match attended {
+    let question = last_seen.and_then(|task| task.questions.first());
+    let approval = last_seen.and_then(|task| task.approvals.first());
+    let (exit, note) = match result {
         AttachResult::Ended(task) | AttachResult::EndedWithGaps(task, _) => {
             let exit = CliExitCode::for_task(&task);
             if context.json {
@@ -362,37 +366,39 @@ fn report_result(
             }
             return Ok(exit);
         }
-        AttachResult::StillRunning if leave.is_some() => {
-            let then = format!("`brigade approve {address} --show`, then `brigade wait {address}`");
-            (CliExitCode::INPUT_REQUIRED, format!("{address} waits for leave: {then}"))
+        AttachResult::StillRunning if approval.is_some() => {
+            let next = format!("`brigade approve {address} --show`, then `brigade wait {address}`");
+            (CliExitCode::INPUT_REQUIRED, format!("{address} needs approval: {next}"))
         }
         AttachResult::StillRunning => match question {
             Some(question) => {
-                let (verb, text) = (question.verb(), PlainText::of(&question.text));
+                let verb = question.verb();
+                let text = PlainText::of(&question.text);
                 render::print_note(&format!("{address} {verb}: {text}"));
-                let then =
+                let next =
                     format!("`brigade answer {address} TEXT`, then `brigade wait {address}`");
-                (CliExitCode::INPUT_REQUIRED, format!("it waits for the answer: {then}"))
+                (CliExitCode::INPUT_REQUIRED, format!("input required: {next}"))
             }
             None => (CliExitCode::TIMED_OUT, render_still_running(address)),
         },
         AttachResult::Detached => (
             CliExitCode::INTERRUPTED,
-            format!("{address} was told to end; `brigade show {address}` says how"),
+            format!("{address} was asked to stop; `brigade show {address}` prints its outcome"),
         ),
     };
     render::print_note(&note);
     if context.json {
-        let task = seen.unwrap_or(&started.task).clone();
+        let task = last_seen.unwrap_or(&started.task).clone();
         render::print_json(&StartReply { task, ..started })?;
     }
     Ok(exit)
 }
 
-/// The result goes to the output; how it ended otherwise beside it. Whoever stopped it wants no part
-/// of one there: `brigade show` has it.
+/// Prints the result to stdout, and another outcome to stderr. A stopped task prints no partial
+/// result: `brigade show` has it.
 fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
-    let is_stopped = matches!(&task.outcome, Some(Outcome::Cancelled(one)) if one.late.is_none());
+    let is_stopped =
+        matches!(&task.outcome, Some(Outcome::Cancelled(cancelled)) if cancelled.late.is_none());
     if let Some(result) = task.result.as_ref().filter(|_| !is_stopped) {
         let text: String = result.decode().unwrap_or_else(|_| result.as_str().to_owned());
         render::print_result(&text)?;
@@ -403,8 +409,8 @@ fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
     let detail = task.detail.as_deref().unwrap_or(&task.state);
     render::print_note(&format!("{} {detail}", task.address));
     if CliExitCode::for_task(task) == CliExitCode::BUDGET_EXHAUSTED {
-        let more = format!("brigade resume {} --budget AMOUNT", task.address);
-        render::print_note(&format!("with more to spend it goes on: `{more}`"));
+        let resume = format!("brigade resume {} --budget AMOUNT", task.address);
+        render::print_note(&format!("a larger budget resumes it: `{resume}`"));
     }
     if let Some(hint) = configured_models::model_failure_hint(detail) {
         render::print_note(&hint);
@@ -413,26 +419,26 @@ fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
 }
 
 pub(super) fn parse_budget(text: &str) -> Result<Limits, String> {
-    let wrong = || format!("{text:?} is no amount; write dollars as $2.50, tokens as 500k");
+    let invalid = || format!("{text:?} is not a budget; write dollars as $2.50, tokens as 500k");
     let mut limits = Limits::default();
     for part in text.split(',').map(str::trim) {
         if let Some(dollars) = part.strip_prefix('$') {
-            let dollars: f64 = dollars.parse().map_err(|_| wrong())?;
+            let dollars: f64 = dollars.parse().map_err(|_| invalid())?;
             if !(0.0..=1e9).contains(&dollars) {
-                return Err(wrong());
+                return Err(invalid());
             }
             limits.money = Some(Money((dollars * 1e6).round() as u64));
             continue;
         }
-        let (digits, times) = match part.strip_suffix(['k', 'K']) {
+        let (digits, factor) = match part.strip_suffix(['k', 'K']) {
             Some(digits) => (digits, 1_000),
             None => match part.strip_suffix(['m', 'M']) {
                 Some(digits) => (digits, 1_000_000),
                 None => (part, 1),
             },
         };
-        let tokens: u64 = digits.trim().parse().map_err(|_| wrong())?;
-        limits.tokens = Some(tokens.checked_mul(times).ok_or_else(wrong)?);
+        let tokens: u64 = digits.trim().parse().map_err(|_| invalid())?;
+        limits.tokens = Some(tokens.checked_mul(factor).ok_or_else(invalid)?);
     }
     Ok(limits)
 }
@@ -442,9 +448,9 @@ pub(super) fn parse_stall(text: &str) -> Result<StallPolicy, String> {
         return Ok(StallPolicy::Off);
     }
     match duration::parse_duration(text) {
-        Ok(span) if !span.is_zero() => Ok(StallPolicy::after(span)),
-        Ok(_) => Err("without any silence nothing could run; `off` allows it all".to_owned()),
-        Err(problem) => Err(format!("{problem}; or write off")),
+        Ok(time) if !time.is_zero() => Ok(StallPolicy::after(time)),
+        Ok(_) => Err("the time must not be zero; `off` disables the check".to_owned()),
+        Err(problem) => Err(format!("{problem}, or `off`")),
     }
 }
 
@@ -461,22 +467,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silences() {
+    fn stall_times_are_parsed() {
         assert_eq!(parse_stall("off"), Ok(StallPolicy::Off));
         assert_eq!(parse_stall("10m"), Ok(StallPolicy::after(Duration::from_secs(600))));
-        for wrong in ["0", "never", "-1s", ""] {
-            assert!(parse_stall(wrong).is_err(), "{wrong:?}");
+        for invalid in ["0", "never", "-1s", ""] {
+            assert!(parse_stall(invalid).is_err(), "{invalid:?}");
         }
     }
 
     #[test]
-    fn amounts() {
+    fn budgets_are_parsed() {
         let both = parse_budget("$1.50, 200k").unwrap();
         assert_eq!((both.money, both.tokens), (Some(Money(1_500_000)), Some(200_000)));
         assert_eq!(parse_budget("3m").unwrap().tokens, Some(3_000_000));
         assert_eq!(parse_budget("77").unwrap().tokens, Some(77));
-        for wrong in ["", "$", "$-1", "k", "1.5k", "99999999999999999999", "2 euros"] {
-            assert!(parse_budget(wrong).is_err(), "{wrong:?}");
+        for invalid in ["", "$", "$-1", "k", "1.5k", "99999999999999999999", "2 euros"] {
+            assert!(parse_budget(invalid).is_err(), "{invalid:?}");
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Sends to a task.
+//! `brigade send`: sends messages to a task.
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::stdin_forward::StdinForwarder;
 
-/// Send a message to a task; to a command it is a line of its input
+/// Send a message to a task; a process reads it as a line of stdin
 ///
-/// An agent hears it at its next step; one that has ended goes on with it, in the same conversation.
+/// An agent reads it at its next step. An ended agent starts its next run with it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SendArgs {
-    /// The task; a command must have been started with --stdin
+    /// Task to send to; a process must have been started with --stdin
     #[arg(value_name = "ADDRESS")]
     address: String,
-    /// The message; - sends every line of our input
+    /// Message; - sends each line of stdin
     #[arg(value_name = "TEXT", required_unless_present = "close")]
     text: Option<String>,
-    /// Nothing follows: the command reads the end of its input
+    /// Close stdin after the message
     #[arg(long)]
     close: bool,
-    /// An agent is to hear it at once: what its model is saying is broken off
+    /// Deliver at once: interrupt the current model call
     #[arg(long, conflicts_with = "close", requires = "text")]
     interrupt: bool,
 }
@@ -36,18 +36,20 @@ Examples:
 impl SendArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let client = context.connect_daemon().await?;
-        let feed = StdinForwarder::new(context, client, context.target(&self.address)?);
-        let mut feed = feed.with_interrupt(self.interrupt);
+        let forwarder = StdinForwarder::new(context, client, context.target(&self.address)?);
+        let mut forwarder = forwarder.with_interrupt(self.interrupt);
         match self.text.as_deref() {
-            Some("-") => feed.forward_stdin().await?,
-            Some(text) => feed.send_text(text).await?,
+            Some("-") => forwarder.forward_stdin().await?,
+            Some(text) => forwarder.send_text(text).await?,
             None => {}
         }
         if self.close {
-            feed.close_input().await?;
+            forwarder.close_input().await?;
         }
         if context.json {
-            render::print_json(&serde_json::json!({ "messages": feed.into_message_numbers() }))?;
+            render::print_json(
+                &serde_json::json!({ "messages": forwarder.into_message_numbers() }),
+            )?;
         }
         Ok(CliExitCode::SUCCEEDED)
     }

@@ -1,4 +1,4 @@
-//! Lists sessions.
+//! `brigade sessions`: lists sessions.
 
 use brigade_server::requests;
 
@@ -6,11 +6,11 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{self, TextTable};
 
-/// List the workspaces in which something was started
+/// List sessions
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SessionsArgs {
-    /// Closed ones too
+    /// Include closed sessions
     #[arg(long, short)]
     all: bool,
 }
@@ -22,13 +22,13 @@ Examples:
 
 impl SessionsArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let asked = requests::ListSessionsRequest { include_closed: self.all };
-        let sessions = context.call(asked).await?;
+        let request = requests::ListSessionsRequest { include_closed: self.all };
+        let sessions = context.call(request).await?;
         if context.json {
             render::print_json(&sessions)?;
             return Ok(CliExitCode::SUCCEEDED);
         }
-        let mut table = TextTable::new(&["STATE", "LIVING", "AGE", "WORKSPACE"]);
+        let mut table = TextTable::new(&["STATE", "TASKS", "AGE", "WORKSPACE"]);
         for session in sessions {
             table.add_row([
                 session.state.into(),

@@ -1,4 +1,4 @@
-//! Shows one task.
+//! `brigade show`: prints one task.
 
 use std::fmt;
 
@@ -13,18 +13,21 @@ use serde::Deserialize;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
-use crate::render::render_count;
+use crate::render::{LabelledLine, render_count};
 use crate::styled_line::StyledLine;
 use crate::{duration, pending_input, render, sandbox_args, transcript};
 
-/// How much of a conversation's id is shown: enough to tell it from the others.
+/// Characters of a conversation's id that are printed, enough to tell it from others.
 const CONVERSATION_ID_CHARS: usize = 8;
+/// The width of the column of labels.
+const LABEL_WIDTH: usize = 10;
+const STATE_LABEL: &str = "state";
 
-/// Show all there is to know of a task; of an agent, its conversation too
+/// Show one task; for an agent, its transcript too
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// A number, kind:number, a name or its beginning, or any of them after WORKSPACE/
+    /// Number, kind:number, name or its prefix; WORKSPACE/ before it selects another workspace
     #[arg(value_name = "ADDRESS")]
     address: String,
 }
@@ -46,10 +49,11 @@ impl ShowArgs {
             render::print_json(&task)?;
             return Ok(CliExitCode::SUCCEEDED);
         }
-        let state = ("state", render::state_style(&task.state));
-        for (what, text) in render_lines(&task) {
-            let style = if what == state.0 { state.1 } else { Style::new() };
-            render::print_line(StyledLine::from(format!("{what:<10} ")).styled(style, text))?;
+        for line in render_lines(&task) {
+            let is_state = line.label == STATE_LABEL;
+            let style = if is_state { render::state_style(&task.state) } else { Style::new() };
+            let label = format!("{:<LABEL_WIDTH$} ", line.label);
+            render::print_line(StyledLine::from(label).styled(style, line.text))?;
         }
         if let Some(text) = transcript::read_transcript(context, &mut client, &target).await? {
             render::print_line(format!("\n{}", text.trim_end_matches('\n')))?;
@@ -58,130 +62,151 @@ impl ShowArgs {
     }
 }
 
-/// What a task says of itself: an agent's note in words.
+/// Renders the progress of a task: the step of an agent, else its JSON.
 fn render_progress(progress: &Json) -> String {
     match progress.decode::<AgentProgress>() {
-        Ok(at) if at.step > 0 => format!("step {}, {}", at.step, at.activity),
+        Ok(progress) if progress.step > 0 => {
+            format!("step {}, {}", progress.step, progress.activity)
+        }
         _ => progress.as_str().to_owned(),
     }
 }
 
-fn render_lines(task: &TaskInfo) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("task", task.address.clone())];
+fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
+    let mut lines = vec![LabelledLine::new("address", task.address.clone())];
     if let Some(name) = &task.name {
-        lines.push(("name", name.clone()));
+        lines.push(LabelledLine::new("name", name.clone()));
     }
-    lines.push(("workspace", task.session.clone()));
-    lines.push((description_label(task), render::render_one_line(&task.description)));
-    lines.push(("state", render::render_state(task)));
+    lines.push(LabelledLine::new("workspace", task.session.clone()));
+    lines.push(LabelledLine::new(
+        description_label(task),
+        render::render_one_line(&task.description),
+    ));
+    lines.push(LabelledLine::new(STATE_LABEL, render::render_state(task)));
     if let Some(detail) = task.detail.as_ref().filter(|detail| **detail != task.state) {
-        lines.push(("detail", detail.clone()));
+        lines.push(LabelledLine::new("detail", detail.clone()));
     }
     if let Some(liveness) = render::render_liveness(task) {
-        lines.push(("alive", liveness));
+        lines.push(LabelledLine::new("alive", liveness));
     }
     if let Some(parent) = &task.parent {
-        lines.push(("parent", parent.clone()));
+        lines.push(LabelledLine::new("parent", parent.clone()));
     }
     if let Some(client) = &task.client {
-        lines.push(("client", render_client(client, task.conversation.as_ref())));
+        lines.push(LabelledLine::new("client", render_client(client, task.conversation.as_ref())));
     }
-    if let Some(enclosure) = &task.sandbox {
-        lines.extend(sandbox_args::render_sandbox(enclosure, &task.sandbox_parts));
+    if let Some(sandbox) = &task.sandbox {
+        lines.extend(sandbox_args::render_sandbox(sandbox, &task.sandbox_parts));
         lines.extend(sandbox_args::render_sandbox_parts(&task.sandbox_parts));
     }
     if let Some(held) = task.held_ms {
-        lines.push((
-            "held",
+        lines.push(LabelledLine::new(
+            "output held",
             format!("{} for readers of its output", duration::render_duration(held)),
         ));
     }
-    lines.push(("started", render_since(task.spawned_at)));
+    lines.push(LabelledLine::new("started", render_since(task.spawned_at)));
     if let Some(ended) = task.ended_at {
-        lines.push(("ended", render_since(ended)));
-        lines.push(("took", duration::render_duration(ended.saturating_sub(task.spawned_at))));
+        lines.push(LabelledLine::new("ended", render_since(ended)));
+        lines.push(LabelledLine::new(
+            "took",
+            duration::render_duration(ended.saturating_sub(task.spawned_at)),
+        ));
     }
     if task.run > 1 || task.attempt > 1 {
-        lines.push(("run", format!("{}, attempt {}", task.run, task.attempt)));
+        lines.push(LabelledLine::new("run", format!("{}, attempt {}", task.run, task.attempt)));
     }
-    if let Some(spent) = render::render_usage(&task.usage) {
+    if let Some(usage) = render::render_usage(&task.usage) {
         let unknown = render::render_usage(&task.unknown_usage);
-        let unknown = unknown.map(|most| format!(" at the most: {most} of it for calls cut off"));
-        lines.push(("used", format!("{spent}{}", unknown.unwrap_or_default())));
+        let unknown = unknown.map(|usage| format!(" at most: {usage} of it for interrupted calls"));
+        lines.push(LabelledLine::new("used", format!("{usage}{}", unknown.unwrap_or_default())));
         if task.own_usage != task.usage {
             let own = render::render_usage(&task.own_usage);
-            lines.push(("itself", own.unwrap_or_else(|| "nothing of that".to_owned())));
+            lines.push(LabelledLine::new(
+                "own usage",
+                own.unwrap_or_else(|| "none of it".to_owned()),
+            ));
         }
     }
     if let Some(limits) = task.limits.as_deref().and_then(render_limits) {
-        lines.push(("limits", limits));
+        lines.push(LabelledLine::new("limits", limits));
     }
     lines.extend(task.inherited_limits.iter().filter_map(render_inherited_limits));
     if let Some(deadline) = task.inherited_deadline {
-        let (left, limit) =
-            (render::render_until(deadline.at.0), duration::render_duration(deadline.limit.0));
-        lines.push(("deadline", format!("{left}: the {limit} of task {}", deadline.holder)));
+        let remaining = render::render_until(deadline.at.0);
+        let limit = duration::render_duration(deadline.limit.0);
+        lines.push(LabelledLine::new(
+            "deadline",
+            format!("{remaining}: the {limit} of task {}", deadline.holder),
+        ));
     }
     for approval in &task.approvals {
-        let (text, call, since) =
-            (&approval.text, approval.call, render::render_age(approval.requested_at));
-        let why = pending_input::render_rule(approval);
-        lines.push(("waits", format!("for leave: {text} (call {call}, {since}; {why})")));
+        let text = &approval.text;
+        let call = approval.call;
+        let age = render::render_age(approval.requested_at);
+        let rule = pending_input::render_rule(approval);
+        lines.push(LabelledLine::new(
+            "needs",
+            format!("approval: {text} (call {call}, {age}; {rule})"),
+        ));
         for line in pending_input::render_elided_call(approval, None) {
-            lines.push(("", line));
+            lines.push(LabelledLine::new("", line));
         }
     }
     for question in &task.questions {
-        let (verb, rest) = match &question.client_call {
+        let (label, prefix) = match &question.client_call {
             Some(_) => ("waits", "for its client: "),
             None => ("asks", ""),
         };
-        lines.push((verb, format!("{rest}{} (question {})", question.text, question.call)));
+        lines.push(LabelledLine::new(
+            label,
+            format!("{prefix}{} (question {})", question.text, question.call),
+        ));
     }
     if let Some(progress) = &task.progress {
-        lines.push(("progress", render_progress(progress)));
+        lines.push(LabelledLine::new("progress", render_progress(progress)));
     }
     if let Some(result) = &task.result {
         match result.decode::<OutputSizes>() {
-            Ok(written) => lines.push(("output", written.to_string())),
-            Err(_) => {
-                lines.push(("result", result.decode().unwrap_or_else(|_| result.to_string())))
-            }
+            Ok(sizes) => lines.push(LabelledLine::new("output", sizes.to_string())),
+            Err(_) => lines.push(LabelledLine::new(
+                "result",
+                result.decode().unwrap_or_else(|_| result.to_string()),
+            )),
         }
     }
     lines
 }
 
-/// The client that started it, with the beginning of its conversation's id.
+/// Renders the client that started a task, with the start of its conversation's id.
 fn render_client(client: &str, conversation: Option<&ConversationInfo>) -> String {
-    let Some(conversation) = conversation.filter(|one| !one.id.is_empty()) else {
+    let Some(conversation) = conversation.filter(|found| !found.id.is_empty()) else {
         return client.to_owned();
     };
     let id: String = conversation.id.chars().take(CONVERSATION_ID_CHARS).collect();
-    let gone = match conversation.state {
+    let state = match conversation.state {
         ConversationState::Lapsed => " (not seen for a minute)",
         ConversationState::Own | ConversationState::Other => "",
     };
-    format!("{client}, conversation {id}{gone}")
+    format!("{client}, conversation {id}{state}")
 }
 
-/// What a holder above shares with it, in a line.
-fn render_inherited_limits(above: &InheritedLimits) -> Option<(&'static str, String)> {
-    let holder = match (&above.holder, above.holder_ended) {
+/// Renders limits that a task inherits from an ancestor or the session.
+fn render_inherited_limits(inherited: &InheritedLimits) -> Option<LabelledLine> {
+    let holder = match (&inherited.holder, inherited.holder_ended) {
         (None, _) => "the session".to_owned(),
         (Some(holder), false) => holder.clone(),
         (Some(holder), true) => format!("{holder}, which kept it and has ended"),
     };
-    let used = render::render_usage(&above.usage).map(|spent| format!("; used: {spent}"));
-    Some((
-        "shared",
-        format!("{} of {holder}{}", render_limits(&above.limits)?, used.unwrap_or_default()),
-    ))
+    let used = render::render_usage(&inherited.usage).map(|usage| format!("; used: {usage}"));
+    let limits = render_limits(&inherited.limits)?;
+    let text = format!("{limits} of {holder}{}", used.unwrap_or_default());
+    Some(LabelledLine::new("inherited", text))
 }
 
-/// What holds for it, in a line.
+/// Renders limits on one line.
 fn render_limits(limits: &Limits) -> Option<String> {
-    let number = |name: &str, most: Option<u64>| most.map(|most| format!("{name} {most}"));
+    let number = |name: &str, limit: Option<u64>| limit.map(|limit| format!("{name} {limit}"));
     let parts = [
         limits.tokens.map(render::render_tokens),
         limits.money.map(|money| format!("${:.2}", money.0 as f64 / 1e6)),
@@ -201,10 +226,10 @@ fn render_limits(limits: &Limits) -> Option<String> {
 }
 
 fn description_label(task: &TaskInfo) -> &'static str {
-    if task.is_process() { "command" } else { "does" }
+    if task.is_process() { "command" } else { "task" }
 }
 
-/// What a command's result says of its output. The exit code is beside the state, and `logs` has the rest.
+/// The output sizes in the result of a process.
 #[derive(Debug, Deserialize)]
 struct OutputSizes {
     stdout_bytes: u64,
@@ -213,7 +238,8 @@ struct OutputSizes {
 
 impl fmt::Display for OutputSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (stdout, stderr) = (self.stdout_bytes, self.stderr_bytes);
+        let stdout = self.stdout_bytes;
+        let stderr = self.stderr_bytes;
         write!(
             f,
             "{} on stdout, {} on stderr",

@@ -1,4 +1,4 @@
-//! Everything that runs, on the whole screen.
+//! `brigade top`: the full-screen task list.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -22,26 +22,26 @@ use crate::top_view::draw::draw;
 use crate::top_view::state::{TopAction, TopScope, TopState};
 use crate::{render, transcript};
 
-/// How often the list is asked for when nobody presses a key.
+/// The interval of updates without keys.
 const POLL_INTERVAL: Duration = Duration::from_millis(400);
-/// How much of the end of an output is read.
+/// Bytes read of the end of an output.
 const TAIL_BYTES: u64 = 16 * 1024;
 
-/// Watch everything that runs here, on the whole screen; stop, message and read with a key
+/// Full-screen task list; stop, message and read with a key
 #[derive(Debug, clap::Args)]
 #[command(after_help = KEYS)]
 pub(crate) struct TopArgs {
-    /// Begin with every workspace instead of this one
+    /// Start with all workspaces
     #[arg(long, short)]
     all: bool,
 }
 
 const KEYS: &str = "\
 Keys:
-  up, down, j, k    select a task            g, G    the first, the last
-  o, enter          its output, and back     m       message, answer, leave
-  s                 stop it                  K       stop it without grace
-  a                 all workspaces, or one   q       leave; what runs goes on";
+  up, down, j, k    select a task            g, G    first, last task
+  o, enter          output, and back         m       message, answer, approve
+  s                 stop it                  K       stop without a grace period
+  a                 all workspaces, or one   q       quit; tasks keep running";
 
 impl TopArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
@@ -56,9 +56,9 @@ impl TopArgs {
         view.state.scope = if self.all { TopScope::AllWorkspaces } else { TopScope::Workspace };
         let keys = spawn_key_reader();
         let terminal = ratatui::try_init()?;
-        let watched = view.run(terminal, keys).await;
+        let result = view.run(terminal, keys).await;
         ratatui::restore();
-        watched.map(|()| CliExitCode::SUCCEEDED)
+        result.map(|()| CliExitCode::SUCCEEDED)
     }
 }
 
@@ -77,19 +77,19 @@ impl TopView<'_> {
     ) -> Result<(), CliError> {
         let mut hangup = signal(SignalKind::hangup())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut look = tokio::time::interval(POLL_INTERVAL);
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
         loop {
             tokio::select! {
-                _ = look.tick() => self.refresh().await?,
+                _ = ticks.tick() => self.refresh().await?,
                 event = keys.recv() => match event {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                        let wish = self.state.handle_key(key);
-                        if wish == TopAction::Quit {
+                        let action = self.state.handle_key(key);
+                        if action == TopAction::Quit {
                             return Ok(());
                         }
-                        self.perform(wish).await?;
+                        self.perform(action).await?;
                     }
-                    // A resize, for one: what is there is drawn anew.
+                    // For example a resize: the next frame is drawn anew.
                     Some(_) => {}
                     None => return Ok(()),
                 },
@@ -103,8 +103,8 @@ impl TopView<'_> {
         }
     }
 
-    async fn perform(&mut self, wish: TopAction) -> Result<(), CliError> {
-        let answer = match wish {
+    async fn perform(&mut self, action: TopAction) -> Result<(), CliError> {
+        let reply = match action {
             TopAction::Nothing | TopAction::Quit => return Ok(()),
             TopAction::Refresh => return self.refresh().await,
             TopAction::Stop { session, task, now } => {
@@ -125,28 +125,30 @@ impl TopView<'_> {
                 let answer = AnswerRequest { target, answer, question: Some(question) };
                 self.client.call(answer).await.map(|()| format!("answered {task}"))
             }
-            TopAction::Approve { session, task, call, shown_digest: shown, verdict } => {
+            TopAction::Approve { session, task, call, shown_digest, verdict } => {
                 let target = TaskTarget { session, task: task.clone() };
-                let said = match &verdict {
-                    ApprovalVerdict::AllowOnce => format!("{task} may, once"),
+                let note = match &verdict {
+                    ApprovalVerdict::AllowOnce => format!("{task}: allowed once"),
                     ApprovalVerdict::AllowAlways { .. } => {
-                        format!("{task} may, always there in this session")
+                        format!("{task}: allowed always in this session and directory")
                     }
-                    ApprovalVerdict::Deny { .. } => format!("{task} may not"),
+                    ApprovalVerdict::Deny { .. } => format!("{task}: denied"),
                 };
-                let approve = ApproveRequest { target, call: Some(call), digest: shown, verdict };
-                self.client.call(approve).await.map(|_| said)
+                let approve =
+                    ApproveRequest { target, call: Some(call), digest: shown_digest, verdict };
+                self.client.call(approve).await.map(|_| note)
             }
         };
-        self.state.note = Some(match answer {
-            Ok(said) => said,
+        self.state.note = Some(match reply {
+            Ok(note) => note,
             Err(ClientError::Refused(refusal)) => refusal.message,
             Err(error) => error.to_string(),
         });
         self.refresh().await
     }
 
-    /// Asks for the list and the selected task's output, of the next daemon if this one is gone.
+    /// Reloads the list and the selected task's output. Connects to the next daemon if this one is
+    /// lost.
     async fn refresh(&mut self) -> Result<(), CliError> {
         let session = match self.state.scope {
             TopScope::Workspace => Some(self.session.clone()),
@@ -170,10 +172,10 @@ impl TopView<'_> {
         Ok(())
     }
 
-    /// The operator's list has only what lives: how the others ended is asked one by one.
+    /// Applies a new list. It has only alive tasks, so ended ones are read one by one.
     async fn update(&mut self, tasks: Vec<TaskInfo>) {
-        for gone in self.state.update(tasks) {
-            let target = TaskTarget { session: gone.session, task: gone.address };
+        for ended in self.state.update(tasks) {
+            let target = TaskTarget { session: ended.session, task: ended.address };
             if let Ok(task) = self.client.call(ShowTaskRequest { target }).await {
                 self.state.add_ended(task);
             }
@@ -184,8 +186,8 @@ impl TopView<'_> {
         let Some(task) = self.state.selected() else { return };
         let target = TaskTarget { session: task.session.clone(), task: task.address.clone() };
         if task.is_agent() {
-            let said = transcript::read_tail(&self.client, target, TAIL_BYTES).await;
-            self.state.output = said.unwrap_or_default();
+            let text = transcript::read_tail(&self.client, target, TAIL_BYTES).await;
+            self.state.output = text.unwrap_or_default();
             return;
         }
         let from = OutputOffset::FromEnd(TAIL_BYTES);
@@ -195,7 +197,7 @@ impl TopView<'_> {
             from,
             max_bytes: TAIL_BYTES as usize,
         };
-        // Jobs have none, and what is over may have been pruned.
+        // Jobs have no output, and that of an ended task may have been pruned.
         self.state.output = match self.client.call(read).await {
             Ok(page) => page.text(),
             Err(_) => String::new(),
@@ -203,7 +205,8 @@ impl TopView<'_> {
     }
 }
 
-/// Keys and resizes. The thread ends with the program: a read of a terminal cannot be given up.
+/// Reads keys and resizes on a thread. It ends with the program, since a read of a terminal cannot
+/// be cancelled.
 fn spawn_key_reader() -> mpsc::Receiver<Event> {
     let (sender, events) = mpsc::channel(64);
     std::thread::spawn(move || {

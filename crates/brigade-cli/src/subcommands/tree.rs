@@ -1,4 +1,4 @@
-//! Shows who started whom.
+//! `brigade tree`: prints the task tree.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,17 +11,17 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
-/// Show what runs here as a tree: each task below the one that started it
+/// Show the task tree of this workspace
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TreeArgs {
-    /// Of every workspace; with --ended of closed ones too
+    /// All workspaces; with --ended, closed ones too
     #[arg(long, short)]
     all: bool,
-    /// What has ended too
+    /// Include ended tasks
     #[arg(long, short)]
     ended: bool,
-    /// Only the newest so many; one whose parent is not among them stands at the top
+    /// Only the N newest; a task without its parent among them stands at the top
     #[arg(short = 'n', long = "newest", value_name = "N")]
     newest: Option<usize>,
 }
@@ -32,7 +32,7 @@ Examples:
   brigade tree --all --ended
   brigade tree --ended -n 20";
 
-/// A task with those that it started.
+/// A task with its children.
 #[derive(Debug, Serialize)]
 struct TaskBranch {
     #[serde(flatten)]
@@ -48,53 +48,61 @@ impl TreeArgs {
         let sessions = group_by_session(tasks);
         if context.json {
             let branches: Vec<TaskBranch> =
-                sessions.into_iter().flat_map(|(_, tops)| tops).collect();
+                sessions.into_iter().flat_map(|session| session.branches).collect();
             render::print_json(&branches)?;
             return Ok(CliExitCode::SUCCEEDED);
         }
         if sessions.is_empty() {
-            render::print_note("nothing runs here");
+            render::print_note("no tasks run here");
         }
-        for (session, tops) in &sessions {
-            render::print_line(render::render_one_line(session))?;
-            print_branches(tops, "")?;
+        for session in &sessions {
+            render::print_line(render::render_one_line(&session.name))?;
+            print_branches(&session.branches, "")?;
         }
         Ok(CliExitCode::SUCCEEDED)
     }
 }
 
-/// Per session, in the order in which these came. A task whose parent is not listed stands at the top.
-fn group_by_session(tasks: Vec<TaskInfo>) -> Vec<(String, Vec<TaskBranch>)> {
+/// The top-level tasks of one session.
+struct SessionBranches {
+    name: String,
+    branches: Vec<TaskBranch>,
+}
+
+/// Groups tasks by session, in the order in which the sessions appear. A task whose parent is not
+/// listed stands at the top.
+fn group_by_session(tasks: Vec<TaskInfo>) -> Vec<SessionBranches> {
     let mut sessions: Vec<(String, Vec<TaskInfo>)> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indexes: HashMap<String, usize> = HashMap::new();
     for task in tasks {
-        // The newest of several sessions come by their age.
-        let place = *places.entry(task.session.clone()).or_insert_with(|| {
+        // The tasks of several sessions are mixed, since they come by age.
+        let index = *indexes.entry(task.session.clone()).or_insert_with(|| {
             sessions.push((task.session.clone(), Vec::new()));
             sessions.len() - 1
         });
-        sessions[place].1.push(task);
+        sessions[index].1.push(task);
     }
-    sessions.into_iter().map(|(session, tasks)| (session, build_branches(tasks))).collect()
+    let session = |(name, tasks)| SessionBranches { name, branches: build_branches(tasks) };
+    sessions.into_iter().map(session).collect()
 }
 
 fn build_branches(tasks: Vec<TaskInfo>) -> Vec<TaskBranch> {
     let listed: HashSet<String> = tasks.iter().map(|task| task_number(task).to_owned()).collect();
-    let mut below: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
+    let mut children_of: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
     for task in tasks {
         let parent = task.parent.clone().filter(|parent| listed.contains(parent));
-        below.entry(parent).or_default().push(task);
+        children_of.entry(parent).or_default().push(task);
     }
-    build_children(None, &mut below)
+    build_children(None, &mut children_of)
 }
 
 fn build_children(
-    of: Option<String>,
-    below: &mut HashMap<Option<String>, Vec<TaskInfo>>,
+    parent: Option<String>,
+    children_of: &mut HashMap<Option<String>, Vec<TaskInfo>>,
 ) -> Vec<TaskBranch> {
-    let tasks = below.remove(&of).unwrap_or_default();
+    let tasks = children_of.remove(&parent).unwrap_or_default();
     let branch = |task: TaskInfo| {
-        let children = build_children(Some(task_number(&task).to_owned()), below);
+        let children = build_children(Some(task_number(&task).to_owned()), children_of);
         TaskBranch { task, children }
     };
     tasks.into_iter().map(branch).collect()
@@ -104,22 +112,23 @@ fn task_number(task: &TaskInfo) -> &str {
     task.address.rsplit(':').next().unwrap_or_default()
 }
 
-fn print_branches(branches: &[TaskBranch], before: &str) -> Result<(), CliError> {
+fn print_branches(branches: &[TaskBranch], indent: &str) -> Result<(), CliError> {
     for (at, branch) in branches.iter().enumerate() {
         let last = at + 1 == branches.len();
-        let (fork, on) = if last { ("└── ", "    ") } else { ("├── ", "│   ") };
+        let (fork, continuation) =
+            if last { ("└── ", "    ") } else { ("├── ", "│   ") };
         let task = &branch.task;
         let name = task.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
         let age = render::render_age(task.spawned_at);
-        let spent =
-            render::render_usage(&task.usage).map(|spent| format!("{spent}  ")).unwrap_or_default();
-        let line = StyledLine::from(format!("{before}{fork}{}{name}  ", task.address))
+        let usage =
+            render::render_usage(&task.usage).map(|usage| format!("{usage}  ")).unwrap_or_default();
+        let line = StyledLine::from(format!("{indent}{fork}{}{name}  ", task.address))
             .styled(render::state_style(&task.state), render::render_state(task))
-            .text(format!("  {age}  {spent}"));
-        let what = render::render_one_line(&render::render_description(task));
-        let what = render::truncate_to_terminal(&line, &what);
-        render::print_line(line.text(what))?;
-        print_branches(&branch.children, &format!("{before}{on}"))?;
+            .text(format!("  {age}  {usage}"));
+        let description = render::render_one_line(&render::render_description(task));
+        let description = render::truncate_to_terminal(&line, &description);
+        render::print_line(line.text(description))?;
+        print_branches(&branch.children, &format!("{indent}{continuation}"))?;
     }
     Ok(())
 }
@@ -136,8 +145,8 @@ mod tests {
         let parent = parent.map(|parent| parent.to_string());
         let value = json!({
             "address": format!("job:{no}"), "kind": "job", "session": session, "parent": parent,
-            "what": "job", "state": "succeeded", "living": false, "spawned": no,
-            "moved": no, "run": 1, "attempt": 1,
+            "description": "job", "state": "succeeded", "alive": false, "spawned_at": no,
+            "last_activity_at": no, "run": 1, "attempt": 1,
         });
         serde_json::from_value(value).expect("a task")
     }
@@ -146,19 +155,19 @@ mod tests {
     fn a_task_stands_below_its_parent_and_at_the_top_without_it() {
         let tasks = vec![task("a", 2, Some(1)), task("b", 1, None), task("a", 3, Some(2))];
         let sessions = group_by_session(tasks);
-        let names: Vec<&str> = sessions.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["a", "b"], "each session once, though they came mixed");
-        let top = &sessions[0].1;
+        let names: Vec<&str> = sessions.iter().map(|session| session.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"], "each session once, though the tasks are mixed");
+        let top = &sessions[0].branches;
         assert_eq!((top.len(), top[0].children.len()), (1, 1));
         assert_eq!(top[0].children[0].task.address, "job:3");
     }
 
     #[test]
-    fn many_tasks_grow_in_a_moment() {
+    fn many_tasks_are_grouped_quickly() {
         let tasks = (1..=20_000).map(|no| task("a", no, (no > 1).then_some(1))).collect();
         let began = Instant::now();
         let sessions = group_by_session(tasks);
-        assert_eq!(sessions[0].1[0].children.len(), 19_999);
+        assert_eq!(sessions[0].branches[0].children.len(), 19_999);
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! Trust in the agent definitions of a workspace.
+//! `brigade trust`: manages trust in the agent definitions of a directory.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{render, workspace};
 
-/// More than this nobody reads before pressing a key, in bytes.
+/// The most bytes of definitions that are shown before a key grants trust.
 const PROMPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Trust agent definitions that come with a directory, or end that
+/// Trust agent definitions of this directory, or revoke trust
 ///
-/// Definitions in .brigade/agents of a directory are part of its repository, whoever wrote it. Until you
-/// trust one, its agents write no files, run no processes and use no MCP servers, and without a terminal
-/// they are not run at all. Trust is in the content of a file: when it changes, the file is untrusted again.
-/// It holds for the repository with all its worktrees.
+/// Definitions in .brigade/agents of a directory are part of its repository. Until you trust one,
+/// its agents write no files, run no processes and use no MCP servers; without a terminal they do
+/// not run. Trust is bound to the content of a file: a changed file is untrusted. It applies to the
+/// repository with all its worktrees.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TrustArgs {
@@ -33,24 +33,24 @@ pub(crate) struct TrustArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  brigade trust show                 all definitions here, whole, with digests
-  brigade trust grant                look at what is not trusted, and decide
-  brigade trust grant sha256:9f86..  where there is no terminal
+  brigade trust show                 print definitions with digests
+  brigade trust grant                review untrusted ones, and decide
+  brigade trust grant sha256:9f86..  without a terminal
   brigade trust list
   brigade trust revoke --all";
 
 #[derive(Debug, clap::Subcommand)]
 enum TrustSubcommand {
-    /// Show the definitions of this directory whole, with their digests
+    /// Print the definitions of this directory in full, with their digests
     Show,
     /// List all trusted definitions
     List,
-    /// Trust definitions of this directory: those with these digests, or those that you are shown
+    /// Trust definitions of this directory: those with these digests, or those shown to you
     Grant {
         #[arg(value_name = "DIGEST")]
         digests: Vec<DefinitionDigest>,
     },
-    /// End the trust in definitions
+    /// Revoke trust in definitions
     #[command(group = clap::ArgGroup::new("which").required(true).args(["digests", "all"]))]
     Revoke {
         #[arg(value_name = "DIGEST")]
@@ -58,7 +58,7 @@ enum TrustSubcommand {
         /// All definitions of the repository
         #[arg(long)]
         all: bool,
-        /// A repository as `brigade trust list` shows it, instead of the one of this directory
+        /// Repository as `brigade trust list` prints it, instead of this directory's
         #[arg(long, value_name = "PATH")]
         repository: Option<PathBuf>,
     },
@@ -91,7 +91,7 @@ impl TrustArgs {
                     render::print_json(&serde_json::json!({ "revoked": revoked }))?;
                 } else {
                     let count = render::render_count(revoked as u64, "definition");
-                    render::print_line(format!("{count} not trusted any more"))?;
+                    render::print_line(format!("revoked trust in {count}"))?;
                 }
                 Ok(CliExitCode::SUCCEEDED)
             }
@@ -107,7 +107,7 @@ async fn print_definitions(context: &CliContext, cwd: String) -> Result<CliExitC
     }
     render::print_line(format!("repository: {}", render::render_one_line(&shown.repository)))?;
     if shown.definitions.is_empty() {
-        render::print_line("it has no agent definitions here")?;
+        render::print_line("no agent definitions here")?;
     }
     for definition in &shown.definitions {
         render::print_line(render_definition(definition))?;
@@ -140,38 +140,38 @@ async fn grant_at_terminal(
     cwd: String,
 ) -> Result<CliExitCode, CliError> {
     if !is_at_terminal() || context.json {
-        return Err(CliError::usage("there is no terminal to ask at")
-            .with_hint("name the digests that `brigade trust show` tells"));
+        return Err(CliError::usage("this is not a terminal")
+            .with_hint("pass the digests that `brigade trust show` prints"));
     }
     match ask_for_trust(context, client, cwd).await? {
         TrustAnswer::NothingUntrusted => render::print_note("all definitions here are trusted"),
         TrustAnswer::Granted => render::print_note("trusted"),
         TrustAnswer::Declined => return Ok(CliExitCode::FORBIDDEN),
         TrustAnswer::TooLong => {
-            return Err(CliError::usage("there is too much to be shown before a key is pressed")
-                .with_hint("`brigade trust show` shows it; then grant the digests"));
+            return Err(CliError::usage("the definitions are too long for a prompt")
+                .with_hint("read `brigade trust show`, then grant the digests"));
         }
     }
     Ok(CliExitCode::SUCCEEDED)
 }
 
-/// What came of asking somebody.
+/// The result of a trust prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TrustAnswer {
-    /// Nothing is untrusted.
+    /// All definitions are trusted.
     NothingUntrusted,
     Granted,
     Declined,
     TooLong,
 }
 
-/// Whether somebody sees a question here, and can answer it.
+/// Returns true if stdin and stderr are a terminal.
 pub(crate) fn is_at_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Shows the untrusted definitions of a directory whole, and asks whether they are to be trusted: those
-/// that were shown, by their digests.
+/// Shows the untrusted definitions of a directory in full, and asks whether to trust them. Trusts
+/// exactly the shown ones, by digest.
 pub(crate) async fn ask_for_trust(
     context: &CliContext,
     client: &mut DaemonConnection,
@@ -196,22 +196,20 @@ pub(crate) async fn ask_for_trust(
 
 fn render_question(shown: &ShowTrustReply, untrusted: &[&DefinitionItem]) -> String {
     let repository = render::render_one_line(&shown.repository);
-    let mut text = format!("agent definitions of {repository} that nobody has trusted:\n");
+    let mut text = format!("untrusted agent definitions of {repository}:\n");
     for definition in untrusted {
         text.push_str(&render_definition(definition));
         text.push('\n');
     }
-    text.push_str(
-        "Trust them as they are shown here? Their agents may then do all that you allow. [y/N] ",
-    );
+    text.push_str("Trust them as shown? Their agents may then do all that you allow. [y/N] ");
     text
 }
 
-/// A definition with each of its lines behind a mark, so that none of them looks like ours.
+/// Renders a definition with a mark before each line, so that none looks like ours.
 fn render_definition(definition: &DefinitionItem) -> String {
     let state = if definition.trusted { "trusted" } else { "not trusted" };
-    let (name, file) =
-        (render::render_one_line(&definition.name), render::render_one_line(&definition.file));
+    let name = render::render_one_line(&definition.name);
+    let file = render::render_one_line(&definition.file);
     let mut text = format!("{name} ({state})\n  file:   {file}\n  digest: {}", definition.digest);
     for line in PlainText::exact(&definition.text) {
         text.push_str("\n  │ ");
@@ -220,7 +218,7 @@ fn render_definition(definition: &DefinitionItem) -> String {
     text
 }
 
-/// Asks on the standard error, so that the output stays what it is.
+/// Asks on stderr, since stdout is for the result.
 async fn confirm(question: String) -> Result<bool, CliError> {
     let read = move || -> std::io::Result<bool> {
         let mut out = anstream::stderr().lock();

@@ -1,5 +1,5 @@
-//! Sending spans: OTLP over HTTP as protobuf, from a bounded queue, by a thread of its own. A collector
-//! that is away costs spans and nothing else.
+//! Sends spans: OTLP over HTTP as protobuf, from a bounded queue, on its own thread. Without a
+//! reachable collector only spans are lost.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::TelemetryConfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of what a collector answers.
+/// The largest response of a collector.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -26,8 +26,8 @@ const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
 const TRACES_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
 
-/// Sends spans to where the environment or the configuration says; `None` when neither does. Within a
-/// runtime, whose reactor it uses.
+/// Builds the processor for the endpoint of the environment or the configuration; `None` without
+/// one. Must be called within a runtime, whose reactor it uses.
 pub(super) fn build_span_processor(
     config: &TelemetryConfig,
 ) -> Result<Option<BatchSpanProcessor>, String> {
@@ -38,14 +38,14 @@ pub(super) fn build_span_processor(
     let Some(endpoint) = named.as_ref().or(config.endpoint.as_ref()) else { return Ok(None) };
     let protocol = env_variable(TRACES_PROTOCOL).or_else(|| env_variable(PROTOCOL));
     if protocol.as_deref() == Some("grpc") {
-        return Err("OTLP is spoken over HTTP here, and grpc is asked for".to_owned());
+        return Err("grpc is not supported; use http/protobuf".to_owned());
     }
     let sender = OtlpHttpClient::for_endpoint(endpoint).map_err(|error| error.to_string())?;
     let mut builder = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
         .with_http_client(sender);
-    // What the environment says is read by the exporter itself.
+    // The exporter reads the environment itself.
     if named.is_none() {
         builder = builder.with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')));
     }
@@ -57,15 +57,16 @@ pub(super) fn build_span_processor(
 
 fn is_disabled() -> bool {
     let disabled =
-        env_variable("OTEL_SDK_DISABLED").is_some_and(|is| is.eq_ignore_ascii_case("true"));
-    disabled || env_variable("OTEL_TRACES_EXPORTER").is_some_and(|which| which == "none")
+        env_variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    disabled || env_variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none")
 }
 
 fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Who we are, and whatever `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say.
+/// Returns our resource attributes, with those of `OTEL_RESOURCE_ATTRIBUTES` and
+/// `OTEL_SERVICE_NAME`.
 fn otel_resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder().with_attribute(version);
@@ -75,48 +76,51 @@ fn otel_resource() -> Resource {
     }
 }
 
-/// Speaks HTTP on the daemon's reactor for a thread that has none.
+/// An HTTP client on the daemon's reactor, for a thread without one.
 #[derive(Debug)]
 struct OtlpHttpClient {
     client: reqwest::Client,
     runtime: Handle,
-    /// The log has it that the collector takes nothing.
+    /// The log says that the collector accepts no spans.
     has_warned: AtomicBool,
 }
 
 impl OtlpHttpClient {
     fn for_endpoint(endpoint: &str) -> Result<Self, reqwest::Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Another thread may have been first, which is as good.
+            // Another thread may have installed it first.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let mut client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(RESPONSE_TIMEOUT)
-            // A redirect would take the headers along, and there are keys in them.
+            // A redirect would forward the headers, which may contain keys.
             .redirect(reqwest::redirect::Policy::none())
             .http1_only();
         let url = reqwest::Url::parse(endpoint).ok();
         if url.as_ref().is_some_and(is_loopback) {
-            // A proxy does not know this machine.
+            // A proxy cannot reach this machine.
             client = client.no_proxy();
         }
         if url.is_some_and(|url| url.scheme() == "http") {
-            // The system's certificates take a while to read, and nobody shows one.
+            // Loading the system's certificates takes time, and plain HTTP needs none.
             client = client.tls_certs_only([]);
         }
-        let (runtime, is_told) = (Handle::current(), AtomicBool::new(false));
-        Ok(Self { client: client.build()?, runtime, has_warned: is_told })
+        Ok(Self {
+            client: client.build()?,
+            runtime: Handle::current(),
+            has_warned: AtomicBool::new(false),
+        })
     }
 
-    /// Says once that a collector takes nothing, and once that it does again.
+    /// Logs once that the collector accepts no spans, and once that it does again.
     fn log_state_change(&self, problem: Option<String>) {
-        let was_told = self.has_warned.swap(problem.is_some(), Ordering::Relaxed);
+        let had_warned = self.has_warned.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
-            Some(problem) if !was_told => {
-                tracing::warn!(problem, "the collector does not take spans; they are dropped");
+            Some(problem) if !had_warned => {
+                tracing::warn!(problem, "the collector does not accept spans; they are dropped");
             }
-            None if was_told => tracing::info!("the collector takes spans again"),
+            None if had_warned => tracing::info!("the collector accepts spans again"),
             _ => {}
         }
     }
@@ -134,15 +138,15 @@ impl HttpClient for OtlpHttpClient {
         let request = reqwest::Request::try_from(request)?;
         let sent = self.runtime.spawn(execute_request(self.client.clone(), request)).await?;
         self.log_state_change(match &sent {
-            Ok(answer) if answer.status().is_success() => None,
-            Ok(answer) => Some(format!("it answers {}", answer.status())),
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("it answers {}", response.status())),
             Err(error) => Some(render_causes(&**error)),
         });
         sent
     }
 }
 
-/// An error with its causes.
+/// Renders an error with its causes.
 fn render_causes(error: &(dyn Error + 'static)) -> String {
     let causes =
         std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
@@ -153,15 +157,15 @@ async fn execute_request(
     client: reqwest::Client,
     request: reqwest::Request,
 ) -> Result<Response<Bytes>, HttpError> {
-    let mut answer = client.execute(request).await.map_err(reqwest::Error::without_url)?;
+    let mut response = client.execute(request).await.map_err(reqwest::Error::without_url)?;
     let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await? {
+    while let Some(piece) = response.chunk().await? {
         if body.len() + piece.len() > RESPONSE_BYTES_MAX {
-            return Err("the collector answers at great length".into());
+            return Err("the collector's response is too long".into());
         }
         body.extend_from_slice(&piece);
     }
-    let mut response = Response::builder().status(answer.status()).body(Bytes::from(body))?;
-    *response.headers_mut() = answer.headers().clone();
-    Ok(response)
+    let mut reply = Response::builder().status(response.status()).body(Bytes::from(body))?;
+    *reply.headers_mut() = response.headers().clone();
+    Ok(reply)
 }

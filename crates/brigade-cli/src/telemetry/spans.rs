@@ -1,9 +1,8 @@
-//! What `tracing` reports, as spans of OpenTelemetry.
+//! Converts `tracing` spans to OpenTelemetry spans.
 //!
-//! The ids of an attempt are made from its tree, task and attempt, so that a child finds its parent's
-//! span whichever daemon that ran in: nothing about spans is stored, and a link does not depend on
-//! whether anybody listened at the time. The SDK makes up its ids itself, which is why spans are put
-//! together here.
+//! The ids of an attempt are derived from its session, task and attempt. So a child finds the span
+//! of its parent, whichever daemon ran it, and nothing about spans is stored. The SDK generates its
+//! own ids, so spans are built here.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,7 +22,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// Hands spans that are over to a processor.
+/// A layer that passes ended spans to a processor.
 #[derive(Debug)]
 pub(super) struct SpanLayer<P> {
     processor: Arc<P>,
@@ -31,11 +30,17 @@ pub(super) struct SpanLayer<P> {
     ids: RandomIdGenerator,
 }
 
-/// A span that is not over.
+/// The ids of a span and of its parent.
 #[derive(Debug)]
-struct OpenSpan {
+struct SpanIds {
     context: SpanContext,
     parent: SpanId,
+}
+
+/// A span that has not ended.
+#[derive(Debug)]
+struct OpenSpan {
+    ids: SpanIds,
     started_at: SystemTime,
     fields: SpanFields,
 }
@@ -47,18 +52,19 @@ impl<P: SpanProcessor> SpanLayer<P> {
         Self { processor, scope, ids: RandomIdGenerator::default() }
     }
 
-    fn new_span_context(
-        &self,
-        fields: &SpanFields,
-        within: Option<SpanContext>,
-    ) -> (SpanContext, SpanId) {
-        if let Some((trace, span)) = fields.attempt_ids() {
-            return (span_context(trace, span), SpanId::INVALID);
+    fn new_span_ids(&self, fields: &SpanFields, parent: Option<SpanContext>) -> SpanIds {
+        if let Some(context) = fields.attempt_context() {
+            return SpanIds { context, parent: SpanId::INVALID };
         }
         let span = self.ids.new_span_id();
-        match within {
-            Some(parent) => (span_context(parent.trace_id(), span), parent.span_id()),
-            None => (span_context(self.ids.new_trace_id(), span), SpanId::INVALID),
+        match parent {
+            Some(parent) => {
+                SpanIds { context: span_context(parent.trace_id(), span), parent: parent.span_id() }
+            }
+            None => SpanIds {
+                context: span_context(self.ids.new_trace_id(), span),
+                parent: SpanId::INVALID,
+            },
         }
     }
 }
@@ -68,37 +74,37 @@ where
     P: SpanProcessor + 'static,
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, at: Context<'_, S>) {
-        let Some(span) = at.span(id) else { return };
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, layer: Context<'_, S>) {
+        let Some(span) = layer.span(id) else { return };
         let mut fields = SpanFields::default();
         attributes.record(&mut fields);
-        let mut above = span.scope().skip(1);
-        let within =
-            above.find_map(|span| Some(span.extensions().get::<OpenSpan>()?.context.clone()));
-        let (context, parent) = self.new_span_context(&fields, within);
-        span.extensions_mut().insert(OpenSpan { context, parent, started_at: now(), fields });
+        let mut ancestors = span.scope().skip(1);
+        let parent = ancestors
+            .find_map(|span| Some(span.extensions().get::<OpenSpan>()?.ids.context.clone()));
+        let ids = self.new_span_ids(&fields, parent);
+        span.extensions_mut().insert(OpenSpan { ids, started_at: now(), fields });
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, at: Context<'_, S>) {
-        let Some(span) = at.span(id) else { return };
+    fn on_record(&self, id: &Id, values: &Record<'_>, layer: Context<'_, S>) {
+        let Some(span) = layer.span(id) else { return };
         if let Some(open) = span.extensions_mut().get_mut::<OpenSpan>() {
             values.record(&mut open.fields);
         }
     }
 
-    fn on_close(&self, id: Id, at: Context<'_, S>) {
-        let Some(span) = at.span(&id) else { return };
+    fn on_close(&self, id: Id, layer: Context<'_, S>) {
+        let Some(span) = layer.span(&id) else { return };
         let Some(open) = span.extensions_mut().remove::<OpenSpan>() else { return };
-        let OpenSpan { context, parent, started_at: began, fields } = open;
+        let OpenSpan { ids, started_at, fields } = open;
         let mut links = SpanLinks::default();
         links.links.extend(fields.parent_attempt_context().map(Link::with_context));
         self.processor.on_end(SpanData {
-            span_context: context,
-            parent_span_id: parent,
+            span_context: ids.context,
+            parent_span_id: ids.parent,
             parent_span_is_remote: false,
             span_kind: fields.kind,
             name: fields.name.map_or(span.name().into(), Into::into),
-            start_time: began,
+            start_time: started_at,
             end_time: now(),
             attributes: fields.attributes,
             dropped_attributes_count: 0,
@@ -110,7 +116,7 @@ where
     }
 }
 
-/// What a span says of itself.
+/// The recorded fields of a span.
 #[derive(Debug)]
 struct SpanFields {
     name: Option<String>,
@@ -121,8 +127,7 @@ struct SpanFields {
 
 impl Default for SpanFields {
     fn default() -> Self {
-        let (kind, status) = (SpanKind::Internal, Status::Unset);
-        Self { name: None, kind, status, attributes: Vec::new() }
+        Self { name: None, kind: SpanKind::Internal, status: Status::Unset, attributes: Vec::new() }
     }
 }
 
@@ -135,7 +140,7 @@ impl SpanFields {
             name if name.starts_with("otel.") => {}
             name => {
                 let value = match (name, value) {
-                    // The conventions want a list, which `tracing` has not.
+                    // The semantic conventions require a list, which `tracing` does not support.
                     ("gen_ai.response.finish_reasons", Value::String(one)) => {
                         Value::Array(Array::String(vec![one]))
                     }
@@ -162,40 +167,41 @@ impl SpanFields {
     }
 
     fn session_id(&self) -> Option<&StringValue> {
-        match self.get("brigade.tree")? {
-            Value::String(tree) => Some(tree),
+        match self.get("brigade.session.id")? {
+            Value::String(session) => Some(session),
             _ => None,
         }
     }
 
-    /// The ids of the attempt that this is, if it is one.
-    fn attempt_ids(&self) -> Option<(TraceId, SpanId)> {
-        let (task, attempt) = (self.number("brigade.task")?, self.number("brigade.attempt")?);
-        Some(derive_ids(self.session_id()?.as_str(), task, attempt))
+    /// Returns the context of an attempt, if the span is one.
+    fn attempt_context(&self) -> Option<SpanContext> {
+        let task = self.number("brigade.task")?;
+        let attempt = self.number("brigade.attempt")?;
+        Some(derive_context(self.session_id()?.as_str(), task, attempt))
     }
 
-    /// The attempt that this one was spawned by. It may be over, and of another daemon.
+    /// Returns the context of the attempt that spawned this one. It may have ended in another
+    /// daemon.
     fn parent_attempt_context(&self) -> Option<SpanContext> {
         let task = self.number("brigade.parent.task")?;
         let attempt = self.number("brigade.parent.attempt")?;
-        let (trace, span) = derive_ids(self.session_id()?.as_str(), task, attempt);
-        Some(span_context(trace, span))
+        Some(derive_context(self.session_id()?.as_str(), task, attempt))
     }
 }
 
-/// One trace per task, one span in it per attempt.
-fn derive_ids(tree: &str, task: i64, attempt: i64) -> (TraceId, SpanId) {
-    let trace = xxh3_128(format!("{tree}/{task}").as_bytes());
-    let span = xxh3_64(format!("{tree}/{task}/{attempt}").as_bytes());
-    // Zero is no id.
-    (TraceId::from(trace.max(1)), SpanId::from(span.max(1)))
+/// Derives the ids of an attempt: one trace per task, one span per attempt.
+fn derive_context(session: &str, task: i64, attempt: i64) -> SpanContext {
+    let trace = xxh3_128(format!("{session}/{task}").as_bytes());
+    let span = xxh3_64(format!("{session}/{task}/{attempt}").as_bytes());
+    // Zero is not a valid id.
+    span_context(TraceId::from(trace.max(1)), SpanId::from(span.max(1)))
 }
 
 fn span_context(trace: TraceId, span: SpanId) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::default())
 }
 
-#[expect(clippy::disallowed_methods, reason = "when something was seen, which decides nothing")]
+#[expect(clippy::disallowed_methods, reason = "the time of a span, which decides nothing")]
 fn now() -> SystemTime {
     SystemTime::now()
 }

@@ -1,4 +1,4 @@
-//! What the full-screen view shows, and what keys do to it. Nothing here touches a terminal.
+//! The state of the full-screen view, and the effect of its keys. It does not touch the terminal.
 
 use std::collections::HashMap;
 
@@ -13,24 +13,24 @@ use crate::pending_input::{self, ScreenSize};
 #[derive(Debug, Default)]
 pub(crate) struct TopState {
     pub(crate) lines: Vec<TopLine>,
-    /// The address of the selected task, which stays when others come and go.
+    /// The address of the selected task, which survives updates of the list.
     selected: Option<String>,
     /// The end of the selected task's output.
     pub(crate) output: String,
     pub(crate) scope: TopScope,
     pub(crate) mode: TopMode,
-    /// How large it is drawn: what it has no room for cannot be allowed with a key.
+    /// The size of the screen. A key cannot allow a call that does not fit it.
     pub(crate) screen: ScreenSize,
-    /// What was last said to the user.
+    /// The last note to the user.
     pub(crate) note: Option<String>,
-    /// Those that ended while they were watched, the latest last.
+    /// Tasks that ended while they were shown, the latest last.
     ended: Vec<TaskInfo>,
 }
 
-/// How many that ended are remembered.
+/// Ended tasks that stay in the list.
 const ENDED_TASKS_MAX: usize = 20;
 
-/// A task in its place in the tree.
+/// A task at its depth in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TopLine {
     pub(crate) task: TaskInfo,
@@ -39,7 +39,7 @@ pub(crate) struct TopLine {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TopScope {
-    /// The workspace.
+    /// The current workspace.
     #[default]
     Workspace,
     /// Every workspace.
@@ -50,14 +50,13 @@ pub(crate) enum TopScope {
 pub(crate) enum TopMode {
     #[default]
     Watching,
-    /// The output has the whole screen.
+    /// The output fills the screen.
     Reading,
-    /// Something is being typed for a task.
+    /// The user types a text for a task.
     Typing(MessageDraft),
 }
 
-/// What is typed, and for whom: for the task that was selected when it was begun, whatever comes and
-/// goes meanwhile.
+/// A typed text for the task that was selected at its start, whatever the list shows now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MessageDraft {
     session: String,
@@ -66,21 +65,21 @@ pub(crate) struct MessageDraft {
     pub(crate) text: String,
 }
 
-/// What a text answers.
+/// The question or approval that a text answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DraftSubject {
     Nothing,
     Question(u32),
-    /// A call that waits for leave. It is shown as it is here, whatever waits by now.
+    /// A call that needs approval, as it was shown.
     Approval(Box<ApprovalInfo>),
 }
 
-/// What a key asks for beside what it does to the view.
+/// The action that a key requests beside its effect on the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TopAction {
     Nothing,
     Quit,
-    /// The list, or the output of another task.
+    /// Reload the list and the output.
     Refresh,
     Stop {
         session: String,
@@ -102,41 +101,42 @@ pub(crate) enum TopAction {
         session: String,
         task: String,
         call: u32,
-        /// The call that was shown whole.
+        /// The digest of the call that was shown whole.
         shown_digest: Option<CallDigest>,
         verdict: ApprovalVerdict,
     },
 }
 
 impl TopState {
-    /// Takes a new list, as the daemon gave it. Returns which of the old one are not in it any more:
-    /// they have ended.
+    /// Applies a new list of the daemon. Returns the tasks that are no longer in it: they have
+    /// ended.
     pub(crate) fn update(&mut self, tasks: Vec<TaskInfo>) -> Vec<TaskInfo> {
-        let there = |task: &TaskInfo| tasks.iter().any(|other| task_key(other) == task_key(task));
+        let is_listed =
+            |task: &TaskInfo| tasks.iter().any(|other| task_key(other) == task_key(task));
         let before = self.lines.iter().map(|line| &line.task);
-        let gone: Vec<TaskInfo> =
-            before.filter(|task| task.alive && !there(task)).cloned().collect();
-        self.ended.retain(|task| !there(task));
+        let ended: Vec<TaskInfo> =
+            before.filter(|task| task.alive && !is_listed(task)).cloned().collect();
+        self.ended.retain(|task| !is_listed(task));
         self.lines = order_as_tree(tasks);
-        let ended = self.ended.iter().cloned();
-        self.lines.extend(ended.map(|task| TopLine { task, depth: 0 }));
-        // One that has ended is about to be remembered, and stays selected.
-        if !gone.iter().any(|task| self.selected.as_ref() == Some(&task_key(task))) {
+        let earlier = self.ended.iter().cloned();
+        self.lines.extend(earlier.map(|task| TopLine { task, depth: 0 }));
+        // A task that ended stays selected, since `add_ended` follows.
+        if !ended.iter().any(|task| self.selected.as_ref() == Some(&task_key(task))) {
             self.restore_selection();
         }
-        gone
+        ended
     }
 
-    /// Shows how one of them ended.
+    /// Adds an ended task to the list.
     pub(crate) fn add_ended(&mut self, task: TaskInfo) {
         self.lines.push(TopLine { task: task.clone(), depth: 0 });
         self.ended.push(task);
-        let over = self.ended.len().saturating_sub(ENDED_TASKS_MAX);
-        self.ended.drain(..over);
+        let surplus = self.ended.len().saturating_sub(ENDED_TASKS_MAX);
+        self.ended.drain(..surplus);
         self.restore_selection();
     }
 
-    /// Another view: nothing was watched in it yet.
+    /// Clears the list for another scope.
     pub(crate) fn clear(&mut self) {
         self.lines.clear();
         self.ended.clear();
@@ -155,7 +155,7 @@ impl TopState {
         self.selected_index().map(|at| &self.lines[at].task)
     }
 
-    /// The place of the selected task in the list.
+    /// Returns the index of the selected task in the list.
     pub(crate) fn selected_index(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.lines.iter().position(|line| task_key(&line.task) == *selected)
@@ -174,11 +174,11 @@ impl TopState {
                 KeyCode::Backspace => drop(draft.text.pop()),
                 KeyCode::Char(letter) => draft.text.push(letter),
                 KeyCode::Enter => match draft.to_action(self.screen) {
-                    Ok(wish) => {
+                    Ok(action) => {
                         self.mode = TopMode::Watching;
-                        return wish;
+                        return action;
                     }
-                    Err(why) => self.note = Some(why),
+                    Err(problem) => self.note = Some(problem),
                 },
                 _ => {}
             },
@@ -245,11 +245,14 @@ impl TopState {
         TopAction::Refresh
     }
 
-    fn action_for_selected(&mut self, wish: impl FnOnce(String, String) -> TopAction) -> TopAction {
+    fn action_for_selected(
+        &mut self,
+        action: impl FnOnce(String, String) -> TopAction,
+    ) -> TopAction {
         match self.selected() {
-            Some(task) => wish(task.session.clone(), task.address.clone()),
+            Some(task) => action(task.session.clone(), task.address.clone()),
             None => {
-                self.note = Some("nothing is selected".to_owned());
+                self.note = Some("no task is selected".to_owned());
                 TopAction::Nothing
             }
         }
@@ -258,71 +261,66 @@ impl TopState {
 
 impl MessageDraft {
     fn for_task(task: &TaskInfo) -> Self {
-        let leave =
+        let approval =
             task.approvals.first().map(|approval| DraftSubject::Approval(approval.clone().into()));
         let question = task.questions.first().map(|question| DraftSubject::Question(question.call));
-        let about = leave.or(question).unwrap_or(DraftSubject::Nothing);
-        let (session, task) = (task.session.clone(), task.address.clone());
-        Self { session, task, subject: about, text: String::new() }
+        let subject = approval.or(question).unwrap_or(DraftSubject::Nothing);
+        let session = task.session.clone();
+        let task = task.address.clone();
+        Self { session, task, subject, text: String::new() }
     }
 
-    /// What it asks for as it is, on a screen of this size; or why that cannot be meant.
+    /// Returns the action of the text on a screen of this size, or the reason why it is not valid.
     fn to_action(&self, screen: ScreenSize) -> Result<TopAction, String> {
-        let Self { session, task, subject: about, text } = self.clone();
-        Ok(match about {
+        let Self { session, task, subject, text } = self.clone();
+        Ok(match subject {
             DraftSubject::Nothing => TopAction::Send { session, task, text },
             DraftSubject::Question(question) => TopAction::Answer { session, task, question, text },
             DraftSubject::Approval(approval) => {
-                let shown = approval
+                let shown_digest = approval
                     .digest
                     .filter(|_| pending_input::render_whole_call(&approval, screen).is_some());
-                let Some(verdict) = pending_input::parse_verdict_on(&text, shown) else {
-                    return Err(match shown {
+                let Some(verdict) = pending_input::parse_verdict_on(&text, shown_digest) else {
+                    return Err(match shown_digest {
                         Some(_) => "y, a or n".to_owned(),
                         None => pending_input::render_too_long(&task, &approval),
                     });
                 };
-                TopAction::Approve {
-                    session,
-                    task,
-                    call: approval.call,
-                    shown_digest: shown,
-                    verdict,
-                }
+                TopAction::Approve { session, task, call: approval.call, shown_digest, verdict }
             }
         })
     }
 }
 
-/// Addresses are unique in their session only.
+/// Returns a key of a task, since addresses are unique only within a session.
 fn task_key(task: &TaskInfo) -> String {
     format!("{}/{}", task.session, task.address)
 }
 
-/// Children under their parents, each level in the order in which it was started.
+/// Orders tasks as trees, each level in the order of its start.
 fn order_as_tree(tasks: Vec<TaskInfo>) -> Vec<TopLine> {
-    let mut below: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
+    let mut children: HashMap<Option<String>, Vec<TaskInfo>> = HashMap::new();
     let numbers: Vec<String> = tasks.iter().map(task_number).collect();
     for task in tasks {
         let parent = task.parent.as_ref().map(|parent| format!("{}/{parent}", task.session));
-        // A child whose parent has left the list stands by itself.
-        below.entry(parent.filter(|parent| numbers.contains(parent))).or_default().push(task);
+        // A child whose parent is not listed stands at the top level.
+        children.entry(parent.filter(|parent| numbers.contains(parent))).or_default().push(task);
     }
     let mut lines = Vec::new();
-    push_subtree(None, 0, &mut below, &mut lines);
+    push_subtree(None, 0, &mut children, &mut lines);
     lines
 }
 
 fn push_subtree(
     parent: Option<String>,
     depth: usize,
-    below: &mut HashMap<Option<String>, Vec<TaskInfo>>,
+    children: &mut HashMap<Option<String>, Vec<TaskInfo>>,
     lines: &mut Vec<TopLine>,
 ) {
-    for task in below.remove(&parent).unwrap_or_default() {
+    for task in children.remove(&parent).unwrap_or_default() {
         let number = task_number(&task);
         lines.push(TopLine { task, depth });
-        push_subtree(Some(number), depth + 1, below, lines);
+        push_subtree(Some(number), depth + 1, children, lines);
     }
 }
 
@@ -337,173 +335,178 @@ pub(crate) mod tests {
 
     pub(crate) fn task(address: &str, parent: Option<&str>, state: &str) -> TaskInfo {
         let text = format!(
-            r#"{{"address":"{address}","session":"/src/soup","what":"cargo test --workspace",
-                "state":"{state}","living":true,"run":1,"attempt":1,"spawned":0,"moved":0}}"#
+            r#"{{"address":"{address}","session":"/src/soup","description":"cargo test --workspace",
+                "state":"{state}","alive":true,"run":1,"attempt":1,
+                "spawned_at":0,"last_activity_at":0}}"#
         );
         let mut task: TaskInfo = serde_json::from_str(&text).expect("a task");
         task.parent = parent.map(str::to_owned);
         task
     }
 
-    pub(crate) fn asking_for_leave() -> TaskInfo {
-        asking_for(&serde_json::json!({ "command": "cargo publish" }))
+    pub(crate) fn awaiting_approval() -> TaskInfo {
+        awaiting_approval_of(&serde_json::json!({ "command": "cargo publish" }))
     }
 
-    pub(crate) fn asking_for(arguments: &serde_json::Value) -> TaskInfo {
-        let mut asking = task("agent:4", None, "waiting");
+    pub(crate) fn awaiting_approval_of(arguments: &serde_json::Value) -> TaskInfo {
+        let mut agent = task("agent:4", None, "waiting");
         let approval = serde_json::json!({
             "call": 7, "text": "run_process(cargo publish)", "tool": "run_process",
             "arguments": arguments.to_string(), "directory": "/src/soup", "digest": DIGEST,
-            "rule": "run_process", "by": "the operator", "since": 0,
+            "rule": "run_process", "rule_source": "the operator", "requested_at": 0,
         });
-        asking.approvals = vec![serde_json::from_value(approval).expect("an approval")];
-        asking
+        agent.approvals = vec![serde_json::from_value(approval).expect("an approval")];
+        agent
     }
 
     const DIGEST: &str = "00112233445566778899aabbccddeeff";
 
-    fn press(board: &mut TopState, code: KeyCode) -> TopAction {
-        board.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
+    fn press(state: &mut TopState, code: KeyCode) -> TopAction {
+        state.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
-    fn board() -> TopState {
-        let mut board = TopState::default();
-        board.update(vec![
+    fn state() -> TopState {
+        let mut state = TopState::default();
+        state.update(vec![
             task("job:1", None, "running"),
             task("process:2", None, "running"),
             task("process:3", Some("1"), "running"),
         ]);
-        board
+        state
     }
 
     #[test]
     fn children_stand_under_their_parents() {
         let shown: Vec<(String, usize)> =
-            board().lines.into_iter().map(|line| (line.task.address, line.depth)).collect();
+            state().lines.into_iter().map(|line| (line.task.address, line.depth)).collect();
         let expect = [("job:1", 0), ("process:3", 1), ("process:2", 0)];
         assert_eq!(shown, expect.map(|(address, depth)| (address.to_owned(), depth)));
     }
 
     #[test]
     fn the_selection_stays_with_its_task() {
-        let mut board = board();
-        press(&mut board, KeyCode::Down);
-        assert_eq!(board.selected().unwrap().address, "process:3");
-        board.update(vec![task("process:3", Some("1"), "running"), task("job:9", None, "running")]);
-        assert_eq!(board.selected().unwrap().address, "process:3");
-        let gone = board.update(vec![task("job:9", None, "running")]);
+        let mut state = state();
+        press(&mut state, KeyCode::Down);
+        assert_eq!(state.selected().unwrap().address, "process:3");
+        state.update(vec![task("process:3", Some("1"), "running"), task("job:9", None, "running")]);
+        assert_eq!(state.selected().unwrap().address, "process:3");
+        let gone = state.update(vec![task("job:9", None, "running")]);
         let [mut ended] = <[TaskInfo; 1]>::try_from(gone).unwrap();
         ended.alive = false;
-        board.add_ended(ended);
-        assert_eq!(board.selected().unwrap().address, "process:3", "it has ended");
-        board.clear();
-        board.update(vec![task("job:9", None, "running")]);
-        assert_eq!(board.selected().unwrap().address, "job:9");
-        board.update(Vec::new());
-        board.update(Vec::new());
-        assert_eq!(press(&mut board, KeyCode::Char('s')), TopAction::Nothing);
-        assert_eq!(board.note.as_deref(), Some("nothing is selected"));
+        state.add_ended(ended);
+        assert_eq!(state.selected().unwrap().address, "process:3", "it has ended");
+        state.clear();
+        state.update(vec![task("job:9", None, "running")]);
+        assert_eq!(state.selected().unwrap().address, "job:9");
+        state.update(Vec::new());
+        state.update(Vec::new());
+        assert_eq!(press(&mut state, KeyCode::Char('s')), TopAction::Nothing);
+        assert_eq!(state.note.as_deref(), Some("no task is selected"));
     }
 
     #[test]
     fn what_ends_while_it_is_watched_stays_in_sight() {
-        let mut board = board();
-        let gone = board.update(vec![task("job:1", None, "running")]);
+        let mut state = state();
+        let gone = state.update(vec![task("job:1", None, "running")]);
         let addresses: Vec<&str> = gone.iter().map(|task| task.address.as_str()).collect();
         assert_eq!(addresses, ["process:3", "process:2"]);
         let mut ended = task("process:2", None, "failed");
         ended.alive = false;
-        board.add_ended(ended);
-        assert!(board.update(vec![task("job:1", None, "running")]).is_empty());
-        assert_eq!(board.lines.last().unwrap().task.state, "failed");
-        board.clear();
-        assert!(board.update(Vec::new()).is_empty());
-        assert!(board.lines.is_empty());
+        state.add_ended(ended);
+        assert!(state.update(vec![task("job:1", None, "running")]).is_empty());
+        assert_eq!(state.lines.last().unwrap().task.state, "failed");
+        state.clear();
+        assert!(state.update(Vec::new()).is_empty());
+        assert!(state.lines.is_empty());
     }
 
     #[test]
-    fn keys_ask_for_what_they_say() {
-        let mut board = board();
-        let (session, task) = ("/src/soup".to_owned(), "job:1".to_owned());
+    fn keys_request_their_actions() {
+        let mut state = state();
+        let session = "/src/soup".to_owned();
+        let task = "job:1".to_owned();
         let stop = |now| TopAction::Stop { session: session.clone(), task: task.clone(), now };
-        assert_eq!(press(&mut board, KeyCode::Char('s')), stop(false));
-        assert_eq!(press(&mut board, KeyCode::Char('K')), stop(true));
-        type_in(&mut board, "hq");
-        press(&mut board, KeyCode::Backspace);
+        assert_eq!(press(&mut state, KeyCode::Char('s')), stop(false));
+        assert_eq!(press(&mut state, KeyCode::Char('K')), stop(true));
+        type_in(&mut state, "hq");
+        press(&mut state, KeyCode::Backspace);
         let text = "h".to_owned();
-        assert_eq!(press(&mut board, KeyCode::Enter), TopAction::Send { session, task, text });
-        assert_eq!(press(&mut board, KeyCode::Char('q')), TopAction::Quit);
+        assert_eq!(press(&mut state, KeyCode::Enter), TopAction::Send { session, task, text });
+        assert_eq!(press(&mut state, KeyCode::Char('q')), TopAction::Quit);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        press(&mut board, KeyCode::Char('m'));
-        assert_eq!(board.handle_key(interrupt), TopAction::Quit, "also while typing");
+        press(&mut state, KeyCode::Char('m'));
+        assert_eq!(state.handle_key(interrupt), TopAction::Quit, "also while typing");
     }
 
-    /// Begins a text for the selected task, unless one was begun.
-    pub(crate) fn type_in(board: &mut TopState, text: &str) {
-        if !matches!(board.mode, TopMode::Typing(_)) {
-            press(board, KeyCode::Char('m'));
+    /// Types a text for the selected task, unless one was started.
+    pub(crate) fn type_in(state: &mut TopState, text: &str) {
+        if !matches!(state.mode, TopMode::Typing(_)) {
+            press(state, KeyCode::Char('m'));
         }
         for letter in text.chars() {
-            press(board, KeyCode::Char(letter));
+            press(state, KeyCode::Char(letter));
         }
     }
 
     #[test]
-    fn what_is_typed_goes_to_the_task_for_which_it_was_begun() {
-        let mut board = board();
-        type_in(&mut board, "sa");
+    fn a_text_goes_to_the_task_that_was_selected_at_its_start() {
+        let mut state = state();
+        type_in(&mut state, "sa");
         for _ in 0..2 {
-            board.update(vec![task("process:2", None, "running")]);
+            state.update(vec![task("process:2", None, "running")]);
         }
-        assert_eq!(board.selected().unwrap().address, "process:2");
-        type_in(&mut board, "lt");
-        let (session, task, text) = ("/src/soup".into(), "job:1".into(), "salt".into());
-        let wish = TopAction::Send { session, task, text };
-        assert_eq!(press(&mut board, KeyCode::Enter), wish);
+        assert_eq!(state.selected().unwrap().address, "process:2");
+        type_in(&mut state, "lt");
+        let session = "/src/soup".into();
+        let task = "job:1".into();
+        let text = "salt".into();
+        let action = TopAction::Send { session, task, text };
+        assert_eq!(press(&mut state, KeyCode::Enter), action);
     }
 
     #[test]
-    fn leave_is_given_in_the_words_of_a_run() {
-        let mut board = TopState::default();
-        board.update(vec![asking_for_leave()]);
-        type_in(&mut board, "maybe");
-        assert_eq!(press(&mut board, KeyCode::Enter), TopAction::Nothing);
-        assert!(matches!(board.mode, TopMode::Typing(_)), "that is no answer");
+    fn approvals_use_the_keys_of_a_run() {
+        let mut state = TopState::default();
+        state.update(vec![awaiting_approval()]);
+        type_in(&mut state, "maybe");
+        assert_eq!(press(&mut state, KeyCode::Enter), TopAction::Nothing);
+        assert!(matches!(state.mode, TopMode::Typing(_)), "not an answer");
         for _ in "maybe".chars() {
-            press(&mut board, KeyCode::Backspace);
+            press(&mut state, KeyCode::Backspace);
         }
-        let (session, task) = ("/src/soup".into(), "agent:4".into());
+        let session = "/src/soup".into();
+        let task = "agent:4".into();
         let verdict = ApprovalVerdict::Deny { reason: "not now".into() };
         let shown = Some(DIGEST.parse().expect("a digest"));
-        let wish = TopAction::Approve { session, task, call: 7, shown_digest: shown, verdict };
-        type_in(&mut board, "n not now");
-        assert_eq!(press(&mut board, KeyCode::Enter), wish);
-        assert_eq!(board.mode, TopMode::Watching);
+        let action = TopAction::Approve { session, task, call: 7, shown_digest: shown, verdict };
+        type_in(&mut state, "n not now");
+        assert_eq!(press(&mut state, KeyCode::Enter), action);
+        assert_eq!(state.mode, TopMode::Watching);
     }
 
     #[test]
-    fn a_key_allows_what_was_shown_and_nothing_that_the_screen_has_no_room_for() {
-        let shown = |board: &mut TopState| match press(board, KeyCode::Enter) {
+    fn a_key_allows_only_a_call_that_was_shown_whole() {
+        let shown = |state: &mut TopState| match press(state, KeyCode::Enter) {
             TopAction::Approve {
                 shown_digest: shown, verdict: ApprovalVerdict::AllowOnce, ..
             } => shown,
             _ => None,
         };
-        let mut board = TopState::default();
-        board.update(vec![asking_for_leave()]);
-        type_in(&mut board, "y");
-        // Another call waits by now: what was shown is meant.
-        let mut other = asking_for(&serde_json::json!({ "command": "rm -rf x" }));
+        let mut state = TopState::default();
+        state.update(vec![awaiting_approval()]);
+        type_in(&mut state, "y");
+        // Another call is pending by now: the shown call is meant.
+        let mut other = awaiting_approval_of(&serde_json::json!({ "command": "rm -rf x" }));
         other.approvals[0].digest = Some("ff".repeat(16).parse().expect("a digest"));
-        board.update(vec![other]);
-        assert_eq!(shown(&mut board).map(|digest| digest.to_string()), Some(DIGEST.to_owned()));
+        state.update(vec![other]);
+        assert_eq!(shown(&mut state).map(|digest| digest.to_string()), Some(DIGEST.to_owned()));
 
-        let long = asking_for(&serde_json::json!({ "command": "x".repeat(5_000) }));
-        board.update(vec![long]);
-        type_in(&mut board, "y");
-        assert_eq!(shown(&mut board), None);
-        assert!(board.note.as_ref().unwrap().contains("--show"), "{:?}", board.note);
-        board.screen = ScreenSize { columns: 200, rows: 60 };
-        assert!(shown(&mut board).is_some(), "a larger screen shows it whole");
+        let long = awaiting_approval_of(&serde_json::json!({ "command": "x".repeat(5_000) }));
+        state.update(vec![long]);
+        type_in(&mut state, "y");
+        assert_eq!(shown(&mut state), None);
+        assert!(state.note.as_ref().unwrap().contains("--show"), "{:?}", state.note);
+        state.screen = ScreenSize { columns: 200, rows: 60 };
+        assert!(shown(&mut state).is_some(), "a larger screen shows it whole");
     }
 }

@@ -11,16 +11,16 @@ import socket
 import sys
 import time
 
-HELLO = b'{"protocol":1,"version":"0.1.0","who":"operator"}\n'
-# Only the operator is answered this.
-ASK = b'{"id":1,"ask":{"sessions":{"closed":true}}}\n'
+HELLO = b'{"protocol":1,"version":"0.1.0","role":"operator"}\n'
+# Only the operator gets a reply to this.
+REQUEST = b'{"id":1,"request":{"list_sessions":{"include_closed":true}}}\n'
 
 
 def connect(path):
     stream = socket.socket(socket.AF_UNIX)
     stream.settimeout(5)
     stream.connect(path)
-    stream.sendall(HELLO + ASK)
+    stream.sendall(HELLO + REQUEST)
     return stream
 
 
@@ -39,7 +39,7 @@ def judge(stream):
     second = lines.readline()
     if not second:
         return "nobody"
-    return "operator" if "done" in json.loads(second) else "task"
+    return "operator" if "reply" in json.loads(second) else "task"
 
 
 def churn(count):
@@ -59,7 +59,7 @@ def by_a_dead_peer(path):
     if pid == 0:
         try:
             stream.connect(path)
-            stream.sendall(HELLO + ASK)
+            stream.sendall(HELLO + REQUEST)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -1,10 +1,10 @@
-//! Attacks on the daemon and the sandbox, as a normal user, over and over for a bounded time.
+//! Attacks on the daemon and the sandbox by a normal user, repeated for a bounded time.
 //!
-//! Each takes three seconds here, and a minute with `cargo xtask test --only attacks`, which sets
-//! `BRIGADE_ATTACK_SECONDS`. Everything stays on this machine and ends by itself.
+//! Each takes three seconds, or a minute with `cargo xtask test --only attacks`, which sets
+//! `BRIGADE_ATTACK_SECONDS`. All traffic stays on this machine, and every process ends by itself.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fs;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The user `nobody`, where this runs as root: for root neither permissions nor namespaces mean much.
+/// The user `nobody`, if this runs as root: permissions and namespaces hardly restrict root.
 const NOBODY: u32 = 65534;
 const TOO_LONG: Duration = Duration::from_secs(60);
 
@@ -30,11 +30,11 @@ impl Victim {
     fn new() -> Self {
         let root = TempDir::with_prefix("brigade-attack-").unwrap();
         let victim = Self { root };
-        // Where it was built may be out of the user's reach.
+        // The user may not be able to read the build directory.
         fs::copy(env!("CARGO_BIN_EXE_brigade"), victim.path("brigade")).unwrap();
-        for folder in ["home", "project"] {
-            fs::create_dir(victim.path(folder)).unwrap();
-            victim.hand_over(&victim.path(folder));
+        for name in ["home", "project"] {
+            fs::create_dir(victim.path(name)).unwrap();
+            victim.hand_over(&victim.path(name));
         }
         victim.hand_over(victim.root.path());
         for script in ["identity.py", "limits.py", "tcp.py"] {
@@ -95,9 +95,9 @@ impl Victim {
     }
 
     /// Starts an attack and returns the address of its task.
-    fn begin(&self, sandbox: &[&str], script: &str, target: &str) -> String {
+    fn start(&self, sandbox: &[&str], script: &str, target: &str) -> String {
         let seconds = match (sandbox, script) {
-            // Without a sandbox it only has to show that it works.
+            // Without a sandbox it only has to show that the attack works.
             ([], "limits.py") => 0,
             ([], _) => 1,
             _ => seconds().as_secs(),
@@ -107,12 +107,13 @@ impl Victim {
         self.ok(&args.concat()).trim().to_owned()
     }
 
-    /// What it printed in the end.
-    fn end(&self, task: &str) -> Value {
+    /// Waits for an attack, and returns its summary.
+    fn finish(&self, task: &str) -> Value {
         let waited = self.brigade(&["wait", task]);
-        let said = self.ok(&["logs", task]);
-        assert!(waited.status.success(), "{waited:?}: {said}");
-        let summary = serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let output = self.ok(&["logs", task]);
+        assert!(waited.status.success(), "{waited:?}: {output}");
+        let summary =
+            serde_json::from_str(output.trim()).unwrap_or_else(|e| panic!("{e}: {output}"));
         println!("{task}: {summary}");
         summary
     }
@@ -134,19 +135,19 @@ fn seconds() -> Duration {
     Duration::from_secs(set.and_then(|text| text.parse().ok()).unwrap_or(3))
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 fn poll<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TOO_LONG;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "it never came");
+        assert!(Instant::now() < deadline, "nothing was found in time");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Uses up pids outside of the sandbox too, a few hundred a second.
+/// Uses up pids outside of the sandbox too, a few hundred per second.
 fn churn_pids(until: Instant) {
     while Instant::now() < until {
         Command::new("true").status().unwrap();
@@ -157,25 +158,25 @@ fn churn_pids(until: Instant) {
 fn assert_always_a_task(summary: &Value) {
     let count = |name: &str| summary[name].as_u64().unwrap_or(0);
     assert_eq!(count("operator"), 0, "{summary}");
-    // Without the key that would have been no use; the ancestors alone must tell.
+    // Without the key such a connection would be useless; the ancestors alone must decide.
     assert_eq!(count("outside"), 0, "{summary}");
-    assert!(count("task") + count("nobody") > 20, "hardly anything was tried: {summary}");
+    assert!(count("task") + count("nobody") > 20, "too few attempts: {summary}");
 }
 
 #[test]
 fn no_reused_pid_and_no_dying_parent_makes_a_process_the_operator() {
     let victim = Victim::new();
     victim.ok(&["daemon", "start"]);
-    let task = victim.begin(&["--confine"], "identity.py", &victim.socket());
+    let task = victim.start(&["--sandbox"], "identity.py", &victim.socket());
     churn_pids(Instant::now() + seconds());
-    assert_always_a_task(&victim.end(&task));
+    assert_always_a_task(&victim.finish(&task));
 }
 
 #[test]
-fn nor_after_the_daemon_was_killed() {
+fn no_killed_daemon_makes_a_process_the_operator() {
     let victim = Victim::new();
     victim.ok(&["daemon", "start"]);
-    let task = victim.begin(&["--confine"], "identity.py", &victim.socket());
+    let task = victim.start(&["--sandbox"], "identity.py", &victim.socket());
     let end = Instant::now() + seconds();
     while Instant::now() < end {
         std::thread::sleep(Duration::from_millis(900));
@@ -184,7 +185,7 @@ fn nor_after_the_daemon_was_killed() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         victim.ok(&["ps"]);
     }
-    assert_always_a_task(&victim.end(&task));
+    assert_always_a_task(&victim.finish(&task));
 }
 
 #[test]
@@ -194,22 +195,22 @@ fn no_system_call_reaches_the_daemon_or_the_shim() {
     let stranger = victim.ok(&["exec", "--detach", "--shell", "echo $$ > pid; exec sleep 60"]);
     let pid =
         poll(|| fs::read_to_string(victim.path("project/pid")).ok().filter(|t| !t.is_empty()));
-    let control = victim.begin(&[], "limits.py", pid.trim());
-    let works = serde_json::json!(["limit of file size", "priority"]);
-    assert_eq!(victim.end(&control)["succeeded"], works);
+    let control = victim.start(&[], "limits.py", pid.trim());
+    let expected = serde_json::json!(["limit of file size", "priority"]);
+    assert_eq!(victim.finish(&control)["succeeded"], expected);
     victim.brigade(&["stop", "--now", stranger.trim()]);
     let daemon = victim.daemon_pid();
     let limits = || fs::read_to_string(format!("/proc/{daemon}/limits")).unwrap();
     let before = limits();
-    let task = victim.begin(&["--confine"], "limits.py", &daemon.to_string());
-    let summary = victim.end(&task);
+    let task = victim.start(&["--sandbox"], "limits.py", &daemon.to_string());
+    let summary = victim.finish(&task);
     assert_eq!(summary["succeeded"], serde_json::json!([]), "{summary}");
     assert_eq!(limits(), before);
     assert_eq!(victim.daemon_pid(), daemon);
 }
 
 #[test]
-fn no_way_around_leads_to_tcp() {
+fn no_detour_reaches_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -227,8 +228,8 @@ fn no_way_around_leads_to_tcp() {
                     }
                 }
             });
-            let task = victim.begin(sandbox, "tcp.py", &port.to_string());
-            let summary = victim.end(&task);
+            let task = victim.start(sandbox, "tcp.py", &port.to_string());
+            let summary = victim.finish(&task);
             over.store(true, Ordering::Relaxed);
             summary
         });

@@ -1,6 +1,6 @@
-//! Agents in what lists, shows and reads.
+//! Agents in `ps`, `tree`, `show` and `logs`.
 
-use crate::kitchen::{Kitchen, Ran, poll};
+use crate::story_env::{Ran, StoryEnv, poll};
 
 const WORKER: &str = r#"
 agent Boss
@@ -21,21 +21,21 @@ turn
   say Gone.
 "#;
 
-fn begun() -> Kitchen {
-    let kitchen = Kitchen::new();
-    kitchen.script(WORKER);
-    kitchen.ok(["run", "-d", "--name", "Boss", "--allow", "run_process", "Go"]);
-    poll("the command runs", || kitchen.ok(["ps"]).contains("process:3").then_some(()));
-    poll("the boss waits", || (kitchen.state_of("Boss") == "waiting").then_some(()));
-    kitchen
+fn start() -> StoryEnv {
+    let story = StoryEnv::new();
+    story.script(WORKER);
+    story.ok(["run", "-d", "--name", "Boss", "--allow", "run_process", "Go"]);
+    poll("the command runs", || story.ok(["ps"]).contains("process:3").then_some(()));
+    poll("the boss waits", || (story.state_of("Boss") == "waiting").then_some(()));
+    story
 }
 
-fn go(kitchen: &Kitchen) {
-    std::fs::write(kitchen.project().join("go"), "").unwrap();
-    assert_eq!(kitchen.ok(["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
+fn go(story: &StoryEnv) {
+    std::fs::write(story.project().join("go"), "").unwrap();
+    assert_eq!(story.ok(["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
 }
 
-/// Without ages, which are never the same.
+/// Returns a text without ages, which differ each time.
 fn ageless(text: &str) -> String {
     let is_age = |word: &&str| {
         let digits = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
@@ -50,16 +50,16 @@ fn ageless(text: &str) -> String {
 }
 
 #[test]
-fn lists_have_agents_beside_commands() {
-    let kitchen = begun();
+fn lists_have_agents_and_processes() {
+    let story = start();
     assert_eq!(
-        ageless(&kitchen.ok(["ps"])),
-        "TASK NAME STATE AGE MOVED COMMAND\n\
+        ageless(&story.ok(["ps"])),
+        "TASK NAME STATE AGE ACTIVE DESCRIPTION\n\
          agent:1 Boss waiting Go\n\
          agent:2 Helper waiting Wait for the file.\n\
          process:3 - running - until [ -e go ]; do sleep 0.02; done; echo gone\n"
     );
-    let tree = ageless(&kitchen.ok(["tree"]));
+    let tree = ageless(&story.ok(["tree"]));
     let tree: Vec<&str> = tree.lines().skip(1).collect();
     assert_eq!(
         tree,
@@ -69,20 +69,20 @@ fn lists_have_agents_beside_commands() {
             "└── process:3 running until [ -e go ]; do sleep 0.02; done; echo gone",
         ]
     );
-    go(&kitchen);
+    go(&story);
 }
 
 #[test]
-fn show_has_the_conversation() {
-    let kitchen = begun();
-    go(&kitchen);
-    let shown = kitchen.ok(["show", "Boss"]);
-    let (head, said) = shown.split_once("\n\n").unwrap();
+fn show_prints_the_transcript() {
+    let story = start();
+    go(&story);
+    let shown = story.ok(["show", "Boss"]);
+    let (head, transcript) = shown.split_once("\n\n").unwrap();
     let head = ageless(head);
-    assert!(head.contains("does Go\n") && head.contains("result The helper is back.\n"), "{head}");
+    assert!(head.contains("task Go\n") && head.contains("result The helper is back.\n"), "{head}");
     assert!(head.contains("used 3000 tokens\n"), "{head}");
     assert_eq!(
-        said,
+        transcript,
         "[task]\n  Go\n\n\
          [assistant]\n  One helper will do.\n  -> spawn_agent {\"name\":\"Helper\",\"task\":\"Wait for the file.\"}\n\n\
          [spawn_agent]\n  agent:2 has started.\n\n\
@@ -90,41 +90,41 @@ fn show_has_the_conversation() {
          [wait_tasks]\n  <result task=\"agent:2\" name=\"Helper\" outcome=\"succeeded\">\n    Gone.\n  </result>\n\n\
          [assistant]\n  The helper is back.\n"
     );
-    assert_eq!(kitchen.json(["show", "Boss"])["result"], "The helper is back.");
+    assert_eq!(story.json(["show", "Boss"])["result"], "The helper is back.");
 }
 
 #[test]
-fn logs_of_an_agent_are_its_conversation() {
-    let kitchen = begun();
-    assert!(kitchen.ok(["logs", "Helper"]).starts_with("[task]\n  Wait for the file.\n"));
-    let following = kitchen.start(["logs", "-f", "Boss"]);
-    go(&kitchen);
+fn logs_of_an_agent_are_its_transcript() {
+    let story = start();
+    assert!(story.ok(["logs", "Helper"]).starts_with("[task]\n  Wait for the file.\n"));
+    let following = story.start(["logs", "-f", "Boss"]);
+    go(&story);
     let ran: Ran = following.wait_with_output().unwrap().into();
-    let whole = kitchen.ok(["logs", "Boss"]);
+    let whole = story.ok(["logs", "Boss"]);
     assert_eq!((ran.code, &ran.out), (0, &whole), "{}", ran.err);
-    assert_eq!(kitchen.ok(["logs", "--tail", "2", "Boss"]), "[assistant]\n  The helper is back.\n");
+    assert_eq!(story.ok(["logs", "--tail", "2", "Boss"]), "[assistant]\n  The helper is back.\n");
     assert_eq!(
-        kitchen.ok(["logs", "--grep", "^ *THE HELPER", "-i", "Boss"]),
+        story.ok(["logs", "--grep", "^ *THE HELPER", "-i", "Boss"]),
         "  The helper is back.\n"
     );
-    assert_eq!(kitchen.run(["logs", "--grep", "nothing of the kind", "Boss"]).code, 1);
-    assert_eq!(kitchen.run(["logs", "--grep", "(", "Boss"]).code, 2);
+    assert_eq!(story.run(["logs", "--grep", "nothing of the kind", "Boss"]).code, 1);
+    assert_eq!(story.run(["logs", "--grep", "(", "Boss"]).code, 2);
 }
 
 #[test]
-fn a_stop_reaches_all_below() {
-    let kitchen = begun();
-    let ran = kitchen.run(["stop", "--wait", "Boss"]);
-    assert_eq!((ran.code, &*ran.out), (0, "agent:1 cancelled with 2 below it\n"), "{}", ran.err);
-    assert_eq!(kitchen.json(["ps"]), serde_json::json!([]));
-    let ended = ageless(&kitchen.ok(["ps", "--ended"]));
+fn a_stop_reaches_all_descendants() {
+    let story = start();
+    let ran = story.run(["stop", "--wait", "Boss"]);
+    assert_eq!((ran.code, &*ran.out), (0, "agent:1 cancelled with 2 descendants\n"), "{}", ran.err);
+    assert_eq!(story.json(["ps"]), serde_json::json!([]));
+    let ended = ageless(&story.ok(["ps", "--ended"]));
     assert_eq!(ended.matches(" cancelled ").count(), 3, "{ended}");
 }
 
 #[test]
-fn the_operator_steers_and_stops_whomever_he_names() {
-    let kitchen = Kitchen::new();
-    kitchen.script(
+fn the_operator_sends_to_and_stops_any_task() {
+    let story = StoryEnv::new();
+    story.script(
         r#"
 agent Boss
 turn
@@ -146,13 +146,15 @@ turn
   say Never.
 "#,
     );
-    kitchen.ok(["run", "-d", "--name", "Boss", "Go"]);
-    poll("the boss waits", || (kitchen.state_of("Boss") == "waiting").then_some(()));
-    assert_eq!(kitchen.ok(["send", "Boss", "But not on Sundays."]), "");
-    poll("it is heard", || kitchen.ok(["logs", "Boss"]).contains("I heard it.").then_some(()));
-    assert_eq!(kitchen.ok(["stop", "--wait", "Helper"]), "agent:2 cancelled\n");
-    assert_eq!(kitchen.ok(["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
-    assert_eq!(kitchen.json(["show", "Boss"])["result"], "The helper was stopped.");
-    let said = kitchen.ok(["logs", "Boss"]);
-    assert_eq!(said.matches("But not on Sundays.").count(), 1, "{said}");
+    story.ok(["run", "-d", "--name", "Boss", "Go"]);
+    poll("the boss waits", || (story.state_of("Boss") == "waiting").then_some(()));
+    assert_eq!(story.ok(["send", "Boss", "But not on Sundays."]), "");
+    poll("the message is read", || {
+        story.ok(["logs", "Boss"]).contains("I heard it.").then_some(())
+    });
+    assert_eq!(story.ok(["stop", "--wait", "Helper"]), "agent:2 cancelled\n");
+    assert_eq!(story.ok(["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
+    assert_eq!(story.json(["show", "Boss"])["result"], "The helper was stopped.");
+    let transcript = story.ok(["logs", "Boss"]);
+    assert_eq!(transcript.matches("But not on Sundays.").count(), 1, "{transcript}");
 }

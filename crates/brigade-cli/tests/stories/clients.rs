@@ -1,5 +1,5 @@
-//! Coding agents of others as MCP clients: the real programs, offline, with a model that plays a script.
-//! They are installed by `cargo xtask test --only clients`.
+//! Coding agents of other vendors as MCP clients: the real programs, offline, with a scripted
+//! model. `cargo xtask test --only clients` installs them.
 
 mod endpoint;
 mod programs;
@@ -10,10 +10,10 @@ use std::process::Command;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::kitchen::{Kitchen, Ran};
+use crate::story_env::{Ran, StoryEnv};
 use endpoint::{ModelEndpoint, ScriptedCall};
 
-/// A sub-agent that asks before it paints, and one that needs the user.
+/// One sub-agent needs approval for a process; the other asks a question.
 const SUB_AGENTS: &str = r#"
 agent Cook
 turn
@@ -45,52 +45,52 @@ fn script() -> Vec<ScriptedCall> {
     ]
 }
 
-/// Has a client play the script, and looks at what its model got to read.
-fn plays_the_script(program: impl FnOnce(&Kitchen, u16) -> Command) {
-    let kitchen = Kitchen::new();
-    kitchen.script(SUB_AGENTS);
+/// Runs a client with the script, and checks the results that its model reads.
+fn play_script(program: impl FnOnce(&StoryEnv, u16) -> Command) {
+    let story = StoryEnv::new();
+    story.script(SUB_AGENTS);
     let endpoint = ModelEndpoint::start(script());
-    let ran = Ran::from(program(&kitchen, endpoint.port).output().unwrap());
+    let ran = Ran::from(program(&story, endpoint.port).output().unwrap());
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("All done."), "{ran:?}");
-    reads(&endpoint, 0, &["cooked", "burnt", "failed", "3"]);
-    reads(&endpoint, 1, &["Baker", "wait_tasks"]);
-    reads(&endpoint, 2, &["baked", "succeeded"]);
-    reads(&endpoint, 3, &["Red or green?", "send_message", "Painter"]);
-    reads(&endpoint, 4, &["answered"]);
-    reads(&endpoint, 5, &["Green it is.", "succeeded"]);
-    reads(&endpoint, 6, &["Only the user can", "brigade approve agent:", "echo salted"]);
+    assert_result(&endpoint, 0, &["cooked", "burnt", "failed", "3"]);
+    assert_result(&endpoint, 1, &["Baker", "wait_tasks"]);
+    assert_result(&endpoint, 2, &["baked", "succeeded"]);
+    assert_result(&endpoint, 3, &["Red or green?", "send_message", "Painter"]);
+    assert_result(&endpoint, 4, &["answered"]);
+    assert_result(&endpoint, 5, &["Green it is.", "succeeded"]);
+    assert_result(&endpoint, 6, &["Only the user can", "brigade approve agent:", "echo salted"]);
 }
 
 #[track_caller]
-fn reads(endpoint: &ModelEndpoint, call: usize, words: &[&str]) {
+fn assert_result(endpoint: &ModelEndpoint, call: usize, parts: &[&str]) {
     let result = endpoint.result(call);
-    for word in words {
-        assert!(result.contains(word), "{word:?} is not in the result of call {call}:\n{result}");
+    for part in parts {
+        assert!(result.contains(part), "{part:?} is not in the result of call {call}:\n{result}");
     }
 }
 
 #[test]
 #[ignore = "needs the program: cargo xtask test --only clients"]
 fn claude_code_delegates() {
-    plays_the_script(programs::claude);
+    play_script(programs::claude);
 }
 
 #[test]
 #[ignore = "needs the program: cargo xtask test --only clients"]
 fn codex_delegates() {
     let home = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    plays_the_script(|kitchen, port| programs::codex(kitchen, home.path(), port));
+    play_script(|story, port| programs::codex(story, home.path(), port));
 }
 
 #[test]
 #[ignore = "needs the program: cargo xtask test --only clients"]
 fn opencode_delegates() {
-    plays_the_script(programs::opencode);
+    play_script(programs::opencode);
 }
 
 #[test]
 #[ignore = "needs the program: cargo xtask test --only clients"]
 fn gemini_delegates() {
-    plays_the_script(programs::gemini);
+    play_script(programs::gemini);
 }

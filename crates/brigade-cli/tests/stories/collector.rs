@@ -1,4 +1,4 @@
-//! A collector of spans: OTLP over HTTP, as much of it as an exporter needs.
+//! A collector of spans: the part of OTLP over HTTP that an exporter needs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,54 +10,59 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-use crate::kitchen::poll;
+use crate::story_env::poll;
 
 pub(crate) struct Collector {
     pub(crate) endpoint: String,
-    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
-    keys: Arc<Mutex<Vec<String>>>,
+    received: Arc<Received>,
+}
+
+/// The bodies and keys of the received requests.
+#[derive(Default)]
+struct Received {
+    bodies: Mutex<Vec<Vec<u8>>>,
+    keys: Mutex<Vec<String>>,
 }
 
 impl Collector {
-    /// Listens until the test is over.
+    /// Starts a collector that runs until the end of the test.
     pub(crate) fn new() -> Self {
         Self::answering("200 OK")
     }
 
-    /// The same with another answer to all that comes.
+    /// Starts a collector that answers every request with this status.
     pub(crate) fn answering(status: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let bodies: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-        let keys: Arc<Mutex<Vec<String>>> = Arc::default();
-        let kept = (bodies.clone(), keys.clone());
+        let received = Arc::new(Received::default());
+        let shared = received.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (bodies, keys) = kept.clone();
-                std::thread::spawn(move || serve(stream, status, (&bodies, &keys)));
+                let received = shared.clone();
+                std::thread::spawn(move || serve(stream, status, &received));
             }
         });
-        Self { endpoint, bodies, keys }
+        Self { endpoint, received }
     }
 
-    /// What the requests were signed with.
+    /// Returns the `authorization` headers of the requests.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.keys.lock().unwrap().clone()
+        self.received.keys.lock().unwrap().clone()
     }
 
-    /// All that came, as it came.
+    /// Returns all received bodies.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.bodies.lock().unwrap().concat()
+        self.received.bodies.lock().unwrap().concat()
     }
 
     pub(crate) fn requests(&self) -> Vec<ExportTraceServiceRequest> {
-        let bodies = self.bodies.lock().unwrap();
+        let bodies = self.received.bodies.lock().unwrap();
         bodies.iter().map(|body| ExportTraceServiceRequest::decode(&**body).unwrap()).collect()
     }
 
     pub(crate) fn spans(&self) -> Vec<Span> {
         let resources = self.requests().into_iter().flat_map(|request| request.resource_spans);
-        resources.flat_map(|one| one.scope_spans).flat_map(|scope| scope.spans).collect()
+        resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
     }
 
     pub(crate) fn named(&self, name: &str) -> Vec<Span> {
@@ -70,39 +75,35 @@ impl Collector {
     }
 }
 
-/// Takes one request after the other, until there is none.
-fn serve(
-    stream: TcpStream,
-    status: &str,
-    (bodies, keys): (&Mutex<Vec<Vec<u8>>>, &Mutex<Vec<String>>),
-) -> Option<()> {
-    let mut answers = stream.try_clone().ok()?;
-    let mut asked = BufReader::new(stream);
+/// Serves requests until the connection ends.
+fn serve(stream: TcpStream, status: &str, received: &Received) -> Option<()> {
+    let mut responses = stream.try_clone().ok()?;
+    let mut requests = BufReader::new(stream);
     loop {
         let mut line = String::new();
-        asked.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+        requests.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
         assert_eq!(line.trim_end(), "POST /v1/traces HTTP/1.1");
         let mut length = 0;
         loop {
             let mut header = String::new();
-            asked.read_line(&mut header).ok()?;
+            requests.read_line(&mut header).ok()?;
             let Some((name, value)) = header.trim_end().split_once(": ") else { break };
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = value.parse().unwrap(),
-                "authorization" => keys.lock().unwrap().push(value.to_owned()),
+                "authorization" => received.keys.lock().unwrap().push(value.to_owned()),
                 "content-type" => assert_eq!(value, "application/x-protobuf"),
                 _ => {}
             }
         }
         let mut body = vec![0; length];
-        asked.read_exact(&mut body).ok()?;
-        bodies.lock().unwrap().push(body);
-        write!(answers, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
+        requests.read_exact(&mut body).ok()?;
+        received.bodies.lock().unwrap().push(body);
+        write!(responses, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
 
 fn value_of(attributes: &[KeyValue], name: &str) -> Option<Value> {
-    let found = attributes.iter().find(|one| one.key == name)?;
+    let found = attributes.iter().find(|attribute| attribute.key == name)?;
     found.value.clone().and_then(|AnyValue { value }| value)
 }
 

@@ -1,4 +1,4 @@
-//! Daemons that die between a question and its answer.
+//! Daemons that die proxy a request and its reply.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,22 +6,23 @@ use std::thread::JoinHandle;
 
 use rustix::process::Signal;
 
-use crate::kitchen::{Kitchen, is_there, kill, poll};
+use crate::story_env::{StoryEnv, is_there, kill, poll};
 
-/// Takes the daemon's place at its socket and passes everything on, until the daemon says that it
-/// has started something: that is not passed on, and the daemon dies.
-fn cut_off(kitchen: &Kitchen) -> JoinHandle<()> {
-    kitchen.ok(["daemon", "start"]);
-    let pid = kitchen.daemon_pid();
-    let behind = kitchen.state().join("behind.sock");
-    std::fs::rename(kitchen.socket(), &behind).unwrap();
-    let listener = UnixListener::bind(kitchen.socket()).unwrap();
+/// Stands proxy the clients and the daemon, and forwards all lines until the daemon reports a
+/// started task. That reply is dropped, and the daemon is killed.
+fn cut_off(story: &StoryEnv) -> JoinHandle<()> {
+    story.ok(["daemon", "start"]);
+    let pid = story.daemon_pid();
+    let behind = story.state().join("behind.sock");
+    std::fs::rename(story.socket(), &behind).unwrap();
+    let listener = UnixListener::bind(story.socket()).unwrap();
     std::thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
         let daemon = UnixStream::connect(behind).unwrap();
-        let (questions, mut to_daemon) = (client.try_clone().unwrap(), daemon.try_clone().unwrap());
-        let asking = std::thread::spawn(move || {
-            for line in BufReader::new(questions).lines() {
+        let requests = client.try_clone().unwrap();
+        let mut to_daemon = daemon.try_clone().unwrap();
+        let forwarding = std::thread::spawn(move || {
+            for line in BufReader::new(requests).lines() {
                 let Ok(line) = line else { return };
                 if writeln!(to_daemon, "{line}").is_err() {
                     return;
@@ -40,27 +41,27 @@ fn cut_off(kitchen: &Kitchen) -> JoinHandle<()> {
         poll("it is dead", || (!is_there(pid)).then_some(()));
         drop(listener);
         client.shutdown(std::net::Shutdown::Both).unwrap();
-        asking.join().unwrap();
+        forwarding.join().unwrap();
     })
 }
 
 #[test]
-fn a_command_whose_start_was_not_answered_is_found_again() {
-    let kitchen = Kitchen::new();
-    let between = cut_off(&kitchen);
-    let ran = kitchen.run(["exec", "--shell", "echo once >> ran; exit 4"]);
-    between.join().unwrap();
+fn a_process_whose_start_got_no_reply_is_found_again() {
+    let story = StoryEnv::new();
+    let proxy = cut_off(&story);
+    let ran = story.run(["exec", "--shell", "echo once >> ran; exit 4"]);
+    proxy.join().unwrap();
     assert_eq!(ran.code, 4, "{}", ran.err);
-    assert_eq!(kitchen.file("ran"), "once\n");
-    assert_eq!(kitchen.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
+    assert_eq!(story.file("ran"), "once\n");
+    assert_eq!(story.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn nobody_is_told_of_a_key_that_he_did_not_give() {
-    let kitchen = Kitchen::new();
-    let between = cut_off(&kitchen);
-    let ran = kitchen.run(["exec", "-d", "--json", "--", "true"]);
-    between.join().unwrap();
+fn a_generated_key_is_not_reported_as_existing() {
+    let story = StoryEnv::new();
+    let proxy = cut_off(&story);
+    let ran = story.run(["exec", "-d", "--json", "--", "true"]);
+    proxy.join().unwrap();
     assert_eq!(ran.code, 0, "{}", ran.err);
     let started: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(
@@ -70,12 +71,12 @@ fn nobody_is_told_of_a_key_that_he_did_not_give() {
 }
 
 #[test]
-fn an_agent_whose_start_was_not_answered_is_found_again() {
-    let kitchen = Kitchen::new();
-    kitchen.script("agent *\nturn\n  say Soup is ready.\n");
-    let between = cut_off(&kitchen);
-    let ran = kitchen.run(["run", "Make soup"]);
-    between.join().unwrap();
+fn an_agent_whose_start_got_no_reply_is_found_again() {
+    let story = StoryEnv::new();
+    story.script("agent *\nturn\n  say Soup is ready.\n");
+    let proxy = cut_off(&story);
+    let ran = story.run(["run", "Make soup"]);
+    proxy.join().unwrap();
     assert_eq!((ran.code, &*ran.out), (0, "Soup is ready.\n"), "{}", ran.err);
-    assert_eq!(kitchen.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
+    assert_eq!(story.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
 }

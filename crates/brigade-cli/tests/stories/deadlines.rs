@@ -1,22 +1,22 @@
-//! Deadlines that hold although no daemon runs.
+//! Deadlines without a daemon.
 
 use rustix::process::Signal;
 
-use crate::kitchen::{Kitchen, is_there, kill, poll};
+use crate::story_env::{StoryEnv, is_there, kill, poll};
 
 #[test]
-fn a_deadline_ends_a_command_without_a_daemon_and_the_next_one_knows() {
-    let kitchen = Kitchen::new();
+fn a_shim_enforces_the_deadline_without_a_daemon() {
+    let story = StoryEnv::new();
     let script = "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.1; done";
-    kitchen.ok(["exec", "-d", "--deadline", "2s", "--shell", script]);
-    let pid: u32 = kitchen.file("pid").trim().parse().unwrap();
-    let daemon = kitchen.daemon_pid();
+    story.ok(["exec", "-d", "--deadline", "2s", "--shell", script]);
+    let pid: u32 = story.file("pid").trim().parse().unwrap();
+    let daemon = story.daemon_pid();
     kill(daemon, Signal::KILL);
-    poll("it is over", || (!is_there(pid)).then_some(()));
-    assert!(!is_there(daemon), "nobody has started another one");
-    let ran = kitchen.run(["wait", "process:1"]);
+    poll("the end of the process", || (!is_there(pid)).then_some(()));
+    assert!(!is_there(daemon), "no other daemon was started");
+    let ran = story.run(["wait", "process:1"]);
     assert_eq!(ran.code, 124, "{ran:?}");
-    let shown = kitchen.json(["show", "process:1"]);
+    let shown = story.json(["show", "process:1"]);
     assert_eq!(shown["detail"], "failed (timeout after 2000 ms)");
-    assert_eq!(shown["result"]["exit_code"], 0, "what it made of being asked");
+    assert_eq!(shown["result"]["exit_code"], 0, "the exit code after SIGTERM");
 }

@@ -1,6 +1,6 @@
-//! Agents with files: what they may do with nobody saying so, and what not.
+//! Agents with file tools: permitted and denied calls.
 
-use crate::kitchen::Kitchen;
+use crate::story_env::StoryEnv;
 
 const WRITER: &str = r#"
 agent *
@@ -26,66 +26,66 @@ turn
   say Something else happened.
 "#;
 
-fn kitchen() -> Kitchen {
-    let kitchen = Kitchen::new();
-    kitchen.script(WRITER);
-    std::fs::write(kitchen.project().join("recipe.md"), "no salt\n").unwrap();
-    kitchen
+fn story() -> StoryEnv {
+    let story = StoryEnv::new();
+    story.script(WRITER);
+    std::fs::write(story.project().join("recipe.md"), "no salt\n").unwrap();
+    story
 }
 
-fn has(kitchen: &Kitchen, name: &str) -> Option<String> {
-    std::fs::read_to_string(kitchen.project().join(name)).ok()
+fn read(story: &StoryEnv, name: &str) -> Option<String> {
+    std::fs::read_to_string(story.project().join(name)).ok()
 }
 
 #[test]
-fn without_a_word_files_are_read_and_not_written() {
-    let kitchen = kitchen();
-    assert_eq!(kitchen.ok(["run", "cook"]), "I only read.\n");
-    assert_eq!(has(&kitchen, "recipe.md").as_deref(), Some("no salt\n"));
-    assert_eq!(has(&kitchen, "menu.md"), None);
-    let help = kitchen.ok(["run", "--help"]);
+fn by_default_files_are_read_and_not_written() {
+    let story = story();
+    assert_eq!(story.ok(["run", "cook"]), "I only read.\n");
+    assert_eq!(read(&story, "recipe.md").as_deref(), Some("no salt\n"));
+    assert_eq!(read(&story, "menu.md"), None);
+    let help = story.ok(["run", "--help"]);
     assert!(help.contains("write_file, edit_file"), "{help}");
 }
 
 #[test]
 fn files_are_written_where_that_is_allowed() {
-    let kitchen = kitchen();
-    assert_eq!(kitchen.ok(["run", "--allow", "edit_file(*.md)", "cook"]), "I edited.\n");
-    assert_eq!(has(&kitchen, "recipe.md").as_deref(), Some("salt\n"));
-    assert_eq!(has(&kitchen, "menu.md"), None);
+    let story = story();
+    assert_eq!(story.ok(["run", "--allow", "edit_file(*.md)", "cook"]), "I edited.\n");
+    assert_eq!(read(&story, "recipe.md").as_deref(), Some("salt\n"));
+    assert_eq!(read(&story, "menu.md"), None);
 }
 
 #[test]
-fn a_definition_that_is_named_may_say_that_it_writes() {
-    let kitchen = kitchen();
+fn a_named_definition_may_allow_writes() {
+    let story = story();
     let define = |name: &str, tools: &str| {
         let text = format!("---\nname: {name}\ndescription: C.\ntools: [{tools}]\n---\nCook.\n");
-        kitchen.define(name, &text);
+        story.define(name, &text);
     };
     define("general", "read_file, edit_file, write_file");
     define("all", "\"*\"");
     define("cook", "read_file, edit_file, write_file");
-    kitchen.trust();
-    // One that nobody asked for gives itself nothing, and neither does one that does not say what.
-    assert_eq!(kitchen.ok(["run", "cook"]), "I only read.\n");
-    assert_eq!(kitchen.ok(["run", "--agent", "all", "cook"]), "I only read.\n");
-    assert_eq!(kitchen.ok(["run", "--agent", "cook", "cook"]), "I wrote.\n");
-    assert_eq!(has(&kitchen, "menu.md").as_deref(), Some("Leeks.\n"));
+    story.trust();
+    // A definition that `--agent` does not name gets no write tools, nor does one with a wildcard.
+    assert_eq!(story.ok(["run", "cook"]), "I only read.\n");
+    assert_eq!(story.ok(["run", "--agent", "all", "cook"]), "I only read.\n");
+    assert_eq!(story.ok(["run", "--agent", "cook", "cook"]), "I wrote.\n");
+    assert_eq!(read(&story, "menu.md").as_deref(), Some("Leeks.\n"));
 }
 
 #[test]
-fn a_mistyped_tool_is_told_before_anything_starts() {
-    let kitchen = kitchen();
-    let ran = kitchen.run(["run", "--deny", "raed_file(.env)", "cook"]);
+fn a_mistyped_tool_is_reported_before_anything_starts() {
+    let story = story();
+    let ran = story.run(["run", "--deny", "raed_file(.env)", "cook"]);
     assert_eq!(ran.code, 2, "{}", ran.err);
     assert!(
         ran.err.contains("there is no tool \"raed_file\"; did you mean `read_file`?"),
         "{}",
         ran.err
     );
-    kitchen.define("cook", "---\nname: cook\ndescription: C.\ntools: [wirte_file]\n---\nCook.\n");
-    let listed = kitchen.run(["agents"]);
+    story.define("cook", "---\nname: cook\ndescription: C.\ntools: [wirte_file]\n---\nCook.\n");
+    let listed = story.run(["agents"]);
     let expect = "cook.md:4: `tools`: `wirte_file` can never match: there is no tool";
     assert!(listed.err.contains(expect), "{}", listed.err);
-    assert_eq!(kitchen.json(["ps", "--ended"]), serde_json::json!([]), "nothing was started");
+    assert_eq!(story.json(["ps", "--ended"]), serde_json::json!([]), "nothing was started");
 }

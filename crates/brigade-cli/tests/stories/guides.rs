@@ -1,82 +1,82 @@
-//! The commands of the guides do what the guides say.
+//! Runs the commands of the guides and compares their output.
 //!
-//! A guide has one ```` ```script ```` block, the model of its agents, and ```` ```console ```` blocks: a line
-//! `$ command`, and what it prints, up to the next one. `[..]` stands for any text within a line.
+//! A guide has one ```` ```script ```` block, the model of its agents, and ```` ```console ````
+//! blocks: a line `$ command`, then its output up to the next one. `[..]` matches any text within a
+//! line.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::kitchen::{BRIGADE, Kitchen, poll};
+use crate::story_env::{BRIGADE, StoryEnv, poll};
 
 #[test]
-fn the_guide_to_ci_holds() {
+fn the_guide_to_ci_is_correct() {
     follow("headless.md");
 }
 
 #[test]
-fn the_guide_to_crashes_holds() {
+fn the_guide_to_crashes_is_correct() {
     follow("resume.md");
 }
 
 #[test]
-fn the_guide_to_testing_holds() {
+fn the_guide_to_testing_is_correct() {
     follow("testing.md");
 }
 
-/// This one shows how agents are asked for, and not what they say.
+/// This guide shows commands without their output.
 #[test]
 fn the_commands_of_the_guide_to_agents_run() {
     let guide = read("agents.md");
-    let kitchen = Kitchen::new();
-    kitchen.script("agent *\nturn\n  say Done.\n");
-    kitchen.define(
+    let story = StoryEnv::new();
+    story.script("agent *\nturn\n  say Done.\n");
+    story.define(
         "reviewer",
         "---\nname: reviewer\ndescription: Reviews.\n---\nYou are a careful reviewer.\n",
     );
-    run(&kitchen, "git init --quiet && touch soup && git add soup && echo salt > soup");
-    kitchen.trust();
+    run(&story, "git init --quiet && touch soup && git add soup && echo salt > soup");
+    story.trust();
     let commands: Vec<&str> = blocks(&guide, "sh")
         .map(|(_, line)| line)
         .filter(|line| line.contains("brigade ") && !line.contains("cargo run"))
         .collect();
     assert_eq!(commands.len(), 5, "{commands:?}");
     for command in commands {
-        let printed = run(&kitchen, &format!("{command} || echo \"exit code $?\""));
+        let printed = run(&story, &format!("{command} || echo \"exit code $?\""));
         assert!(!printed.contains("exit code"), "{command}\nprints\n{printed}");
         assert!(printed.contains("succeeded"), "{command}\nprints\n{printed}");
     }
 }
 
-/// Each of its commands answers what the agent asks leave for next.
+/// Each command of the guide decides the next pending approval.
 #[test]
 fn the_commands_of_the_guide_to_permissions_run() {
     let guide = read("permissions.md");
-    let kitchen = Kitchen::new();
-    kitchen.script(
+    let story = StoryEnv::new();
+    story.script(
         "agent First\nturn\n  say Hello.\nagent *\nturn\n  call run_process {\"command\": \"true\"}\n\
          turn\n  call run_process {\"command\": \"echo one\"}\n  call run_process {\"command\": \"echo two\"}\n\
          turn\n  call run_process {\"command\": \"cargo --version\"}\nturn\n  call run_process \
          {\"command\": \"git push\"}\nturn\n  say Done.\n",
     );
-    kitchen.ok(["run", "--name", "First", "Go"]);
-    kitchen.ok(["run", "-d", "--ask", "run_process", "Go"]);
-    let waiting = |count| {
-        poll("calls wait for leave", || {
-            let pending =
-                kitchen.json(["approve", "--list"])["pending"].as_array().unwrap().clone();
+    story.ok(["run", "--name", "First", "Go"]);
+    story.ok(["run", "-d", "--ask", "run_process", "Go"]);
+    let pending_calls = |count| {
+        poll("pending approvals", || {
+            let pending = story.json(["approve", "--list"])["pending"].as_array().unwrap().clone();
             (pending.len() == count).then_some(pending)
         })
     };
     let mut counts = [1, 1, 1, 2, 1, 1, 1, 0].into_iter();
     for (_, command) in blocks(&guide, "sh") {
-        let pending = waiting(counts.next().unwrap());
-        let named =
+        let pending = pending_calls(counts.next().unwrap());
+        let is_named =
             |one: &&serde_json::Value| command.contains(&format!("agent:2 {} ", one["call"]));
-        let meant = pending.iter().find(named).or(pending.first());
-        let digest = meant.and_then(|one| one["digest"].as_str()).unwrap_or_default();
+        let call = pending.iter().find(is_named).or(pending.first());
+        let digest = call.and_then(|one| one["digest"].as_str()).unwrap_or_default();
         let command = command.replace("DIGEST", digest);
-        let printed = run(&kitchen, &format!("{command}\necho exit code $?"));
+        let printed = run(&story, &format!("{command}\necho exit code $?"));
         assert!(printed.contains("exit code 0\n"), "{command}\nprints\n{printed}");
     }
     assert_eq!(counts.next(), None);
@@ -87,7 +87,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(docs.join(name)).unwrap()
 }
 
-/// A command of a guide, with what it prints.
+/// A command of a guide, with its expected output.
 struct Shown<'a> {
     line: usize,
     command: &'a str,
@@ -97,13 +97,13 @@ struct Shown<'a> {
 #[track_caller]
 fn follow(name: &str) {
     let guide = read(name);
-    let kitchen = Kitchen::new();
+    let story = StoryEnv::new();
     let script: Vec<&str> = blocks(&guide, "script").map(|(_, line)| line).collect();
-    kitchen.script(&script.join("\n"));
+    story.script(&script.join("\n"));
     let shown = shown(&guide);
     assert!(!shown.is_empty(), "{name} shows no command");
     for one in shown {
-        let printed = run(&kitchen, one.command);
+        let printed = run(&story, one.command);
         let lines: Vec<&str> = printed.lines().collect();
         let fits = lines.len() == one.prints.len()
             && lines.iter().zip(&one.prints).all(|(line, pattern)| fits(line, pattern));
@@ -111,12 +111,12 @@ fn follow(name: &str) {
     }
 }
 
-fn run(kitchen: &Kitchen, command: &str) -> String {
-    let folder = Path::new(BRIGADE).parent().unwrap();
+fn run(story: &StoryEnv, command: &str) -> String {
+    let directory = Path::new(BRIGADE).parent().unwrap();
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]);
-    kitchen.hermetic(&mut shell);
-    shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display()));
+    story.hermetic(&mut shell);
+    shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", directory.display()));
     let output = shell.stderr(Stdio::piped()).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8(text).unwrap()
@@ -134,7 +134,7 @@ fn shown(guide: &str) -> Vec<Shown<'_>> {
     all
 }
 
-/// The lines, with their numbers, of all blocks of a language.
+/// Returns the lines of all blocks of a language, with their numbers.
 fn blocks<'a>(guide: &'a str, language: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let mut within = None;
     guide.lines().enumerate().filter_map(move |(at, line)| {

@@ -1,5 +1,5 @@
-//! As whom a process acts: the operator shows a key, a process of a task is that task, and nobody can
-//! shut out the operator.
+//! The identity of a process: the operator needs a key, a process of a task acts as that task, and
+//! nobody can shut out the operator.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -8,12 +8,12 @@ use std::os::unix::net::UnixStream;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::kitchen::{BRIGADE, Kitchen, kill, poll};
+use crate::story_env::{BRIGADE, StoryEnv, kill, poll};
 
-/// Says hello as a process that runs below no task, and returns the answer.
-fn greet(kitchen: &Kitchen, hello: &Value) -> Value {
-    let mut stream = UnixStream::connect(kitchen.socket()).unwrap();
-    stream.set_read_timeout(Some(crate::kitchen::TOO_LONG)).unwrap();
+/// Sends a hello as a process outside of all tasks, and returns the reply.
+fn send_hello(story: &StoryEnv, hello: &Value) -> Value {
+    let mut stream = UnixStream::connect(story.socket()).unwrap();
+    stream.set_read_timeout(Some(crate::story_env::TOO_LONG)).unwrap();
     stream.write_all(format!("{hello}\n").as_bytes()).unwrap();
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
@@ -22,50 +22,50 @@ fn greet(kitchen: &Kitchen, hello: &Value) -> Value {
 
 #[test]
 fn without_the_operator_key_nobody_is_operator_or_client() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["daemon", "start"]);
-    let key = kitchen.operator_key();
+    let story = StoryEnv::new();
+    story.ok(["daemon", "start"]);
+    let key = story.operator_key();
     let wrong = key.chars().rev().collect::<String>();
-    for who in [json!("operator"), json!({ "client": "cook" })] {
-        let hello = |key: Value| json!({ "protocol": 1, "version": "0.1.0", "who": who, "operator_key": key });
+    for role in [json!("operator"), json!({ "client": "cook" })] {
+        let hello = |key: Value| json!({ "protocol": 1, "version": "0.1.0", "role": role, "operator_key": key });
         for shown in [Value::Null, json!(""), json!(wrong), json!(&key[..63])] {
-            let answer = greet(&kitchen, &hello(shown));
-            assert_eq!(answer["refused"]["kind"], "forbidden", "{answer}");
-            let message = answer["refused"]["message"].as_str().unwrap();
+            let reply = send_hello(&story, &hello(shown));
+            assert_eq!(reply["refused"]["kind"], "forbidden", "{reply}");
+            let message = reply["refused"]["message"].as_str().unwrap();
             assert!(message.contains("operator.key") && !message.contains(&key), "{message}");
         }
-        assert_eq!(greet(&kitchen, &hello(json!(key)))["protocol"], 1);
+        assert_eq!(send_hello(&story, &hello(json!(key)))["protocol"], 1);
     }
 }
 
 #[test]
-fn the_command_without_a_readable_key_says_so() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["daemon", "start"]);
-    fs::remove_file(kitchen.state().join("operator.key")).unwrap();
-    let ran = kitchen.run(["ps"]);
+fn a_missing_key_is_reported() {
+    let story = StoryEnv::new();
+    story.ok(["daemon", "start"]);
+    fs::remove_file(story.state().join("operator.key")).unwrap();
+    let ran = story.run(["ps"]);
     assert_eq!(ran.code, 126, "{ran:?}");
     assert!(ran.err.contains("operator key is missing"), "{ran:?}");
-    let lock = fs::read_to_string(kitchen.state().join("daemon.lock")).unwrap();
+    let lock = fs::read_to_string(story.state().join("daemon.lock")).unwrap();
     kill(lock.lines().next().unwrap().parse().unwrap(), Signal::TERM);
-    // The next daemon makes a new one.
-    poll("the next daemon", || (kitchen.run(["ps"]).code == 0).then_some(()));
+    // The next daemon creates a new one.
+    poll("the next daemon", || (story.run(["ps"]).code == 0).then_some(()));
 }
 
 #[test]
 fn a_process_of_a_task_stays_that_task_with_the_operator_key() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["exec", "-d", "--name", "Sibling", "--", "sleep", "60"]);
-    // It may read the key, not being sandboxed, and sends it.
-    let ran = kitchen.run(["exec", "--", BRIGADE, "stop", "1"]);
+    let story = StoryEnv::new();
+    story.ok(["exec", "-d", "--name", "Sibling", "--", "sleep", "60"]);
+    // Without a sandbox it can read the key, and sends it.
+    let ran = story.run(["exec", "--", BRIGADE, "stop", "1"]);
     assert_eq!(ran.code, 126, "{ran:?}");
-    assert_eq!(kitchen.state_of("Sibling"), "running");
+    assert_eq!(story.state_of("Sibling"), "running");
 }
 
-/// A process whose shim was killed has the ancestors of a login shell for the next daemon.
+/// After its shim was killed, the next daemon sees a process with the ancestors of a login shell.
 #[test]
 fn a_process_that_outlived_its_shim_is_not_the_operator_without_the_key() {
-    let kitchen = Kitchen::new();
+    let story = StoryEnv::new();
     let orphan = "import os, socket, sys, time, json\n\
         os.setsid()\n\
         first = os.getpid()\n\
@@ -74,24 +74,24 @@ fn a_process_that_outlived_its_shim_is_not_the_operator_without_the_key() {
         open('orphan', 'w').write(str(os.getpid()) + '\\n')\n\
         while not os.path.exists('go'): time.sleep(0.02)\n\
         s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
-        hello = {'protocol': 1, 'version': '0.1.0', 'who': 'operator'}\n\
+        hello = {'protocol': 1, 'version': '0.1.0', 'role': 'operator'}\n\
         s.send((json.dumps(hello) + '\\n').encode())\n\
-        open('said.new', 'wb').write(s.makefile('rb').readline())\n\
-        os.rename('said.new', 'said')\n";
-    fs::write(kitchen.project().join("orphan.py"), orphan).unwrap();
-    let socket = kitchen.socket().display().to_string();
-    // Without a mark in its environment nobody finds it.
+        open('reply.new', 'wb').write(s.makefile('rb').readline())\n\
+        os.rename('reply.new', 'reply')\n";
+    fs::write(story.project().join("orphan.py"), orphan).unwrap();
+    let socket = story.socket().display().to_string();
+    // Without a mark in its environment the daemon cannot find it.
     let script = format!("env -i python3 orphan.py {socket}; sleep 60");
-    kitchen.ok(["exec", "-d", "--shell", &script]);
-    let orphan: u32 = kitchen.file("orphan").trim().parse().unwrap();
+    story.ok(["exec", "-d", "--shell", &script]);
+    let orphan: u32 = story.file("orphan").trim().parse().unwrap();
     let shim = parent_of(orphan);
-    kitchen.kill_daemon();
+    story.kill_daemon();
     kill(shim, Signal::KILL);
     poll("its shim is dead", || (parent_of(orphan) != shim).then_some(()));
-    kitchen.ok(["ps"]);
-    fs::write(kitchen.project().join("go"), "").unwrap();
-    let said: Value = serde_json::from_str(&kitchen.file("said")).unwrap();
-    assert_eq!(said["refused"]["kind"], "forbidden", "{said}");
+    story.ok(["ps"]);
+    fs::write(story.project().join("go"), "").unwrap();
+    let reply: Value = serde_json::from_str(&story.file("reply")).unwrap();
+    assert_eq!(reply["refused"]["kind"], "forbidden", "{reply}");
 }
 
 fn parent_of(pid: u32) -> u32 {
@@ -101,35 +101,35 @@ fn parent_of(pid: u32) -> u32 {
 
 #[test]
 fn tasks_that_open_many_connections_shut_nobody_out() {
-    let kitchen = Kitchen::new();
+    let story = StoryEnv::new();
     let flood = "import socket, sys\n\
         held = []\n\
-        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"who\":\"operator\"}\\n'\n\
+        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
         for n in range(700):\n\
         \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); held.append(s)\n\
-        said = [s.recv(4096) for s in held]\n\
-        print(sum(b'refused' in one for one in said), 'of', len(said), 'refused', flush=True)\n\
+        replies = [s.recv(4096) for s in held]\n\
+        print(sum(b'refused' in reply for reply in replies), 'of', len(replies), 'refused', flush=True)\n\
         sys.stdin.read()\n";
-    fs::write(kitchen.project().join("flood.py"), flood).unwrap();
-    let socket = kitchen.socket().display().to_string();
+    fs::write(story.project().join("flood.py"), flood).unwrap();
+    let socket = story.socket().display().to_string();
     for name in ["One", "Two"] {
-        kitchen.ok(["exec", "-d", "--stdin", "--name", name, "--", "python3", "flood.py", &socket]);
+        story.ok(["exec", "-d", "--stdin", "--name", name, "--", "python3", "flood.py", &socket]);
     }
     for name in ["One", "Two"] {
-        let said = poll("its count", || Some(kitchen.ok(["logs", name])).filter(|s| !s.is_empty()));
-        let refused: usize = said.split(' ').next().unwrap().parse().unwrap();
-        // All but its 64 places, though none of them said hello.
-        assert_eq!(refused, 636, "{said}");
+        let counts = poll("its count", || Some(story.ok(["logs", name])).filter(|s| !s.is_empty()));
+        let refused: usize = counts.split(' ').next().unwrap().parse().unwrap();
+        // All but its 64 connections, though none of them sent a hello.
+        assert_eq!(refused, 636, "{counts}");
     }
-    assert_eq!(kitchen.json(["ps"]).as_array().unwrap().len(), 2);
+    assert_eq!(story.json(["ps"]).as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn unfinished_lines_of_tasks_cost_a_bounded_amount_of_memory() {
-    let kitchen = Kitchen::new();
+fn unfinished_lines_of_tasks_use_bounded_memory() {
+    let story = StoryEnv::new();
     let flood = "import socket, sys\n\
         held = []\n\
-        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"who\":\"operator\"}\\n'\n\
+        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
         for n in range(40):\n\
         \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); held.append(s)\n\
         \x20   s.send(hello); s.recv(4096)\n\
@@ -137,17 +137,17 @@ fn unfinished_lines_of_tasks_cost_a_bounded_amount_of_memory() {
         \x20   except OSError: pass\n\
         print('sent', flush=True)\n\
         sys.stdin.read()\n";
-    fs::write(kitchen.project().join("flood.py"), flood).unwrap();
-    kitchen.ok(["daemon", "start"]);
-    let pid = kitchen.daemon_pid();
+    fs::write(story.project().join("flood.py"), flood).unwrap();
+    story.ok(["daemon", "start"]);
+    let pid = story.daemon_pid();
     let before = resident_kib(pid);
-    let socket = kitchen.socket().display().to_string();
-    kitchen.ok(["exec", "-d", "--stdin", "--", "python3", "flood.py", &socket]);
-    poll("all is sent", || (kitchen.ok(["logs", "1"]) == "sent\n").then_some(()));
+    let socket = story.socket().display().to_string();
+    story.ok(["exec", "-d", "--stdin", "--", "python3", "flood.py", &socket]);
+    poll("all is sent", || (story.ok(["logs", "1"]) == "sent\n").then_some(()));
     let grown = resident_kib(pid).saturating_sub(before) / 1024;
-    // 48 MiB are the most; a growing buffer has up to twice what it holds.
+    // The limit is 48 MiB; a growing buffer has up to twice its content.
     assert!(grown < 150, "{grown} MiB");
-    assert_eq!(kitchen.daemon_pid(), pid);
+    assert_eq!(story.daemon_pid(), pid);
 }
 
 fn resident_kib(pid: u32) -> u64 {
@@ -157,58 +157,59 @@ fn resident_kib(pid: u32) -> u64 {
 }
 
 #[test]
-fn the_daemon_shows_its_environment_to_nobody_and_reads_it_still() {
-    let kitchen = Kitchen::new();
-    kitchen.configure("pass_env = [\"*\"]\n");
-    let started = kitchen
+fn the_daemon_hides_its_environment_and_can_read_it() {
+    let story = StoryEnv::new();
+    story.configure("pass_env = [\"*\"]\n");
+    let started = story
         .command(["daemon", "start"])
         .env("OPENAI_API_KEY", "sk-hidden-from-others")
         .env("HARMLESS", "not-hidden-from-commands")
         .output()
         .unwrap();
     assert!(started.status.success(), "{started:?}");
-    let pid = kitchen.daemon_pid();
-    // Whoever runs this is root and may look, or not and may not.
+    let pid = story.daemon_pid();
+    // Root may read it, others may not.
     let shown = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     assert!(shown.iter().all(|byte| *byte == 0), "{}", String::from_utf8_lossy(&shown));
     assert_eq!(
-        kitchen.ok(["exec", "--shell", "echo $HARMLESS; env | grep -c sk-hidden; true"]),
+        story.ok(["exec", "--shell", "echo $HARMLESS; env | grep -c sk-hidden; true"]),
         "not-hidden-from-commands\n0\n"
     );
-    let asked = ["exec", "--env-from", "KEY=OPENAI_API_KEY", "--shell", "echo $KEY"];
-    assert_eq!(kitchen.ok(asked), "sk-hidden-from-others\n");
-    // Programs get the usual number of files, whatever the daemon has.
+    let exec = ["exec", "--env-from", "KEY=OPENAI_API_KEY", "--shell", "echo $KEY"];
+    assert_eq!(story.ok(exec), "sk-hidden-from-others\n");
+    // Processes get the usual limit of open files, whatever the daemon has.
     let usual = std::process::Command::new("sh").args(["-c", "ulimit -n"]).output().unwrap();
     let usual = String::from_utf8(usual.stdout).unwrap();
-    assert_eq!(kitchen.ok(["exec", "--shell", "ulimit -n"]), usual);
+    assert_eq!(story.ok(["exec", "--shell", "ulimit -n"]), usual);
 }
 
 #[test]
-fn a_task_has_no_key_passed_on() {
-    let kitchen = Kitchen::new();
-    let started = kitchen
+fn a_task_cannot_pass_on_a_provider_key() {
+    let story = StoryEnv::new();
+    let started = story
         .command(["daemon", "start"])
         .env("ANTHROPIC_API_KEY", "sk-hidden-from-tasks")
         .env("HARMLESS", "shown")
         .output()
         .unwrap();
     assert!(started.status.success(), "{started:?}");
-    let ask = |variable: &str| {
+    let pass_on = |variable: &str| {
         let reference = format!("K={variable}");
-        let asked = ["exec", "--", BRIGADE, "exec", "--env-from", &reference, "--", "env"];
-        kitchen.run(asked)
+        let exec = ["exec", "--", BRIGADE, "exec", "--env-from", &reference, "--", "env"];
+        story.run(exec)
     };
-    let ran = ask("ANTHROPIC_API_KEY");
+    let ran = pass_on("ANTHROPIC_API_KEY");
     assert!(ran.code == 126 && ran.err.contains("provider's key"), "{ran:?}");
     assert!(!ran.out.contains("sk-hidden"), "{ran:?}");
-    assert!(ask("HARMLESS").out.contains("K=shown"));
+    assert!(pass_on("HARMLESS").out.contains("K=shown"));
 }
 
-/// The agent works in a directory that contains the state and the configuration of its user.
+/// The agent works in a directory that contains the state directory and the configuration of its
+/// user.
 #[test]
 fn file_tools_reach_neither_the_state_nor_the_configuration() {
-    let kitchen = Kitchen::new();
-    let root = kitchen.state().parent().unwrap().to_owned();
+    let story = StoryEnv::new();
+    let root = story.state().parent().unwrap().to_owned();
     let evil = "home/.config/brigade/agents/evil.md";
     let calls = [
         r#"call read_file {"path": "state/operator.key"}"#,
@@ -218,51 +219,51 @@ fn file_tools_reach_neither_the_state_nor_the_configuration() {
         r#"call write_file {"path": "fine.txt", "content": "x"}"#,
     ];
     let turns: String = calls.iter().map(|call| format!("turn\n  {call}\n")).collect();
-    kitchen.script(&format!("agent *\n{turns}turn\n  say Done.\n"));
+    story.script(&format!("agent *\n{turns}turn\n  say Done.\n"));
     let allowed = ["run", "--allow", "read_file", "--allow", "write_file", "--allow"];
     let run = [&allowed[..], &["search_files", "Look."]].concat();
-    let ran = kitchen.command(run).current_dir(&root).output().unwrap();
+    let ran = story.command(run).current_dir(&root).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
-    let logs = kitchen.command(["logs", "1"]).current_dir(&root).output().unwrap();
-    let said = String::from_utf8(logs.stdout).unwrap();
-    assert_eq!(said.matches("is Brigade's own directory").count(), 3, "{said}");
-    assert!(!said.contains(&kitchen.operator_key()), "{said}");
+    let logs = story.command(["logs", "1"]).current_dir(&root).output().unwrap();
+    let transcript = String::from_utf8(logs.stdout).unwrap();
+    assert_eq!(transcript.matches("is Brigade's own directory").count(), 3, "{transcript}");
+    assert!(!transcript.contains(&story.operator_key()), "{transcript}");
     assert!(!root.join(evil).exists());
-    assert!(root.join("fine.txt").exists(), "{said}");
+    assert!(root.join("fine.txt").exists(), "{transcript}");
 }
 
-/// A folder that cannot be removed by recursion, and one that is closed to its owner.
+/// The process makes a directory too deep for recursive removal, and one without permissions.
 #[test]
-fn what_a_confined_command_leaves_in_its_scratch_folder_harms_no_daemon() {
-    let kitchen = Kitchen::new();
+fn a_hostile_scratch_directory_harms_no_daemon() {
+    let story = StoryEnv::new();
     let dig = "import os\n\
         os.chdir(os.environ['TMPDIR']); os.mkdir('closed'); os.mkdir('closed/in'); os.chmod('closed', 0)\n\
         for _ in range(20000): os.mkdir('d'); os.chdir('d')\n";
-    let ran = kitchen.run(["exec", "--confine", "--", "python3", "-c", dig]);
+    let ran = story.run(["exec", "--sandbox", "--", "python3", "-c", dig]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    kitchen.ok(["ps"]);
-    let scratch = find(&kitchen.state().join("processes"), "tmp");
-    poll("the scratch folder is gone", || {
+    story.ok(["ps"]);
+    let scratch = find(&story.state().join("processes"), "tmp");
+    poll("the removal of the scratch directory", || {
         (!scratch.as_ref().is_some_and(|it| it.exists())).then_some(())
     });
-    kitchen.ok(["prune", "--older", "0"]);
+    story.ok(["prune", "--older", "0"]);
 }
 
-fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
-    let sessions = fs::read_dir(folder).ok()?.flatten();
+fn find(directory: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
+    let sessions = fs::read_dir(directory).ok()?.flatten();
     let executions =
         sessions.flat_map(|it| fs::read_dir(it.path()).into_iter().flatten().flatten());
     executions.map(|it| it.path().join(name)).find(|path| path.exists())
 }
 
-/// It runs outside of the sandbox that it makes, and must obey nothing that the command brings.
+/// The shim runs outside of the sandbox, so variables of the process must not affect it.
 #[test]
-fn a_shim_has_none_of_the_environment_of_its_command() {
-    let kitchen = Kitchen::new();
+fn a_shim_does_not_get_the_environment_of_its_process() {
+    let story = StoryEnv::new();
     let look = "tr '\\0' '\\n' < /proc/$PPID/environ; echo own $SAUCE $LD_BIND_NOW";
     let variables = ["exec", "--env", "SAUCE=red", "--env", "LD_BIND_NOW=1", "--shell", look];
-    let said = kitchen.ok(variables);
-    let shims: Vec<&str> = said.lines().filter(|line| !line.starts_with("BRIGADE_")).collect();
-    assert_eq!(shims, ["own red 1"], "{said}");
-    assert!(said.contains("BRIGADE_SHIM="), "{said}");
+    let printed = story.ok(variables);
+    let shims: Vec<&str> = printed.lines().filter(|line| !line.starts_with("BRIGADE_")).collect();
+    assert_eq!(shims, ["own red 1"], "{printed}");
+    assert!(printed.contains("BRIGADE_SHIM="), "{printed}");
 }

@@ -1,6 +1,6 @@
-//! Definitions in the language of whoever looks.
+//! Definitions in the language of the user.
 
-use crate::kitchen::Kitchen;
+use crate::story_env::StoryEnv;
 
 const REVIEWER: &str = "---
 name: reviewer
@@ -13,24 +13,24 @@ You are a careful reviewer.
 ";
 
 #[test]
-fn agents_are_listed_in_the_language_that_is_asked_for() {
-    let kitchen = Kitchen::new();
-    kitchen.define("reviewer", REVIEWER);
-    let plain = kitchen.ok(["agents"]);
+fn agents_are_listed_in_the_requested_language() {
+    let story = StoryEnv::new();
+    story.define("reviewer", REVIEWER);
+    let plain = story.ok(["agents"]);
     assert!(plain.contains("Reads a change.") && !plain.contains("Prüferin"), "{plain}");
-    let german = kitchen.ok(["agents", "--lang", "de"]);
+    let german = story.ok(["agents", "--lang", "de"]);
     assert!(german.contains("reviewer (Prüferin)"), "{german}");
     assert!(german.contains("Liest eine Änderung."), "{german}");
-    let out = kitchen.command(["agents"]).env("LANG", "de_AT.UTF-8").output().unwrap();
+    let out = story.command(["agents"]).env("LANG", "de_AT.UTF-8").output().unwrap();
     let austrian = String::from_utf8(out.stdout).unwrap();
     assert!(austrian.contains("reviewer (Leserin)"), "{austrian}");
-    assert!(austrian.contains("Liest eine Änderung."), "what is not there is as in German");
-    let french = kitchen.json(["agents", "--lang", "fr"]);
+    assert!(austrian.contains("Liest eine Änderung."), "missing texts come from German");
+    let french = story.json(["agents", "--lang", "fr"]);
     let agents = french["agents"].as_array().unwrap();
     let reviewer = agents.iter().find(|agent| agent["name"] == "reviewer").unwrap();
     assert_eq!(reviewer["description"], "Reads a change.");
     assert_eq!(reviewer.get("title"), None);
-    let ran = kitchen.run(["agents", "--lang", "german"]);
+    let ran = story.run(["agents", "--lang", "german"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("`german` is no language tag"), "{}", ran.err);
 }

@@ -1,6 +1,7 @@
-//! The `brigade` binary as people use it: real commands, real daemons, a state folder for each story.
+//! Stories of the `brigade` binary: real processes and daemons, with a state directory for each
+//! story.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod addresses;
 mod agents;
@@ -13,7 +14,6 @@ mod budgets;
 mod client_tools;
 mod clients;
 mod collector;
-mod confined;
 mod crash;
 mod cut_off;
 mod daemon;
@@ -24,7 +24,6 @@ mod guides;
 mod identity;
 mod input_bytes;
 mod inside;
-mod kitchen;
 mod languages;
 mod long;
 mod look;
@@ -36,9 +35,11 @@ mod no_threads;
 mod offers;
 mod private;
 mod real_model;
+mod sandboxed;
 mod send;
 mod socket;
 mod stop;
+mod story_env;
 mod telemetry;
 mod terminal;
 mod trust;

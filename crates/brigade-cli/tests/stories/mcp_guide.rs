@@ -1,5 +1,5 @@
-//! The configuration and the commands of the guide to MCP servers, as they stand there. Its server is
-//! this program, run again under the name of `npx`.
+//! Runs the configuration and the commands of the guide to MCP servers. This program stands in for
+//! `npx` as their server.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, Write, stdin};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::kitchen::{BRIGADE, Kitchen, Ran};
+use crate::story_env::{BRIGADE, Ran, StoryEnv};
 
 const GUIDE: &str = include_str!("../../../../docs/mcp-servers.md");
 
@@ -39,7 +39,7 @@ turn
   say I may not delete it.
 "#;
 
-/// What each command of the guide prints here, in part.
+/// A part of the output of each command of the guide.
 const PRINTS: [(&str, &[&str]); 5] = [
     ("brigade doctor ", &["github: 2 tools", "docs cannot be reached: `bearer`: the environment"]),
     ("brigade daemon stop ", &["stopped"]),
@@ -49,45 +49,46 @@ const PRINTS: [(&str, &[&str]); 5] = [
 ];
 
 #[test]
-fn the_guide_to_mcp_servers_holds() {
-    let kitchen = Kitchen::new();
-    kitchen.script(SCRIPT);
-    kitchen.ok(["ps"]);
-    let (bin, log) = (kitchen.folder("bin"), kitchen.folder("log").join("calls"));
+fn the_guide_to_mcp_servers_is_correct() {
+    let story = StoryEnv::new();
+    story.script(SCRIPT);
+    story.ok(["ps"]);
+    let bin = story.directory("bin");
+    let log = story.directory("log").join("calls");
     stand_in(&bin.join("npx"), &log);
-    configure(&kitchen);
-    assert!(GUIDE.contains("`mcp_servers: [github]`"), "as the definition here has it");
+    configure(&story);
+    assert!(GUIDE.contains("`mcp_servers: [github]`"), "the definition below uses it");
     let front = "name: triage\ndescription: Sorts issues.\nmcp_servers: [github]";
-    kitchen.define("triage", &format!("---\n{front}\n---\nSort them.\n"));
-    kitchen.trust();
+    story.define("triage", &format!("---\n{front}\n---\nSort them.\n"));
+    story.trust();
 
-    let folder = Path::new(BRIGADE).parent().unwrap();
-    let path = format!("{}:{}:/usr/bin:/bin", bin.display(), folder.display());
+    let directory = Path::new(BRIGADE).parent().unwrap();
+    let path = format!("{}:{}:/usr/bin:/bin", bin.display(), directory.display());
     let commands: Vec<&str> = example("sh").lines().collect();
     assert_eq!(commands.len(), PRINTS.len(), "{commands:?}");
     for (command, (begin, prints)) in commands.into_iter().zip(PRINTS) {
         assert!(command.starts_with(begin), "{command}");
         let mut shell = Command::new("/bin/sh");
-        kitchen.hermetic(shell.args(["-c", command]));
+        story.hermetic(shell.args(["-c", command]));
         let ran = Ran::from(shell.env("PATH", &path).output().unwrap());
         assert_eq!(ran.code, 0, "{command}: {ran:?}");
         assert!(prints.iter().all(|part| ran.out.contains(part)), "{command}: {ran:?}");
-        assert!(!ran.err.contains("lets it"), "it may use what it names: {ran:?}");
+        assert!(!ran.err.contains("lets it"), "the named server is permitted: {ran:?}");
     }
     let called = fs::read_to_string(log).unwrap();
     assert_eq!(called, "get_issue with the token\nget_issue with the token\n");
-    kitchen.ok(["daemon", "stop"]);
+    story.ok(["daemon", "stop"]);
 }
 
-/// The example in a language.
+/// Returns the example of the guide in a language.
 fn example(language: &str) -> &'static str {
-    let (_, rest) = GUIDE.split_once(&format!("```{language}\n")).unwrap();
-    rest.split_once("```").unwrap().0
+    let (_, example) = GUIDE.split_once(&format!("```{language}\n")).unwrap();
+    example.split_once("```").unwrap().0
 }
 
-/// What the guide says, with the home of this story.
-fn configure(kitchen: &Kitchen) {
-    let home = kitchen.home();
+/// Writes the configuration of the guide, with the home of this story.
+fn configure(story: &StoryEnv) {
+    let home = story.home();
     fs::create_dir(home.join(".secrets")).unwrap();
     fs::write(home.join(".secrets/github"), "the-token\n").unwrap();
     let file = home.join(".config/brigade/config.toml");
@@ -98,7 +99,8 @@ fn configure(kitchen: &Kitchen) {
 
 fn stand_in(npx: &Path, log: &Path) {
     let this = std::env::current_exe().unwrap();
-    let (this, log) = (this.display(), log.display());
+    let this = this.display();
+    let log = log.display();
     let script = format!(
         "#!/bin/sh\n[ \"$*\" = '-y @modelcontextprotocol/server-github' ] || exit 64\n\
          {LOG}='{log}' exec '{this}' mcp_guide::serve --exact --ignored --nocapture --quiet\n"
@@ -107,22 +109,22 @@ fn stand_in(npx: &Path, log: &Path) {
     fs::set_permissions(npx, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Becomes the server when the guide's command has started it, which is all that it is there for.
+/// Serves MCP if the stand-in for `npx` has started this test.
 #[test]
 #[ignore = "is started by another test"]
 fn serve() {
     let Some(log) = std::env::var_os(LOG) else { return };
     for line in stdin().lock().lines().map_while(Result::ok) {
         let message: Value = serde_json::from_str(&line).unwrap_or_default();
-        if let Some((kind, answer)) = answer(&message, Path::new(&log)) {
-            let answer = json!({"jsonrpc": "2.0", "id": message["id"], kind: answer});
-            println!("{answer}");
+        if let Some((kind, body)) = reply_to(&message, Path::new(&log)) {
+            let reply = json!({"jsonrpc": "2.0", "id": message["id"], kind: body});
+            println!("{reply}");
         }
     }
     std::process::exit(0);
 }
 
-fn answer(message: &Value, log: &Path) -> Option<(&'static str, Value)> {
+fn reply_to(message: &Value, log: &Path) -> Option<(&'static str, Value)> {
     let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
     let result = match message["method"].as_str()? {
         "initialize" => json!({
@@ -140,7 +142,7 @@ fn answer(message: &Value, log: &Path) -> Option<(&'static str, Value)> {
             json!({"content": [{"type": "text", "text": "Issue 7, opened on Monday"}]})
         }
         _ if message["id"].is_null() => return None,
-        // The newest greeting, for one: the old one follows.
+        // For example the newest handshake, after which the client tries the old one.
         _ => return Some(("error", json!({"code": -32_601, "message": "no such method"}))),
     };
     Some(("result", result))

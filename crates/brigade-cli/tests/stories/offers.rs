@@ -1,28 +1,28 @@
-//! What is offered instead of an address that is not there.
+//! Suggestions for unknown addresses, and counts.
 
-use crate::kitchen::{Kitchen, poll};
+use crate::story_env::{StoryEnv, poll};
 
 #[test]
-fn a_number_and_a_single_letter_are_like_no_name() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["exec", "--name", "a", "--", "true"]);
-    kitchen.ok(["exec", "--name", "go", "--", "true"]);
+fn numbers_and_single_letters_get_no_suggestion() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "--name", "a", "--", "true"]);
+    story.ok(["exec", "--name", "go", "--", "true"]);
     for typed in ["9", "77", "process:9", "process:77", "x", "og", "zz"] {
-        let ran = kitchen.run(["show", typed]);
+        let ran = story.run(["show", typed]);
         assert_eq!(ran.code, 127, "{typed}: {}", ran.err);
         assert!(!ran.err.contains("did you mean"), "{typed}: {}", ran.err);
     }
 }
 
 #[test]
-fn a_daemon_counts_one_as_one() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["exec", "-d", "--", "sleep", "60"]);
-    // Those that went away are counted until the daemon notices.
-    let says = |what: &str| {
-        poll(what, || kitchen.ok(["daemon", "status"]).contains(what).then_some(()));
+fn status_uses_singular_and_plural() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "-d", "--", "sleep", "60"]);
+    // Clients count until the daemon notices that they disconnected.
+    let prints = |text: &str| {
+        poll(text, || story.ok(["daemon", "status"]).contains(text).then_some(()));
     };
-    says("1 client, 1 workspace, 1 living task\n");
-    kitchen.ok(["stop", "--wait", "1"]);
-    says("1 client, 1 workspace, 0 living tasks\n");
+    prints("1 client, 1 workspace, 1 alive task\n");
+    story.ok(["stop", "--wait", "1"]);
+    prints("1 client, 1 workspace, 0 alive tasks\n");
 }

@@ -1,10 +1,10 @@
-//! What is in the state folder is for its user alone.
+//! The files of the state directory belong to its user alone.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::kitchen::{BRIGADE, Kitchen};
+use crate::story_env::{BRIGADE, StoryEnv};
 
 const FILES: [&str; 8] = [
     "brigade.db",
@@ -17,65 +17,65 @@ const FILES: [&str; 8] = [
     "processes.lock",
 ];
 
-fn folder_with(kitchen: &Kitchen, mode: u32) {
-    fs::create_dir_all(kitchen.state()).unwrap();
-    fs::set_permissions(kitchen.state(), Permissions::from_mode(mode)).unwrap();
+fn create_state_dir(story: &StoryEnv, mode: u32) {
+    fs::create_dir_all(story.state()).unwrap();
+    fs::set_permissions(story.state(), Permissions::from_mode(mode)).unwrap();
 }
 
 #[track_caller]
-fn all_are_private(kitchen: &Kitchen) {
+fn assert_private(story: &StoryEnv) {
     for name in FILES {
-        let mode = fs::metadata(kitchen.state().join(name)).unwrap().permissions().mode();
+        let mode = fs::metadata(story.state().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
 }
 
-/// As from a shell with this umask.
-fn start(kitchen: &Kitchen, umask: &str) {
+/// Starts a daemon from a shell with this umask.
+fn start(story: &StoryEnv, umask: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("umask {umask}; exec {BRIGADE} exec -- sh -c umask")]);
-    kitchen.hermetic(&mut shell);
+    story.hermetic(&mut shell);
     let ran = shell.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout), format!("{umask}\n"), "{ran:?}");
 }
 
 #[test]
-fn files_are_private_in_a_folder_that_others_can_look_into() {
-    let kitchen = Kitchen::new();
-    folder_with(&kitchen, 0o755);
-    start(&kitchen, "0022");
-    all_are_private(&kitchen);
-    kitchen.ok(["daemon", "stop"]);
-    for entry in fs::read_dir(kitchen.state()).unwrap() {
+fn files_are_private_in_a_state_directory_that_others_can_read() {
+    let story = StoryEnv::new();
+    create_state_dir(&story, 0o755);
+    start(&story, "0022");
+    assert_private(&story);
+    story.ok(["daemon", "stop"]);
+    for entry in fs::read_dir(story.state()).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() && !path.ends_with("brigade.sock") {
             fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
         }
     }
-    start(&kitchen, "0002");
-    all_are_private(&kitchen);
+    start(&story, "0002");
+    assert_private(&story);
 }
 
 #[test]
-fn a_folder_that_others_can_write_to_is_refused_with_the_remedy() {
+fn a_state_directory_that_others_can_write_is_refused_with_a_fix() {
     for mode in [0o770, 0o707, 0o1777] {
-        let kitchen = Kitchen::new();
-        folder_with(&kitchen, mode);
-        let ran = kitchen.run(["exec", "--", "true"]);
+        let story = StoryEnv::new();
+        create_state_dir(&story, mode);
+        let ran = story.run(["exec", "--", "true"]);
         assert_eq!(ran.code, 125, "{ran:?}");
-        let remedy = format!("chmod 700 {}", kitchen.state().display());
-        assert!(ran.err.contains(&remedy), "{ran:?}");
-        assert_eq!(fs::read_dir(kitchen.state()).unwrap().count(), 0, "nothing is made in it");
+        let fix = format!("chmod 700 {}", story.state().display());
+        assert!(ran.err.contains(&fix), "{ran:?}");
+        assert_eq!(fs::read_dir(story.state()).unwrap().count(), 0, "it stays empty");
     }
 }
 
 #[test]
-fn a_log_that_is_a_link_is_not_written_to() {
-    let kitchen = Kitchen::new();
-    folder_with(&kitchen, 0o700);
-    let elsewhere = kitchen.home().join("precious");
+fn a_symlinked_log_is_not_written() {
+    let story = StoryEnv::new();
+    create_state_dir(&story, 0o700);
+    let elsewhere = story.home().join("precious");
     fs::write(&elsewhere, "mine").unwrap();
-    std::os::unix::fs::symlink(&elsewhere, kitchen.state().join("daemon.log")).unwrap();
-    assert_eq!(kitchen.run(["exec", "--", "true"]).code, 125);
+    std::os::unix::fs::symlink(&elsewhere, story.state().join("daemon.log")).unwrap();
+    assert_eq!(story.run(["exec", "--", "true"]).code, 125);
     assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "mine");
 }

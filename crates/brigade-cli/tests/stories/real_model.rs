@@ -1,8 +1,8 @@
-//! A real model, if a very small one: `cargo xtask test --only model` fetches it and asks for these.
+//! A real, very small model. `cargo xtask test --only model` downloads it and runs these tests.
 //!
-//! What such a model makes of a result is up to it, and not the same each time. What is seen here is that
-//! a conversation with one goes all the way: a call held to the tool's schema, its result, an answer or the
-//! truth about there being none, a crash in the middle, a result held to a schema.
+//! The text of such a model varies. The tests check that a conversation works from start to end: a
+//! tool call that follows the schema, its result, an outcome, a crash in between, and a result that
+//! follows a schema.
 
 use std::env;
 use std::fs;
@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::kitchen::{Kitchen, poll};
+use crate::story_env::{StoryEnv, poll};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/real_model.py");
 
-const ASKED: [&str; 7] =
+const RUN_ARGS: [&str; 7] =
     ["--agent", "reader", "--temperature", "0", "--max-output", "100", "Read the file recipe.md."];
 
 struct Model {
@@ -35,35 +35,35 @@ impl Model {
         Self { server, url: url.trim().to_owned() }
     }
 
-    /// A kitchen whose agents have this model; `extra` goes into each request.
-    fn kitchen(&self, extra: &str) -> Kitchen {
-        let kitchen = Kitchen::new();
-        kitchen.configure(&format!(
+    /// Returns an environment whose agents use this model; `extra` is part of each request.
+    fn story(&self, extra: &str) -> StoryEnv {
+        let story = StoryEnv::new();
+        story.configure(&format!(
             "model = \"tiny/smollm2\"\n[providers.tiny]\nkind = \"openai-chat\"\n\
              base_url = \"{}/v1\"\nkey = \"none\"\nextra = {{ {extra} }}\n",
             self.url,
         ));
-        kitchen.define(
+        story.define(
             "reader",
             "---\nname: reader\ndescription: Reads files.\ntools: [read_file]\n---\nYou read files with the tool read_file.\n",
         );
-        kitchen.trust();
-        fs::write(kitchen.project().join("recipe.md"), "Two leeks, one onion.\n").unwrap();
-        kitchen
+        story.trust();
+        fs::write(story.project().join("recipe.md"), "Two leeks, one onion.\n").unwrap();
+        story
     }
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // It was started here and is nobody else's.
+        // This test started the server.
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 }
 
 #[track_caller]
-fn read_it(kitchen: &Kitchen, task: &str) {
-    let log = kitchen.ok(["logs", task]);
+fn assert_file_read(story: &StoryEnv, task: &str) {
+    let log = story.ok(["logs", task]);
     let calls = log.matches("-> read_file {\"path\":\"recipe.md\"}").count();
     assert_eq!(calls, 1, "{log}");
     assert!(log.contains("1\tTwo leeks, one onion."), "{log}");
@@ -71,53 +71,53 @@ fn read_it(kitchen: &Kitchen, task: &str) {
 
 #[test]
 #[ignore = "needs a model: cargo xtask test --only model"]
-fn a_real_model_calls_a_tool_and_answers_and_is_replayed_without_it() {
+fn a_real_model_calls_a_tool_and_is_replayed() {
     let model = Model::start();
-    let kitchen = model.kitchen("");
-    let run = |more: [&str; 2]| {
-        let ran = kitchen.command([&["run"], &more[..], &ASKED[..]].concat()).output().unwrap();
+    let story = model.story("");
+    let run = |options: [&str; 2]| {
+        let ran = story.command([&["run"], &options[..], &RUN_ARGS[..]].concat()).output().unwrap();
         (ran.status.code(), String::from_utf8(ran.stdout).unwrap())
     };
     let recorded = run(["--record", "reading.jsonl"]);
-    read_it(&kitchen, "agent:1");
-    let shown = kitchen.json(["show", "agent:1"]);
+    assert_file_read(&story, "agent:1");
+    let shown = story.json(["show", "agent:1"]);
     assert!(shown["usage"]["tokens"].as_u64().unwrap() > 0, "{shown}");
     drop(model);
     assert_eq!(run(["--model", "replay:reading.jsonl"]), recorded);
-    read_it(&kitchen, "agent:2");
+    assert_file_read(&story, "agent:2");
 }
 
 #[test]
 #[ignore = "needs a model: cargo xtask test --only model"]
-fn a_conversation_with_a_real_model_goes_on_after_a_crash() {
+fn a_run_with_a_real_model_continues_after_a_crash() {
     let model = Model::start();
-    let kitchen = model.kitchen("");
-    let ran = kitchen.command([&["run", "--detach"], &ASKED[..]].concat()).output().unwrap();
+    let story = model.story("");
+    let ran = story.command([&["run", "--detach"], &RUN_ARGS[..]].concat()).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
-    poll("it asks the model", || {
-        let shown = kitchen.json(["show", "agent:1"]).to_string();
+    poll("a model call", || {
+        let shown = story.json(["show", "agent:1"]).to_string();
         shown.contains("thinking").then_some(())
     });
-    kitchen.kill_daemon();
-    let code = kitchen.run(["wait", "agent:1"]).code;
-    assert_eq!(code == 0, kitchen.state_of("agent:1") == "succeeded");
-    read_it(&kitchen, "agent:1");
+    story.kill_daemon();
+    let code = story.run(["wait", "agent:1"]).code;
+    assert_eq!(code == 0, story.state_of("agent:1") == "succeeded");
+    assert_file_read(&story, "agent:1");
 }
 
 #[test]
 #[ignore = "needs a model: cargo xtask test --only model"]
-fn a_real_model_is_held_to_the_schema_of_a_result() {
+fn a_real_model_follows_the_schema_of_a_result() {
     let schema = r#"{"type":"object","properties":{"vegetable":{"type":"string","maxLength":20}},"required":["vegetable"],"additionalProperties":false}"#;
     let model = Model::start();
-    let kitchen = model.kitchen(
+    let story = model.story(
         "response_format = { type = \"json_schema\", json_schema = { name = \"answer\", schema = { \
          type = \"object\", properties = { vegetable = { type = \"string\", maxLength = 20 } }, \
          required = [\"vegetable\"], additionalProperties = false } } }",
     );
-    fs::write(kitchen.project().join("schema.json"), schema).unwrap();
-    kitchen.define("cook", "---\nname: cook\ndescription: Cooks.\ntools: []\n---\nYou cook.\n");
-    kitchen.trust();
+    fs::write(story.project().join("schema.json"), schema).unwrap();
+    story.define("cook", "---\nname: cook\ndescription: Cooks.\ntools: []\n---\nYou cook.\n");
+    story.trust();
     let args = ["run", "--agent", "cook", "--result-schema", "schema.json", "Name a vegetable."];
-    let said: Value = serde_json::from_str(&kitchen.ok(args)).unwrap();
-    assert!(said["vegetable"].is_string(), "{said}");
+    let result: Value = serde_json::from_str(&story.ok(args)).unwrap();
+    assert!(result["vegetable"].is_string(), "{result}");
 }

@@ -1,79 +1,79 @@
-//! Work belongs to a directory.
+//! Tasks belong to the workspace of a directory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::kitchen::Kitchen;
+use crate::story_env::StoryEnv;
 
 #[test]
 fn a_repository_is_one_workspace_and_another_directory_is_not() {
-    let kitchen = Kitchen::new();
-    std::fs::create_dir(kitchen.project().join(".git")).unwrap();
-    let below = kitchen.folder("project/src/deep");
-    let elsewhere = kitchen.folder("elsewhere");
-    kitchen.ok(["exec", "-d", "--name", "Here", "--", "sleep", "60"]);
-    let seen = |folder: &std::path::Path| kitchen.run_in(folder, ["ps"]).out.contains("Here");
-    assert!(seen(&kitchen.project()) && seen(&below));
+    let story = StoryEnv::new();
+    std::fs::create_dir(story.project().join(".git")).unwrap();
+    let nested = story.directory("project/src/deep");
+    let elsewhere = story.directory("elsewhere");
+    story.ok(["exec", "-d", "--name", "Here", "--", "sleep", "60"]);
+    let seen = |directory: &std::path::Path| story.run_in(directory, ["ps"]).out.contains("Here");
+    assert!(seen(&story.project()) && seen(&nested));
     assert!(!seen(&elsewhere));
-    assert!(kitchen.run_in(&elsewhere, ["ps", "--all"]).out.contains("Here"));
-    assert!(kitchen.run_in(&elsewhere, ["tree", "--all"]).out.contains("Here"));
-    assert!(kitchen.run_in(&elsewhere, ["events", "--all"]).out.contains("Here"));
-    assert_eq!(kitchen.run_in(&elsewhere, ["show", "Here"]).code, 127);
-    let there = kitchen.run_in(&below, ["exec", "--", "pwd"]);
+    assert!(story.run_in(&elsewhere, ["ps", "--all"]).out.contains("Here"));
+    assert!(story.run_in(&elsewhere, ["tree", "--all"]).out.contains("Here"));
+    assert!(story.run_in(&elsewhere, ["events", "--all"]).out.contains("Here"));
+    assert_eq!(story.run_in(&elsewhere, ["show", "Here"]).code, 127);
+    let there = story.run_in(&nested, ["exec", "--", "pwd"]);
     assert_eq!(
         there.out.trim(),
-        below.to_str().unwrap(),
-        "the command runs where it was asked for"
+        nested.to_str().unwrap(),
+        "the process runs in the caller's directory"
     );
 }
 
 #[test]
 fn a_workspace_can_be_named() {
-    let kitchen = Kitchen::new();
-    let elsewhere = kitchen.folder("elsewhere");
-    kitchen.ok(["exec", "-d", "-w", "release", "--name", "Build", "--", "sleep", "60"]);
-    assert!(!kitchen.ok(["ps"]).contains("Build"));
-    assert!(kitchen.run_in(&elsewhere, ["ps", "-w", "release"]).out.contains("Build"));
-    assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/Build"]).code, 0);
-    assert_eq!(kitchen.run_in(&elsewhere, ["show", "release/process:1"]).code, 0);
-    kitchen.ok(["stop", "--now", "--wait", "release/Build"]);
-    assert_eq!(kitchen.ok(["close", "release"]), "closed release\n");
+    let story = StoryEnv::new();
+    let elsewhere = story.directory("elsewhere");
+    story.ok(["exec", "-d", "-w", "release", "--name", "Build", "--", "sleep", "60"]);
+    assert!(!story.ok(["ps"]).contains("Build"));
+    assert!(story.run_in(&elsewhere, ["ps", "-w", "release"]).out.contains("Build"));
+    assert_eq!(story.run_in(&elsewhere, ["show", "release/Build"]).code, 0);
+    assert_eq!(story.run_in(&elsewhere, ["show", "release/process:1"]).code, 0);
+    story.ok(["stop", "--now", "--wait", "release/Build"]);
+    assert_eq!(story.ok(["close", "release"]), "closed release\n");
 }
 
 #[test]
 fn the_same_name_in_two_workspaces_is_two_tasks() {
-    let kitchen = Kitchen::new();
-    let elsewhere = kitchen.folder("elsewhere");
-    kitchen.ok(["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
-    let ran = kitchen.run_in(&elsewhere, ["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
+    let story = StoryEnv::new();
+    let elsewhere = story.directory("elsewhere");
+    story.ok(["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
+    let ran = story.run_in(&elsewhere, ["exec", "-d", "--name", "Twin", "--", "sleep", "60"]);
     assert_eq!((ran.code, &*ran.out), (0, "process:1\n"), "{}", ran.err);
-    assert_eq!(kitchen.json(["ps", "--all"]).as_array().unwrap().len(), 2);
+    assert_eq!(story.json(["ps", "--all"]).as_array().unwrap().len(), 2);
 }
 
 #[test]
-fn what_ended_in_a_closed_workspace_is_still_listed() {
-    let kitchen = Kitchen::new();
-    let elsewhere = kitchen.folder("elsewhere");
-    kitchen.ok(["exec", "-w", "old", "--name", "Past", "--", "true"]);
-    kitchen.ok(["close", "old"]);
-    kitchen.ok(["exec", "--name", "Present", "--", "true"]);
+fn tasks_of_a_closed_session_are_listed_with_ended() {
+    let story = StoryEnv::new();
+    let elsewhere = story.directory("elsewhere");
+    story.ok(["exec", "-w", "old", "--name", "Past", "--", "true"]);
+    story.ok(["close", "old"]);
+    story.ok(["exec", "--name", "Present", "--", "true"]);
     let names = |args: [&str; 4]| -> Vec<String> {
-        let tasks = kitchen.json(args);
+        let tasks = story.json(args);
         let tasks = tasks.as_array().unwrap().iter();
         tasks.map(|task| task["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(["ps", "--all", "--ended", "--newest=9"]), ["Present", "Past"]);
-    assert_eq!(names(["ps", "--all", "--ended", "--newest=1"]), ["Present"], "by age");
-    assert!(kitchen.ok(["tree", "--all", "--ended"]).contains("Past"));
-    assert!(!kitchen.ok(["ps", "--ended"]).contains("Past"), "not of this workspace");
-    assert!(!kitchen.ok(["ps", "--all"]).contains("Past"), "it does not run");
-    assert!(!kitchen.run_in(&elsewhere, ["ps", "--ended"]).out.contains("Past"));
+    assert_eq!(names(["ps", "--all", "--ended", "--newest=1"]), ["Present"], "the newest");
+    assert!(story.ok(["tree", "--all", "--ended"]).contains("Past"));
+    assert!(!story.ok(["ps", "--ended"]).contains("Past"), "another workspace");
+    assert!(!story.ok(["ps", "--all"]).contains("Past"), "it has ended");
+    assert!(!story.run_in(&elsewhere, ["ps", "--ended"]).out.contains("Past"));
 }
 
-/// Asks one thing as an MCP client of this workspace, and returns the answer's text.
-fn ask_as_client(kitchen: &Kitchen, options: &[&str], tool: &str, arguments: Value) -> String {
+/// Calls one tool as an MCP client of this workspace, and returns the text of the reply.
+fn call_as_client(story: &StoryEnv, options: &[&str], tool: &str, arguments: Value) -> String {
     let client = json!({ "name": "cook", "version": "1" });
     let hello =
         json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
@@ -83,40 +83,40 @@ fn ask_as_client(kitchen: &Kitchen, options: &[&str], tool: &str, arguments: Val
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call }),
     ];
-    let mut command = kitchen.command(["mcp"].iter().chain(options));
+    let mut command = story.command(["mcp"].iter().chain(options));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut bridge = command.spawn().unwrap();
-    let mut input = bridge.stdin.take().unwrap();
+    let mut server = command.spawn().unwrap();
+    let mut input = server.stdin.take().unwrap();
     for line in lines {
         writeln!(input, "{line}").unwrap();
     }
-    let said = BufReader::new(bridge.stdout.take().unwrap()).lines();
-    let answers = said.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    let answer = answers.into_iter().find(|answer| answer["id"] == 2).unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let replies = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let reply = replies.into_iter().find(|reply| reply["id"] == 2).unwrap();
     drop(input);
-    bridge.wait().unwrap();
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+    server.wait().unwrap();
+    reply["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn clients_steer_the_users_work_only_where_that_is_shared() {
-    let kitchen = Kitchen::new();
-    kitchen.ok(["exec", "-d", "--name", "Oven", "--", "sleep", "600"]);
+fn clients_control_tasks_of_others_only_in_shared_workspaces() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "-d", "--name", "Oven", "--", "sleep", "600"]);
     let stop = || json!({ "task": "Oven" });
-    let refused = ask_as_client(&kitchen, &[], "stop_task", stop());
+    let refused = call_as_client(&story, &[], "stop_task", stop());
     assert!(refused.contains("process:1 was started by the operator"), "{refused}");
     assert!(refused.contains("`brigade stop process:1`"), "{refused}");
     assert!(refused.contains("`shared = true`"), "{refused}");
-    assert!(ask_as_client(&kitchen, &[], "list_tasks", json!({})).contains("Oven"));
-    assert_eq!(kitchen.state_of("Oven"), "running");
-    kitchen.configure("shared = [\"/elsewhere\"]\n");
-    ask_as_client(&kitchen, &[], "stop_task", stop());
-    assert_eq!(kitchen.state_of("Oven"), "running");
-    kitchen.configure("shared = true\n");
-    ask_as_client(&kitchen, &[], "stop_task", stop());
-    kitchen.until_state("Oven", "cancelled");
-    kitchen.configure("");
-    kitchen.ok(["exec", "-d", "--name", "Stove", "--", "sleep", "600"]);
-    ask_as_client(&kitchen, &["--shared"], "stop_task", json!({ "task": "Stove" }));
-    kitchen.until_state("Stove", "cancelled");
+    assert!(call_as_client(&story, &[], "list_tasks", json!({})).contains("Oven"));
+    assert_eq!(story.state_of("Oven"), "running");
+    story.configure("shared = [\"/elsewhere\"]\n");
+    call_as_client(&story, &[], "stop_task", stop());
+    assert_eq!(story.state_of("Oven"), "running");
+    story.configure("shared = true\n");
+    call_as_client(&story, &[], "stop_task", stop());
+    story.until_state("Oven", "cancelled");
+    story.configure("");
+    story.ok(["exec", "-d", "--name", "Stove", "--", "sleep", "600"]);
+    call_as_client(&story, &["--shared"], "stop_task", json!({ "task": "Stove" }));
+    story.until_state("Stove", "cancelled");
 }

@@ -1,6 +1,6 @@
-//! `exec`, `run` and `top` on a real terminal, which tmux provides: keys, resizes, Ctrl-C, a terminal that
-//! goes away. Without tmux there is nothing to test on, and the tests say so.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `exec`, `run` and `top` on a real terminal of tmux: keys, resizes, Ctrl-C, a closed terminal.
+//! Without tmux the tests are skipped.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod support;
 
@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{BRIGADE, SOON, Terminal, eventually};
+use support::{BRIGADE, SOON, Terminal, TerminalSize, eventually};
 
 #[test]
-fn exec_shows_what_comes_and_ends_with_the_command_s_code() {
+fn exec_prints_output_and_exits_with_the_process_s_code() {
     let Some(terminal) =
         Terminal::open("exec -- sh -c 'echo first; sleep 0.3; echo second; exit 5'")
     else {
@@ -21,53 +21,53 @@ fn exec_shows_what_comes_and_ends_with_the_command_s_code() {
 }
 
 #[test]
-fn the_first_interrupt_asks_and_the_second_forces() {
+fn the_first_interrupt_is_graceful_and_the_second_forced() {
     let deaf = "exec --grace 1h --name Deaf -- sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.1; done'";
     let Some(terminal) = Terminal::open(deaf) else { return };
     terminal.shows("up");
     terminal.press(&["C-c"]);
-    eventually("the stop", || terminal.said(&["ps"]).contains("stopping"));
-    assert!(!terminal.folder.path().join("exit").exists(), "it waits for the end");
+    eventually("the stop", || terminal.stdout(&["ps"]).contains("stopping"));
+    assert!(!terminal.home.path().join("exit").exists(), "it waits for the end");
     terminal.press(&["C-c"]);
     assert_eq!(terminal.exit(), "exit 121");
-    assert!(terminal.said(&["ps", "--ended"]).contains("cancelled (signal 9)"));
+    assert!(terminal.stdout(&["ps", "--ended"]).contains("cancelled (signal 9)"));
 }
 
 #[test]
-fn interrupts_are_heard_while_nobody_takes_the_output() {
+fn interrupts_work_while_nobody_reads_the_output() {
     let hung = "| sh -c 'trap \"\" INT; exec sleep 60'";
     let Some(terminal) = Terminal::open(&format!("exec --name Flood -- yes {hung}")) else {
         return;
     };
     eventually("more output than a pipe holds", || {
-        let said = terminal.said(&["logs", "--tail", "1M", "Flood"]);
-        said.len() > 500_000
+        let output = terminal.stdout(&["logs", "--tail", "1M", "Flood"]);
+        output.len() > 500_000
     });
     terminal.press(&["C-c"]);
     terminal.shows("stopping process:1; Ctrl-C again to force it");
-    eventually("the end", || terminal.said(&["ps", "--ended"]).contains("cancelled"));
+    eventually("the end", || terminal.stdout(&["ps", "--ended"]).contains("cancelled"));
     terminal.press(&["C-c"]);
-    terminal.shows("forcing process:1; Ctrl-C again to leave without its end");
+    terminal.shows("forcing process:1; Ctrl-C again to detach");
     terminal.press(&["C-c"]);
-    terminal.shows("process:1 was told to end; `brigade show process:1` says how");
+    terminal.shows("process:1 was asked to stop; `brigade show process:1` prints its outcome");
 }
 
 #[test]
-fn a_terminal_that_goes_away_leaves_the_command_running() {
+fn a_process_keeps_running_after_its_terminal_closes() {
     let Some(terminal) = Terminal::open("exec --name Long -- sh -c 'echo up; sleep 60'") else {
         return;
     };
     terminal.shows("up");
     assert!(terminal.tmux().arg("kill-server").status().unwrap().success());
     thread::sleep(Duration::from_millis(200));
-    assert!(terminal.said(&["ps"]).contains("running"));
-    assert!(terminal.said(&["logs", "Long"]).contains("up"));
+    assert!(terminal.stdout(&["ps"]).contains("running"));
+    assert!(terminal.stdout(&["logs", "Long"]).contains("up"));
 }
 
 #[test]
-fn top_lists_reads_writes_and_stops() {
+fn top_lists_reads_sends_and_stops() {
     let Some(terminal) = Terminal::open("top") else { return };
-    terminal.shows("Nothing runs here");
+    terminal.shows("No tasks run here");
     terminal.brigade(&["exec", "-d", "--stdin", "--name", "Parrot", "--", "cat"]);
     terminal.shows("Parrot");
     terminal.shows("output of Parrot");
@@ -97,7 +97,7 @@ fn top_survives_narrow_terminals_and_a_killed_daemon() {
         });
     }
     terminal.shows("Sleeper");
-    let status = terminal.said(&["daemon", "status", "--json"]);
+    let status = terminal.stdout(&["daemon", "status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let pid = status["status"]["pid"].as_u64().unwrap().to_string();
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
@@ -117,7 +117,7 @@ fn resize(terminal: &Terminal, columns: &str, rows: &str) -> Output {
     terminal.tmux().args(["resize-window", "-x", columns, "-y", rows]).output().unwrap()
 }
 
-/// A boss whose helpers wait for a file, one of them in a command.
+/// A boss with two helpers. One of them waits for a file in a process.
 const FAMILY: &str = r#"
 agent Boss
 usage input=900 output=100
@@ -146,14 +146,14 @@ turn
 
 const LOOK: &str = "run --name Boss --allow run_process Look";
 
-fn family(size: (u16, u16)) -> Option<Terminal> {
-    let terminal = Terminal::playing(FAMILY, size, LOOK)?;
+fn family(columns: u16, rows: u16) -> Option<Terminal> {
+    let terminal = Terminal::playing(FAMILY, TerminalSize { columns, rows }, LOOK)?;
     terminal.shows("tree one");
     terminal.shows("succeeded");
     Some(terminal)
 }
 
-/// The screen without the ages, which are never the same.
+/// Returns the screen without ages, which differ each time.
 fn ageless(terminal: &Terminal) -> Vec<String> {
     let is_age = |word: &&str| {
         word.strip_suffix('s').is_some_and(|digits| digits.chars().all(|c| c.is_ascii_digit()))
@@ -167,12 +167,12 @@ fn ageless(terminal: &Terminal) -> Vec<String> {
 }
 
 fn go(terminal: &Terminal) {
-    std::fs::write(terminal.folder.path().join("go"), "").unwrap();
+    std::fs::write(terminal.home.path().join("go"), "").unwrap();
 }
 
 #[test]
-fn run_draws_the_tree_and_leaves_it_with_the_result() {
-    let Some(terminal) = family((80, 20)) else { return };
+fn run_draws_the_tree_and_prints_the_result() {
+    let Some(terminal) = family(80, 20) else { return };
     let expect = [
         "agent:1 Boss                     waiting    _s   2000 tokens  step 2, wait_tas…",
         "├─ agent:2 North                 waiting    _s   step 1, run_process — I look …",
@@ -194,8 +194,8 @@ fn run_draws_the_tree_and_leaves_it_with_the_result() {
 
 #[test]
 fn run_fits_narrow_and_wide_terminals_and_those_that_change() {
-    for size in [(60, 20), (120, 20)] {
-        let Some(terminal) = family(size) else { return };
+    for width in [60, 120] {
+        let Some(terminal) = family(width, 20) else { return };
         let lines = ageless(&terminal);
         assert_eq!(lines.len(), 4, "{lines:#?}");
         for columns in ["40", "100", "30", "80"] {
@@ -216,7 +216,7 @@ fn run_fits_narrow_and_wide_terminals_and_those_that_change() {
 }
 
 #[test]
-fn run_shows_what_matters_of_more_tasks_than_lines() {
+fn run_shows_alive_tasks_if_there_are_more_tasks_than_lines() {
     let many: String = (1..=12)
         .map(|no| format!("  call spawn_agent {{\"name\": \"N{no}\", \"task\": \"x\"}}\n"))
         .collect();
@@ -226,7 +226,10 @@ fn run_shows_what_matters_of_more_tasks_than_lines() {
          agent N12\nturn\n  call run_process {{\"command\": \"until [ -e go ]; do sleep 0.02; done\"}}\n\
          turn\n  say Late.\nagent N*\nturn\n  say Soon.\n"
     );
-    let Some(terminal) = Terminal::playing(&script, (80, 8), LOOK) else { return };
+    let Some(terminal) = Terminal::playing(&script, TerminalSize { columns: 80, rows: 8 }, LOOK)
+    else {
+        return;
+    };
     let expect = |lines: &[String]| {
         lines.len() == 7
             && lines[0].starts_with("agent:1 Boss")
@@ -235,7 +238,7 @@ fn run_shows_what_matters_of_more_tasks_than_lines() {
             && lines.iter().any(|line| line.contains("N12 "))
             && lines.iter().any(|line| line.contains("process:14"))
     };
-    eventually("those that live", || expect(&ageless(&terminal)));
+    eventually("the alive tasks", || expect(&ageless(&terminal)));
     go(&terminal);
     assert_eq!(terminal.exit(), "exit 0");
     let lines = ageless(&terminal);
@@ -246,8 +249,8 @@ fn run_shows_what_matters_of_more_tasks_than_lines() {
 }
 
 #[test]
-fn run_says_what_an_interrupt_stops() {
-    let Some(terminal) = family((100, 20)) else { return };
+fn run_names_the_tasks_that_an_interrupt_stops() {
+    let Some(terminal) = family(100, 20) else { return };
     terminal.press(&["C-c"]);
     let named =
         "brigade: stopping agent:1 (Boss), agent:2 (North) and process:4; Ctrl-C again to force it";
@@ -261,36 +264,39 @@ fn run_says_what_an_interrupt_stops() {
         1,
         "{lines:#?}"
     );
-    assert!(terminal.said(&["ps"]).lines().count() == 1, "nothing is left");
+    assert!(terminal.stdout(&["ps"]).lines().count() == 1, "no task is left");
 }
 
 #[test]
-fn run_forces_with_the_second_interrupt() {
+fn run_forces_the_stop_with_the_second_interrupt() {
     let script = "agent *\nturn\n  call run_process {\"command\": \"trap '' TERM; echo up; \
                   while :; do sleep 0.05; done\"}\nturn\n  say Never.\n";
-    let Some(terminal) = Terminal::playing(script, (100, 20), LOOK) else { return };
+    let Some(terminal) = Terminal::playing(script, TerminalSize { columns: 100, rows: 20 }, LOOK)
+    else {
+        return;
+    };
     terminal.shows("up");
     terminal.press(&["C-c"]);
     terminal.shows("stopping agent:1 (Boss) and process:2");
     terminal.shows("stopping   ");
     terminal.press(&["C-c"]);
-    terminal.shows("forcing agent:1 (Boss) and process:2; Ctrl-C again to leave without its end");
+    terminal.shows("forcing agent:1 (Boss) and process:2; Ctrl-C again to detach");
     assert_eq!(terminal.exit(), "exit 121");
-    assert!(terminal.said(&["ps", "--ended"]).contains("cancelled (signal 9)"));
+    assert!(terminal.stdout(&["ps", "--ended"]).contains("cancelled (signal 9)"));
 }
 
 #[test]
-fn a_terminal_that_goes_away_leaves_the_agents_running() {
-    let Some(terminal) = family((80, 20)) else { return };
+fn agents_keep_running_after_their_terminal_closes() {
+    let Some(terminal) = family(80, 20) else { return };
     assert!(terminal.tmux().arg("kill-server").status().unwrap().success());
     thread::sleep(Duration::from_millis(200));
-    assert!(terminal.said(&["ps"]).contains("process:4"));
+    assert!(terminal.stdout(&["ps"]).contains("process:4"));
     go(&terminal);
-    assert_eq!(terminal.said(&["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
+    assert_eq!(terminal.stdout(&["wait", "Boss"]), "agent:1 (Boss) succeeded\n");
 }
 
 #[test]
-fn run_asks_at_the_terminal_and_takes_a_line() {
+fn run_asks_at_the_terminal_and_reads_a_line() {
     let script = r#"
 agent *
 turn
@@ -302,16 +308,20 @@ turn
   when The answer: dark
   say Dark red it is.
 "#;
-    let Some(terminal) = Terminal::playing(script, (80, 20), "run --name Painter Paint") else {
+    let Some(terminal) = Terminal::playing(
+        script,
+        TerminalSize { columns: 80, rows: 20 },
+        "run --name Painter Paint",
+    ) else {
         return;
     };
     terminal.shows("agent:1 (Painter) asks: Red or blue?");
     terminal.press(&["Enter"]);
-    eventually("room for another try", || terminal.screen().matches("\n>").count() == 2);
+    eventually("another prompt", || terminal.screen().matches("\n>").count() == 2);
     terminal.press(&["-l", "red"]);
     terminal.press(&["Enter"]);
     terminal.shows("agent:1 (Painter) asks: Light or dark?");
-    // Answered from elsewhere, it is not asked any more.
+    // Answered elsewhere, it is not asked again.
     terminal.brigade(&["answer", "Painter", "dark"]);
     assert_eq!(terminal.exit(), "exit 0");
     let lines = ageless(&terminal);
@@ -322,7 +332,7 @@ turn
 }
 
 #[test]
-fn run_asks_for_leave_at_the_terminal() {
+fn run_asks_for_approval_at_the_terminal() {
     let script = r#"
 agent Boss
 turn
@@ -342,10 +352,12 @@ turn
   say Touched.
 "#;
     let arguments = "run --ask run_process --name Boss Go";
-    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+    let Some(terminal) =
+        Terminal::playing(script, TerminalSize { columns: 100, rows: 30 }, arguments)
+    else {
         return;
     };
-    terminal.shows("agent:2 (Hand) asks for leave: run_process");
+    terminal.shows("agent:2 (Hand) needs approval: run_process");
     terminal.shows("command │ echo 1 >> one");
     terminal.press(&["-l", "perhaps"]);
     terminal.press(&["Enter"]);
@@ -358,12 +370,12 @@ turn
     assert_eq!(terminal.exit(), "exit 0");
     let lines = ageless(&terminal);
     assert_eq!(lines.last().unwrap(), "Heard.", "{lines:#?}");
-    let asked = lines.iter().filter(|line| line.contains(") asks for leave: ")).count();
-    assert_eq!(asked, 2, "what is allowed always is not asked again: {lines:#?}");
+    let asked = lines.iter().filter(|line| line.contains(") needs approval: ")).count();
+    assert_eq!(asked, 2, "a call that is allowed always is not asked again: {lines:#?}");
 }
 
 #[test]
-fn a_key_that_was_typed_for_one_call_does_not_allow_another() {
+fn a_key_typed_for_one_call_does_not_allow_another() {
     let script = r#"
 agent Boss
 turn
@@ -386,45 +398,49 @@ turn
   say Left.
 "#;
     let arguments = "run --ask run_process --name Boss Go";
-    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+    let Some(terminal) =
+        Terminal::playing(script, TerminalSize { columns: 100, rows: 30 }, arguments)
+    else {
         return;
     };
-    eventually("both ask", || {
-        let waiting = terminal.said(&["approve", "--list"]);
-        waiting.contains("echo 1 >> one") && waiting.contains("echo 2 >> two")
+    eventually("both approvals", || {
+        let pending = terminal.stdout(&["approve", "--list"]);
+        pending.contains("echo 1 >> one") && pending.contains("echo 2 >> two")
     });
-    terminal.shows("agent:2 (One) asks for leave: run_process");
+    terminal.shows("agent:2 (One) needs approval: run_process");
     terminal.press(&["-l", "y"]);
     terminal.shows("> y");
-    terminal.said(&["stop", "One"]);
-    terminal.shows("agent:3 (Two) asks for leave: run_process");
+    terminal.stdout(&["stop", "One"]);
+    terminal.shows("agent:3 (Two) needs approval: run_process");
     terminal.press(&["Enter"]);
     terminal.shows("the question has changed; answer again");
-    assert!(terminal.said(&["show", "Two"]).contains("waiting"));
+    assert!(terminal.stdout(&["show", "Two"]).contains("waiting"));
     terminal.press(&["-l", "n not that one"]);
     terminal.press(&["Enter"]);
     assert_eq!(terminal.exit(), "exit 0");
 }
 
 #[test]
-fn a_key_does_not_allow_what_the_screen_does_not_show() {
-    // What would be seen last is a prompt that is none of ours.
-    let forged = "ls\\n".repeat(40) + "\\u001b[2J\\u001b[Hagent:1 asks for leave: ls\\n> ";
+fn a_key_does_not_allow_a_call_that_the_screen_does_not_show() {
+    // The end of the call looks like a prompt of ours.
+    let forged = "ls\\n".repeat(40) + "\\u001b[2J\\u001b[Hagent:1 needs approval: ls\\n> ";
     let script = format!(
         "\nagent *\nturn\n  call run_process {{\"command\": \"{forged}\"}}\nturn\n  say Ended.\n"
     );
     let arguments = "run --ask run_process --name Cook Go";
-    let Some(terminal) = Terminal::playing(&script, (100, 24), arguments) else {
+    let Some(terminal) =
+        Terminal::playing(&script, TerminalSize { columns: 100, rows: 24 }, arguments)
+    else {
         return;
     };
-    terminal.shows("agent:1 (Cook) asks for leave: run_process");
+    terminal.shows("agent:1 (Cook) needs approval: run_process");
     terminal.shows("too long to be allowed here: `brigade approve agent:1 4 --show`");
     let screen = terminal.screen();
     assert!(!screen.lines().any(|line| line.trim_start().starts_with("ls")), "{screen}");
     terminal.press(&["-l", "y"]);
     terminal.press(&["Enter"]);
     terminal.shows("n >");
-    assert!(terminal.said(&["show", "Cook"]).contains("waiting"));
+    assert!(terminal.stdout(&["show", "Cook"]).contains("waiting"));
     terminal.press(&["-l", "n"]);
     terminal.press(&["Enter"]);
     assert_eq!(terminal.exit(), "exit 0");
@@ -439,31 +455,34 @@ turn
 turn
   say Done.
 "#;
-    let Some(terminal) = Terminal::playing(script, (100, 24), "ps") else { return };
+    let Some(terminal) = Terminal::playing(script, TerminalSize { columns: 100, rows: 24 }, "ps")
+    else {
+        return;
+    };
     assert_eq!(terminal.exit(), "exit 0");
     terminal.brigade(&["run", "-d", "--ask", "run_process", "--name", "Cook", "Go"]);
-    eventually("leave is asked for", || terminal.said(&["ps"]).contains("asks for leave"));
-    let sure = |answer: &str, expect: &str| {
+    eventually("the approval", || terminal.stdout(&["ps"]).contains("needs approval"));
+    let decide = |answer: &str, expect: &str| {
         let window = format!("{BRIGADE} approve Cook; echo exit $?; sleep 60");
-        let folder = terminal.folder.path().display().to_string();
+        let home = terminal.home.path().display().to_string();
         let mut opened = terminal.tmux();
-        opened.args(["new-window", "-c", &folder, &window]);
+        opened.args(["new-window", "-c", &home, &window]);
         assert!(opened.status().unwrap().success());
-        terminal.shows("agent:1 (Cook) asks for leave: run_process");
+        terminal.shows("agent:1 (Cook) needs approval: run_process");
         terminal.shows("command │ echo 1 >> one");
         terminal.shows("Allow it once? [y/n]");
         terminal.press(&["-l", answer]);
         terminal.press(&["Enter"]);
         terminal.shows(expect);
     };
-    sure("n", "exit 121");
-    assert!(terminal.said(&["show", "Cook"]).contains("waiting"));
-    sure("y", "exit 0");
-    eventually("it ends", || terminal.said(&["show", "Cook"]).contains("succeeded"));
+    decide("n", "exit 121");
+    assert!(terminal.stdout(&["show", "Cook"]).contains("waiting"));
+    decide("y", "exit 0");
+    eventually("the end", || terminal.stdout(&["show", "Cook"]).contains("succeeded"));
 }
 
 #[test]
-fn an_interrupt_stops_an_agent_that_asks_for_leave() {
+fn an_interrupt_stops_an_agent_that_needs_approval() {
     let script = r#"
 agent *
 turn
@@ -472,17 +491,19 @@ turn
   say Never.
 "#;
     let arguments = "run --ask run_process --name Cook Go";
-    let Some(terminal) = Terminal::playing(script, (100, 30), arguments) else {
+    let Some(terminal) =
+        Terminal::playing(script, TerminalSize { columns: 100, rows: 30 }, arguments)
+    else {
         return;
     };
     terminal.shows("command │ echo 1 >> one");
     terminal.press(&["C-c"]);
     assert_eq!(terminal.exit(), "exit 121");
-    assert!(terminal.said(&["show", "Cook"]).contains("cancelled"));
+    assert!(terminal.stdout(&["show", "Cook"]).contains("cancelled"));
 }
 
 #[test]
-fn top_shows_what_agents_are_at_and_answers() {
+fn top_shows_the_activity_of_agents_and_answers() {
     let script = r#"
 agent *
 turn
@@ -492,8 +513,11 @@ turn
   when The answer: blue
   say Blue it is.
 "#;
-    let Some(terminal) = Terminal::playing(script, (90, 20), "top") else { return };
-    terminal.shows("Nothing runs here");
+    let Some(terminal) = Terminal::playing(script, TerminalSize { columns: 90, rows: 20 }, "top")
+    else {
+        return;
+    };
+    terminal.shows("No tasks run here");
     terminal.brigade(&["run", "-d", "--name", "Painter", "Paint"]);
     terminal.shows("asks: Red or blue?");
     terminal.shows("I have a question.");

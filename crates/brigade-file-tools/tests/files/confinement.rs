@@ -1,4 +1,4 @@
-//! Nothing leads out of the directory.
+//! Tests that no path leads out of the directory.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use serde_json::{Value, json};
 
-use crate::support::{Desk, names, on_a_runtime};
+use crate::support::{TestDirectory, block_on, names};
 
-/// Each tool on a path.
+/// Returns a call of each tool on a path.
 fn calls(path: &str) -> [(&'static str, Value); 5] {
     [
         ("read_file", json!({ "path": path })),
@@ -22,167 +22,170 @@ fn calls(path: &str) -> [(&'static str, Value); 5] {
 }
 
 #[track_caller]
-fn all_fail(desk: &Desk, path: &str, word: &str) {
+fn all_fail(dir: &TestDirectory, path: &str, text: &str) {
     for (tool, arguments) in calls(path) {
-        desk.fails(tool, arguments, &[word]);
+        dir.fails(tool, arguments, &[text]);
     }
 }
 
 #[test]
 fn dots_and_absolute_paths_do_not_lead_out() {
-    let desk = Desk::new();
-    std::fs::write(desk.outside("secret"), "SECRET").unwrap();
-    desk.put("a/b", "inside");
-    let outside = desk.outside("secret");
+    let dir = TestDirectory::new();
+    std::fs::write(dir.outside("secret"), "SECRET").unwrap();
+    dir.write("a/b", "inside");
+    let outside = dir.outside("secret");
     for path in ["../secret", "a/../../secret", "/etc/passwd", outside.to_str().unwrap(), "/"] {
-        all_fail(&desk, path, "outside of your directory");
+        all_fail(&dir, path, "outside of your directory");
     }
-    // A directory that only begins like ours is another one.
-    std::fs::create_dir(desk.outside("desk2")).unwrap();
-    all_fail(&desk, desk.outside("desk2").to_str().unwrap(), "outside of your directory");
+    // A directory whose name only starts like ours is another one.
+    std::fs::create_dir(dir.outside("work2")).unwrap();
+    all_fail(&dir, dir.outside("work2").to_str().unwrap(), "outside of your directory");
     assert_eq!(std::fs::read_to_string(outside).unwrap(), "SECRET");
 }
 
 #[test]
-fn paths_within_are_taken_however_they_are_written() {
-    let desk = Desk::new();
-    let file = desk.put("a/b", "inside\n");
+fn paths_within_are_accepted_in_any_spelling() {
+    let dir = TestDirectory::new();
+    let file = dir.write("a/b", "inside\n");
     for path in ["a/b", "./a//b", "a/../a/./b", file.to_str().unwrap(), "a/c/../b"] {
-        assert!(desk.ok("read_file", json!({ "path": path })).contains("1\tinside"), "{path}");
+        assert!(dir.ok("read_file", json!({ "path": path })).contains("1\tinside"), "{path}");
     }
-    let whole = desk.path("");
-    assert!(desk.ok("list_files", json!({ "path": whole.to_str().unwrap() })).contains("a/"));
+    let whole = dir.path("");
+    assert!(dir.ok("list_files", json!({ "path": whole.to_str().unwrap() })).contains("a/"));
 }
 
 #[test]
-fn a_directory_that_is_reached_through_a_link_is_known_by_both_names() {
-    let desk = Desk::new();
-    desk.put("file", "inside\n");
-    symlink(desk.path(""), desk.outside("other")).unwrap();
+fn a_directory_behind_a_link_has_both_names() {
+    let dir = TestDirectory::new();
+    dir.write("file", "inside\n");
+    symlink(dir.path(""), dir.outside("other")).unwrap();
     let rules = brigade_agent::permission::PermissionRules::all();
     let permissions = brigade_agent::permission::Permissions::of("the operator", rules);
-    let workspace =
-        brigade_file_tools::WorkingDirectory::new(desk.outside("other"), permissions);
-    let [read, ..] = brigade_file_tools::file_tools(workspace);
-    for path in [desk.outside("other/file"), desk.path("file")] {
+    let working_dir = brigade_file_tools::WorkingDirectory::new(dir.outside("other"), permissions);
+    let [read, ..] = brigade_file_tools::file_tools(working_dir);
+    for path in [dir.outside("other/file"), dir.path("file")] {
         let call =
             brigade_agent::ToolInvocation::standalone(json!({ "path": path.to_str().unwrap() }));
-        let told = on_a_runtime(read.call(call));
-        assert!(format!("{told:?}").contains("inside"), "{told:?}");
+        let reply = block_on(read.call(call));
+        assert!(format!("{reply:?}").contains("inside"), "{reply:?}");
     }
 }
 
 #[test]
 fn links_do_not_lead_out() {
-    let desk = Desk::new();
-    std::fs::create_dir(desk.outside("other")).unwrap();
-    std::fs::write(desk.outside("other/secret"), "SECRET").unwrap();
-    symlink("../other/secret", desk.path("file")).unwrap();
-    symlink(desk.outside("other/secret"), desk.path("absolute")).unwrap();
-    symlink("../other", desk.path("folder")).unwrap();
-    symlink("folder", desk.path("twice")).unwrap();
-    symlink("/proc/self/cwd", desk.path("magic")).unwrap();
-    symlink("../other/new", desk.path("dangling")).unwrap();
-    for path in ["file", "absolute", "folder/secret", "twice/secret", "magic", "dangling", "folder"]
+    let dir = TestDirectory::new();
+    std::fs::create_dir(dir.outside("other")).unwrap();
+    std::fs::write(dir.outside("other/secret"), "SECRET").unwrap();
+    symlink("../other/secret", dir.path("file")).unwrap();
+    symlink(dir.outside("other/secret"), dir.path("absolute")).unwrap();
+    symlink("../other", dir.path("directory")).unwrap();
+    symlink("directory", dir.path("twice")).unwrap();
+    symlink("/proc/self/cwd", dir.path("magic")).unwrap();
+    symlink("../other/new", dir.path("dangling")).unwrap();
+    for path in
+        ["file", "absolute", "directory/secret", "twice/secret", "magic", "dangling", "directory"]
     {
-        all_fail(&desk, path, "leads out of your directory");
+        all_fail(&dir, path, "leads out of your directory");
     }
-    desk.fails("write_file", json!({ "path": "folder/new", "content": "x" }), &["leads out"]);
-    assert_eq!(names(&desk.outside("other")), ["secret"]);
-    assert_eq!(std::fs::read_to_string(desk.outside("other/secret")).unwrap(), "SECRET");
-    // Neither do a list and a search go through them.
-    let listed = desk.ok("list_files", json!({ "depth": 9 }));
-    assert!(!listed.contains("folder/"), "{listed}");
-    assert!(listed.contains("folder -> ../other"), "{listed}");
-    assert!(desk.ok("search_files", json!({ "pattern": "SECRET" })).contains("nothing matches"));
+    dir.fails("write_file", json!({ "path": "directory/new", "content": "x" }), &["leads out"]);
+    assert_eq!(names(&dir.outside("other")), ["secret"]);
+    assert_eq!(std::fs::read_to_string(dir.outside("other/secret")).unwrap(), "SECRET");
+    // Lists and searches do not follow them either.
+    let listed = dir.ok("list_files", json!({ "depth": 9 }));
+    assert!(!listed.contains("directory/"), "{listed}");
+    assert!(listed.contains("directory -> ../other"), "{listed}");
+    assert!(dir.ok("search_files", json!({ "pattern": "SECRET" })).contains("nothing matches"));
 }
 
 #[test]
-fn links_within_are_followed_and_stay_links() {
-    let desk = Desk::new();
-    desk.put("real/file", "one\n");
-    symlink("real", desk.path("folder")).unwrap();
-    symlink("folder/../real/file", desk.path("file")).unwrap();
-    symlink(desk.path("real/file"), desk.path("absolute")).unwrap();
-    symlink("real/new", desk.path("dangling")).unwrap();
-    for path in ["folder/file", "file", "absolute"] {
-        let told = desk.ok("read_file", json!({ "path": path }));
-        assert!(told.contains("one") && told.contains("`real/file`"), "{path}: {told}");
+fn links_within_are_followed_and_kept() {
+    let dir = TestDirectory::new();
+    dir.write("real/file", "one\n");
+    symlink("real", dir.path("directory")).unwrap();
+    symlink("directory/../real/file", dir.path("file")).unwrap();
+    symlink(dir.path("real/file"), dir.path("absolute")).unwrap();
+    symlink("real/new", dir.path("dangling")).unwrap();
+    for path in ["directory/file", "file", "absolute"] {
+        let reply = dir.ok("read_file", json!({ "path": path }));
+        assert!(reply.contains("one") && reply.contains("`real/file`"), "{path}: {reply}");
     }
     let edits = json!([{ "old": "one", "new": "two" }]);
-    desk.ok("edit_file", json!({ "path": "file", "edits": edits }));
-    assert_eq!(desk.has("real/file"), "two\n");
-    assert!(desk.path("file").symlink_metadata().unwrap().is_symlink());
-    desk.ok("write_file", json!({ "path": "dangling", "content": "new" }));
-    assert_eq!(desk.has("real/new"), "new");
-    symlink("round", desk.path("round")).unwrap();
-    all_fail(&desk, "round", "in a circle");
+    dir.ok("edit_file", json!({ "path": "file", "edits": edits }));
+    assert_eq!(dir.content("real/file"), "two\n");
+    assert!(dir.path("file").symlink_metadata().unwrap().is_symlink());
+    dir.ok("write_file", json!({ "path": "dangling", "content": "new" }));
+    assert_eq!(dir.content("real/new"), "new");
+    symlink("round", dir.path("round")).unwrap();
+    all_fail(&dir, "round", "cycle of links");
 }
 
 #[test]
-fn what_is_no_plain_file_is_refused_without_waiting() {
-    let desk = Desk::new();
-    mknodat(CWD, desk.path("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(desk.path("socket")).unwrap();
+fn special_files_are_refused_without_blocking() {
+    let dir = TestDirectory::new();
+    mknodat(CWD, dir.path("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path("socket")).unwrap();
     for (path, kind) in [("pipe", "pipe"), ("socket", "socket")] {
-        desk.fails("read_file", json!({ "path": path }), &[kind, "plain files only"]);
+        dir.fails("read_file", json!({ "path": path }), &[kind, "plain files only"]);
         let content = json!({ "path": path, "content": "x" });
-        desk.fails("write_file", content, &["plain files only"]);
+        dir.fails("write_file", content, &["plain files only"]);
         let edits = json!({ "path": path, "edits": [{ "old": "a", "new": "b" }] });
-        desk.fails("edit_file", edits, &[kind, "plain files only"]);
+        dir.fails("edit_file", edits, &[kind, "plain files only"]);
     }
-    let listed = desk.ok("list_files", json!({}));
+    let listed = dir.ok("list_files", json!({}));
     assert!(
         listed.contains("pipe (a named pipe)") && listed.contains("socket (a socket)"),
         "{listed}"
     );
-    desk.ok("search_files", json!({ "pattern": "x" }));
+    dir.ok("search_files", json!({ "pattern": "x" }));
 }
 
 #[test]
-fn a_directory_that_vanished_is_told() {
-    let desk = Desk::new();
-    std::fs::remove_dir(desk.path("")).unwrap();
-    all_fail(&desk, "file", "your directory");
-    assert!(!desk.path("").exists(), "nobody made it again");
+fn a_removed_directory_is_reported() {
+    let dir = TestDirectory::new();
+    std::fs::remove_dir(dir.path("")).unwrap();
+    all_fail(&dir, "file", "your directory");
+    assert!(!dir.path("").exists(), "nothing created it again");
 }
 
-/// A folder is swapped for a link that leads out, and back, as fast as it goes. Each call sees the one
-/// or the other, and never what is behind the link.
+/// A thread swaps a directory for a link that leads out, and back, as fast as it can. Each call
+/// sees one or the other, and never the files behind the link.
 #[test]
-fn a_folder_that_is_swapped_for_a_link_shows_and_takes_nothing() {
-    let desk = Arc::new(Desk::new());
-    std::fs::create_dir(desk.outside("other")).unwrap();
-    std::fs::write(desk.outside("other/file"), "SECRET\n").unwrap();
-    std::fs::write(desk.outside("other/SECRET-name"), "").unwrap();
-    desk.put("folder/file", "inside\n");
-    symlink("../other", desk.path("link")).unwrap();
+fn a_directory_swapped_for_a_link_exposes_nothing() {
+    let dir = Arc::new(TestDirectory::new());
+    std::fs::create_dir(dir.outside("other")).unwrap();
+    std::fs::write(dir.outside("other/file"), "SECRET\n").unwrap();
+    std::fs::write(dir.outside("other/SECRET-name"), "").unwrap();
+    dir.write("directory/file", "inside\n");
+    symlink("../other", dir.path("link")).unwrap();
     let done = Arc::new(AtomicBool::new(false));
-    let (swapped, is_done) = (desk.clone(), done.clone());
+    let swapped = dir.clone();
+    let is_done = done.clone();
     let swapper = std::thread::spawn(move || {
-        let (one, other) = (swapped.path("folder"), swapped.path("link"));
+        let one = swapped.path("directory");
+        let other = swapped.path("link");
         while !is_done.load(Ordering::Relaxed) {
             renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
         }
     });
-    let (mut worked, mut refused) = (0, 0);
+    let mut worked = 0;
+    let mut refused = 0;
     let until = Instant::now() + Duration::from_secs(60);
     while (worked < 300 || refused < 300) && Instant::now() < until {
         for (tool, arguments) in [
-            ("read_file", json!({ "path": "folder/file" })),
-            ("search_files", json!({ "pattern": "SECRET", "path": "folder" })),
+            ("read_file", json!({ "path": "directory/file" })),
+            ("search_files", json!({ "pattern": "SECRET", "path": "directory" })),
             ("list_files", json!({ "glob": "*SECRET*" })),
-            ("write_file", json!({ "path": "folder/new", "content": "mine" })),
+            ("write_file", json!({ "path": "directory/new", "content": "mine" })),
             (
                 "edit_file",
-                json!({ "path": "folder/file", "edits": [{ "old": "SECRET", "new": "x" }] }),
+                json!({ "path": "directory/file", "edits": [{ "old": "SECRET", "new": "x" }] }),
             ),
         ] {
-            match on_a_runtime(desk.call(tool, arguments)) {
-                Ok(told) => {
+            match block_on(dir.call(tool, arguments)) {
+                Ok(reply) => {
                     worked += 1;
-                    let told = told.replace("`*SECRET*`", "");
-                    assert!(!told.contains("SECRET"), "{tool}: {told}");
+                    let reply = reply.replace("`*SECRET*`", "");
+                    assert!(!reply.contains("SECRET"), "{tool}: {reply}");
                 }
                 Err(_) => refused += 1,
             }
@@ -191,6 +194,6 @@ fn a_folder_that_is_swapped_for_a_link_shows_and_takes_nothing() {
     done.store(true, Ordering::Relaxed);
     swapper.join().unwrap();
     assert!(worked >= 300 && refused >= 300, "{worked} worked, {refused} were refused");
-    assert_eq!(names(&desk.outside("other")), ["SECRET-name", "file"]);
-    assert_eq!(std::fs::read_to_string(desk.outside("other/file")).unwrap(), "SECRET\n");
+    assert_eq!(names(&dir.outside("other")), ["SECRET-name", "file"]);
+    assert_eq!(std::fs::read_to_string(dir.outside("other/file")).unwrap(), "SECRET\n");
 }

@@ -1,4 +1,4 @@
-//! The built-in tools, on real files.
+//! Tests of the built-in tools on real files.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,11 +1,11 @@
-//! What is in `.git` and `.brigade` is read, and not written.
+//! Tests that `.git` and `.brigade` can be read and not written.
 
 use std::os::unix::fs::symlink;
 
 use brigade_agent::permission::PermissionRules;
 use serde_json::{Value, json};
 
-use crate::support::{Desk, parsed};
+use crate::support::{TestDirectory, parsed};
 
 fn write(path: &str) -> Value {
     json!({ "path": path, "content": "[core]\n\tfsmonitor = ./evil\n" })
@@ -17,7 +17,7 @@ fn edit(path: &str) -> Value {
 
 #[test]
 fn protected_directories_are_not_written_at_any_depth() {
-    let desk = Desk::new();
+    let dir = TestDirectory::new();
     let paths = [
         ".git/config",
         "a/b/.git/hooks/pre-commit",
@@ -33,39 +33,39 @@ fn protected_directories_are_not_written_at_any_depth() {
         ".git",
     ];
     for path in paths {
-        desk.fails("write_file", write(path), &["do not write to unless"]);
+        dir.fails("write_file", write(path), &["do not write to unless"]);
     }
-    assert!(desk.names("").is_empty(), "nothing was made");
-    desk.put(".git/config", "bare = false\n");
-    desk.put("worktree/.git", "gitdir: /elsewhere\n");
-    desk.put("modules/sub/.git/config", "bare = false\n");
-    desk.fails("edit_file", edit(".git/config"), &["`.git`", "`edit_file(.git/**)`"]);
-    desk.fails("edit_file", edit("modules/sub/.git/config"), &["`.git`"]);
-    desk.fails("write_file", write("worktree/.git"), &["`.git`"]);
-    assert_eq!(desk.has(".git/config"), "bare = false\n");
-    assert!(desk.ok("read_file", json!({ "path": ".git/config" })).contains("bare"));
+    assert!(dir.names("").is_empty(), "nothing was created");
+    dir.write(".git/config", "bare = false\n");
+    dir.write("worktree/.git", "gitdir: /elsewhere\n");
+    dir.write("modules/sub/.git/config", "bare = false\n");
+    dir.fails("edit_file", edit(".git/config"), &["`.git`", "`edit_file(.git/**)`"]);
+    dir.fails("edit_file", edit("modules/sub/.git/config"), &["`.git`"]);
+    dir.fails("write_file", write("worktree/.git"), &["`.git`"]);
+    assert_eq!(dir.content(".git/config"), "bare = false\n");
+    assert!(dir.ok("read_file", json!({ "path": ".git/config" })).contains("bare"));
     for fine in [".gitignore", ".github/workflows/a.yml", "git/config", ".brigade.md", "a.git/x"] {
-        desk.ok("write_file", write(fine));
+        dir.ok("write_file", write(fine));
     }
 }
 
 #[test]
-fn a_link_leads_to_no_protected_directory() {
-    let desk = Desk::new();
-    desk.put(".git/config", "bare = false\n");
-    symlink(".git", desk.path("folder")).unwrap();
-    symlink(".git/config", desk.path("file")).unwrap();
-    symlink(".git/hooks/pre-commit", desk.path("dangling")).unwrap();
-    for path in ["folder/config", "folder/hooks/pre-commit", "file", "dangling"] {
-        desk.fails("write_file", write(path), &["`.git`"]);
+fn a_link_does_not_bypass_the_protection() {
+    let dir = TestDirectory::new();
+    dir.write(".git/config", "bare = false\n");
+    symlink(".git", dir.path("directory")).unwrap();
+    symlink(".git/config", dir.path("file")).unwrap();
+    symlink(".git/hooks/pre-commit", dir.path("dangling")).unwrap();
+    for path in ["directory/config", "directory/hooks/pre-commit", "file", "dangling"] {
+        dir.fails("write_file", write(path), &["`.git`"]);
     }
-    desk.fails("edit_file", edit("file"), &["`.git`"]);
-    assert_eq!(desk.names(".git"), ["config"]);
-    assert_eq!(desk.has(".git/config"), "bare = false\n");
+    dir.fails("edit_file", edit("file"), &["`.git`"]);
+    assert_eq!(dir.names(".git"), ["config"]);
+    assert_eq!(dir.content(".git/config"), "bare = false\n");
 }
 
 #[test]
-fn a_rule_that_names_the_directory_lets_it_be_written() {
+fn a_rule_that_names_the_directory_allows_writing() {
     for rules in [
         PermissionRules {
             allow: Some(parsed(&["write_file", "edit_file(.git/*)"])),
@@ -73,18 +73,20 @@ fn a_rule_that_names_the_directory_lets_it_be_written() {
         },
         PermissionRules { ask: parsed(&["edit_file(.git/**)"]), ..PermissionRules::all() },
     ] {
-        let desk = Desk::permitting(rules);
-        desk.put(".git/config", "bare = false\n");
-        desk.fails("write_file", write(".git/config"), &["`.git`"]);
-        desk.fails("edit_file", edit(".git/.brigade/config"), &[""]);
-        desk.ok("edit_file", edit(".git/config"));
+        let dir = TestDirectory::permitting(rules);
+        dir.write(".git/config", "bare = false\n");
+        dir.fails("write_file", write(".git/config"), &["`.git`"]);
+        dir.fails("edit_file", edit(".git/.brigade/config"), &[""]);
+        dir.ok("edit_file", edit(".git/config"));
     }
-    // A star is no name, and one name is not the other.
+    // A star does not name a directory, and each directory needs its own rule.
     for rule in
         ["write_file(**)", "write_file(.*/**)", "write_file(.brigade/**)", "read_file(.git/**)"]
     {
-        let desk =
-            Desk::permitting(PermissionRules { ask: parsed(&[rule]), ..PermissionRules::all() });
-        desk.fails("write_file", write(".git/config"), &["`.git`"]);
+        let dir = TestDirectory::permitting(PermissionRules {
+            ask: parsed(&[rule]),
+            ..PermissionRules::all()
+        });
+        dir.fails("write_file", write(".git/config"), &["`.git`"]);
     }
 }

@@ -1,22 +1,32 @@
-//! The well-known models, by the providers' lists of November 2026.
+//! The well-known models, from the providers' price lists of November 2026.
 
 use super::{LongPrompts, ModelFacts, PerMillion, TokenPrice};
 
 struct KnownModel {
     name: &'static str,
-    /// Of input, cached input, cache writes and output, in thousandths of a dollar for a million.
-    price: [u64; 4],
+    price: ListPrice,
     context: u64,
     max_output: u32,
     long: Option<LongPrompts>,
 }
 
+/// Prices in thousandths of a dollar per million tokens.
+struct ListPrice {
+    input: u64,
+    cached_input: u64,
+    cache_write: u64,
+    output: u64,
+}
+
+/// Returns a row. The prices are those of input, cached input, cache writes and output.
 const fn known_model(
     name: &'static str,
-    price: [u64; 4],
+    prices: [u64; 4],
     context: u64,
     max_output: u32,
 ) -> KnownModel {
+    let [input, cached_input, cache_write, output] = prices;
+    let price = ListPrice { input, cached_input, cache_write, output };
     KnownModel { name, price, context, max_output, long: None }
 }
 
@@ -26,13 +36,13 @@ impl KnownModel {
     }
 
     fn facts(&self) -> ModelFacts {
-        let [input, cached, written, output] = self.price.map(|price| PerMillion(price * 1000));
+        let per_million = |price: u64| PerMillion(price * 1000);
         ModelFacts {
             price: Some(TokenPrice {
-                input,
-                cached_input: Some(cached),
-                cache_write: Some(written),
-                output,
+                input: per_million(self.price.input),
+                cached_input: Some(per_million(self.price.cached_input)),
+                cache_write: Some(per_million(self.price.cache_write)),
+                output: per_million(self.price.output),
                 long: self.long,
             }),
             context: Some(self.context),
@@ -95,14 +105,14 @@ const KNOWN_MODELS: [KnownModel; 42] = [
 ];
 
 pub(super) fn facts(model: &str) -> Option<ModelFacts> {
-    // Gateways put the provider's name in front.
+    // Gateways prepend the provider's name.
     let model = model.rsplit_once('/').map_or(model, |(_, model)| model);
     let fits = |row: &&KnownModel| model.strip_prefix(row.name).is_some_and(is_same_model);
     KNOWN_MODELS.iter().find(fits).map(KnownModel::facts)
 }
 
-/// Whether what follows a name only says which snapshot of the model is meant. A variant, such as
-/// `-mini` or `-fast`, has another price, and so has the next version.
+/// Returns true if the rest of a name only selects a snapshot of the model. A variant such as
+/// `-mini` or `-fast` has another price, and so has the next version.
 fn is_same_model(rest: &str) -> bool {
     let snapshot = rest.strip_prefix('-').is_some_and(|rest| {
         let digits = rest.chars().take_while(char::is_ascii_digit).count();
@@ -119,8 +129,9 @@ mod tests {
     fn every_row_is_found_by_its_own_name() {
         for row in &KNOWN_MODELS {
             assert_eq!(facts(row.name), Some(row.facts()), "{}", row.name);
-            let [input, cached, _, output] = row.price;
-            assert!(cached < input && input < output, "{}", row.name);
+            let price = &row.price;
+            let is_ordered = price.cached_input < price.input && price.input < price.output;
+            assert!(is_ordered, "{}", row.name);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A wire of rig's, decoded within bounds.
+//! A wire format of rig with bounded decoding.
 //!
-//! rig rebuilds the whole document of every reply beside the reply itself, and opens whatever a
-//! stream names, however many. Here no document is rebuilt, and what would open too much is
-//! malformed before it reaches the decoder.
+//! rig rebuilds the whole document of every reply beside the reply itself. It also opens every part
+//! that a stream names. This wrapper rebuilds no document and reports an event that would open too
+//! many parts as malformed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,10 +19,10 @@ use serde_json::{Map, Value};
 
 use crate::transport::BoundedHttpClient;
 
-/// Fragments of calls that do not say by a number which call they belong to.
+/// The maximum number of call fragments without the index of their call.
 const STRAY_FRAGMENTS_MAX: usize = 4096;
 
-/// Too short to have much in it.
+/// Frames up to this size are not searched for objects: they cannot hold many parts.
 const SMALL_FRAME_BYTES: usize = 16 * 1024;
 
 #[derive(Clone)]
@@ -40,7 +40,7 @@ where
         Self { wire, max_parts: parts, edit_body: None }
     }
 
-    /// Changes the body as rig has written it, where rig leaves no choice.
+    /// Edits the encoded body, for fields that rig always writes.
     pub(super) fn with_body_edit(self, edit: fn(&mut Map<String, Value>)) -> Self {
         Self { edit_body: Some(edit), ..self }
     }
@@ -48,9 +48,9 @@ where
     pub(super) fn stream(
         self,
         request: CompletionRequest,
-        guard: BoundedHttpClient,
+        http_client: BoundedHttpClient,
     ) -> Result<Streamed<Completion>, Box<ProviderError>> {
-        driver::Model::new(self, guard).stream(request).map_err(Box::new)
+        driver::Model::new(self, http_client).stream(request).map_err(Box::new)
     }
 }
 
@@ -91,8 +91,8 @@ where
     }
 }
 
-/// Counts what opens something while it is still text: a decoder has room for everything it is
-/// told of, and tells of a part only when the part has something in it.
+/// A decoder that counts opened parts in the text of a frame. The inner decoder allocates for every
+/// part that the stream names, but reports a part only once it has content.
 pub(super) struct BoundedDecoder<D> {
     decoder: D,
     max_parts: usize,
@@ -103,28 +103,28 @@ pub(super) struct BoundedDecoder<D> {
 
 impl<D> BoundedDecoder<D> {
     fn exceeds_limits(&self, frame: &str) -> bool {
-        // A quote inside a string of JSON is escaped, so these are never words of the model.
+        // JSON escapes quotes inside strings, so text of the model never matches.
         let opens = frame.contains("\"content_block_start\"")
             || frame.contains("\"response.output_item.added\"");
         if opens && self.opened.fetch_add(1, Ordering::Relaxed) >= self.max_parts {
             return true;
         }
-        // One event may have many parts in it. Arguments are objects too, so there is some room.
+        // One event may hold many parts. Arguments contain objects too, hence the factor.
         if frame.len() > SMALL_FRAME_BYTES && count_objects(frame) > self.max_parts * 32 {
             return true;
         }
         if !frame.contains("\"tool_calls\"") {
             return false;
         }
-        let mut places = parse_indices(frame).peekable();
-        if places.peek().is_none() {
+        let mut indices = parse_indices(frame).peekable();
+        if indices.peek().is_none() {
             return self.stray.fetch_add(1, Ordering::Relaxed) >= STRAY_FRAGMENTS_MAX;
         }
-        places.any(|index| index.is_none_or(|index| index >= self.max_parts as u64))
+        indices.any(|index| index.is_none_or(|index| index >= self.max_parts as u64))
     }
 }
 
-/// How many objects a JSON text has in it.
+/// Returns the number of objects in a JSON text.
 fn count_objects(frame: &str) -> usize {
     let mut count = 0;
     let mut bytes = frame.bytes();
@@ -142,7 +142,7 @@ fn count_objects(frame: &str) -> usize {
     count
 }
 
-/// Every number that follows an `"index":`; none where it does not fit.
+/// Returns every number after an `"index":`, and `None` for one that does not fit.
 fn parse_indices(frame: &str) -> impl Iterator<Item = Option<u64>> {
     frame.split("\"index\"").skip(1).filter_map(|rest| {
         let rest = rest.trim_start().strip_prefix(':')?.trim_start();
@@ -175,8 +175,8 @@ where
 
     fn eof(&mut self, out: Out<'id, Completion>) -> Result<Flow, ProviderError> {
         if *self.frames.get_mut() == 0 {
-            // Not cut off: it never was a stream of this provider's.
-            return Err(ProviderError::Response("the reply has no event in it".into()));
+            // The reply was not cut off: it was no event stream of this provider.
+            return Err(ProviderError::Response("the reply contains no event".into()));
         }
         self.decoder.eof(out)
     }

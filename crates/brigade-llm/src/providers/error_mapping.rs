@@ -1,4 +1,4 @@
-//! What an error means, told without a secret.
+//! Classifies errors of providers and redacts secrets from them.
 
 use std::time::Duration;
 
@@ -13,56 +13,60 @@ use crate::error::{ModelError, ModelErrorKind};
 use crate::keys::{ApiKey, KeySource};
 use crate::transport::{TransportError, parse_retry_after};
 
-/// Of what a provider says about an error; the rest is of no use to a person or a model.
+/// The maximum length of a provider's error text in characters. More is of no use to a person or a
+/// model.
 const ERROR_TEXT_MAX: usize = 600;
 
-/// What must stand in no text that leaves this crate.
+/// A redactor that removes the key and the URL's password from error texts.
 pub(super) struct ErrorRedactor {
     secrets: Vec<String>,
     provider: &'static str,
-    /// Where the key is, for whoever has to look there. None when no key is sent.
+    /// The source of the key, named in errors about it. `None` if no key is sent.
     key_source: Option<String>,
 }
 
 impl ErrorRedactor {
     pub(super) fn new(options: &ProviderOptions, key: &ApiKey) -> Self {
-        let mut words = Vec::new();
+        let mut secrets = Vec::new();
         if !key.is_empty() {
-            words.push(key.expose().to_owned());
-            words.push(percent_encode(key.expose()));
+            secrets.push(key.expose().to_owned());
+            secrets.push(percent_encode(key.expose()));
         }
-        words.extend(options.base_url.as_deref().and_then(url_password));
-        words.retain(|word| !word.is_empty());
+        secrets.extend(options.base_url.as_deref().and_then(url_password));
+        secrets.retain(|secret| !secret.is_empty());
         Self {
-            secrets: words,
+            secrets,
             provider: options.kind.name(),
             key_source: (options.key != KeySource::None).then(|| options.key.to_string()),
         }
     }
 
     pub(super) fn to_model_error(&self, error: &ProviderError) -> ModelError {
-        let mut told = classify_error(error);
-        told.message = format!("{}: {}", self.provider, told.message);
-        if told.kind == ModelErrorKind::Auth {
-            told.message = match &self.key_source {
-                Some(source) => format!("{} (the key is in {source})", told.message),
+        let mut model_error = classify_error(error);
+        model_error.message = format!("{}: {}", self.provider, model_error.message);
+        if model_error.kind == ModelErrorKind::Auth {
+            model_error.message = match &self.key_source {
+                Some(source) => format!("{} (the key is in {source})", model_error.message),
                 None => {
-                    format!("{} (no key is sent; `key` of the provider names one)", told.message)
+                    format!(
+                        "{} (no key is sent; `key` of the provider names one)",
+                        model_error.message
+                    )
                 }
             };
         }
-        self.redact(told)
+        self.redact(model_error)
     }
 
     pub(super) fn redact(&self, mut error: ModelError) -> ModelError {
-        for word in &self.secrets {
-            error.message = error.message.replace(word.as_str(), "[key]");
+        for secret in &self.secrets {
+            error.message = error.message.replace(secret.as_str(), "[key]");
         }
         error
     }
 }
 
-/// The key as a URL would have it.
+/// Encodes the key as a URL does.
 fn percent_encode(key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     key.bytes()
@@ -96,7 +100,7 @@ fn classify_error(error: &ProviderError) -> ModelError {
     }
 }
 
-/// The provider closed the reply properly, and says in it that it failed.
+/// Returns the error of a reply that the provider completed but marked as failed.
 pub(super) fn failed_reply_error(text: &str) -> ModelError {
     let kind = kind_by_text(text).unwrap_or(ModelErrorKind::Garbage);
     ModelError::new(kind, truncate(text))
@@ -109,10 +113,10 @@ fn transport_error(error: &http_client::Error) -> ModelError {
             None => ModelError::new(ModelErrorKind::Connection, truncate(&inner.to_string())),
         },
         http_client::Error::InvalidContentType(found) => {
-            let found = found.to_str().unwrap_or("something else");
+            let found = found.to_str().unwrap_or("another type");
             ModelError::new(
                 ModelErrorKind::Garbage,
-                format!("the reply is no stream of events but `{}`", truncate(found)),
+                format!("the reply is not an event stream but `{}`", truncate(found)),
             )
         }
         http_client::Error::StreamEnded => {
@@ -125,9 +129,9 @@ fn transport_error(error: &http_client::Error) -> ModelError {
 fn response_error(response: &ProviderResponseError) -> ModelError {
     let status = response.status.map(|status| status.as_u16());
     let body: Value = serde_json::from_str(&response.body).unwrap_or_default();
-    let said = ProviderErrorBody::parse(&body);
-    let kind = classify_response(status, &said, &response.body);
-    let text = match said.message {
+    let body_error = ProviderErrorBody::parse(&body);
+    let kind = classify_response(status, &body_error, &response.body);
+    let text = match body_error.message {
         Some(text) => truncate(text),
         None => truncate(&response.body),
     };
@@ -146,7 +150,7 @@ fn response_error(response: &ProviderResponseError) -> ModelError {
     }
 }
 
-/// What an error of any provider says of itself.
+/// The codes and message of a provider's error body.
 struct ProviderErrorBody<'a> {
     codes: Vec<&'a str>,
     message: Option<&'a str>,
@@ -154,10 +158,10 @@ struct ProviderErrorBody<'a> {
 
 impl<'a> ProviderErrorBody<'a> {
     fn parse(body: &'a Value) -> Self {
-        // Gemini sends a list when it was asked for one.
+        // Gemini may send the error inside a list.
         let body = body.get(0).unwrap_or(body);
-        let places = [body.pointer("/error"), body.pointer("/response/error"), Some(body)];
-        let error = places.into_iter().flatten().find(|place| !place.is_null());
+        let candidates = [body.pointer("/error"), body.pointer("/response/error"), Some(body)];
+        let error = candidates.into_iter().flatten().find(|candidate| !candidate.is_null());
         let Some(error) = error else { return Self { codes: Vec::new(), message: None } };
         let text = |name: &str| error.get(name).and_then(Value::as_str);
         let reasons = error.get("details").and_then(Value::as_array).into_iter().flatten();
@@ -173,23 +177,26 @@ impl<'a> ProviderErrorBody<'a> {
 
 fn classify_response(
     status: Option<u16>,
-    said: &ProviderErrorBody<'_>,
+    body_error: &ProviderErrorBody<'_>,
     body: &str,
 ) -> ModelErrorKind {
     let exhausted = ["insufficient_quota", "billing_hard_limit_reached", "billing_error"];
-    if status == Some(402) || said.has_code(&exhausted) {
+    if status == Some(402) || body_error.has_code(&exhausted) {
         return ModelErrorKind::Exhausted;
     }
-    if said.has_code(&["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
-    {
+    if body_error.has_code(&[
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "request_too_large",
+    ]) {
         return ModelErrorKind::TooLong;
     }
     if let Some(kind @ (ModelErrorKind::TooLong | ModelErrorKind::Exhausted)) =
-        kind_by_text(said.message.unwrap_or(body))
+        kind_by_text(body_error.message.unwrap_or(body))
     {
         return kind;
     }
-    if said.has_code(&["invalid_api_key", "API_KEY_INVALID"]) {
+    if body_error.has_code(&["invalid_api_key", "API_KEY_INVALID"]) {
         return ModelErrorKind::Auth;
     }
     match status {
@@ -198,12 +205,12 @@ fn classify_response(
         Some(429) => ModelErrorKind::RateLimited,
         Some(408 | 425 | 500..) => ModelErrorKind::Server,
         Some(300..=499) => ModelErrorKind::Invalid,
-        Some(_) | None => kind_by_code(said).unwrap_or(ModelErrorKind::Server),
+        Some(_) | None => kind_by_code(body_error).unwrap_or(ModelErrorKind::Server),
     }
 }
 
-/// An error in mid-stream has no status.
-fn kind_by_code(said: &ProviderErrorBody<'_>) -> Option<ModelErrorKind> {
+/// Returns the kind of an error without a status, such as one in mid-stream.
+fn kind_by_code(body_error: &ProviderErrorBody<'_>) -> Option<ModelErrorKind> {
     let table: [(ModelErrorKind, &[&str]); 4] = [
         (
             ModelErrorKind::RateLimited,
@@ -222,13 +229,13 @@ fn kind_by_code(said: &ProviderErrorBody<'_>) -> Option<ModelErrorKind> {
             &["invalid_request_error", "invalid_prompt", "not_found_error", "INVALID_ARGUMENT"],
         ),
     ];
-    table.into_iter().find(|(_, codes)| said.has_code(codes)).map(|(kind, _)| kind)
+    table.into_iter().find(|(_, codes)| body_error.has_code(codes)).map(|(kind, _)| kind)
 }
 
-/// What is said nowhere but in prose.
+/// Returns the kind of an error that only its text reveals.
 fn kind_by_text(text: &str) -> Option<ModelErrorKind> {
     let text = text.to_ascii_lowercase();
-    let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
     if any(&[
         "context length",
         "context window",
@@ -252,7 +259,7 @@ fn kind_by_text(text: &str) -> Option<ModelErrorKind> {
     }
 }
 
-/// Gemini puts it into the body: `{"retryDelay": "13s"}`.
+/// Parses the wait that Gemini puts into the body: `{"retryDelay": "13s"}`.
 fn parse_retry_delay(body: &Value) -> Option<Duration> {
     let body = body.get(0).unwrap_or(body);
     let mut details = body.pointer("/error/details")?.as_array()?.iter();

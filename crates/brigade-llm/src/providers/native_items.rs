@@ -1,11 +1,11 @@
-//! Items of a provider as they are kept: without what the message says in our own words, so that a
-//! transcript does not hold every text and every argument twice. Only what can be put back exactly
-//! is left out; a `null` marks its place.
+//! Provider items in a compact form. An item as stored omits texts and arguments that the message
+//! already holds. A `null` marks each omission, and only values that can be restored exactly are
+//! omitted.
 
 use rig_core::message::AssistantContent;
 use serde_json::Value;
 
-/// Where the formats have the words of a text or a thought.
+/// The locations of text and reasoning in the providers' formats.
 const TEXT_POINTERS: [&str; 6] = [
     "/text",
     "/content/0/text",
@@ -15,17 +15,24 @@ const TEXT_POINTERS: [&str; 6] = [
     "/reasoning",
 ];
 
-/// Where they have arguments as an object, and where as a text.
+/// The locations of arguments as an object.
 const ARGUMENT_OBJECT_POINTERS: [&str; 2] = ["/input", "/functionCall/args"];
+/// The locations of arguments as a text.
 const ARGUMENT_TEXT_POINTERS: [&str; 2] = ["/arguments", "/function/arguments"];
 
-/// The item of this block as it is kept.
+/// A value of a block, and a location where its item may repeat it.
+struct PointerValue {
+    pointer: &'static str,
+    value: Value,
+}
+
+/// Returns the block's item without duplicated values.
 pub(super) fn compact_item(block: &AssistantContent) -> Value {
     let Some(item) = block.native_item() else { return Value::Null };
     let mut item = item.clone();
-    for (place, said) in duplicated_values(block) {
-        if let Some(found) = item.pointer_mut(place)
-            && *found == said
+    for duplicate in duplicated_values(block) {
+        if let Some(found) = item.pointer_mut(duplicate.pointer)
+            && *found == duplicate.value
         {
             *found = Value::Null;
         }
@@ -33,33 +40,37 @@ pub(super) fn compact_item(block: &AssistantContent) -> Value {
     item
 }
 
-/// The block with its item again.
-pub(super) fn restore_item(block: AssistantContent, kept: &Value) -> AssistantContent {
-    if kept.is_null() {
+/// Returns the block with its item, in which the omitted values are restored.
+pub(super) fn restore_item(block: AssistantContent, stored: &Value) -> AssistantContent {
+    if stored.is_null() {
         return block;
     }
-    let mut item = kept.clone();
-    for (place, said) in duplicated_values(&block) {
-        if let Some(found) = item.pointer_mut(place)
+    let mut item = stored.clone();
+    for duplicate in duplicated_values(&block) {
+        if let Some(found) = item.pointer_mut(duplicate.pointer)
             && found.is_null()
         {
-            *found = said;
+            *found = duplicate.value;
         }
     }
     block.with_native(item)
 }
 
-/// What the block says, at each place where its item may say it.
-fn duplicated_values(block: &AssistantContent) -> Vec<(&'static str, Value)> {
-    let words = |text: &str| TEXT_POINTERS.map(|place| (place, Value::from(text))).to_vec();
+/// Returns the values of the block, with each location where its item may repeat them.
+fn duplicated_values(block: &AssistantContent) -> Vec<PointerValue> {
+    let text_values = |text: &str| {
+        TEXT_POINTERS.map(|pointer| PointerValue { pointer, value: Value::from(text) }).into()
+    };
     match block {
-        AssistantContent::Text(text) => words(&text.text),
-        AssistantContent::Reasoning(reasoning) => words(&reasoning.text),
+        AssistantContent::Text(text) => text_values(&text.text),
+        AssistantContent::Reasoning(reasoning) => text_values(&reasoning.text),
         AssistantContent::ToolCall(call) => {
             let object = call.function.arguments_value();
             let text = Value::from(object.to_string());
-            let objects = ARGUMENT_OBJECT_POINTERS.map(|place| (place, object.clone()));
-            let texts = ARGUMENT_TEXT_POINTERS.map(|place| (place, text.clone()));
+            let objects = ARGUMENT_OBJECT_POINTERS
+                .map(|pointer| PointerValue { pointer, value: object.clone() });
+            let texts =
+                ARGUMENT_TEXT_POINTERS.map(|pointer| PointerValue { pointer, value: text.clone() });
             objects.into_iter().chain(texts).collect()
         }
         _ => Vec::new(),

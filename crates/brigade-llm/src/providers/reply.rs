@@ -1,4 +1,4 @@
-//! rig's reply in our words.
+//! Translates rig's reply to our types.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{ModelReply, StopReason, TokenUsage};
 use crate::transport::TransportLimits;
 
-/// Who made a message, as it is kept in the message: an item of a provider goes back only to the
-/// same model over the same API, and everybody else gets plain words.
+/// The origin of a message, stored in the message. A provider's items go back only to the same
+/// model over the same API; every other model gets plain text.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ReplyOrigin {
     #[serde(rename = "from")]
     pub(super) rig: rig::Origin,
-    /// The items of texts, by their place in the message.
+    /// The items of texts, by their index in the message.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) items: BTreeMap<usize, Value>,
 }
 
 impl ReplyOrigin {
-    /// None where another version or another program wrote something else.
+    /// Returns `None` if another version or program wrote a different format.
     pub(super) fn read(opaque: &Value) -> Option<Self> {
         match opaque {
             Value::Null => None,
@@ -65,7 +65,7 @@ pub(super) fn translate_reply(
             AssistantContent::ToolCall(call) => {
                 content.push(ContentBlock::Call(translate_call(call, item, limits)))
             }
-            // An image, or a step of a tool that the provider runs itself: we ask for neither.
+            // Images and steps of provider-side tools are ignored: we request neither.
             _ => {}
         }
     }
@@ -83,7 +83,7 @@ fn stop_reason(response: &CompletionResponse) -> Result<StopReason, ModelError> 
         (Some(FinishReason::Length), None) => Ok(StopReason::Length),
         (Some(FinishReason::Other(reason)), None) => Err(ModelError::new(
             ModelErrorKind::Garbage,
-            format!("the provider ended the reply for a reason of its own: {reason}"),
+            format!("the provider ended the reply for an unknown reason: {reason}"),
         )),
         (_, None) => Ok(StopReason::EndOfTurn),
     }
@@ -99,8 +99,8 @@ fn token_usage(response: &CompletionResponse) -> TokenUsage {
     }
 }
 
-/// rig mends arguments that are cut off into plausible ones and says so. A call with half of its
-/// arguments must not be carried out.
+/// Translates a call. rig repairs truncated arguments to plausible ones and marks them as invalid.
+/// Such a call must not be executed.
 fn translate_call(call: rig::ToolCall, item: Value, limits: &TransportLimits) -> ToolCall {
     let id: Arc<str> = call.id.wire().into();
     let name: Arc<str> = call.function.name.as_str().into();
@@ -108,7 +108,7 @@ fn translate_call(call: rig::ToolCall, item: Value, limits: &TransportLimits) ->
     let arguments = match &call.function.invalid_arguments {
         Some(text) if text.len() > limits.argument_bytes => malformed(arguments_too_long(limits)),
         Some(text) => malformed(match serde_json::from_str::<Value>(text) {
-            Ok(_) => "the arguments are JSON, but no object".into(),
+            Ok(_) => "the arguments are JSON, but not an object".into(),
             Err(error) => format!("the arguments are not JSON: {error}"),
         }),
         None => {
@@ -119,7 +119,7 @@ fn translate_call(call: rig::ToolCall, item: Value, limits: &TransportLimits) ->
             }
         }
     };
-    // The item holds the arguments too, in the form that was refused.
+    // The item also holds the rejected arguments.
     let opaque = match arguments {
         ToolArguments::Json(_) => item,
         ToolArguments::Malformed { .. } => Value::Null,
@@ -131,8 +131,8 @@ fn arguments_too_long(limits: &TransportLimits) -> String {
     format!("the arguments are longer than {} bytes", limits.argument_bytes)
 }
 
-/// A reply that was cut off before the first argument has a last call that looks like one without
-/// arguments.
+/// Marks the last call of a truncated reply as malformed if it has no arguments: they may have been
+/// cut off.
 fn reject_truncated_call(content: &mut [ContentBlock]) {
     if let Some(ContentBlock::Call(call)) = content.last_mut()
         && matches!(&call.arguments, ToolArguments::Json(Value::Object(given)) if given.is_empty())

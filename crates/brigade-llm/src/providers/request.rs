@@ -1,4 +1,4 @@
-//! Our conversation in rig's words.
+//! Translates our conversation to rig's types.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +25,17 @@ pub(super) fn translate_request(
     if !request.system.is_empty() {
         history.push(rig::Message::system(&*request.system));
     }
-    for (at, message) in request.messages.iter().enumerate() {
-        history.extend(translate_message(at, message));
+    for (message_index, message) in request.messages.iter().enumerate() {
+        history.extend(translate_message(message_index, message));
     }
-    let mut asked = CompletionRequest::new("");
-    asked.chat_history = history;
-    asked.tools = tool_definitions(request);
-    asked.temperature = request.temperature;
-    asked.max_tokens = Some(request.max_output.into());
+    let mut completion = CompletionRequest::new("");
+    completion.chat_history = history;
+    completion.tools = tool_definitions(request);
+    completion.temperature = request.temperature;
+    completion.max_tokens = Some(request.max_output.into());
     if let Some(effort) = request.effort {
-        // A model that cannot be told how much to think is asked all the same.
-        asked.options = GenerationOptions::new()
+        // Models without this setting ignore it.
+        completion.options = GenerationOptions::new()
             .reasoning(match effort {
                 ReasoningEffort::Low => completion::Effort::Low,
                 ReasoningEffort::Medium => completion::Effort::Medium,
@@ -44,25 +44,26 @@ pub(super) fn translate_request(
             .on_unsupported(OnUnsupported::Ignore);
     }
     if !options.extra.is_empty() {
-        asked.additional_params = Some(Value::Object(options.extra.clone()));
+        completion.additional_params = Some(Value::Object(options.extra.clone()));
     }
-    asked
+    completion
 }
 
-/// For Responses: the transcript is ours, so the provider keeps none, and thoughts come back to us
-/// encrypted instead.
-pub(super) fn make_stateless(mut asked: CompletionRequest) -> CompletionRequest {
-    let mut params = match asked.additional_params.take() {
+/// Requests the Responses API without server-side state: the transcript is ours. Reasoning is
+/// returned encrypted instead.
+pub(super) fn make_stateless(mut completion: CompletionRequest) -> CompletionRequest {
+    let mut params = match completion.additional_params.take() {
         Some(Value::Object(params)) => params,
         _ => Map::new(),
     };
     params.entry("store").or_insert(json!(false));
     params.entry("include").or_insert(json!(["reasoning.encrypted_content"]));
-    asked.additional_params = Some(Value::Object(params));
-    asked
+    completion.additional_params = Some(Value::Object(params));
+    completion
 }
 
-/// OpenAI refuses a request for encrypted thoughts to a model that has none.
+/// Returns true for models without reasoning. OpenAI rejects a request for their encrypted
+/// reasoning.
 pub(super) fn is_without_reasoning(model: &str) -> bool {
     ["gpt-3", "gpt-4", "chatgpt-4"].iter().any(|family| model.starts_with(family))
 }
@@ -74,13 +75,13 @@ fn tool_definitions(request: &ModelRequest) -> Vec<ToolDefinition> {
     });
     let mut tools: Vec<_> = known.collect();
     if tools.is_empty() {
-        // rig turns the calls of a request without tools into prose, which teaches a model to
-        // write its calls as prose.
+        // rig turns the calls of a request without tools into prose, which teaches a model to write
+        // its calls as prose.
         let called: BTreeSet<&str> = request
             .messages
             .iter()
             .filter_map(|message| match message {
-                ChatMessage::Assistant(said) => Some(said.calls().map(|call| &*call.name)),
+                ChatMessage::Assistant(message) => Some(message.calls().map(|call| &*call.name)),
                 ChatMessage::User(_) | ChatMessage::Results(_) => None,
             })
             .flatten()
@@ -94,30 +95,31 @@ fn tool_definitions(request: &ModelRequest) -> Vec<ToolDefinition> {
     tools
 }
 
-fn translate_message(at: usize, message: &ChatMessage) -> Option<rig::Message> {
+fn translate_message(message_index: usize, message: &ChatMessage) -> Option<rig::Message> {
     match message {
         ChatMessage::User(user) => {
             Some(rig::Message::User { content: vec![UserContent::text(&*user.text)] })
         }
-        ChatMessage::Assistant(said) => translate_assistant(at, said),
+        ChatMessage::Assistant(message) => translate_assistant(message_index, message),
         ChatMessage::Results(results) => {
             let results = results.iter().enumerate();
-            // Results stand right behind the message whose calls they answer.
-            let content =
-                results.map(|(place, result)| translate_result(at.wrapping_sub(1), place, result));
+            // Results follow the message whose calls they answer.
+            let content = results.map(|(position, result)| {
+                translate_result(message_index.wrapping_sub(1), position, result)
+            });
             let content: Vec<_> = content.collect();
             (!content.is_empty()).then_some(rig::Message::User { content })
         }
     }
 }
 
-fn translate_assistant(at: usize, said: &AssistantMessage) -> Option<rig::Message> {
-    let origin = ReplyOrigin::read(&said.opaque);
+fn translate_assistant(message_index: usize, message: &AssistantMessage) -> Option<rig::Message> {
+    let origin = ReplyOrigin::read(&message.opaque);
     let mut calls = 0;
-    let blocks = said.content.iter().enumerate().map(|(place, content)| match content {
+    let blocks = message.content.iter().enumerate().map(|(position, content)| match content {
         ContentBlock::Text(text) => {
             let block = AssistantContent::Text(rig::Text::new(&**text));
-            match origin.as_ref().and_then(|origin| origin.items.get(&place)) {
+            match origin.as_ref().and_then(|origin| origin.items.get(&position)) {
                 Some(item) => native_items::restore_item(block, item),
                 None => block,
             }
@@ -132,7 +134,7 @@ fn translate_assistant(at: usize, said: &AssistantMessage) -> Option<rig::Messag
         }
         ContentBlock::Call(call) => {
             calls += 1;
-            translate_call(at, calls - 1, call)
+            translate_call(message_index, calls - 1, call)
         }
     });
     let blocks: Vec<_> = blocks.collect();
@@ -140,31 +142,33 @@ fn translate_assistant(at: usize, said: &AssistantMessage) -> Option<rig::Messag
     (!turn.content.is_empty()).then_some(rig::Message::Assistant(turn))
 }
 
-fn translate_call(at: usize, place: usize, call: &ToolCall) -> AssistantContent {
-    // What was malformed goes back without arguments; the result says what was wrong.
+fn translate_call(message_index: usize, position: usize, call: &ToolCall) -> AssistantContent {
+    // Malformed arguments are not sent back; the result describes the problem.
     let arguments = match &call.arguments {
         ToolArguments::Json(value) => value.clone(),
         ToolArguments::Malformed { .. } => json!({}),
     };
     let function = ToolFunction::new(tool_name(&call.name), arguments);
-    let block =
-        AssistantContent::ToolCall(rig::ToolCall::new(call_id(at, place, &call.id), function));
+    let block = AssistantContent::ToolCall(rig::ToolCall::new(
+        call_id(message_index, position, &call.id),
+        function,
+    ));
     native_items::restore_item(block, &call.opaque)
 }
 
-fn translate_result(at: usize, place: usize, result: &ToolResult) -> UserContent {
+fn translate_result(message_index: usize, position: usize, result: &ToolResult) -> UserContent {
     UserContent::ToolResult(rig::ToolResult {
-        call: call_id(at, place, &result.id),
+        call: call_id(message_index, position, &result.id),
         name: tool_name(&result.name),
         content: vec![ToolResultContent::text(&*result.text)],
         is_error: result.failed,
     })
 }
 
-/// A call without an id is found by its place.
-fn call_id(at: usize, place: usize, id: &str) -> CallId {
+/// Returns the call's id, or one made from its position.
+fn call_id(message_index: usize, position: usize, id: &str) -> CallId {
     match id.is_empty() {
-        true => CallId::from_wire(format!("call_{at}_{place}")),
+        true => CallId::from_wire(format!("call_{message_index}_{position}")),
         false => CallId::from_wire(id),
     }
 }

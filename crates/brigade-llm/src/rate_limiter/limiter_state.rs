@@ -1,4 +1,4 @@
-//! The counts behind a gate, and when the next call may enter.
+//! The counts of a rate limiter, and the time at which the next call may start.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use tokio::time::Instant;
 use super::RateLimiterOptions;
 
 const SECONDS_PER_MINUTE: f64 = 60.0;
-/// Whatever the options say: times further away cannot be told.
+/// The longest pause, whatever the options say: `Instant` cannot represent much later times.
 const PAUSE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub(super) struct LimiterState {
     pub(super) running: usize,
     pub(super) waiting: usize,
-    /// Tokens that may be used now; less than none after calls that used more than was thought.
+    /// The tokens available now. Negative after calls that used more than estimated.
     tokens: f64,
     refilled_at: Instant,
     pub(super) closed_until: Option<Instant>,
-    /// When it was last closed: what calls that entered earlier say is old news.
+    /// The time of the last closing. Errors of calls that started earlier are outdated.
     closed_at: Option<Instant>,
-    /// Closings since the last success.
+    /// The number of closings since the last success.
     closed_in_a_row: u32,
     ramp_up: Option<RampUp>,
 }
 
-/// The gate is open again, but not for all at once.
+/// The gradual opening after a closing.
 #[derive(Debug)]
 struct RampUp {
     started_at: Instant,
@@ -34,7 +34,7 @@ struct RampUp {
 }
 
 impl RampUp {
-    /// How many may have entered by now.
+    /// Returns the number of calls that may have started by now.
     fn allowance(&self, step: Duration, now: Instant) -> usize {
         1 + 2 * self.succeeded + self.steps(step, now)
     }
@@ -48,11 +48,7 @@ impl RampUp {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum AdmitResult {
-    Admitted {
-        entered_at: Instant,
-        charged: u64,
-    },
-    /// Not before this time.
+    Admitted { entered_at: Instant, charged: u64 },
     NotBefore(Instant),
     WhenCallEnds,
 }
@@ -71,7 +67,7 @@ impl LimiterState {
         }
     }
 
-    /// Lets the first in line in, or says when to ask again.
+    /// Admits the first waiting call, or returns the time of the next attempt.
     pub(super) fn admit(
         &mut self,
         options: &RateLimiterOptions,
@@ -91,52 +87,52 @@ impl LimiterState {
         if let Some(time) = self.ramp_up_at(options, now) {
             return AdmitResult::NotBefore(time);
         }
-        let charged = options.tokens_per_minute.map_or(0, |most| estimate.min(most));
+        let charged = options.tokens_per_minute.map_or(0, |max| estimate.min(max));
         if let Some(time) = self.tokens_available_at(options, charged, now) {
             return AdmitResult::NotBefore(time);
         }
         self.tokens -= charged as f64;
         self.running += 1;
-        if let Some(opening) = &mut self.ramp_up {
-            opening.entered += 1;
+        if let Some(ramp_up) = &mut self.ramp_up {
+            ramp_up.entered += 1;
         }
         AdmitResult::Admitted { entered_at: now, charged }
     }
 
-    /// When the next may enter a gate that opens gradually. Once as many have succeeded as may run,
-    /// it is open.
+    /// Returns the time at which a gradually opening limiter admits the next call. It is fully open
+    /// once as many calls have succeeded as may run.
     fn ramp_up_at(&mut self, options: &RateLimiterOptions, now: Instant) -> Option<Instant> {
-        let opening = self.ramp_up.as_ref()?;
-        let steps = opening.steps(options.ramp_up_interval, now);
-        if opening.succeeded.saturating_add(steps) >= options.max_running {
+        let ramp_up = self.ramp_up.as_ref()?;
+        let steps = ramp_up.steps(options.ramp_up_interval, now);
+        if ramp_up.succeeded.saturating_add(steps) >= options.max_running {
             self.ramp_up = None;
             return None;
         }
-        if opening.entered < opening.allowance(options.ramp_up_interval, now) {
+        if ramp_up.entered < ramp_up.allowance(options.ramp_up_interval, now) {
             return None;
         }
         let step = options.ramp_up_interval.max(Duration::from_millis(1));
         let next = u32::try_from(steps + 1).unwrap_or(u32::MAX);
-        opening.started_at.checked_add(step.saturating_mul(next)).or(Some(now + PAUSE_MAX))
+        ramp_up.started_at.checked_add(step.saturating_mul(next)).or(Some(now + PAUSE_MAX))
     }
 
-    /// When there are so many tokens, unless there are now.
+    /// Returns the time at which enough tokens are available, or `None` if they are now.
     fn tokens_available_at(
         &mut self,
         options: &RateLimiterOptions,
         needed: u64,
         now: Instant,
     ) -> Option<Instant> {
-        let most = options.tokens_per_minute? as f64;
+        let max = options.tokens_per_minute? as f64;
         let elapsed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * most / SECONDS_PER_MINUTE).min(most);
+        self.tokens = (self.tokens + elapsed * max / SECONDS_PER_MINUTE).min(max);
         self.refilled_at = now;
         let missing = needed as f64 - self.tokens;
-        // Less than a whole token is the rounding of refills.
+        // A difference of less than one token comes from the rounding of refills.
         if missing < 1.0 {
             return None;
         }
-        let wait = (missing * SECONDS_PER_MINUTE / most).min(3600.0);
+        let wait = (missing * SECONDS_PER_MINUTE / max).min(3600.0);
         Some(now + Duration::from_secs_f64(wait) + Duration::from_millis(1))
     }
 
@@ -146,8 +142,8 @@ impl LimiterState {
             return;
         }
         self.closed_in_a_row = 0;
-        if let Some(opening) = &mut self.ramp_up {
-            opening.succeeded += 1;
+        if let Some(ramp_up) = &mut self.ramp_up {
+            ramp_up.succeeded += 1;
         }
     }
 
@@ -155,26 +151,26 @@ impl LimiterState {
         self.tokens += charged as f64;
     }
 
-    /// The provider wants fewer calls. Of those that were under way together each is told so; only
-    /// the first of them makes the pause longer.
+    /// Closes the limiter. Calls that ran together may all be rejected, but only the first
+    /// rejection makes the pause longer.
     pub(super) fn close(
         &mut self,
         options: &RateLimiterOptions,
         entered_at: Instant,
-        asked: Option<Duration>,
+        requested: Option<Duration>,
         now: Instant,
     ) {
-        let old_news = self.entered_before_close(entered_at);
-        if old_news && asked.is_none() {
+        let is_outdated = self.entered_before_close(entered_at);
+        if is_outdated && requested.is_none() {
             return;
         }
         let doubled = options.min_pause.saturating_mul(1 << self.closed_in_a_row.min(16));
-        let pause = asked.unwrap_or(doubled).min(options.max_pause).min(PAUSE_MAX);
+        let pause = requested.unwrap_or(doubled).min(options.max_pause).min(PAUSE_MAX);
         let until = now + pause;
         if self.closed_until.is_none_or(|closed| closed < until) {
             self.closed_until = Some(until);
         }
-        if !old_news {
+        if !is_outdated {
             self.closed_in_a_row += 1;
             self.closed_at = Some(now);
             self.ramp_up = None;

@@ -1,12 +1,12 @@
-//! What may be different between a recording and its replay.
+//! Differences that a replay ignores.
 //!
-//! | text | stands for |
+//! | text | meaning |
 //! |---|---|
-//! | `agent:7`, `process:7`, `job:7` | an address: the same kind, whatever number |
+//! | `agent:7`, `process:7`, `job:7` | an address of the same kind, with any number |
 //! | `2026-11-16`, `2026-11-16T06:30:12.5Z` | a date, with or without a time |
 //! | `06:30:12`, `06:30` | a time |
-//! | `1.5s`, `350 ms`, `2 minutes`, `2m 3s` | a span |
-//! | `mark-1f0c5a9be2d34c77` | the mark around what is quoted to an agent |
+//! | `1.5s`, `350 ms`, `2 minutes`, `2m 3s` | a duration |
+//! | `mark-1f0c5a9be2d34c77` | a quote mark |
 //! | ten digits and more | a time in seconds or milliseconds |
 
 use std::collections::BTreeMap;
@@ -22,32 +22,31 @@ const VARIABLE_TEXT_PATTERN: &str = r"(?x)
     | (?-u:\b)[0-9]+(?:\.[0-9]+)?\ ?(?:ms|s|m|h|d|milliseconds?|seconds?|minutes?|hours?|days?)(?-u:\b)
     | (?-u:\b)[0-9]{10,}(?-u:\b)";
 
-static VARIABLE_TEXT: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(VARIABLE_TEXT_PATTERN).expect("it is wrong in every test, or in none")
-});
+static VARIABLE_TEXT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(VARIABLE_TEXT_PATTERN).expect("the pattern is a valid regex"));
 
-/// The text with a sign in place of everything that may be different.
+/// Replaces everything that may differ by a placeholder.
 pub fn normalize(text: &str) -> String {
-    let sign = |found: &Captures<'_>| match found.name("kind") {
+    let placeholder = |found: &Captures<'_>| match found.name("kind") {
         Some(kind) => format!("{}:#", kind.as_str()),
         None => "#".to_owned(),
     };
-    VARIABLE_TEXT.replace_all(text, sign).into_owned()
+    VARIABLE_TEXT.replace_all(text, placeholder).into_owned()
 }
 
-/// Which address of a recording is which here.
+/// The addresses of a recording, mapped to those of the current run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AddressMap(BTreeMap<String, String>);
 
 impl AddressMap {
-    /// Takes in two texts that are the same but for what may be different.
-    pub(super) fn learn(&mut self, recorded: &str, here: &str) {
-        for (recorded, here) in find_addresses(recorded).zip(find_addresses(here)) {
-            self.0.insert(recorded.to_owned(), here.to_owned());
+    /// Learns the addresses of two texts that are equal except for allowed differences.
+    pub(super) fn learn(&mut self, recorded: &str, current: &str) {
+        for (recorded, current) in find_addresses(recorded).zip(find_addresses(current)) {
+            self.0.insert(recorded.to_owned(), current.to_owned());
         }
     }
 
-    /// A recorded text, with the addresses of here.
+    /// Replaces the addresses of a recorded text by those of the current run.
     pub(super) fn translate(&self, text: &str) -> String {
         let known = |found: &Captures<'_>| {
             let found = &found[0];
@@ -57,7 +56,7 @@ impl AddressMap {
     }
 
     pub(super) fn is_identity(&self) -> bool {
-        self.0.iter().all(|(recorded, here)| recorded == here)
+        self.0.iter().all(|(recorded, current)| recorded == current)
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_times_may_be_different_and_nothing_else() {
+    fn only_addresses_and_times_may_differ() {
         for (one, other, same) in [
             ("agent:2 has started", "agent:17 has started", true),
             ("agent:2 has started", "process:2 has started", false),
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_address_becomes_the_one_of_here() {
+    fn a_recorded_address_becomes_the_current_one() {
         let mut addresses = AddressMap::default();
         addresses.learn("agent:2 and process:3 run", "agent:7 and process:9 run");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Answers from a recording.
+//! Replays a recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,22 +7,20 @@ use futures_util::stream;
 use serde_json::Value;
 
 use super::normalize::{AddressMap, normalize};
-use super::{
-    RecordedCall, RecordedInput, RecordingError, RecordingHeader, VERSION, inputs_by_reply,
-};
+use super::{RecordedCall, RecordedInput, RecordingError, check_header, inputs_by_reply};
 use crate::conversation::{ContentBlock, ToolArguments};
 use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{Model, ModelReply, ModelRequest, PartStream, ReplyPart};
 
-/// How much of a text is shown where two differ.
+/// The length of the excerpts in a message about a difference.
 const EXCERPT_CHARS: usize = 60;
 
-/// A model that says again what was recorded, to whoever asks the same.
+/// A model that returns the recorded parts for a matching request.
 #[derive(Debug)]
 pub struct ReplayModel {
     path: PathBuf,
     calls: Vec<RecordingLine>,
-    /// How often each was played: of several that fit, the one that was played least is next.
+    /// The number of replays of each call. Among several matching calls, the least played is next.
     play_counts: Mutex<Vec<usize>>,
 }
 
@@ -30,6 +28,12 @@ pub struct ReplayModel {
 struct RecordingLine {
     line: usize,
     recorded: RecordedCall,
+}
+
+/// The recorded call that matches a request.
+struct ReplayMatch<'a> {
+    line: &'a RecordingLine,
+    addresses: AddressMap,
 }
 
 impl ReplayModel {
@@ -41,97 +45,94 @@ impl ReplayModel {
         }
     }
 
-    /// A recording that was read already; `path` is for messages.
+    /// Parses the text of a recording. `path` is used in messages.
     pub fn parse(path: impl Into<PathBuf>, text: &str) -> Result<Self, RecordingError> {
         let path = path.into();
-        let wrong = |line: usize, problem: String| RecordingError::Line {
+        let line_error = |line: usize, problem: String| RecordingError::Line {
             path: path.clone(),
             line,
             problem,
         };
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
-        let heading =
-            lines.next().and_then(|(_, line)| serde_json::from_str::<RecordingHeader>(line).ok());
-        match heading {
-            Some(RecordingHeader { brigade_recording: VERSION }) => {}
-            Some(RecordingHeader { brigade_recording: other }) => {
-                return Err(wrong(1, format!("it is of version {other}; {VERSION} can be read")));
-            }
-            None => return Err(wrong(1, "it does not begin as a recording does".to_owned())),
-        }
+        let header = lines.next().map_or("", |(_, line)| line);
+        check_header(header).map_err(|problem| line_error(1, problem))?;
         let mut calls = Vec::new();
         for (line, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
             let recorded = serde_json::from_str(text);
-            let recorded = recorded.map_err(|error| wrong(line, error.to_string()))?;
+            let recorded = recorded.map_err(|error| line_error(line, error.to_string()))?;
             calls.push(RecordingLine { line, recorded });
         }
-        let played = Mutex::new(vec![0; calls.len()]);
-        Ok(Self { path, calls, play_counts: played })
+        let play_counts = Mutex::new(vec![0; calls.len()]);
+        Ok(Self { path, calls, play_counts })
     }
 
-    fn find(&self, request: &ModelRequest) -> Result<(&RecordingLine, AddressMap), ModelError> {
-        let said = inputs_by_reply(request);
-        let (replies, now) = (said.len() - 1, said.last().map_or(&[][..], Vec::as_slice));
-        let asker = normalize(&request.agent);
-        let fitting = |replies: usize, heard: &[RecordedInput]| {
-            self.calls_of(&asker, replies)
-                .filter(|(_, call)| first_difference(&call.recorded.input, heard).is_none())
+    fn find_match(&self, request: &ModelRequest) -> Result<ReplayMatch<'_>, ModelError> {
+        let inputs = inputs_by_reply(request);
+        let replies = inputs.len() - 1;
+        let current = inputs.last().map_or(&[][..], Vec::as_slice);
+        let agent = normalize(&request.agent);
+        let matching = |replies: usize, input: &[RecordedInput]| {
+            self.calls_of(&agent, replies)
+                .filter(|(_, call)| first_difference(&call.recorded.input, input).is_none())
                 .collect::<Vec<_>>()
         };
-        let fit = fitting(replies, now);
-        let mut played = self.play_counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((at, call)) = fit.into_iter().min_by_key(|(at, _)| played[*at]) else {
+        let matches = matching(replies, current);
+        let mut play_counts = self.play_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((index, line)) = matches.into_iter().min_by_key(|(index, _)| play_counts[*index])
+        else {
             return Err(ModelError::new(
                 ModelErrorKind::Invalid,
-                self.describe_mismatch(request, &said),
+                self.describe_mismatch(request, &inputs),
             ));
         };
-        played[at] += 1;
-        drop(played);
+        play_counts[index] += 1;
+        drop(play_counts);
         let mut addresses = AddressMap::default();
-        for (replies, heard) in said[..replies].iter().enumerate() {
-            if let Some((_, earlier)) = fitting(replies, heard).first() {
-                learn_addresses(&mut addresses, &earlier.recorded.input, heard);
+        for (replies, input) in inputs[..replies].iter().enumerate() {
+            if let Some((_, earlier)) = matching(replies, input).first() {
+                learn_addresses(&mut addresses, &earlier.recorded.input, input);
             }
         }
-        learn_addresses(&mut addresses, &call.recorded.input, now);
-        Ok((call, addresses))
+        learn_addresses(&mut addresses, &line.recorded.input, current);
+        Ok(ReplayMatch { line, addresses })
     }
 
-    /// The calls of this asker, in a conversation with so many replies.
+    /// Returns the calls of this agent in conversations with this number of replies.
     fn calls_of(
         &self,
-        asker: &str,
+        agent: &str,
         replies: usize,
     ) -> impl Iterator<Item = (usize, &RecordingLine)> {
         let calls = self.calls.iter().enumerate();
         calls.filter(move |(_, call)| {
-            call.recorded.replies == replies && normalize(&call.recorded.agent) == asker
+            call.recorded.replies == replies && normalize(&call.recorded.agent) == agent
         })
     }
 
-    /// What is asked that was not recorded: the first difference to what was.
-    fn describe_mismatch(&self, request: &ModelRequest, said: &[Vec<RecordedInput>]) -> String {
-        let (file, asker) = (display_path(&self.path), &request.agent);
-        let replies = said.len() - 1;
-        let now = said.last().map_or(&[][..], Vec::as_slice);
-        let normal_asker = normalize(asker);
-        let nearest = self.calls_of(&normal_asker, replies).next();
+    /// Describes a request that was not recorded, by its first difference to the nearest recorded
+    /// call.
+    fn describe_mismatch(&self, request: &ModelRequest, inputs: &[Vec<RecordedInput>]) -> String {
+        let file = display_path(&self.path);
+        let agent = &request.agent;
+        let replies = inputs.len() - 1;
+        let current = inputs.last().map_or(&[][..], Vec::as_slice);
+        let nearest = self.calls_of(&normalize(agent), replies).next();
         match nearest {
             Some((_, call)) => {
-                let difference = first_difference(&call.recorded.input, now).unwrap_or_default();
+                let difference =
+                    first_difference(&call.recorded.input, current).unwrap_or_default();
                 format!(
-                    "{file}:{}: {asker:?} asks something else after {replies} replies than was recorded: \
-                     {difference}; record it anew if that is right",
+                    "{file}:{}: {agent:?} asks something else after {replies} replies than was recorded: \
+                     {difference}; record it again if this is intended",
                     call.line
                 )
             }
             None => {
-                let asked = now.last().map_or("nothing", RecordedInput::text);
+                let last_input = current.last().map_or("nothing", RecordedInput::text);
                 format!(
-                    "{file}: nothing is recorded of {asker:?} after {replies} replies; it was told {:?}; \
-                     record it anew if that is right",
-                    excerpt(asked, 0)
+                    "{file}: nothing is recorded of {agent:?} after {replies} replies; its last input is {:?}; \
+                     record it again if this is intended",
+                    excerpt(last_input, 0)
                 )
             }
         }
@@ -140,15 +141,15 @@ impl ReplayModel {
 
 impl Model for ReplayModel {
     fn call(&self, request: Arc<ModelRequest>) -> PartStream {
-        let (call, addresses) = match self.find(&request) {
+        let ReplayMatch { line, addresses } = match self.find_match(&request) {
             Ok(found) => found,
             Err(error) => return Box::pin(stream::iter([Err(error)])),
         };
-        let parts = call.recorded.parts.iter().cloned();
+        let parts = line.recorded.parts.iter().cloned();
         let parts = parts.map(|part| {
             if addresses.is_identity() { part } else { translate_part(part, &addresses) }
         });
-        let parts: Vec<_> = parts.map(Ok).chain(call.recorded.error.clone().map(Err)).collect();
+        let parts: Vec<_> = parts.map(Ok).chain(line.recorded.error.clone().map(Err)).collect();
         Box::pin(stream::iter(parts))
     }
 }
@@ -157,42 +158,52 @@ fn display_path(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn learn_addresses(addresses: &mut AddressMap, recorded: &[RecordedInput], here: &[RecordedInput]) {
-    for (recorded, here) in recorded.iter().zip(here) {
-        addresses.learn(recorded.text(), here.text());
+fn learn_addresses(
+    addresses: &mut AddressMap,
+    recorded: &[RecordedInput],
+    current: &[RecordedInput],
+) {
+    for (recorded, current) in recorded.iter().zip(current) {
+        addresses.learn(recorded.text(), current.text());
     }
 }
 
-/// The first difference that is more than one of addresses and times.
-fn first_difference(recorded: &[RecordedInput], asked: &[RecordedInput]) -> Option<String> {
-    for (recorded, asked) in recorded.iter().zip(asked) {
-        if recorded.describe() != asked.describe() {
+/// Describes the first difference beyond addresses and times.
+fn first_difference(recorded: &[RecordedInput], actual: &[RecordedInput]) -> Option<String> {
+    for (recorded, actual) in recorded.iter().zip(actual) {
+        if recorded.describe() != actual.describe() {
             return Some(format!(
-                "recorded is {}, asked {}",
+                "{} was recorded, but the input has {}",
                 recorded.describe(),
-                asked.describe()
+                actual.describe()
             ));
         }
-        let (then, now) = (normalize(recorded.text()), normalize(asked.text()));
+        let then = normalize(recorded.text());
+        let now = normalize(actual.text());
         if then != now {
             let at = then.bytes().zip(now.bytes()).take_while(|(one, other)| one == other).count();
-            let (then, now) = (excerpt(&then, at), excerpt(&now, at));
-            return Some(format!("{}: recorded is {then:?}, asked {now:?}", recorded.describe()));
+            let then = excerpt(&then, at);
+            let now = excerpt(&now, at);
+            return Some(format!(
+                "{}: {then:?} was recorded, but the input has {now:?}",
+                recorded.describe()
+            ));
         }
     }
-    let (then, now) = (recorded.len(), asked.len());
+    let then = recorded.len();
+    let now = actual.len();
     if then == now {
         return None;
     }
     let more = recorded
         .get(now)
-        .or_else(|| asked.get(then))
+        .or_else(|| actual.get(then))
         .map(RecordedInput::describe)
         .unwrap_or_default();
     Some(if then > now { format!("{more} is missing") } else { format!("{more} was not recorded") })
 }
 
-/// The text from a little before this byte on.
+/// Returns an excerpt that starts shortly before this byte.
 fn excerpt(text: &str, at: usize) -> String {
     let from = text.floor_char_boundary(at.saturating_sub(EXCERPT_CHARS / 3));
     let shown: String = text[from..].chars().take(EXCERPT_CHARS).collect();

@@ -1,32 +1,32 @@
-//! What is tried again, when, and what is not.
+//! Tests of retries: which errors are retried, and when.
 
 use std::sync::Mutex;
 
 use super::*;
 use crate::testing::{reply, request};
 
-/// Plays one list of parts for each call and notes when each began.
+/// A model that plays one list of parts for each call and records the time of each call.
 #[derive(Debug, Default)]
 struct Plays {
-    left: Mutex<Vec<Vec<Result<ReplyPart, ModelError>>>>,
-    began: Mutex<Vec<Instant>>,
+    remaining: Mutex<Vec<Vec<Result<ReplyPart, ModelError>>>>,
+    started: Mutex<Vec<Instant>>,
 }
 
 impl Plays {
     fn new(mut plays: Vec<Vec<Result<ReplyPart, ModelError>>>) -> Arc<Self> {
         plays.reverse();
-        Arc::new(Self { left: Mutex::new(plays), began: Mutex::default() })
+        Arc::new(Self { remaining: Mutex::new(plays), started: Mutex::default() })
     }
 
     fn pauses(&self) -> Vec<Duration> {
-        self.began.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect()
+        self.started.lock().unwrap().windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 }
 
 impl Model for Plays {
     fn call(&self, _: Arc<ModelRequest>) -> PartStream {
-        self.began.lock().unwrap().push(Instant::now());
-        let parts = self.left.lock().unwrap().pop().expect("no further call is expected");
+        self.started.lock().unwrap().push(Instant::now());
+        let parts = self.remaining.lock().unwrap().pop().expect("no further call is expected");
         Box::pin(stream::iter(parts))
     }
 }
@@ -53,7 +53,7 @@ async fn play(plays: &Arc<Plays>, options: RetryOptions) -> Vec<Result<ReplyPart
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_passing_error_is_tried_again_and_nothing_is_seen_of_it() {
+async fn a_transient_error_is_retried_and_not_visible() {
     let plays = Plays::new(vec![
         failing(ModelErrorKind::Server),
         failing(ModelErrorKind::Connection),
@@ -66,7 +66,7 @@ async fn a_passing_error_is_tried_again_and_nothing_is_seen_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_seed_pauses_alike_and_another_differently() {
+async fn the_seed_determines_the_pauses() {
     let mut all = Vec::new();
     for seed in [1, 1, 2] {
         let plays = Plays::new(vec![
@@ -82,7 +82,7 @@ async fn the_same_seed_pauses_alike_and_another_differently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_is_not_tried_again() {
+async fn permanent_errors_are_not_retried() {
     for kind in [
         ModelErrorKind::Auth,
         ModelErrorKind::TooLong,
@@ -95,7 +95,7 @@ async fn what_does_not_pass_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_gives_up_with_the_last_error_and_how_often_it_tried() {
+async fn the_final_error_is_the_last_one_with_the_number_of_tries() {
     let mut failures = vec![failing(ModelErrorKind::Connection); 3];
     failures.push(failing(ModelErrorKind::Timeout));
     let plays = Plays::new(failures);
@@ -106,7 +106,7 @@ async fn it_gives_up_with_the_last_error_and_how_often_it_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_stream_begins_anew_and_says_so() {
+async fn a_broken_stream_restarts_with_a_restarted_part() {
     let broken = vec![
         Ok(ReplyPart::Text("half".to_owned())),
         Err(ModelError::new(ModelErrorKind::Connection, "connection lost")),
@@ -127,36 +127,36 @@ async fn a_broken_stream_begins_anew_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_asks_for_is_honoured() {
-    let asked = Duration::from_secs(20);
-    let plays = Plays::new(vec![rate_limited(asked), vec![finished()]]);
+async fn retry_after_is_honoured() {
+    let requested = Duration::from_secs(20);
+    let plays = Plays::new(vec![rate_limited(requested), vec![finished()]]);
     play(&plays, options()).await;
     let pause = plays.pauses()[0];
-    assert!(pause >= asked && pause <= asked + Duration::from_secs(1), "{pause:?}");
+    assert!(pause >= requested && pause <= requested + Duration::from_secs(1), "{pause:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_asks_for_too_much_is_not_waited_for() {
+async fn a_retry_after_above_the_limit_fails_the_call() {
     let plays = Plays::new(vec![rate_limited(Duration::from_secs(3600))]);
     let parts = play(&plays, options()).await;
     let [Err(error)] = parts.as_slice() else { panic!("{parts:?}") };
-    assert_eq!(error.message, "slow down; the provider asks to be left alone for 1h");
+    assert_eq!(error.message, "slow down; the provider asks callers to wait for 1h");
     assert_eq!(error.kind, ModelErrorKind::RateLimited);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_try_begins_after_the_total_time() {
+async fn no_try_starts_after_the_total_timeout() {
     let total = Duration::from_secs(45);
     let plays = Plays::new(vec![rate_limited(Duration::from_secs(20)); 3]);
-    let began = Instant::now();
+    let started = Instant::now();
     let parts = play(&plays, RetryOptions { total_timeout: total, tries: 100, ..options() }).await;
     assert!(parts[0].as_ref().is_err_and(|error| error.message.ends_with("(tried 3 times)")));
-    assert!(began.elapsed() < total);
+    assert!(started.elapsed() < total);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_asked_before_the_first_poll() {
+async fn nothing_is_called_before_the_first_poll() {
     let plays = Plays::new(vec![]);
     drop(RetryModel::wrap(plays.clone(), options()).call(request("test")));
-    assert_eq!(plays.began.lock().unwrap().len(), 0);
+    assert_eq!(plays.started.lock().unwrap().len(), 0);
 }

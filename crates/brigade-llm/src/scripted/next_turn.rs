@@ -1,62 +1,70 @@
-//! Which turn comes next, by the conversation alone.
+//! Finds the next turn from the conversation alone.
 //!
-//! What was already said is found in the conversation: a reply with calls by the ids that the
-//! script gave them, one without ids by its words and calls. So nothing depends on how often or when a call was
-//! made, and a conversation whose beginning was summarized away goes on where it was.
+//! Past turns are recognised in the conversation: a reply with calls by the ids that the script
+//! gave them, any other reply by its text and calls. The result does not depend on the time or
+//! number of requests. A conversation whose beginning was summarized continues at the same turn.
 
 use std::sync::Arc;
 
 use super::script::{ScriptItem, ScriptSection, ScriptTurn};
 use crate::conversation::{AssistantMessage, ChatMessage, ToolArguments};
 
-/// What of a section is in the conversation.
+/// The turns of a section that are already in the conversation.
 pub(super) struct TurnProgress {
     is_spoken: Vec<bool>,
-    /// Replies in the conversation, whether or not the script knows them.
+    /// The number of replies in the conversation, whether or not they come from the script.
     pub(super) replies: usize,
 }
 
-pub(super) fn find_progress(section: &ScriptSection, messages: &[ChatMessage]) -> TurnProgress {
-    let mut said = TurnProgress { is_spoken: vec![false; section.turns.len()], replies: 0 };
-    for message in messages {
-        let ChatMessage::Assistant(reply) = message else { continue };
-        said.replies += 1;
-        if let Some(turn) = find_turn_of_reply(section, &said.is_spoken, reply) {
-            said.is_spoken[turn] = true;
-        }
-    }
-    said
+/// A turn with its index in the section.
+#[derive(Clone, Copy)]
+pub(super) struct NumberedTurn<'a> {
+    pub(super) number: usize,
+    pub(super) turn: &'a ScriptTurn,
 }
 
-/// The first turn that was not yet said, or repeats, and whose conditions hold.
+pub(super) fn find_progress(section: &ScriptSection, messages: &[ChatMessage]) -> TurnProgress {
+    let mut progress = TurnProgress { is_spoken: vec![false; section.turns.len()], replies: 0 };
+    for message in messages {
+        let ChatMessage::Assistant(reply) = message else { continue };
+        progress.replies += 1;
+        if let Some(turn) = find_turn_of_reply(section, &progress.is_spoken, reply) {
+            progress.is_spoken[turn] = true;
+        }
+    }
+    progress
+}
+
+/// Returns the first turn that is unspoken or repeats, and whose conditions hold.
 pub(super) fn find_next_turn<'a>(
     section: &'a ScriptSection,
-    said: &TurnProgress,
+    progress: &TurnProgress,
     messages: &[ChatMessage],
-) -> Option<(usize, &'a ScriptTurn)> {
-    let heard = since_last_reply(messages);
-    let mut turns = section.turns.iter().enumerate();
-    turns.find(|(number, turn)| {
-        (turn.repeats || !said.is_spoken[*number])
+) -> Option<NumberedTurn<'a>> {
+    let input = since_last_reply(messages);
+    let mut turns =
+        section.turns.iter().enumerate().map(|(number, turn)| NumberedTurn { number, turn });
+    turns.find(|NumberedTurn { number, turn }| {
+        (turn.repeats || !progress.is_spoken[*number])
             && turn
                 .when
                 .iter()
-                .all(|text| heard.iter().any(|message| message_contains(message, text)))
+                .all(|text| input.iter().any(|message| message_contains(message, text)))
     })
 }
 
-/// The end of what was heard last, for an error.
+/// Describes the last message, for an error.
 pub(super) fn describe_last_message(messages: &[ChatMessage]) -> String {
     let text = match messages.last() {
         Some(ChatMessage::User(user)) => user.text.to_string(),
         Some(ChatMessage::Results(results)) => {
             results.iter().map(|result| &*result.text).collect::<Vec<_>>().join(" | ")
         }
-        Some(ChatMessage::Assistant(_)) => return "it has the last word itself".to_owned(),
-        None => return "nothing was said".to_owned(),
+        Some(ChatMessage::Assistant(_)) => return "the last message is its own reply".to_owned(),
+        None => return "the conversation is empty".to_owned(),
     };
-    let cut: String = text.chars().take(200).collect();
-    format!("the last it heard is {cut:?}")
+    let excerpt: String = text.chars().take(200).collect();
+    format!("the last input is {excerpt:?}")
 }
 
 const CALL_ID_PREFIX: &str = "script";
@@ -73,7 +81,7 @@ fn turn_of_call_id(id: &str) -> Option<usize> {
 
 fn find_turn_of_reply(
     section: &ScriptSection,
-    said: &[bool],
+    is_spoken: &[bool],
     reply: &AssistantMessage,
 ) -> Option<usize> {
     let id = reply.calls().find_map(|call| turn_of_call_id(&call.id));
@@ -81,17 +89,17 @@ fn find_turn_of_reply(
         return Some(turn);
     }
     let same = |turn: &usize| matches_reply(&section.turns[*turn], reply);
-    let mut fresh = (0..section.turns.len()).filter(|turn| !said[*turn]);
+    let mut fresh = (0..section.turns.len()).filter(|turn| !is_spoken[*turn]);
     fresh.find(same).or_else(|| (0..section.turns.len()).find(same))
 }
 
-/// Whether a turn has these words and calls. White space at the ends is often lost, and Gemini is
-/// not sent the ids of its calls back.
+/// Returns true if a turn has the text and calls of the reply. White space at the ends is often
+/// lost. Gemini does not get the ids of its calls back.
 fn matches_reply(turn: &ScriptTurn, reply: &AssistantMessage) -> bool {
     let mut texts = Vec::new();
     let mut calls = reply.calls();
-    for said in &turn.items {
-        match said {
+    for item in &turn.items {
+        match item {
             ScriptItem::Text(text) => texts.push(&**text),
             ScriptItem::Call { name, arguments } => match calls.next() {
                 Some(call) if call.name == *name && same_arguments(&call.arguments, arguments) => {}
@@ -103,7 +111,7 @@ fn matches_reply(turn: &ScriptTurn, reply: &AssistantMessage) -> bool {
     calls.next().is_none() && texts.join("\n").trim() == reply.text().trim()
 }
 
-/// What is not JSON comes back as something else.
+/// Compares arguments. Malformed ones come back in another form, so they always match.
 fn same_arguments(one: &ToolArguments, other: &ToolArguments) -> bool {
     match (one, other) {
         (ToolArguments::Json(one), ToolArguments::Json(other)) => one == other,

@@ -1,4 +1,4 @@
-//! Reads a script, and says where it is wrong and what would be right.
+//! Parses a script. Errors name the line, the problem and its solution.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{StopReason, TokenUsage};
 use crate::suggestion::did_you_mean;
 
-/// What is wrong with a script.
+/// An error in a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}{}: {problem}", line_suffix(*line))]
 pub struct ScriptError {
     pub file: String,
-    /// Counted from 1; 0 is the file as a whole.
+    /// The line number, counted from 1; 0 is the whole file.
     pub line: usize,
     pub problem: String,
 }
@@ -43,17 +43,17 @@ const FAULT_SYNTAX: &str =
     "a status such as 429 or 500, `hang`, `timeout`, `connection`, `garbage` or `cut N`";
 
 pub(super) fn parse_sections(file: &str, text: &str) -> Result<Vec<ScriptSection>, ScriptError> {
-    let mut reader = ScriptParser { text, offset: 0, line: 0, sections: Vec::new() };
-    let read = reader.parse();
-    let line = reader.line;
-    read.map_err(|problem| ScriptError { file: file.to_owned(), line, problem })?;
-    Ok(reader.sections)
+    let mut parser = ScriptParser { text, offset: 0, line: 0, sections: Vec::new() };
+    let parsed = parser.parse();
+    let line = parser.line;
+    parsed.map_err(|problem| ScriptError { file: file.to_owned(), line, problem })?;
+    Ok(parser.sections)
 }
 
-/// Goes through the text line by line. `line` is where an error is.
+/// A parser that reads line by line. `line` is the line of an error.
 struct ScriptParser<'a> {
     text: &'a str,
-    /// Where the next line begins.
+    /// The offset of the next line.
     offset: usize,
     line: usize,
     sections: Vec<ScriptSection>,
@@ -80,12 +80,12 @@ impl<'a> ScriptParser<'a> {
                 _ if KEYWORDS.contains(&word) => self.parse_turn_line(word, rest)?,
                 _ => {
                     let near = did_you_mean(word, KEYWORDS);
-                    return Err(format!("`{word}` means nothing here{near}"));
+                    return Err(format!("`{word}` is not a keyword{near}"));
                 }
             }
         }
         if self.sections.is_empty() {
-            return Err("there is no `agent` in it".to_owned());
+            return Err("the script has no `agent`".to_owned());
         }
         self.check_section()
     }
@@ -104,13 +104,13 @@ impl<'a> ScriptParser<'a> {
     fn parse_agent(&mut self, name: &str) -> Result<(), String> {
         self.check_section()?;
         if name.is_empty() {
-            return Err("whose turns follow? `agent NAME`, or `agent *` for all others".to_owned());
+            return Err("name the agent: `agent NAME`, or `agent *` for all others".to_owned());
         }
         if name.strip_suffix('*').unwrap_or(name).contains('*') {
-            return Err(format!("`{name}`: a `*` stands for the rest of a name, at its end"));
+            return Err(format!("`{name}`: write `*` only at the end of a name"));
         }
         if self.sections.iter().any(|section| &*section.name == name) {
-            return Err(format!("`agent {name}` is there already; put its turns together"));
+            return Err(format!("`agent {name}` appears twice; put its turns together"));
         }
         self.sections.push(ScriptSection { name: name.into(), ..ScriptSection::default() });
         Ok(())
@@ -118,7 +118,7 @@ impl<'a> ScriptParser<'a> {
 
     fn parse_turn(&mut self, rest: &str) -> Result<(), String> {
         if !rest.is_empty() {
-            return Err(format!("`turn` stands alone; `{rest}` belongs on a line below"));
+            return Err(format!("write `turn` alone on its line, and `{rest}` on the next"));
         }
         if self.sections.is_empty() {
             return Err("a script begins with `agent NAME`, not with `turn`".to_owned());
@@ -149,13 +149,13 @@ impl<'a> ScriptParser<'a> {
     fn check_turn(&mut self) -> Result<(), String> {
         match self.current_section()?.turns.last() {
             Some(turn) if turn.items.is_empty() && turn.faults.is_empty() => {
-                Err("the turn above says nothing; give it a `say`, `call` or `fault`".to_owned())
+                Err("the turn above is empty; add a `say`, `call` or `fault`".to_owned())
             }
             _ => Ok(()),
         }
     }
 
-    /// For all turns of an agent.
+    /// Parses an option for all turns of an agent.
     fn parse_section_option(&mut self, word: &str, rest: &str) -> Result<(), String> {
         let section = self.current_section()?;
         match word {
@@ -178,9 +178,9 @@ impl<'a> ScriptParser<'a> {
         match word {
             "when" => turn.when.push(parse_condition(rest)?),
             "repeat" if rest.is_empty() => turn.repeats = true,
-            "repeat" => return Err("`repeat` stands alone".to_owned()),
-            "say" => append_text(&mut turn.items, rest, false),
-            "think" => append_text(&mut turn.items, rest, true),
+            "repeat" => return Err("write `repeat` alone on its line".to_owned()),
+            "say" => append_text(&mut turn.items, rest, TextKind::Text),
+            "think" => append_text(&mut turn.items, rest, TextKind::Thought),
             "malformed" => turn.items.push(parse_malformed_call(rest)?),
             "usage" => turn.usage = Some(parse_usage(rest)?),
             "pace" => turn.pace = Some(parse_duration(rest)?),
@@ -196,34 +196,34 @@ impl<'a> ScriptParser<'a> {
         turn.ok_or_else(|| "begin a turn with `turn`".to_owned())
     }
 
-    /// The arguments are JSON, over as many lines as they need.
+    /// Parses a call. Its JSON arguments may span several lines.
     fn parse_call(&mut self, rest: &'a str) -> Result<ScriptItem, String> {
         let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         if name.is_empty() || name.contains(['{', '"']) {
-            return Err("which tool? `call NAME {\"argument\": \"value\"}`".to_owned());
+            return Err("name the tool: `call NAME {\"argument\": \"value\"}`".to_owned());
         }
         let value = match arguments.trim() {
             "" => serde_json::Value::Object(serde_json::Map::new()),
             object if object.starts_with('{') => self.parse_json(object)?,
-            other => return Err(format!("arguments are a JSON object in braces, not `{other}`")),
+            other => return Err(format!("write the arguments as a JSON object, not `{other}`")),
         };
         Ok(ScriptItem::Call { name: name.into(), arguments: ToolArguments::Json(value) })
     }
 
-    /// Reads on from `begun`, a part of the line that was just read.
-    fn parse_json(&mut self, begun: &'a str) -> Result<serde_json::Value, String> {
-        let start = begun.as_ptr() as usize - self.text.as_ptr() as usize;
+    /// Parses the JSON value that starts at `start_text`, a part of the current line.
+    fn parse_json(&mut self, start_text: &'a str) -> Result<serde_json::Value, String> {
+        let start = start_text.as_ptr() as usize - self.text.as_ptr() as usize;
         let mut values = serde_json::Deserializer::from_str(&self.text[start..]).into_iter();
         let value = match values.next() {
             Some(Ok(value)) => value,
             Some(Err(error)) if error.is_eof() => {
-                return Err("the braces of these arguments are never closed".to_owned());
+                return Err("close the braces of these arguments".to_owned());
             }
             Some(Err(error)) => {
                 self.line += error.line().saturating_sub(1);
                 return Err(format!("these arguments are not JSON: {error}"));
             }
-            None => return Err("arguments are a JSON object in braces".to_owned()),
+            None => return Err("write the arguments as a JSON object".to_owned()),
         };
         let end = start + values.byte_offset();
         while self.offset < end {
@@ -231,43 +231,51 @@ impl<'a> ScriptParser<'a> {
         }
         let after = self.text[end..self.offset].trim();
         if !after.is_empty() {
-            return Err(format!("nothing may follow the arguments, but `{after}` does"));
+            return Err(format!("remove `{after}` after the arguments"));
         }
         Ok(value)
     }
 }
 
-/// Lines that follow each other are lines of one text.
-fn append_text(said: &mut Vec<ScriptItem>, line: &str, thought: bool) {
-    match said.last_mut() {
-        Some(ScriptItem::Text(text)) if !thought => *text = format!("{text}\n{line}").into(),
-        Some(ScriptItem::Thought(text)) if thought => *text = format!("{text}\n{line}").into(),
-        _ if thought => said.push(ScriptItem::Thought(line.into())),
-        _ => said.push(ScriptItem::Text(line.into())),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TextKind {
+    Text,
+    Thought,
+}
+
+/// Appends a line of text. Consecutive lines of one kind form one text.
+fn append_text(items: &mut Vec<ScriptItem>, line: &str, kind: TextKind) {
+    match (items.last_mut(), kind) {
+        (Some(ScriptItem::Text(text)), TextKind::Text)
+        | (Some(ScriptItem::Thought(text)), TextKind::Thought) => {
+            *text = format!("{text}\n{line}").into();
+        }
+        (_, TextKind::Text) => items.push(ScriptItem::Text(line.into())),
+        (_, TextKind::Thought) => items.push(ScriptItem::Thought(line.into())),
     }
 }
 
-/// Bare words, or a JSON string where white space or a line end matters.
+/// Parses bare words, or a JSON string for text where white space or line ends matter.
 fn parse_condition(text: &str) -> Result<Arc<str>, String> {
-    let wanted: String = if text.starts_with('"') {
+    let condition: String = if text.starts_with('"') {
         serde_json::from_str(text)
-            .map_err(|_| format!("`{text}` begins with a quote and is no JSON string"))?
+            .map_err(|_| format!("`{text}` starts with a quote but is not a JSON string"))?
     } else {
         text.to_owned()
     };
-    if wanted.is_empty() {
-        return Err("`when TEXT` wants a text that the last message or result has".to_owned());
+    if condition.is_empty() {
+        return Err("give `when` a text from the last message or result".to_owned());
     }
-    Ok(wanted.into())
+    Ok(condition.into())
 }
 
 fn parse_malformed_call(rest: &str) -> Result<ScriptItem, String> {
     let (name, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     if name.is_empty() {
-        return Err("which tool? `malformed NAME {\"cut off`".to_owned());
+        return Err("name the tool: `malformed NAME {\"cut off`".to_owned());
     }
     let problem = match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => return Err(format!("`{text}` is proper JSON; use `call`")),
+        Ok(_) => return Err(format!("`{text}` is valid JSON; use `call`")),
         Err(error) => error.to_string().into(),
     };
     Ok(ScriptItem::Call { name: name.into(), arguments: ToolArguments::Malformed { problem } })
@@ -275,51 +283,51 @@ fn parse_malformed_call(rest: &str) -> Result<ScriptItem, String> {
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is no span of time, such as `50ms`, `2s` or `10m`"))
+        .map_err(|_| format!("`{text}` is not a duration, such as `50ms`, `2s` or `10m`"))
 }
 
 fn parse_usage(text: &str) -> Result<TokenUsage, String> {
     let mut usage = TokenUsage::default();
     for field in text.split_whitespace() {
         let (name, value) = field.split_once('=').unwrap_or((field, ""));
-        let place = match name {
+        let count = match name {
             "input" => &mut usage.input,
             "cached" => &mut usage.cached,
             "cache_written" => &mut usage.cache_written,
             "output" => &mut usage.output,
             _ => {
                 let near = did_you_mean(name, ["input", "cached", "cache_written", "output"]);
-                return Err(format!("`{name}` is no kind of token{near}"));
+                return Err(format!("`{name}` is not a kind of token{near}"));
             }
         };
-        *place = parse_number(value)?;
+        *count = parse_number(value)?;
     }
     if usage == TokenUsage::default() {
-        return Err("`usage` wants counts, such as `usage input=120 output=30`".to_owned());
+        return Err("give `usage` counts, such as `usage input=120 output=30`".to_owned());
     }
     Ok(usage)
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
 fn parse_stop_reason(text: &str) -> Result<StopReason, String> {
     match text {
         "length" => Ok(StopReason::Length),
         "filtered" => Ok(StopReason::Filtered),
-        _ => Err(format!("a reply stops by `length` or is `filtered`, not `{text}`")),
+        _ => Err(format!("write `stop length` or `stop filtered`, not `{text}`")),
     }
 }
 
-/// `KIND [after SPAN] [xN | always]`
+/// Parses `KIND [after DURATION] [xN | always]`.
 fn parse_fault(text: &str) -> Result<ScriptFault, String> {
     let mut words = text.split_whitespace();
-    let kind = words.next().ok_or_else(|| format!("which fault? {FAULT_SYNTAX}"))?;
-    let mut trouble = match kind {
+    let kind = words.next().ok_or_else(|| format!("name the fault: {FAULT_SYNTAX}"))?;
+    let mut fault = match kind {
         "hang" => FaultKind::Hang,
         "cut" => {
-            let count = words.next().ok_or("after how many words? `fault cut 3`")?;
+            let count = words.next().ok_or("give the number of words: `fault cut 3`")?;
             FaultKind::Cut { word_count: parse_number(count)? }
         }
         "timeout" => error_fault(ModelErrorKind::Timeout, "no answer in time (scripted)"),
@@ -331,7 +339,7 @@ fn parse_fault(text: &str) -> Result<ScriptFault, String> {
     };
     let mut times = 1;
     while let Some(word) = words.next() {
-        match (word, &mut trouble) {
+        match (word, &mut fault) {
             ("always", _) => times = u32::MAX,
             ("after", FaultKind::Error(error)) => {
                 error.retry_after = Some(parse_duration(words.next().unwrap_or_default())?);
@@ -344,7 +352,7 @@ fn parse_fault(text: &str) -> Result<ScriptFault, String> {
             }
         }
     }
-    Ok(ScriptFault { kind: trouble, times })
+    Ok(ScriptFault { kind: fault, times })
 }
 
 fn error_fault(kind: ModelErrorKind, message: &str) -> FaultKind {
@@ -354,7 +362,7 @@ fn error_fault(kind: ModelErrorKind, message: &str) -> FaultKind {
 fn status_fault(text: &str) -> Result<FaultKind, String> {
     let status = text.parse::<u16>().map_err(|_| {
         let near = did_you_mean(text, ["hang", "timeout", "connection", "garbage", "cut"]);
-        format!("`{text}` is no fault{near}; there are {FAULT_SYNTAX}")
+        format!("`{text}` is not a fault{near}; use {FAULT_SYNTAX}")
     })?;
     let kind = match status {
         429 => ModelErrorKind::RateLimited,

@@ -1,4 +1,4 @@
-//! What a script says.
+//! The contents of a script.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::conversation::ToolArguments;
 use crate::error::ModelError;
 use crate::model::{StopReason, TokenUsage};
 
-/// The largest script that is read.
+/// The maximum size of a script file in bytes.
 const SIZE_MAX: u64 = 4 * 1024 * 1024;
 
 /// The turns of all agents.
@@ -18,12 +18,12 @@ const SIZE_MAX: u64 = 4 * 1024 * 1024;
 pub struct Script {
     file: Arc<str>,
     sections: Vec<ScriptSection>,
-    /// Sections whose name is no pattern.
+    /// The sections whose name is not a pattern.
     exact: HashMap<Arc<str>, usize>,
 }
 
 impl Script {
-    /// Reads a script; `file` is what errors call it.
+    /// Parses a script; errors refer to it as `file`.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScriptError> {
         let sections = parse::parse_sections(file, text)?;
         let named = sections.iter().enumerate().filter(|(_, section)| !section.is_pattern());
@@ -33,12 +33,14 @@ impl Script {
 
     pub fn load(path: &Path) -> Result<Self, ScriptError> {
         let file = path.display().to_string();
-        let wrong = |problem: String| ScriptError { file: file.clone(), line: 0, problem };
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        let file_error = |problem: String| ScriptError { file: file.clone(), line: 0, problem };
+        let size = std::fs::metadata(path).map_err(|error| file_error(error.to_string()))?.len();
         if size > SIZE_MAX {
-            return Err(wrong(format!("{size} bytes are too many; {SIZE_MAX} is the most")));
+            return Err(file_error(format!(
+                "the script has {size} bytes; shorten it to {SIZE_MAX}"
+            )));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| file_error(error.to_string()))?;
         Self::parse(&file, &text)
     }
 
@@ -46,23 +48,23 @@ impl Script {
         &self.file
     }
 
-    /// The section of exactly this name, else the longest pattern that fits.
-    pub(super) fn find_section(&self, asker: &str) -> Option<&ScriptSection> {
-        if let Some(at) = self.exact.get(asker) {
+    /// Returns the section with exactly this name, or else with the longest matching pattern.
+    pub(super) fn find_section(&self, agent: &str) -> Option<&ScriptSection> {
+        if let Some(at) = self.exact.get(agent) {
             return self.sections.get(*at);
         }
-        let fitting = self.sections.iter().filter(|section| section.matches_pattern(asker));
-        fitting.max_by_key(|section| section.name.len())
+        let matching = self.sections.iter().filter(|section| section.matches_pattern(agent));
+        matching.max_by_key(|section| section.name.len())
     }
 }
 
-/// What one agent says.
+/// The turns of one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ScriptSection {
-    /// The agent's name, or its beginning and a `*`.
+    /// The agent's name, or a prefix and a `*`.
     pub(super) name: Arc<str>,
     pub(super) turns: Vec<ScriptTurn>,
-    /// For turns that have none of their own.
+    /// The pace of turns without their own.
     pub(super) pace: Option<Duration>,
     pub(super) usage: Option<TokenUsage>,
 }
@@ -72,23 +74,23 @@ impl ScriptSection {
         self.name.ends_with('*')
     }
 
-    fn matches_pattern(&self, asker: &str) -> bool {
-        self.name.strip_suffix('*').is_some_and(|beginning| asker.starts_with(beginning))
+    fn matches_pattern(&self, agent: &str) -> bool {
+        self.name.strip_suffix('*').is_some_and(|prefix| agent.starts_with(prefix))
     }
 }
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ScriptTurn {
-    /// All of these must be in what was said to the agent last.
+    /// Texts that must all be in the input since the last reply.
     pub(super) when: Vec<Arc<str>>,
-    /// Whether it may be said more than once.
+    /// True if the turn may be played more than once.
     pub(super) repeats: bool,
     pub(super) items: Vec<ScriptItem>,
     pub(super) usage: Option<TokenUsage>,
     pub(super) pace: Option<Duration>,
     pub(super) stop: StopReason,
-    /// What happens instead, in this order, before the reply comes.
+    /// The faults to play, in this order, before the reply.
     pub(super) faults: Vec<ScriptFault>,
 }
 
@@ -117,16 +119,16 @@ pub(super) enum ScriptItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptFault {
     pub kind: FaultKind,
-    /// How often, in this process and for each asker.
+    /// The number of times, in this process and for each agent.
     pub times: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     Error(ModelError),
-    /// Nothing comes, ever.
+    /// No part ever arrives.
     Hang,
-    /// The connection is lost after so many words of the reply.
+    /// The connection is lost after this number of words of the reply.
     Cut {
         word_count: usize,
     },

@@ -1,4 +1,4 @@
-//! Anthropic's messages.
+//! Anthropic's Messages API.
 
 use serde_json::{Value, json};
 
@@ -14,38 +14,39 @@ use crate::conversation::{
 use crate::model::{ModelReply, StopReason};
 
 pub(super) fn parse_body(body: &Value) -> ParsedBody {
-    let mut read = ParsedBody {
+    let mut parsed = ParsedBody {
         system: join_text(&body["system"]),
         max_output: number_at(body, "/max_tokens"),
         ..ParsedBody::default()
     };
-    read.tools = array_items(body, "tools").map(|spec| tool_spec(spec, "input_schema")).collect();
+    parsed.tools = array_items(body, "tools").map(|spec| tool_spec(spec, "input_schema")).collect();
     for message in array_items(body, "messages") {
         if message["role"] == "assistant" {
             let content = match &message["content"] {
                 Value::String(text) => vec![ContentBlock::Text(text.as_str().into())],
                 _ => array_items(message, "content").filter_map(parse_block).collect(),
             };
-            let said = AssistantMessage { content, opaque: Value::Null };
-            read.messages.push(ChatMessage::Assistant(said.into()));
+            let assistant = AssistantMessage { content, opaque: Value::Null };
+            parsed.messages.push(ChatMessage::Assistant(assistant.into()));
             continue;
         }
         if let Value::String(text) = &message["content"] {
-            read.messages.push(ChatMessage::user(text.as_str()));
+            parsed.messages.push(ChatMessage::user(text.as_str()));
         }
         for part in array_items(message, "content") {
             if part["type"] == "tool_result" {
                 let id = text_field(part, "tool_use_id");
-                let name = called_tool_name(&read.messages, &id);
-                let (id, text) = (id.into(), join_text(&part["content"]).into());
+                let name = called_tool_name(&parsed.messages, &id);
+                let id = id.into();
+                let text = join_text(&part["content"]).into();
                 let failed = part["is_error"] == true;
-                add_result(&mut read.messages, ToolResult { id, name, text, failed });
+                add_result(&mut parsed.messages, ToolResult { id, name, text, failed });
             } else {
-                read.messages.push(ChatMessage::user(text_field(part, "text")));
+                parsed.messages.push(ChatMessage::user(text_field(part, "text")));
             }
         }
     }
-    read
+    parsed
 }
 
 fn parse_block(block: &Value) -> Option<ContentBlock> {
@@ -76,7 +77,7 @@ fn sse_event(mut event: Value, kind: &str) -> String {
 pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     let usage = &reply.usage;
     let uncached = usage.input.saturating_sub(usage.cached + usage.cache_written);
-    let counted = json!({
+    let counts = json!({
         "input_tokens": uncached,
         "cache_read_input_tokens": usage.cached,
         "cache_creation_input_tokens": usage.cache_written,
@@ -84,7 +85,7 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     });
     let message = json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [],
-        "stop_reason": null, "stop_sequence": null, "usage": counted,
+        "stop_reason": null, "stop_sequence": null, "usage": counts,
     });
     let mut frames = vec![
         sse_event(json!({ "message": message }), "message_start"),
@@ -92,7 +93,7 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     ];
     let mut calls = 0;
     for (index, content) in reply.message.content.iter().enumerate() {
-        let (begun, deltas): (Value, Vec<Value>) = match content {
+        let (block, deltas): (Value, Vec<Value>) = match content {
             ContentBlock::Text(text) => (
                 json!({ "type": "text", "text": "" }),
                 split_in_two(text)
@@ -120,8 +121,8 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
                 )
             }
         };
-        let begun = json!({ "index": index, "content_block": begun });
-        frames.push(sse_event(begun, "content_block_start"));
+        let block = json!({ "index": index, "content_block": block });
+        frames.push(sse_event(block, "content_block_start"));
         for delta in deltas {
             let delta = json!({ "index": index, "delta": delta });
             frames.push(sse_event(delta, "content_block_delta"));
@@ -135,8 +136,8 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
         StopReason::EndOfTurn => "end_turn",
     };
     let delta = json!({ "stop_reason": stop, "stop_sequence": null });
-    let counted = json!({ "output_tokens": usage.output });
-    frames.push(sse_event(json!({ "delta": delta, "usage": counted }), "message_delta"));
+    let counts = json!({ "output_tokens": usage.output });
+    frames.push(sse_event(json!({ "delta": delta, "usage": counts }), "message_delta"));
     frames.push(sse_event(json!({}), "message_stop"));
     frames
 }

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions.
+//! OpenAI's chat completions API.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::conversation::{
 };
 use crate::model::{ModelReply, StopReason, ToolSpec};
 
-/// What a body says, in our words.
+/// The contents of a request body.
 #[derive(Default)]
 pub(super) struct ParsedBody {
     pub(super) system: String,
@@ -28,27 +28,27 @@ pub(super) fn number_at(body: &Value, pointer: &str) -> Option<u32> {
 pub(super) fn parse_body(body: &Value) -> ParsedBody {
     let limit =
         number_at(body, "/max_completion_tokens").or_else(|| number_at(body, "/max_tokens"));
-    let mut read = ParsedBody { max_output: limit, ..ParsedBody::default() };
-    read.tools =
+    let mut parsed = ParsedBody { max_output: limit, ..ParsedBody::default() };
+    parsed.tools =
         array_items(body, "tools").map(|spec| tool_spec(&spec["function"], "parameters")).collect();
     for message in array_items(body, "messages") {
         let text = join_text(&message["content"]);
         match message["role"].as_str() {
-            Some("system" | "developer") => read.system.push_str(&text),
+            Some("system" | "developer") => parsed.system.push_str(&text),
             Some("tool") => {
                 let id = text_field(message, "tool_call_id");
-                let name = called_tool_name(&read.messages, &id);
+                let name = called_tool_name(&parsed.messages, &id);
                 let id = id.into();
                 add_result(
-                    &mut read.messages,
+                    &mut parsed.messages,
                     ToolResult { id, name, text: text.into(), failed: false },
                 );
             }
-            Some("assistant") => read.messages.push(parse_assistant(message, text)),
-            _ => read.messages.push(ChatMessage::user(text)),
+            Some("assistant") => parsed.messages.push(parse_assistant(message, text)),
+            _ => parsed.messages.push(ChatMessage::user(text)),
         }
     }
-    read
+    parsed
 }
 
 fn parse_assistant(message: &Value, text: String) -> ChatMessage {
@@ -78,7 +78,7 @@ fn parse_assistant(message: &Value, text: String) -> ChatMessage {
     ChatMessage::Assistant(AssistantMessage { content, opaque: Value::Null }.into())
 }
 
-/// Arguments that come as a text.
+/// Parses arguments that are sent as a text.
 pub(super) fn parse_arguments(text: &str) -> ToolArguments {
     match serde_json::from_str(text) {
         Ok(value) => ToolArguments::Json(value),
@@ -86,7 +86,7 @@ pub(super) fn parse_arguments(text: &str) -> ToolArguments {
     }
 }
 
-/// Arguments as a text; malformed ones are cut off.
+/// Returns arguments as a text; malformed ones are truncated.
 pub(super) fn write_arguments(arguments: &ToolArguments) -> String {
     match arguments {
         ToolArguments::Json(value) => value.to_string(),

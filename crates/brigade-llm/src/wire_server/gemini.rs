@@ -1,4 +1,4 @@
-//! Gemini's `streamGenerateContent`.
+//! Gemini's `streamGenerateContent` API.
 
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ use crate::model::{ModelReply, StopReason};
 
 pub(super) fn parse_body(body: &Value) -> ParsedBody {
     let system = body.get("systemInstruction").or_else(|| body.get("system_instruction"));
-    let mut read = ParsedBody {
+    let mut parsed = ParsedBody {
         system: system.map(|system| join_text(&system["parts"])).unwrap_or_default(),
         max_output: number_at(body, "/generationConfig/maxOutputTokens"),
         ..ParsedBody::default()
     };
     let declared =
         array_items(body, "tools").flat_map(|tools| array_items(tools, "functionDeclarations"));
-    read.tools = declared
+    parsed.tools = declared
         .map(|spec| match spec.get("parametersJsonSchema") {
             Some(_) => tool_spec(spec, "parametersJsonSchema"),
             None => tool_spec(spec, "parameters"),
@@ -31,34 +31,34 @@ pub(super) fn parse_body(body: &Value) -> ParsedBody {
     for message in array_items(body, "contents") {
         if message["role"] == "model" {
             let content = array_items(message, "parts").filter_map(parse_part).collect();
-            let said = AssistantMessage { content, opaque: Value::Null };
-            read.messages.push(ChatMessage::Assistant(said.into()));
+            let assistant = AssistantMessage { content, opaque: Value::Null };
+            parsed.messages.push(ChatMessage::Assistant(assistant.into()));
             continue;
         }
         for part in array_items(message, "parts") {
             match part.get("functionResponse") {
-                Some(answer) => add_result(&mut read.messages, parse_result(answer)),
-                None => read.messages.push(ChatMessage::user(text_field(part, "text"))),
+                Some(answer) => add_result(&mut parsed.messages, parse_result(answer)),
+                None => parsed.messages.push(ChatMessage::user(text_field(part, "text"))),
             }
         }
     }
-    // Results name their tool here, and calls need no id.
-    for at in 0..read.messages.len() {
-        let (before, rest) = read.messages.split_at_mut(at);
+    // In this format results may name their tool, and calls need no id.
+    for at in 0..parsed.messages.len() {
+        let (before, rest) = parsed.messages.split_at_mut(at);
         if let ChatMessage::Results(results) = &mut rest[0] {
             for result in results.iter_mut().filter(|result| result.name.is_empty()) {
                 result.name = called_tool_name(before, &result.id);
             }
         }
     }
-    read
+    parsed
 }
 
 fn parse_result(answer: &Value) -> ToolResult {
     let response = &answer["response"];
     let failed = response.get("error").is_some();
-    let said = response.get("error").or_else(|| response.get("result")).unwrap_or(response);
-    let text = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+    let value = response.get("error").or_else(|| response.get("result")).unwrap_or(response);
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     ToolResult {
         id: text_field(answer, "id").into(),
         name: text_field(answer, "name").into(),

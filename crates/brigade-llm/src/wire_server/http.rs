@@ -1,4 +1,4 @@
-//! HTTP/1.1, as much of it as a client of a provider needs.
+//! The part of HTTP/1.1 that a provider's client needs.
 
 use std::io;
 use std::pin::pin;
@@ -18,19 +18,19 @@ const HEAD_MAX: usize = 64 * 1024;
 const BODY_MAX: usize = 256 << 20;
 
 /// Serves one connection until the client closes it.
-pub(super) async fn serve_connection(socket: TcpStream, desk: &WireHandler) -> io::Result<()> {
+pub(super) async fn serve_connection(socket: TcpStream, handler: &WireHandler) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let (mut reader, mut writer) = socket.into_split();
-    let mut held = Vec::new();
-    while let Some(request) = read_request(&mut reader, &mut held).await? {
-        let answered = {
-            let mut answering = pin!(write_reply(&mut writer, desk, request));
+    let mut buffer = Vec::new();
+    while let Some(request) = read_request(&mut reader, &mut buffer).await? {
+        let after = {
+            let mut writing = pin!(write_reply(&mut writer, handler, request));
             tokio::select! {
-                answered = &mut answering => answered?,
-                () = wait_for_close(&mut reader, &mut held) => return Ok(()),
+                after = &mut writing => after?,
+                () = wait_for_close(&mut reader, &mut buffer) => return Ok(()),
             }
         };
-        if answered == AfterReply::Close {
+        if after == AfterReply::Close {
             break;
         }
     }
@@ -44,8 +44,8 @@ enum AfterReply {
 }
 
 /// Returns when the client has closed its side.
-async fn wait_for_close(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
-    while let Ok(read) = reader.read_buf(held).await {
+async fn wait_for_close(reader: &mut OwnedReadHalf, buffer: &mut Vec<u8>) {
+    while let Ok(read) = reader.read_buf(buffer).await {
         if read == 0 {
             return;
         }
@@ -54,33 +54,34 @@ async fn wait_for_close(reader: &mut OwnedReadHalf, held: &mut Vec<u8>) {
 
 async fn read_request(
     reader: &mut OwnedReadHalf,
-    held: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
 ) -> io::Result<Option<RawRequest>> {
     let end = loop {
-        if let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
         }
-        if held.len() > HEAD_MAX || reader.read_buf(held).await? == 0 {
+        if buffer.len() > HEAD_MAX || reader.read_buf(buffer).await? == 0 {
             return Ok(None);
         }
     };
-    let head = String::from_utf8_lossy(&held[..end]).into_owned();
-    held.drain(..end + 4);
+    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+    buffer.drain(..end + 4);
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let method = words.next().unwrap_or_default();
+    let target = words.next().unwrap_or_default();
     let headers: Vec<(String, String)> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let length = length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0usize).min(BODY_MAX);
-    while held.len() < length {
-        if reader.read_buf(held).await? == 0 {
+    while buffer.len() < length {
+        if reader.read_buf(buffer).await? == 0 {
             return Ok(None);
         }
     }
-    let body = held.drain(..length).collect();
+    let body = buffer.drain(..length).collect();
     Ok(Some(RawRequest { method: method.to_owned(), target: target.to_owned(), headers, body }))
 }
 
@@ -93,17 +94,18 @@ struct RawRequest {
 
 async fn write_reply(
     writer: &mut OwnedWriteHalf,
-    desk: &WireHandler,
+    handler: &WireHandler,
     raw: RawRequest,
 ) -> io::Result<AfterReply> {
     let request = match parse_request(raw) {
         Ok(request) => request,
         Err(refusal) => return write_status(writer, &refusal).await,
     };
-    let (format, model) = (request.format, request.model.clone());
+    let format = request.format;
+    let model = request.model.clone();
     let frames = |reply: &ModelReply| reply_frames(format, &model, reply);
-    match desk.reply(request).await {
-        WireReply::Status(told) => write_status(writer, &told).await,
+    match handler.reply(request).await {
+        WireReply::Status(status) => write_status(writer, &status).await,
         WireReply::Hang => std::future::pending().await,
         WireReply::Bytes(bytes) => {
             write_head(writer, format).await?;
@@ -176,7 +178,7 @@ fn parse_request(raw: RawRequest) -> Result<WireRequest, WireStatus> {
             }
         }
     };
-    let read = match format {
+    let parsed = match format {
         WireFormat::Chat => chat::parse_body(&body),
         WireFormat::Responses => responses::parse_body(&body),
         WireFormat::Anthropic => anthropic::parse_body(&body),
@@ -188,10 +190,10 @@ fn parse_request(raw: RawRequest) -> Result<WireRequest, WireStatus> {
         target: raw.target,
         headers: raw.headers,
         model,
-        system: read.system,
-        messages: read.messages,
-        tools: read.tools,
-        max_output: read.max_output,
+        system: parsed.system,
+        messages: parsed.messages,
+        tools: parsed.tools,
+        max_output: parsed.max_output,
         body,
     })
 }
@@ -254,15 +256,15 @@ async fn write_end(writer: &mut OwnedWriteHalf) -> io::Result<AfterReply> {
     Ok(AfterReply::KeepAlive)
 }
 
-async fn write_status(writer: &mut OwnedWriteHalf, told: &WireStatus) -> io::Result<AfterReply> {
+async fn write_status(writer: &mut OwnedWriteHalf, reply: &WireStatus) -> io::Result<AfterReply> {
     let mut head = format!(
-        "HTTP/1.1 {} Told\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
-        told.status,
-        told.body.len()
+        "HTTP/1.1 {} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        reply.status,
+        reply.body.len()
     );
-    for (name, value) in &told.headers {
+    for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    writer.write_all(format!("{head}\r\n{}", told.body).as_bytes()).await?;
+    writer.write_all(format!("{head}\r\n{}", reply.body).as_bytes()).await?;
     Ok(AfterReply::KeepAlive)
 }

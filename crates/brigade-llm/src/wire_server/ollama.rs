@@ -1,4 +1,4 @@
-//! Ollama's own chat, a JSON value per line.
+//! Ollama's own chat API, one JSON value per line.
 
 use serde_json::{Value, json};
 
@@ -13,28 +13,29 @@ use crate::conversation::{
 use crate::model::{ModelReply, StopReason};
 
 pub(super) fn parse_body(body: &Value) -> ParsedBody {
-    let mut read =
+    let mut parsed =
         ParsedBody { max_output: number_at(body, "/options/num_predict"), ..ParsedBody::default() };
-    read.tools =
+    parsed.tools =
         array_items(body, "tools").map(|spec| tool_spec(&spec["function"], "parameters")).collect();
     for message in array_items(body, "messages") {
         let text = text_field(message, "content");
         match message["role"].as_str() {
-            Some("system") => read.system.push_str(&text),
-            Some("assistant") => read.messages.push(parse_assistant(message, text)),
+            Some("system") => parsed.system.push_str(&text),
+            Some("assistant") => parsed.messages.push(parse_assistant(message, text)),
             Some("tool") => {
                 let id = text_field(message, "tool_call_id");
                 let name = match text_field(message, "tool_name") {
-                    name if name.is_empty() => called_tool_name(&read.messages, &id),
+                    name if name.is_empty() => called_tool_name(&parsed.messages, &id),
                     name => name.into(),
                 };
-                let (id, text) = (id.into(), text.into());
-                add_result(&mut read.messages, ToolResult { id, name, text, failed: false });
+                let id = id.into();
+                let text = text.into();
+                add_result(&mut parsed.messages, ToolResult { id, name, text, failed: false });
             }
-            _ => read.messages.push(ChatMessage::user(text)),
+            _ => parsed.messages.push(ChatMessage::user(text)),
         }
     }
-    read
+    parsed
 }
 
 fn parse_assistant(message: &Value, text: String) -> ChatMessage {

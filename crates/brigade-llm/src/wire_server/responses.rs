@@ -1,4 +1,4 @@
-//! OpenAI's Responses.
+//! OpenAI's Responses API.
 
 use serde_json::{Value, json};
 
@@ -13,25 +13,25 @@ use crate::conversation::{
 use crate::model::{ModelReply, StopReason};
 
 pub(super) fn parse_body(body: &Value) -> ParsedBody {
-    let mut read = ParsedBody {
+    let mut parsed = ParsedBody {
         system: text_field(body, "instructions"),
         max_output: number_at(body, "/max_output_tokens"),
         ..ParsedBody::default()
     };
-    read.tools = array_items(body, "tools").map(|spec| tool_spec(spec, "parameters")).collect();
+    parsed.tools = array_items(body, "tools").map(|spec| tool_spec(spec, "parameters")).collect();
     for item in array_items(body, "input") {
         match item["type"].as_str() {
             Some("function_call_output") => {
                 let id = text_field(item, "call_id");
-                let name = called_tool_name(&read.messages, &id);
+                let name = called_tool_name(&parsed.messages, &id);
                 let text = join_text(&item["output"]).into();
                 add_result(
-                    &mut read.messages,
+                    &mut parsed.messages,
                     ToolResult { id: id.into(), name, text, failed: false },
                 );
             }
             Some("function_call") => push_content(
-                &mut read.messages,
+                &mut parsed.messages,
                 ContentBlock::Call(ToolCall {
                     id: text_field(item, "call_id").into(),
                     name: text_field(item, "name").into(),
@@ -40,7 +40,7 @@ pub(super) fn parse_body(body: &Value) -> ParsedBody {
                 }),
             ),
             Some("reasoning") => push_content(
-                &mut read.messages,
+                &mut parsed.messages,
                 ContentBlock::Reasoning(ReasoningBlock {
                     text: join_text(&item["summary"]).into(),
                     opaque: item.clone(),
@@ -50,28 +50,28 @@ pub(super) fn parse_body(body: &Value) -> ParsedBody {
                 let text = join_text(&item["content"]);
                 match item["role"].as_str() {
                     Some("assistant") => {
-                        push_content(&mut read.messages, ContentBlock::Text(text.into()))
+                        push_content(&mut parsed.messages, ContentBlock::Text(text.into()))
                     }
-                    Some("system" | "developer") => read.system.push_str(&text),
-                    _ => read.messages.push(ChatMessage::user(text)),
+                    Some("system" | "developer") => parsed.system.push_str(&text),
+                    _ => parsed.messages.push(ChatMessage::user(text)),
                 }
             }
         }
     }
-    read
+    parsed
 }
 
-/// Items of one turn come one after the other.
+/// Appends the content to the last assistant message: items of one message follow each other.
 fn push_content(messages: &mut Vec<ChatMessage>, content: ContentBlock) {
-    let mut said = match messages.pop() {
-        Some(ChatMessage::Assistant(said)) => AssistantMessage::clone(&said),
+    let mut message = match messages.pop() {
+        Some(ChatMessage::Assistant(message)) => AssistantMessage::clone(&message),
         before => {
             messages.extend(before);
             AssistantMessage::default()
         }
     };
-    said.content.push(content);
-    messages.push(ChatMessage::Assistant(said.into()));
+    message.content.push(content);
+    messages.push(ChatMessage::Assistant(message.into()));
 }
 
 struct EventFrames {
@@ -91,8 +91,8 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     let mut stream = EventFrames { frames: Vec::new() };
     stream.push("response.created", json!({ "response": response("in_progress") }));
     let mut output = Vec::new();
-    for (place, content) in reply.message.content.iter().enumerate() {
-        output.push(push_item(&mut stream, place, content));
+    for (index, content) in reply.message.content.iter().enumerate() {
+        output.push(push_item(&mut stream, index, content));
     }
     let usage = &reply.usage;
     let mut last = response("completed");
@@ -120,11 +120,11 @@ pub(super) fn reply_frames(model: &str, reply: &ModelReply) -> Vec<String> {
     stream.frames
 }
 
-/// The events of one item, and the item as it is when they are over.
-fn push_item(stream: &mut EventFrames, place: usize, content: &ContentBlock) -> Value {
-    let (begun, done) = match content {
+/// Writes the events of one item and returns the completed item.
+fn push_item(stream: &mut EventFrames, index: usize, content: &ContentBlock) -> Value {
+    let (started, done) = match content {
         ContentBlock::Text(text) => {
-            let id = format!("msg_{place}");
+            let id = format!("msg_{index}");
             let item = |status: &str, content: Value| json!({ "id": id, "type": "message", "role": "assistant", "status": status, "content": content });
             let part = json!({ "type": "output_text", "text": text, "annotations": [] });
             (item("in_progress", json!([])), item("completed", json!([part])))
@@ -132,7 +132,7 @@ fn push_item(stream: &mut EventFrames, place: usize, content: &ContentBlock) -> 
         ContentBlock::Reasoning(thought) => {
             let item = |summary: Value| {
                 json!({
-                    "id": format!("rs_{place}"), "type": "reasoning", "summary": summary,
+                    "id": format!("rs_{index}"), "type": "reasoning", "summary": summary,
                     "encrypted_content": format!("sealed:{}", thought.text),
                 })
             };
@@ -142,16 +142,16 @@ fn push_item(stream: &mut EventFrames, place: usize, content: &ContentBlock) -> 
         ContentBlock::Call(call) => {
             let item = |status: &str, arguments: &str| {
                 json!({
-                    "id": format!("fc_{place}"), "type": "function_call", "status": status,
+                    "id": format!("fc_{index}"), "type": "function_call", "status": status,
                     "call_id": call.id, "name": call.name, "arguments": arguments,
                 })
             };
             (item("in_progress", ""), item("completed", &write_arguments(&call.arguments)))
         }
     };
-    let id = begun["id"].clone();
-    stream.push("response.output_item.added", json!({ "output_index": place, "item": begun }));
-    let at = |delta: &str| json!({ "item_id": id, "output_index": place, "delta": delta });
+    let id = started["id"].clone();
+    stream.push("response.output_item.added", json!({ "output_index": index, "item": started }));
+    let at = |delta: &str| json!({ "item_id": id, "output_index": index, "delta": delta });
     match content {
         ContentBlock::Text(text) => {
             for piece in split_in_two(text) {
@@ -173,7 +173,7 @@ fn push_item(stream: &mut EventFrames, place: usize, content: &ContentBlock) -> 
             }
         }
     }
-    stream.push("response.output_item.done", json!({ "output_index": place, "item": done }));
+    stream.push("response.output_item.done", json!({ "output_index": index, "item": done }));
     done
 }
 

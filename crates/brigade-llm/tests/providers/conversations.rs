@@ -1,4 +1,4 @@
-//! What goes back to a provider in the next request.
+//! Tests of the conversation that goes back to a provider in the next request.
 
 use brigade_llm::wire_server::{WireFormat, WireReply};
 use brigade_llm::{ChatMessage, ContentBlock, Provider, ToolArguments, ToolResult};
@@ -10,13 +10,14 @@ fn result(id: &str, text: &str, failed: bool) -> ToolResult {
     ToolResult { id: id.into(), name: "look".into(), text: text.into(), failed }
 }
 
-/// Asks, answers the calls, and asks again.
+/// Makes a request, adds the results, and makes a second request.
 async fn two_turns(bench: &Bench, results: Vec<ToolResult>) {
     let (_, first) = bench.ask(hello()).await.expect("a reply");
-    // As a transcript keeps it.
-    let kept = serde_json::to_string(&ChatMessage::Assistant(first.message.into())).expect("JSON");
+    // A transcript stores it as JSON.
+    let stored =
+        serde_json::to_string(&ChatMessage::Assistant(first.message.into())).expect("JSON");
     let mut messages = hello().messages;
-    messages.push(serde_json::from_str(&kept).expect("a message"));
+    messages.push(serde_json::from_str(&stored).expect("a message"));
     messages.push(ChatMessage::Results(results));
     bench.ask(request(messages)).await.expect("a reply");
 }
@@ -35,9 +36,9 @@ async fn results_go_back_with_their_calls() {
         two_turns(&bench, vec![result("call_1", "one", false), result("call_2", "two", true)])
             .await;
         let messages = &bench.server.requests()[1].messages;
-        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
-        let calls: Vec<_> = said.calls().collect();
-        assert_eq!(said.text(), "Looking.");
+        let ChatMessage::Assistant(message) = &messages[1] else { panic!("{messages:?}") };
+        let calls: Vec<_> = message.calls().collect();
+        assert_eq!(message.text(), "Looking.");
         assert_eq!(calls.len(), 2);
         let ChatMessage::Results(results) = &messages[2] else { panic!("{messages:?}") };
         assert_eq!(results.len(), 2);
@@ -55,7 +56,7 @@ async fn results_go_back_with_their_calls() {
 }
 
 #[tokio::test]
-async fn two_calls_with_one_id_both_get_their_answer() {
+async fn two_calls_with_one_id_both_get_their_results() {
     each(|format| async move {
         let bench = Bench::new(format, |request| match request.messages.len() {
             1 => WireReply::Reply(reply(vec![
@@ -85,7 +86,7 @@ async fn two_calls_with_one_id_both_get_their_answer() {
 }
 
 #[tokio::test]
-async fn two_results_with_one_id_are_told_apart_by_their_order() {
+async fn two_results_with_one_id_keep_their_order() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
         let mut messages = hello().messages;
@@ -106,7 +107,7 @@ async fn two_results_with_one_id_are_told_apart_by_their_order() {
 }
 
 #[tokio::test]
-async fn thoughts_go_back_as_they_came() {
+async fn reasoning_goes_back_unchanged() {
     each(|format| async move {
         let bench = Bench::new(format, |_| {
             WireReply::Reply(reply(vec![
@@ -117,16 +118,18 @@ async fn thoughts_go_back_as_they_came() {
         })
         .await;
         two_turns(&bench, vec![result("call_1", "one", false)]).await;
-        let asked = &bench.server.requests()[1];
-        let messages = &asked.messages;
-        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
-        let Some(ContentBlock::Reasoning(again)) = said.content.first() else { panic!("{said:?}") };
+        let request = &bench.server.requests()[1];
+        let messages = &request.messages;
+        let ChatMessage::Assistant(message) = &messages[1] else { panic!("{messages:?}") };
+        let Some(ContentBlock::Reasoning(again)) = message.content.first() else {
+            panic!("{message:?}")
+        };
         assert_eq!(&*again.text, "First I look.");
         match format {
             WireFormat::Responses => {
                 assert_eq!(again.opaque["encrypted_content"], "sealed:First I look.");
-                assert_eq!(asked.body["store"], false);
-                assert_eq!(asked.body["include"], json!(["reasoning.encrypted_content"]));
+                assert_eq!(request.body["store"], false);
+                assert_eq!(request.body["include"], json!(["reasoning.encrypted_content"]));
             }
             WireFormat::Anthropic => {
                 assert_eq!(again.opaque["signature"], "signed:First I look.");
@@ -135,42 +138,42 @@ async fn thoughts_go_back_as_they_came() {
             WireFormat::Chat | WireFormat::Ollama => {}
         }
         assert_eq!(
-            plain(said),
+            plain(message),
             [
                 thought("First I look."),
                 text("Looking."),
-                call(&said.calls().next().unwrap().id, json!({ "path": "/a" }))
+                call(&message.calls().next().unwrap().id, json!({ "path": "/a" }))
             ]
         );
     })
     .await;
 }
 
-/// Whoever reads the second request finds in it what the first reply said, word for word.
+/// The second request contains the first reply word for word.
 #[tokio::test]
-async fn items_go_back_exactly_and_are_not_kept_twice() {
+async fn items_go_back_exactly_and_are_stored_once() {
     each(|format| async move {
         let long = "word ".repeat(500);
-        let said = long.clone();
+        let message = long.clone();
         let bench = Bench::new(format, move |_| {
             WireReply::Reply(reply(vec![
-                thought(&said),
-                text(&said),
-                call("call_1", json!({ "z": 1, "path": said, "a": null })),
+                thought(&message),
+                text(&message),
+                call("call_1", json!({ "z": 1, "path": message, "a": null })),
             ]))
         })
         .await;
         let (_, first) = bench.ask(hello()).await.unwrap();
-        let kept = serde_json::to_string(&first.message).unwrap();
-        // Anthropic and Responses sign or seal the thought, which has it once more.
-        assert!(kept.matches(&long).count() <= 4, "{} times", kept.matches(&long).count());
+        let stored = serde_json::to_string(&first.message).unwrap();
+        // Anthropic and Responses repeat the reasoning in a signature or an encrypted copy.
+        assert!(stored.matches(&long).count() <= 4, "{} times", stored.matches(&long).count());
         two_turns(&bench, vec![result("call_1", "one", false)]).await;
-        let asked = &bench.server.requests()[2];
-        let ChatMessage::Assistant(again) = &asked.messages[1] else { panic!("{asked:?}") };
+        let request = &bench.server.requests()[2];
+        let ChatMessage::Assistant(again) = &request.messages[1] else { panic!("{request:?}") };
         assert_eq!(again.text(), long);
         let arguments = &again.calls().next().unwrap().arguments;
         assert_eq!(*arguments, ToolArguments::Json(json!({ "z": 1, "path": long, "a": null })));
-        let body = asked.body.to_string();
+        let body = request.body.to_string();
         match format {
             WireFormat::Anthropic => assert!(body.contains(&format!("signed:{long}"))),
             WireFormat::Responses => {
@@ -187,10 +190,10 @@ async fn items_go_back_exactly_and_are_not_kept_twice() {
 }
 
 #[tokio::test]
-async fn what_only_one_provider_understands_is_not_sent_to_another() {
+async fn opaque_data_goes_only_to_its_provider() {
     let from = Bench::new(WireFormat::Anthropic, |_| {
         WireReply::Reply(reply(vec![
-            thought("Secret ways."),
+            thought("Secret thoughts."),
             text("Hm."),
             call("call_1", json!({})),
         ]))
@@ -216,21 +219,21 @@ async fn calls_stay_calls_in_a_request_without_tools() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
         let mut messages = hello().messages;
-        let said = reply(vec![call("call_1", json!({ "path": "/a" }))]).message;
-        messages.push(ChatMessage::Assistant(said.into()));
+        let message = reply(vec![call("call_1", json!({ "path": "/a" }))]).message;
+        messages.push(ChatMessage::Assistant(message.into()));
         messages.push(ChatMessage::Results(vec![result("call_1", "one", false)]));
         let mut request = request(messages);
         request.tools = [].into();
         bench.ask(request).await.unwrap();
         let messages = &bench.server.requests()[0].messages;
-        let ChatMessage::Assistant(said) = &messages[1] else { panic!("{messages:?}") };
-        assert_eq!(said.calls().count(), 1);
+        let ChatMessage::Assistant(message) = &messages[1] else { panic!("{messages:?}") };
+        assert_eq!(message.calls().count(), 1);
     })
     .await;
 }
 
 #[tokio::test]
-async fn an_interrupted_conversation_is_still_one() {
+async fn an_interrupted_conversation_can_be_continued() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Done.")]))).await;
         let messages = vec![
@@ -251,7 +254,7 @@ async fn an_interrupted_conversation_is_still_one() {
 }
 
 #[tokio::test]
-async fn a_model_without_thoughts_is_not_asked_for_them() {
+async fn a_model_without_reasoning_is_not_asked_for_it() {
     let bench =
         Bench::new(WireFormat::Responses, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
     let mut request = hello();

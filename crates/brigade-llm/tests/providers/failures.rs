@@ -1,4 +1,4 @@
-//! What goes wrong, and what it is called.
+//! Tests of failures and their error kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 
 use crate::{Bench, ask, each, hello, quick, reply, text};
 
-async fn kind_of(format: WireFormat, answer: WireReply) -> brigade_llm::ModelError {
+async fn error_of(format: WireFormat, answer: WireReply) -> brigade_llm::ModelError {
     Bench::new(format, move |_| answer.clone()).await.refused().await
 }
 
@@ -21,18 +21,18 @@ fn long() -> brigade_llm::ModelReply {
 }
 
 #[tokio::test]
-async fn too_many_requests_say_when_to_come_back() {
+async fn a_rate_limit_reports_retry_after() {
     each(|format| async move {
-        let told = WireStatus::new(429, r#"{"error":{"message":"Slow down."}}"#);
+        let status = WireStatus::new(429, r#"{"error":{"message":"Slow down."}}"#);
         let error =
-            kind_of(format, WireReply::Status(told.clone().header("retry-after", "7"))).await;
+            error_of(format, WireReply::Status(status.clone().header("retry-after", "7"))).await;
         assert_eq!(error.kind, ModelErrorKind::RateLimited);
         assert_eq!(error.status, Some(429));
         assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
-        let dated = told
+        let dated = status
             .header("date", "Tue, 15 Nov 1994 08:12:31 GMT")
             .header("retry-after", "Tue, 15 Nov 1994 08:13:01 GMT");
-        let error = kind_of(format, WireReply::Status(dated)).await;
+        let error = error_of(format, WireReply::Status(dated)).await;
         assert_eq!(error.retry_after, Some(Duration::from_secs(30)));
         assert!(error.message.contains("Slow down."), "{error}");
     })
@@ -40,7 +40,7 @@ async fn too_many_requests_say_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_status_has_a_meaning() {
+async fn each_status_has_its_kind() {
     let table = [
         (500, "", ModelErrorKind::Server),
         (502, "<html>Bad gateway</html>", ModelErrorKind::Server),
@@ -114,22 +114,22 @@ async fn a_status_has_a_meaning() {
 }
 
 #[tokio::test]
-async fn gemini_says_in_the_body_when_to_come_back() {
+async fn gemini_reports_retry_after_in_the_body() {
     let body = r#"{"error":{"code":429,"message":"You exceeded your current quota, please check your plan and billing details. Please retry in 13.5s.","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"13.5s"}]}}"#;
-    let error = kind_of(WireFormat::Gemini, WireReply::Status(WireStatus::new(429, body))).await;
+    let error = error_of(WireFormat::Gemini, WireReply::Status(WireStatus::new(429, body))).await;
     assert_eq!(error.kind, ModelErrorKind::RateLimited);
     assert_eq!(error.retry_after, Some(Duration::from_millis(13_500)));
 }
 
 #[tokio::test]
-async fn an_error_in_mid_stream_has_the_same_meaning() {
+async fn an_error_in_mid_stream_has_the_same_kind() {
     each(|format| async move {
-        let error = kind_of(format, WireReply::FailMidway(long(), WireFault::Overloaded)).await;
+        let error = error_of(format, WireReply::FailMidway(long(), WireFault::Overloaded)).await;
         assert_eq!(error.kind, ModelErrorKind::Server, "{error}");
         assert!(error.message.contains("verloaded"), "{error}");
-        let error = kind_of(format, WireReply::FailMidway(long(), WireFault::RateLimited)).await;
+        let error = error_of(format, WireReply::FailMidway(long(), WireFault::RateLimited)).await;
         let kind = match format {
-            // It says so in words only.
+            // Ollama reports it only in text.
             WireFormat::Ollama => ModelErrorKind::Server,
             _ => ModelErrorKind::RateLimited,
         };
@@ -139,10 +139,10 @@ async fn an_error_in_mid_stream_has_the_same_meaning() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_no_reply() {
+async fn a_truncated_stream_is_a_connection_error() {
     each(|format| async move {
         for answer in [WireReply::DisconnectMidway(long()), WireReply::EndMidway(long())] {
-            let error = kind_of(format, answer).await;
+            let error = error_of(format, answer).await;
             assert_eq!(error.kind, ModelErrorKind::Connection, "{error}");
         }
     })
@@ -150,10 +150,10 @@ async fn a_cut_stream_is_no_reply() {
 }
 
 #[tokio::test]
-async fn who_wants_a_key_and_gets_none_is_told_where_to_name_one() {
+async fn an_auth_error_without_a_key_names_the_setting() {
     let status = || WireReply::Status(WireStatus::new(401, r#"{"error":{"message":"a key?"}}"#));
     let format = WireFormat::Chat;
-    let with = kind_of(format, status()).await;
+    let with = error_of(format, status()).await;
     assert!(with.message.contains("(the key is in /"), "{with}");
     let server = WireServer::start(move |_| status()).await.expect("a server");
     let options = server.options(format).key(KeySource::None).limits(quick());
@@ -175,7 +175,7 @@ async fn silence_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_connection_error() {
+async fn a_refused_connection_is_a_connection_error() {
     for kind in [ProviderKind::OpenAiChat, ProviderKind::Gemini] {
         let options = ProviderOptions::new(kind)
             .base_url("http://127.0.0.1:1/?token=1")
@@ -188,12 +188,12 @@ async fn nobody_there_is_a_connection_error() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_protocol_is_garbage() {
+async fn bytes_outside_the_protocol_are_garbage() {
     each(|format| async move {
         let answers: [&[u8]; 3] =
             [b"data: {\"half\": \n\n", b"<html>Hello</html>\n\n", b"data: \xff\xfe\x00\n\n{]\n"];
         for answer in answers {
-            let error = kind_of(format, WireReply::Bytes(answer.to_vec())).await;
+            let error = error_of(format, WireReply::Bytes(answer.to_vec())).await;
             assert_eq!(error.kind, ModelErrorKind::Garbage, "{error}");
         }
     })

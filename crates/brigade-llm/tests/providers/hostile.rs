@@ -1,4 +1,4 @@
-//! A provider that sends more than a program has room for.
+//! Tests with a provider that sends too much.
 
 use brigade_llm::wire_server::{WireFormat, WireReply};
 use brigade_llm::{ModelErrorKind, ToolArguments, TransportLimits};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{Bench, call, each, hello, plain, reply, text};
 
 #[tokio::test]
-async fn a_line_has_an_end() {
+async fn a_line_is_bounded() {
     each(|format| async move {
         let limits = TransportLimits { line_bytes: 64 * 1024, ..TransportLimits::default() };
         for line in [vec![b'x'; 1 << 20], [vec![b'x'; 1 << 20], vec![b'\n'; 2]].concat()] {
@@ -24,7 +24,7 @@ async fn a_line_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_body_has_an_end() {
+async fn a_body_is_bounded() {
     each(|format| async move {
         let limits = TransportLimits { body_bytes: 64 * 1024, ..TransportLimits::default() };
         let bytes = b": ping\n\n".repeat(20_000);
@@ -57,7 +57,7 @@ async fn long_arguments_are_malformed() {
 }
 
 #[tokio::test]
-async fn a_reply_has_only_so_many_parts() {
+async fn the_number_of_parts_is_bounded() {
     each(|format| async move {
         let limits = TransportLimits { parts: 100, ..TransportLimits::default() };
         let bench = Bench::limited(format, limits, |_| {
@@ -73,7 +73,7 @@ async fn a_reply_has_only_so_many_parts() {
 }
 
 #[tokio::test]
-async fn an_index_is_not_a_length() {
+async fn a_large_index_is_rejected() {
     for index in ["20000000", "18446744073709551615", "99999999999999999999999"] {
         let event = format!(
             r#"data: {{"id":"1","choices":[{{"index":0,"delta":{{"tool_calls":[{{"index":{index},"id":"a","type":"function","function":{{"name":"look","arguments":"{{}}"}}}}]}}}}]}}"#
@@ -84,9 +84,9 @@ async fn an_index_is_not_a_length() {
     }
 }
 
-/// Calls without a name, and blocks without content, are told to nobody by the decoder.
+/// The decoder reports no calls without a name and no blocks without content.
 #[tokio::test]
-async fn what_opens_without_a_word_is_counted_too() {
+async fn empty_parts_count_too() {
     let nameless = |n: usize| {
         format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"id\":\"{n}\"}}]}}}}]}}\n\n")
     };
@@ -116,7 +116,7 @@ async fn what_opens_without_a_word_is_counted_too() {
 }
 
 #[tokio::test]
-async fn one_event_with_everything_in_it_is_too_much() {
+async fn the_parts_of_one_event_are_bounded() {
     let many = |part: &str| vec![part; 100_000].join(",");
     let calls = many(r#"{"index":0,"id":"a","function":{"name":"look","arguments":"{}"}}"#);
     let functions = many(r#"{"function":{"name":"look","arguments":{}}}"#);
@@ -148,7 +148,7 @@ async fn one_event_with_everything_in_it_is_too_much() {
 }
 
 #[tokio::test]
-async fn large_arguments_are_no_attack() {
+async fn large_arguments_are_accepted() {
     each(|format| async move {
         let rows: Vec<_> = (0..3_000).map(|n| json!({ "id": n, "text": "{\\\"{{{" })).collect();
         let arguments = json!({ "rows": rows });
@@ -164,16 +164,16 @@ async fn large_arguments_are_no_attack() {
     .await;
 }
 
-/// The words of a model are not taken for the protocol.
+/// Text of a model is not taken for the protocol.
 #[tokio::test]
-async fn a_text_about_the_protocol_is_a_text() {
+async fn text_that_looks_like_the_protocol_is_text() {
     each(|format| async move {
-        let said = r#"{"type":"content_block_start","tool_calls":[{"index":20000000}],"response.output_item.added":1}"#;
-        let said = said.repeat(40);
-        let again = said.clone();
+        let content = r#"{"type":"content_block_start","tool_calls":[{"index":20000000}],"response.output_item.added":1}"#;
+        let content = content.repeat(40);
+        let again = content.clone();
         let bench = Bench::new(format, move |_| WireReply::Reply(reply(vec![text(&again)]))).await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
-        assert_eq!(plain(&reply.message), [text(&said)]);
+        assert_eq!(plain(&reply.message), [text(&content)]);
     })
     .await;
 }

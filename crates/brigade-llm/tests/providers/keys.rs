@@ -1,4 +1,4 @@
-//! Keys: where they are looked for, where they are sent, and where they never are.
+//! Tests of keys: their sources, the header that carries them, and their redaction.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use brigade_llm::{
 use crate::{Bench, KEY, ask, each, hello, reply, text};
 
 #[tokio::test]
-async fn a_missing_key_is_named_before_anything_is_sent() {
+async fn a_missing_key_is_an_error_before_anything_is_sent() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
         let options = bench.server.options(format);
@@ -36,16 +36,16 @@ async fn a_key_goes_into_a_header_and_never_into_the_url() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
         bench.ask(hello()).await.unwrap();
-        let asked = &bench.server.requests()[0];
+        let request = &bench.server.requests()[0];
         let bearer = format!("Bearer {KEY}");
         let (header, value) = match format {
             WireFormat::Anthropic => ("x-api-key", KEY),
             WireFormat::Gemini => ("x-goog-api-key", KEY),
             _ => ("authorization", bearer.as_str()),
         };
-        assert_eq!(asked.header(header), Some(value));
-        assert!(!asked.target.contains("key"), "{}", asked.target);
-        assert!(!asked.body.to_string().contains(KEY));
+        assert_eq!(request.header(header), Some(value));
+        assert!(!request.target.contains("key"), "{}", request.target);
+        assert!(!request.body.to_string().contains(KEY));
     })
     .await;
 }
@@ -60,7 +60,7 @@ async fn without_a_key_none_is_sent() {
 }
 
 #[tokio::test]
-async fn a_provider_that_repeats_the_key_is_not_quoted() {
+async fn a_key_in_an_error_text_is_redacted() {
     each(|format| async move {
         let echo =
             format!(r#"{{"error":{{"message":"Incorrect key provided: {KEY}. ?key={KEY}"}}}}"#);
@@ -72,7 +72,7 @@ async fn a_provider_that_repeats_the_key_is_not_quoted() {
             WireReply::Bytes(format!("data: \"{KEY}\": \n\n\"{KEY}\n").into_bytes()),
         ];
         for answer in answers {
-            // It looks for the key itself.
+            // `refused` checks that the key is redacted.
             Bench::new(format, move |_| answer.clone()).await.refused().await;
         }
     })
@@ -80,7 +80,7 @@ async fn a_provider_that_repeats_the_key_is_not_quoted() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_says_where_it_came_from() {
+async fn an_error_about_the_key_names_its_source() {
     let bench = Bench::new(WireFormat::Anthropic, |_| {
         WireReply::Status(WireStatus::new(401, r#"{"error":{"message":"invalid x-api-key"}}"#))
     })
@@ -91,7 +91,7 @@ async fn a_wrong_key_says_where_it_came_from() {
 }
 
 #[tokio::test]
-async fn a_redirect_takes_no_key_along() {
+async fn a_redirect_does_not_receive_the_key() {
     let elsewhere =
         Bench::new(WireFormat::Chat, |_| WireReply::Reply(reply(vec![text("!")]))).await;
     let url = elsewhere.server.base_url(WireFormat::Chat) + "/chat/completions";
@@ -103,7 +103,7 @@ async fn a_redirect_takes_no_key_along() {
     assert!(elsewhere.server.requests().is_empty());
 }
 
-/// Where every log goes, also of the crates underneath.
+/// A collector of all logs, also those of dependencies.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -119,18 +119,18 @@ impl Write for Log {
 }
 
 #[tokio::test]
-async fn no_log_has_the_key_in_it() {
+async fn no_log_contains_the_key() {
     let log = Log::default();
     let written = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_writer(move || written.clone())
         .finish();
-    // Everything of this test runs in its own thread.
+    // The whole test runs in one thread.
     let _logging = tracing::subscriber::set_default(subscriber);
     for format in WireFormat::ALL {
-        let told = WireStatus::new(401, format!("the key was {KEY}"));
-        for answer in [WireReply::Reply(reply(vec![text("Yes.")])), WireReply::Status(told)] {
+        let status = WireStatus::new(401, format!("the key was {KEY}"));
+        for answer in [WireReply::Reply(reply(vec![text("Yes.")])), WireReply::Status(status)] {
             let bench = Bench::new(format, move |_| answer.clone()).await;
             let _ = bench.ask(hello()).await;
         }
@@ -173,7 +173,7 @@ fn a_model_is_named_with_its_provider() {
 }
 
 #[tokio::test]
-async fn a_catalog_finds_what_was_set_up_and_what_is_always_there() {
+async fn a_catalog_finds_configured_and_default_providers() {
     let bench = Bench::new(WireFormat::Chat, |request| {
         WireReply::Reply(reply(vec![text(&format!("I am {}.", request.model))]))
     })
@@ -193,8 +193,8 @@ async fn a_catalog_finds_what_was_set_up_and_what_is_always_there() {
 }
 
 #[test]
-fn a_key_goes_over_http_to_this_machine_only() {
-    let at = |url: &str| ProviderOptions::new(ProviderKind::OpenAiChat).base_url(url);
+fn a_key_goes_over_http_only_to_this_machine() {
+    let options_for = |url: &str| ProviderOptions::new(ProviderKind::OpenAiChat).base_url(url);
     for (url, with_key, without) in [
         ("https://models.example.com/v1", true, true),
         ("http://localhost:8000/v1", true, true),
@@ -206,12 +206,16 @@ fn a_key_goes_over_http_to_this_machine_only() {
         ("http://localhost@192.168.1.5/v1", false, false),
         ("http://me:secret@192.168.1.5/v1", false, false),
     ] {
-        let made = |options: ProviderOptions| Provider::new(options).map(|_| ());
-        assert_eq!(made(at(url)).is_ok(), with_key, "{url}");
-        assert_eq!(made(at(url).key(KeySource::None)).is_ok(), without, "{url} without a key");
-        assert!(made(at(url).allow_http()).is_ok(), "{url}");
+        let create = |options: ProviderOptions| Provider::new(options).map(|_| ());
+        assert_eq!(create(options_for(url)).is_ok(), with_key, "{url}");
+        assert_eq!(
+            create(options_for(url).key(KeySource::None)).is_ok(),
+            without,
+            "{url} without a key"
+        );
+        assert!(create(options_for(url).allow_http()).is_ok(), "{url}");
     }
-    let error = Provider::new(at("http://192.168.1.5/v1")).unwrap_err();
+    let error = Provider::new(options_for("http://192.168.1.5/v1")).unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Invalid);
     assert!(error.message.contains("allow_http = true"), "{error}");
 }

@@ -1,11 +1,11 @@
-//! A real model, for whoever has one at hand:
+//! A test with a real model:
 //!
 //! ```text
 //! BRIGADE_LIVE_MODEL=ollama/qwen3 cargo test -p brigade-llm --test providers live -- --ignored
 //! ```
 //!
-//! `BRIGADE_LIVE_URL` is another base URL; the key is where the provider's usually is, and none is
-//! sent to a base URL of one's own.
+//! `BRIGADE_LIVE_URL` sets another base URL. The key comes from the provider's usual environment
+//! variable; none is sent to another base URL.
 
 use std::env;
 
@@ -30,9 +30,9 @@ async fn a_real_model_answers_and_uses_a_tool() {
     let mut messages =
         vec![ChatMessage::user("What is at the path /tmp/note? Use the tool to look.")];
     for _ in 0..4 {
-        let mut asked = request(messages.clone());
-        asked.model = name.model.clone();
-        let (_, reply) = ask(&provider, asked).await.expect("a reply");
+        let mut next_request = request(messages.clone());
+        next_request.model = name.model.clone();
+        let (_, reply) = ask(&provider, next_request).await.expect("a reply");
         println!("{reply:?}");
         assert!(reply.usage.input > 0 && reply.usage.output > 0);
         assert_ne!(reply.stop, StopReason::Filtered);

@@ -1,4 +1,4 @@
-//! Every provider over real HTTP, against the server of the feature `wire-server`.
+//! Tests of every provider over real HTTP, against the server of the feature `wire-server`.
 
 mod conversations;
 mod failures;
@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
-/// A key is set up in a file, since a test must not change the environment of the others.
+/// The key, stored in a file: a test must not change the environment of the others.
 pub(crate) const KEY: &str = "sk-very-secret-0123456789";
 
 pub(crate) fn request(messages: Vec<ChatMessage>) -> ModelRequest {
@@ -71,7 +71,7 @@ pub(crate) fn call(id: &str, arguments: Value) -> ContentBlock {
     ContentBlock::Call(ToolCall { id: id.into(), name, arguments, opaque: Value::Null })
 }
 
-/// What a message says, without what only its provider understands.
+/// Returns the content without data that only its provider understands.
 pub(crate) fn plain(message: &AssistantMessage) -> Vec<ContentBlock> {
     let mut content = message.content.clone();
     for part in &mut content {
@@ -128,8 +128,8 @@ impl Bench {
 
     pub(crate) async fn refused(&self) -> ModelError {
         let error = self.ask(hello()).await.expect_err("an error");
-        let shown = format!("{error} {error:?} {:?}", self.provider);
-        assert!(!shown.contains(KEY), "the key is in {shown}");
+        let text = format!("{error} {error:?} {:?}", self.provider);
+        assert!(!text.contains(KEY), "the key is in {text}");
         error
     }
 }
@@ -143,16 +143,16 @@ pub(crate) async fn ask(
     while let Some(part) = stream.next().await {
         match part? {
             ReplyPart::Finished(reply) => {
-                assert!(stream.next().await.is_none(), "something after the end");
+                assert!(stream.next().await.is_none(), "a part follows the last one");
                 return Ok((parts, *reply));
             }
             part => parts.push(part),
         }
     }
-    panic!("the stream ended without an end");
+    panic!("the stream ended without a last part");
 }
 
-/// Runs the same for every format at once, and says for which it failed.
+/// Runs the test for every format at once and reports the formats that failed.
 pub(crate) async fn each<F: Future<Output = ()>>(test: impl Fn(WireFormat) -> F) {
     let tests = WireFormat::ALL.map(|format| {
         let test = tokio::time::timeout(Duration::from_secs(60), test(format));

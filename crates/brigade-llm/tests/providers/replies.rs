@@ -1,4 +1,4 @@
-//! What comes back from a provider that does what it should.
+//! Tests of well-formed replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::{Bench, ask, call, each, hello, plain, reply, text, thought};
 
 #[tokio::test]
-async fn text_comes_in_pieces_and_whole() {
+async fn text_arrives_in_pieces_and_whole() {
     each(|format| async move {
         let bench =
             Bench::new(format, |_| WireReply::Reply(reply(vec![text("Grüße aus dem Test.")])))
@@ -33,19 +33,19 @@ async fn text_comes_in_pieces_and_whole() {
 }
 
 #[tokio::test]
-async fn the_request_says_what_was_asked() {
+async fn the_request_contains_everything() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
         bench.ask(hello()).await.unwrap();
-        let asked = &bench.server.requests()[0];
-        assert_eq!(asked.format, format);
-        assert_eq!(asked.model, "some-model");
-        assert_eq!(asked.system, "You are a test.");
-        assert_eq!(asked.messages, hello().messages);
-        assert_eq!(asked.max_output, Some(1000));
-        assert_eq!(asked.tools.len(), 1);
-        assert_eq!(&*asked.tools[0].name, "look");
-        assert_eq!(asked.tools[0].parameters["properties"]["path"]["type"], "string");
+        let request = &bench.server.requests()[0];
+        assert_eq!(request.format, format);
+        assert_eq!(request.model, "some-model");
+        assert_eq!(request.system, "You are a test.");
+        assert_eq!(request.messages, hello().messages);
+        assert_eq!(request.max_output, Some(1000));
+        assert_eq!(request.tools.len(), 1);
+        assert_eq!(&*request.tools[0].name, "look");
+        assert_eq!(request.tools[0].parameters["properties"]["path"]["type"], "string");
     })
     .await;
 }
@@ -83,9 +83,9 @@ async fn parallel_calls_keep_their_order() {
         })
         .await;
         let (parts, reply) = bench.ask(hello()).await.unwrap();
-        let begun =
+        let started =
             parts.iter().filter(|part| matches!(part, ReplyPart::Call { name } if name == "look"));
-        assert_eq!(begun.count(), 2);
+        assert_eq!(started.count(), 2);
         let thoughts = parts.iter().filter_map(|part| match part {
             ReplyPart::Reasoning(text) => Some(text.as_str()),
             _ => None,
@@ -106,7 +106,7 @@ async fn parallel_calls_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_reply_that_was_cut_off_says_so_and_its_last_call_is_malformed() {
+async fn the_last_call_of_a_truncated_reply_is_malformed() {
     each(|format| async move {
         let bench = Bench::new(format, |_| {
             let mut cut = call("call_1", json!({}));
@@ -128,7 +128,7 @@ async fn a_reply_that_was_cut_off_says_so_and_its_last_call_is_malformed() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any() {
+async fn a_call_truncated_before_its_arguments_is_malformed() {
     each(|format| async move {
         let bench = Bench::new(format, |_| {
             let mut reply = reply(vec![call("call_1", json!({}))]);
@@ -180,7 +180,7 @@ async fn a_refusal_is_filtered() {
 }
 
 #[tokio::test]
-async fn an_effort_is_asked_for_and_never_in_the_way() {
+async fn an_effort_is_sent_where_the_model_supports_it() {
     each(|format| async move {
         let bench = Bench::new(format, |_| WireReply::Reply(reply(vec![text("Yes.")]))).await;
         let mut request = hello();
@@ -199,7 +199,7 @@ async fn an_effort_is_asked_for_and_never_in_the_way() {
 }
 
 #[tokio::test]
-async fn a_slow_stream_is_no_idle_one() {
+async fn a_slow_stream_is_not_idle() {
     let limits = TransportLimits {
         header_timeout: Duration::from_secs(1),
         idle_timeout: Duration::from_secs(1),
@@ -207,8 +207,11 @@ async fn a_slow_stream_is_no_idle_one() {
     };
     each(|format| async move {
         let bench = Bench::limited(format, limits, move |_| {
-            let said = (0..6).map(|n| thought(&format!("Thought {n}.")));
-            WireReply::Slow(reply(said.chain([text("So.")]).collect()), Duration::from_millis(100))
+            let thoughts = (0..6).map(|n| thought(&format!("Thought {n}.")));
+            WireReply::Slow(
+                reply(thoughts.chain([text("So.")]).collect()),
+                Duration::from_millis(100),
+            )
         })
         .await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
@@ -218,30 +221,30 @@ async fn a_slow_stream_is_no_idle_one() {
 }
 
 #[tokio::test]
-async fn a_torn_stream_is_put_together() {
+async fn a_stream_in_single_bytes_is_reassembled() {
     each(|format| async move {
-        let said =
+        let content =
             || vec![thought("Ä…"), text("日本 🎌\r\n\n"), call("c", json!({ "path": "ü\n" }))];
-        let bench = Bench::new(format, move |_| WireReply::ByteByByte(reply(said()))).await;
+        let bench = Bench::new(format, move |_| WireReply::ByteByByte(reply(content()))).await;
         let (_, reply) = bench.ask(hello()).await.unwrap();
-        assert_eq!(plain(&reply.message), said());
+        assert_eq!(plain(&reply.message), content());
     })
     .await;
 }
 
-/// Fails as it is told.
+/// A model that fails with this kind of error.
 #[derive(Debug)]
 struct Failing(ModelErrorKind);
 
 impl Model for Failing {
     fn call(&self, _request: Arc<ModelRequest>) -> PartStream {
-        let error = ModelError::new(self.0, "told to fail");
+        let error = ModelError::new(self.0, "scripted failure");
         Box::pin(futures_util::stream::iter([Ok(ReplyPart::Text("So".into())), Err(error)]))
     }
 }
 
 #[tokio::test]
-async fn what_a_served_model_fails_of_comes_through() {
+async fn errors_of_a_served_model_keep_their_kind() {
     each(|format| async move {
         let mut kinds = vec![
             ModelErrorKind::RateLimited,
@@ -250,7 +253,7 @@ async fn what_a_served_model_fails_of_comes_through() {
             ModelErrorKind::Invalid,
         ];
         if format != WireFormat::Ollama {
-            // Ollama knows no codes.
+            // Ollama has no error codes.
             kinds.extend([ModelErrorKind::TooLong, ModelErrorKind::Exhausted]);
         }
         for kind in kinds {
@@ -258,7 +261,7 @@ async fn what_a_served_model_fails_of_comes_through() {
             let provider = Provider::new(server.options(format)).unwrap();
             let error = ask(&provider, hello()).await.expect_err("an error");
             assert_eq!(error.kind, kind, "{error}");
-            assert!(error.message.contains("told to fail"), "{error}");
+            assert!(error.message.contains("scripted failure"), "{error}");
         }
     })
     .await;

@@ -1,4 +1,4 @@
-//! What a server says without being asked, kept within bounds.
+//! Bounds the unsolicited messages of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,44 +11,44 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How much of what was not asked for is heard in a while. The rest is dropped as it is read.
-const UNASKED_MAX: u32 = 100;
-const UNASKED_EVERY: Duration = Duration::from_secs(1);
+/// The maximum number of unsolicited messages per interval. Further ones are dropped.
+const UNSOLICITED_MAX: u32 = 100;
+const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is heard of a connection beside the answers to calls.
+/// Signals of a connection beside the replies to calls.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionSignals {
-    /// Nothing comes any more.
+    /// Cancelled when no further message can arrive.
     pub(super) closed: CancellationToken,
-    /// There are other tools than before. However often that is said, it is done once.
+    /// Notified when the server's tools changed. Several notifications become one.
     pub(super) tools_changed: Notify,
-    /// A stream of a service broke: calls under way may be lost, and so may be what it tells of.
+    /// True after a stream of a service broke: running calls and notifications may be lost.
     pub(super) stream_broke: AtomicBool,
-    /// Calls in a row that were not answered in time.
+    /// The number of consecutive calls without a reply in time.
     unanswered: AtomicU32,
 }
 
 impl ConnectionSignals {
-    /// How often in a row there was no answer.
+    /// Counts a call without a reply and returns the number of consecutive ones.
     pub(super) fn count_unanswered(&self) -> u32 {
         self.unanswered.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
-/// A connection whose other side may say as much as it likes.
+/// A transport that drops excess messages of the server.
 pub(super) struct BoundedTransport<T> {
     inner: T,
     signals: Arc<ConnectionSignals>,
     window_start: Instant,
-    unasked: u32,
+    unsolicited: u32,
 }
 
 impl<T> BoundedTransport<T> {
-    pub(super) fn new(inner: T, heard: Arc<ConnectionSignals>) -> Self {
-        Self { inner, signals: heard, window_start: Instant::now(), unasked: 0 }
+    pub(super) fn new(inner: T, signals: Arc<ConnectionSignals>) -> Self {
+        Self { inner, signals, window_start: Instant::now(), unsolicited: 0 }
     }
 
-    /// Whether it is to be heard by those who wait.
+    /// Returns true if the message is to be passed on.
     fn admits(&mut self, message: &ServerJsonRpcMessage) -> bool {
         match message {
             ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_) => {
@@ -56,7 +56,7 @@ impl<T> BoundedTransport<T> {
                 true
             }
             ServerJsonRpcMessage::Request(_) => self.is_within_rate(),
-            ServerJsonRpcMessage::Notification(said) => match &said.notification {
+            ServerJsonRpcMessage::Notification(message) => match &message.notification {
                 ServerNotification::ToolListChangedNotification(_) => {
                     self.signals.tools_changed.notify_one();
                     false
@@ -64,21 +64,22 @@ impl<T> BoundedTransport<T> {
                 ServerNotification::ProgressNotification(_)
                 | ServerNotification::SubscriptionsAcknowledgedNotification(_)
                 | ServerNotification::CancelledNotification(_) => self.is_within_rate(),
-                // Nobody here asked for what else there is.
+                // Brigade subscribes to no other notifications.
                 _ => false,
             },
         }
     }
 
     fn is_within_rate(&mut self) -> bool {
-        if self.window_start.elapsed() >= UNASKED_EVERY {
-            (self.window_start, self.unasked) = (Instant::now(), 0);
+        if self.window_start.elapsed() >= UNSOLICITED_INTERVAL {
+            self.window_start = Instant::now();
+            self.unsolicited = 0;
         }
-        self.unasked = self.unasked.saturating_add(1);
-        if self.unasked == UNASKED_MAX {
-            tracing::warn!("an MCP server says more than anybody asked for; some of it is dropped");
+        self.unsolicited = self.unsolicited.saturating_add(1);
+        if self.unsolicited == UNSOLICITED_MAX {
+            tracing::warn!("an MCP server sends too many unsolicited messages; some are dropped");
         }
-        self.unasked < UNASKED_MAX
+        self.unsolicited < UNSOLICITED_MAX
     }
 }
 

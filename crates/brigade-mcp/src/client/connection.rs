@@ -1,4 +1,4 @@
-//! One connection to a server, while it lasts.
+//! One connection to a server.
 
 use std::error::Error;
 use std::fmt::{self, Debug};
@@ -32,11 +32,11 @@ use super::server_processes::ServerProcesses;
 use super::stdio_process::{self, ChildExit};
 use super::tool_list::{BYTES_MAX, RawToolList, TOOLS_MAX, truncate};
 
-/// Pages of a list of tools. One that never ends is cut.
+/// The maximum number of pages of a tool list. An endless list is truncated.
 const PAGES_MAX: usize = 100;
-/// For what is good to have, and for last words.
+/// The timeout of optional requests and of notifications.
 const BEST_EFFORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// So many calls in a row without an answer, and the connection is not trusted any more.
+/// After this number of consecutive calls without a reply, the connection is retired.
 const UNANSWERED_MAX: u32 = 3;
 const ERROR_MAX: usize = 2_000;
 
@@ -44,64 +44,65 @@ pub(super) struct McpConnection {
     service: RunningService<RoleClient, BrigadeClient>,
     pub(super) signals: Arc<ConnectionSignals>,
     pub(super) opened_at: Instant,
-    /// Calls that are under way may still be answered, new ones take another connection.
+    /// True if new calls need another connection. Running calls may still get their replies.
     is_retired: AtomicBool,
     exit: ChildExit,
     secrets: SecretRedactor,
     timeouts: McpTimeouts,
     tasks: TaskTracker,
-    /// What newer servers want to be asked for before they tell of changes.
+    /// The subscription that newer servers require before they report changes.
     _tool_changes: Option<Subscription>,
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug)]
 pub(super) enum McpCallError {
-    /// It did not reach the server.
+    /// The call did not reach the server.
     NotSent(String),
-    /// The server may have begun with it, and may have finished.
+    /// The connection was lost after the server may have started or finished the call.
     Lost(String),
-    /// The same, though the connection is there.
+    /// The server may have executed the call, and the connection still exists.
     TimedOut(Duration),
-    /// The server's own words.
+    /// The server's error text.
     Refused(String),
 }
 
-/// Who we are. What a server asks of us, we do not do.
+/// Our side of the protocol. It serves no requests of the server.
 #[derive(Clone, Debug)]
 struct BrigadeClient;
 
 impl ClientHandler for BrigadeClient {
     fn get_info(&self) -> ClientConfig {
-        let who = Implementation::new("brigade", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), who)
+        let implementation = Implementation::new("brigade", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), implementation)
     }
 }
 
 impl McpConnection {
-    /// Reaches a server and hears who it is.
+    /// Connects to a server and completes the handshake.
     pub(super) async fn open(
         name: &Arc<str>,
         server: &McpServerConfig,
-        house: &ServerProcesses,
+        processes: &ServerProcesses,
     ) -> Result<Self, String> {
         let secrets = collect_secrets(&server.transport);
-        let heard = Arc::new(ConnectionSignals::default());
-        let (service, fate) = match &server.transport {
-            how @ McpTransport::Stdio { .. } => {
-                let running = stdio_process::spawn_process(name, how, &secrets, house)?;
-                let fate = running.exit;
-                let gone = fate.exited.clone();
-                let wire = LineTransport::new(running.stdout, running.stdin, gone, running.stop);
+        let signals = Arc::new(ConnectionSignals::default());
+        let (service, exit) = match &server.transport {
+            transport @ McpTransport::Stdio { .. } => {
+                let running = stdio_process::spawn_process(name, transport, &secrets, processes)?;
+                let exit = running.exit;
+                let exited = exit.exited.clone();
+                let lines = LineTransport::new(running.stdout, running.stdin, exited, running.stop);
                 let opened =
-                    handshake(BoundedTransport::new(wire, heard.clone()), server.timeouts.start)
+                    handshake(BoundedTransport::new(lines, signals.clone()), server.timeouts.start)
                         .await;
-                (opened, fate)
+                (opened, exit)
             }
             McpTransport::Http { url, bearer, headers } => {
-                let http = http_transport::build_transport(url, bearer.as_ref(), headers, &heard)?;
+                let http =
+                    http_transport::build_transport(url, bearer.as_ref(), headers, &signals)?;
                 let opened =
-                    handshake(BoundedTransport::new(http, heard.clone()), server.timeouts.start)
+                    handshake(BoundedTransport::new(http, signals.clone()), server.timeouts.start)
                         .await;
                 (opened, ChildExit::default())
             }
@@ -110,19 +111,19 @@ impl McpConnection {
             Ok(service) => service,
             Err(problem) => {
                 let problem = truncate(&secrets.redact(problem), ERROR_MAX);
-                return Err(append_exit(problem, &fate).await);
+                return Err(append_exit(problem, &exit).await);
             }
         };
         Ok(Self {
             _tool_changes: subscribe_to_changes(service.peer()).await,
             service,
-            signals: heard,
+            signals,
             opened_at: Instant::now(),
             is_retired: AtomicBool::new(false),
-            exit: fate,
+            exit,
             secrets,
             timeouts: server.timeouts,
-            tasks: house.tasks.clone(),
+            tasks: processes.tasks.clone(),
         })
     }
 
@@ -136,24 +137,26 @@ impl McpConnection {
         &self.secrets
     }
 
-    /// The tools that it says it has: all of them, or as many as are of use.
+    /// Returns the tools that the server lists, up to the limits.
     pub(super) async fn list_tools(&self) -> Result<RawToolList, String> {
         let info = self.service.peer().peer_info();
         if info.is_none_or(|info| info.capabilities.tools.is_none()) {
             return Ok(RawToolList::default());
         }
-        let (mut tools, mut cursor, mut bytes) = (Vec::new(), None, 0);
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        let mut bytes = 0;
         for _ in 0..PAGES_MAX {
             let page = PaginatedRequestParams::default().with_cursor(cursor);
             let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(page));
-            let patience = McpTimeouts { call: self.timeouts.start, ..self.timeouts };
-            match self.send_request(request, patience).await.map_err(|error| error.to_string())? {
+            let timeouts = McpTimeouts { call: self.timeouts.start, ..self.timeouts };
+            match self.send_request(request, timeouts).await.map_err(|error| error.to_string())? {
                 ServerResult::ListToolsResult(page) => {
                     bytes += serde_json::to_vec(&page.tools).map_or(0, |page| page.len());
                     tools.extend(page.tools);
                     cursor = page.next_cursor.filter(|next| !next.is_empty());
                 }
-                _ => return Err("its list of tools cannot be read".to_owned()),
+                _ => return Err("the server's tool list cannot be read".to_owned()),
             }
             if cursor.is_none() || tools.len() >= TOOLS_MAX || bytes > BYTES_MAX {
                 break;
@@ -173,12 +176,12 @@ impl McpConnection {
         match self.send_request(request, self.timeouts).await? {
             ServerResult::CallToolResult(result) => Ok(result),
             ServerResult::InputRequiredResult(_) => Err(McpCallError::Refused(
-                "it wants to be told more before it goes on, which is not possible here".to_owned(),
+                "the tool asks for further input, which Brigade does not support".to_owned(),
             )),
             other => {
                 let answer = serde_json::to_string(&other).unwrap_or_default();
                 let answer = truncate(&self.secrets.redact(answer), ERROR_MAX);
-                Err(McpCallError::Refused(format!("its answer is no result of a tool: {answer}")))
+                Err(McpCallError::Refused(format!("the reply is not a tool result: {answer}")))
             }
         }
     }
@@ -186,25 +189,25 @@ impl McpConnection {
     async fn send_request(
         &self,
         request: ClientRequest,
-        patience: McpTimeouts,
+        timeouts: McpTimeouts,
     ) -> Result<ServerResult, McpCallError> {
         if self.signals.closed.is_cancelled() {
             return Err(McpCallError::NotSent(self.describe_end().await));
         }
-        let options = PeerRequestOptions::with_timeout(patience.call)
+        let options = PeerRequestOptions::with_timeout(timeouts.call)
             .reset_timeout_on_progress()
-            .with_max_total_timeout(patience.call_total);
+            .with_max_total_timeout(timeouts.call_total);
         let sent = self.service.peer().send_request_with_option(request, options).await;
         let Ok(sent) = sent else { return Err(McpCallError::NotSent(self.describe_end().await)) };
-        let mut abandoned = CancelRequestOnDrop::of(self, sent.id.clone());
-        let answer = tokio::select! {
+        let mut cancel_on_drop = CancelRequestOnDrop::new(self, sent.id.clone());
+        let reply = tokio::select! {
             biased;
-            answer = sent.await_response() => answer,
+            reply = sent.await_response() => reply,
             () = self.signals.closed.cancelled() => Err(ServiceError::TransportClosed),
         };
-        abandoned.disarm();
-        match answer {
-            Ok(answer) => Ok(answer),
+        cancel_on_drop.disarm();
+        match reply {
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.to_call_error(error).await),
         }
     }
@@ -215,8 +218,12 @@ impl McpConnection {
                 McpCallError::Lost(self.secrets.redact(error.message.into_owned()))
             }
             ServiceError::McpError(error) => {
-                let said = self.secrets.redact(error.message.into_owned());
-                McpCallError::Refused(format!("{} ({})", truncate(&said, ERROR_MAX), error.code.0))
+                let message = self.secrets.redact(error.message.into_owned());
+                McpCallError::Refused(format!(
+                    "{} ({})",
+                    truncate(&message, ERROR_MAX),
+                    error.code.0
+                ))
             }
             ServiceError::Timeout { timeout } => {
                 if self.signals.count_unanswered() >= UNANSWERED_MAX {
@@ -239,52 +246,54 @@ impl McpConnection {
         }
     }
 
-    /// How the connection came to its end, as far as that is known.
+    /// Describes the end of the connection, with the exit of its process.
     async fn describe_end(&self) -> String {
         append_exit("the connection has ended".to_owned(), &self.exit).await
     }
 }
 
-/// Lets a server say who it is: in the newest way, or the old one when it does not know that.
+/// Performs the handshake with the newest protocol, or with the old one if the server knows no
+/// other.
 async fn handshake<T: Transport<RoleClient> + 'static>(
     transport: T,
-    patience: Duration,
+    start_timeout: Duration,
 ) -> Result<RunningService<RoleClient, BrigadeClient>, String> {
     let newest_first = ProtocolVersion::KNOWN_VERSIONS.iter().rev().cloned();
     let lifecycle = ClientLifecycleMode::Auto {
         preferred_versions: newest_first.filter(|version| !version.has_initialize()).collect(),
         legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
     };
-    match timeout(patience, serve_client_with_lifecycle(BrigadeClient, transport, lifecycle)).await
+    match timeout(start_timeout, serve_client_with_lifecycle(BrigadeClient, transport, lifecycle))
+        .await
     {
-        Ok(greeted) => greeted.map_err(|error| render_error(&error)),
+        Ok(service) => service.map_err(|error| render_error(&error)),
         Err(_) => Err(format!(
-            "it has not said who it is within {}",
-            humantime::format_duration(patience)
+            "the server did not complete the handshake within {}",
+            humantime::format_duration(start_timeout)
         )),
     }
 }
 
-/// Newer servers tell of changed tools only those who ask for it.
+/// Subscribes to changes of the tools, which newer servers require.
 async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
-    let tells = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
-    if info.protocol_version.has_initialize() || tells != Some(true) {
+    let reports_changes = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
+    if info.protocol_version.has_initialize() || reports_changes != Some(true) {
         return None;
     }
-    let wanted = SubscriptionFilter::builder().tools_list_changed().build();
-    match timeout(BEST_EFFORT_TIMEOUT, peer.listen(wanted)).await {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    match timeout(BEST_EFFORT_TIMEOUT, peer.listen(filter)).await {
         Ok(Ok(changes)) => Some(changes),
         Ok(Err(_)) | Err(_) => {
-            tracing::warn!("an MCP server will not tell when its tools change, though it says so");
+            tracing::warn!("an MCP server refuses the subscription to tool changes that it offers");
             None
         }
     }
 }
 
-fn collect_secrets(how: &McpTransport) -> SecretRedactor {
+fn collect_secrets(transport: &McpTransport) -> SecretRedactor {
     let mut secrets = SecretRedactor::default();
-    let settings: Vec<&ValueSource> = match how {
+    let settings: Vec<&ValueSource> = match transport {
         McpTransport::Stdio { env, .. } => {
             env.values().filter(|value| value.is_reference()).collect()
         }
@@ -292,16 +301,16 @@ fn collect_secrets(how: &McpTransport) -> SecretRedactor {
             if let Some((_, query)) = url.split_once('?') {
                 secrets.add(query);
             }
-            let headers = headers.iter().filter(|header| is_credential(*header));
+            let headers = headers.iter().filter(|(name, value)| is_credential(name, value));
             bearer.iter().chain(headers.map(|(_, value)| value)).collect()
         }
     };
     for setting in settings {
         if let Ok(secret) = setting.read() {
             secrets.add(&secret);
-            // `Bearer TOKEN`: a service may say the token alone.
+            // `Bearer TOKEN`: a service may repeat the token alone.
             if let (McpTransport::Http { .. }, Some((_scheme, token))) =
-                (how, secret.split_once(' '))
+                (transport, secret.split_once(' '))
             {
                 secrets.add(token);
             }
@@ -310,19 +319,19 @@ fn collect_secrets(how: &McpTransport) -> SecretRedactor {
     secrets
 }
 
-/// What a program's end has to do with it: known a moment after its streams have ended.
-async fn append_exit(problem: String, fate: &ChildExit) -> String {
-    let _ = timeout(Duration::from_millis(200), fate.exited.cancelled()).await;
-    match fate.describe() {
-        told if told.is_empty() => problem,
-        told => format!("{problem}: {told}"),
+/// Appends the exit of the process, which is known shortly after its streams have ended.
+async fn append_exit(problem: String, exit: &ChildExit) -> String {
+    let _ = timeout(Duration::from_millis(200), exit.exited.cancelled()).await;
+    match exit.describe() {
+        description if description.is_empty() => problem,
+        description => format!("{problem}: {description}"),
     }
 }
 
-/// Whether the server may have heard of it.
+/// Returns true if the server may have received the message.
 fn was_sent(error: &DynamicTransportError) -> bool {
     let error = &*error.error;
-    // A line that was not written to its end is none.
+    // The server does not see an incomplete line as a message.
     if error.is::<std::io::Error>() {
         return false;
     }
@@ -337,24 +346,24 @@ fn was_sent(error: &DynamicTransportError) -> bool {
     }
 }
 
-/// An error in the words of its causes, without the names of types.
+/// Renders an error with its causes, without the names of types.
 pub(super) fn render_error(error: &(dyn Error + 'static)) -> String {
-    let mut words: Vec<String> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     for cause in std::iter::successors(Some(error), |error| cause_of(*error)) {
         let text = cause.to_string();
-        let is_known = words.iter().any(|known| known.contains(&text));
+        let is_known = texts.iter().any(|known| known.contains(&text));
         if !text.contains("Transport [") && !is_known {
-            words.push(text);
+            texts.push(text);
         }
     }
-    if words.is_empty() {
+    if texts.is_empty() {
         let whole = error.to_string();
-        words.push(whole.rsplit("] error: ").next().unwrap_or(&whole).to_owned());
+        texts.push(whole.rsplit("] error: ").next().unwrap_or(&whole).to_owned());
     }
-    words.join(": ")
+    texts.join(": ")
 }
 
-/// What an error is about, also where it does not say so itself.
+/// Returns the cause of an error, also of types whose `source` omits it.
 fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<ClientInitializeError>() {
         Some(ClientInitializeError::TransportError { error, .. }) => return Some(&*error.error),
@@ -369,14 +378,14 @@ fn cause_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'st
     }
 }
 
-/// Tells the server of a call that nobody waits for any more.
+/// A guard that notifies the server when a call is dropped.
 struct CancelRequestOnDrop<'a> {
     connection: &'a McpConnection,
     call: Option<RequestId>,
 }
 
 impl<'a> CancelRequestOnDrop<'a> {
-    fn of(connection: &'a McpConnection, call: RequestId) -> Self {
+    fn new(connection: &'a McpConnection, call: RequestId) -> Self {
         Self { connection, call: Some(call) }
     }
 
@@ -389,7 +398,7 @@ impl Drop for CancelRequestOnDrop<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let peer = self.connection.service.peer().clone();
-        let reason = Some("nobody waits for it any more".to_owned());
+        let reason = Some("the caller no longer waits".to_owned());
         let params = CancelledNotificationParam::new(Some(call), reason);
         if tokio::runtime::Handle::try_current().is_ok() {
             self.connection.tasks.spawn(async move {
@@ -405,17 +414,19 @@ impl fmt::Display for McpCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSent(problem) | Self::Lost(problem) => f.write_str(problem),
-            Self::TimedOut(patience) => {
-                write!(f, "there was no answer within {}", humantime::format_duration(*patience))
+            Self::TimedOut(timeout) => {
+                write!(f, "there was no answer within {}", humantime::format_duration(*timeout))
             }
-            Self::Refused(said) => f.write_str(said),
+            Self::Refused(message) => f.write_str(message),
         }
     }
 }
 
 impl Debug for McpConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("is_usable", &self.is_usable()).finish_non_exhaustive()
+        f.debug_struct("McpConnection")
+            .field("is_usable", &self.is_usable())
+            .finish_non_exhaustive()
     }
 }
 
@@ -424,12 +435,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_who_we_are_is_left_out_also_without_its_scheme() {
-        let headers = [("Authorization", "Bearer hunter22"), ("X-Kitchen", "upstairs")];
+    fn credentials_are_redacted_also_without_their_scheme() {
+        let headers = [("Authorization", "Bearer hunter22"), ("X-Team", "upstairs")];
         let headers = headers.map(|(name, value)| (name.to_owned(), ValueSource::from(value)));
         let url = "https://mcp.example/".to_owned();
-        let how = McpTransport::Http { url, bearer: None, headers: headers.into() };
-        let said = collect_secrets(&how).redact("hunter22 is no Bearer upstairs".into());
-        assert_eq!(said, "[secret] is no Bearer upstairs");
+        let transport = McpTransport::Http { url, bearer: None, headers: headers.into() };
+        let text = collect_secrets(&transport).redact("hunter22 is no Bearer upstairs".into());
+        assert_eq!(text, "[secret] is no Bearer upstairs");
     }
 }

@@ -1,4 +1,4 @@
-//! What agents of one blueprint have of the servers: what their permissions leave.
+//! The tools of MCP servers that agents of one blueprint may use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use brigade_agent::permission::{PermissionGrant, PermissionRule, Permissions};
 use brigade_agent::tool::{BoxFuture, Tool};
 use brigade_agent::tool_set::ToolSource;
 
-/// Of all servers together. Some providers take no more, and no model reads them.
+/// The maximum number of tools of all servers together. Some providers accept no more, and models
+/// do not read more.
 const TOOLS_MAX: usize = 128;
 const BYTES_MAX: usize = 256 << 10;
 
@@ -20,7 +21,7 @@ const BYTES_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub struct GrantedTools {
     links: Vec<Arc<ServerLink>>,
-    /// Servers that are meant and not there.
+    /// Servers that are named but that the runtime does not have.
     missing: Vec<Arc<str>>,
     permissions: Permissions,
     offered: Mutex<Option<OfferedTools>>,
@@ -42,26 +43,28 @@ impl GrantedTools {
     }
 
     fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
-        let (mut tools, mut bytes, mut left_out) = (Vec::new(), 0, 0);
+        let mut tools = Vec::new();
+        let mut bytes = 0;
+        let mut omitted = 0;
         for link in &self.links {
-            let standing = link.catalog();
-            for tool in offered_tools(link, &standing) {
+            let catalog = link.catalog();
+            for tool in offered_tools(link, &catalog) {
                 let spec = tool.spec();
                 if !self.permissions.may_use(&spec.name) {
                     continue;
                 }
                 let size = spec.description.len() + spec.parameters.to_string().len();
                 if tools.len() == TOOLS_MAX || bytes + size > BYTES_MAX {
-                    left_out += 1;
+                    omitted += 1;
                     continue;
                 }
                 bytes += size;
                 tools.push(tool);
             }
         }
-        if left_out > 0 {
+        if omitted > 0 {
             tracing::warn!(
-                "an agent is offered {} tools of MCP servers, and {left_out} are left out: allow fewer",
+                "an agent gets {} tools of MCP servers and {omitted} are omitted; allow fewer tools",
                 tools.len()
             );
         }
@@ -69,8 +72,8 @@ impl GrantedTools {
     }
 }
 
-fn offered_tools(link: &Arc<ServerLink>, standing: &ToolCatalog) -> Vec<Arc<dyn Tool>> {
-    match (&standing.tools, standing.problems.first()) {
+fn offered_tools(link: &Arc<ServerLink>, catalog: &ToolCatalog) -> Vec<Arc<dyn Tool>> {
+    match (&catalog.tools, catalog.problems.first()) {
         (Some(tools), _) => tools.to_vec(),
         (None, Some(problem)) => vec![Arc::new(AbsentTool::reconnect(link, problem))],
         (None, None) => Vec::new(),
@@ -80,13 +83,13 @@ fn offered_tools(link: &Arc<ServerLink>, standing: &ToolCatalog) -> Vec<Arc<dyn 
 impl ToolSource for GrantedTools {
     fn wait_until_ready(&self) -> BoxFuture<'_, ()> {
         let unlisted = self.links.iter().filter(|link| link.catalog().tools.is_none());
-        let reached = unlisted.map(|link| async {
-            // Why it is not there, agents are told by what they are offered instead.
+        let connects = unlisted.map(|link| async {
+            // If a connection fails, the offered `reconnect` tool reports the reason.
             let _ = link.connect(Duration::ZERO).await;
         });
-        let reached = join_all(reached);
+        let connects = join_all(connects);
         Box::pin(async move {
-            reached.await;
+            connects.await;
         })
     }
 
@@ -104,20 +107,20 @@ impl ToolSource for GrantedTools {
     }
 
     fn stand_in(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        let has = |server: &str| name.starts_with(&tool_names::prefix(server));
-        if let Some(link) = self.links.iter().find(|link| has(&link.name)) {
-            // A list that is there is what counts: the model made the name up.
+        let belongs_to = |server: &str| name.starts_with(&tool_names::prefix(server));
+        if let Some(link) = self.links.iter().find(|link| belongs_to(&link.name)) {
+            // A list exists, so the model invented the name.
             let is_unlisted = link.catalog().tools.is_none();
             return is_unlisted.then(|| -> Arc<dyn Tool> {
                 Arc::new(AbsentTool::for_called_tool(name, Some(link.clone())))
             });
         }
-        let is_missing = self.missing.iter().any(|server| has(server));
+        let is_missing = self.missing.iter().any(|server| belongs_to(server));
         is_missing.then(|| -> Arc<dyn Tool> { Arc::new(AbsentTool::for_called_tool(name, None)) })
     }
 }
 
-/// Whether permissions leave anything of a server. One of which they leave nothing is not started.
+/// Returns true if the permissions allow any tool of the server. Other servers are not started.
 pub(super) fn allows_any_tool(permissions: &Permissions, server: &str) -> bool {
     let prefix = tool_names::prefix(server);
     let grants: Vec<PermissionGrant> = permissions.clone().into();
@@ -131,17 +134,21 @@ pub(super) fn allows_any_tool(permissions: &Permissions, server: &str) -> bool {
     })
 }
 
-/// Whether a rule speaks of every call of every tool of a server.
+/// Returns true if a rule matches every call of every tool of the server.
 fn covers_server(rule: &str, prefix: &str) -> bool {
-    let beginning = rule.strip_suffix('*').map(|rule| rule.trim_end_matches('*'));
-    beginning.is_some_and(|beginning| !beginning.contains('*') && prefix.starts_with(beginning))
+    let prefix_of_rule = rule.strip_suffix('*').map(|rule| rule.trim_end_matches('*'));
+    prefix_of_rule.is_some_and(|prefix_of_rule| {
+        !prefix_of_rule.contains('*') && prefix.starts_with(prefix_of_rule)
+    })
 }
 
-/// Whether a rule may name a tool of a server.
+/// Returns true if a rule may match a tool of the server.
 fn may_name(rule: &str, prefix: &str) -> bool {
     let tool = rule.split('(').next().unwrap_or_default();
     match tool.split_once('*') {
-        Some((beginning, _)) => prefix.starts_with(beginning) || beginning.starts_with(prefix),
+        Some((prefix_of_rule, _)) => {
+            prefix.starts_with(prefix_of_rule) || prefix_of_rule.starts_with(prefix)
+        }
         None => tool.starts_with(prefix),
     }
 }
@@ -166,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_of_use_only_where_a_tool_of_it_is_left() {
-        for (allow, deny, left) in [
+    fn a_server_is_used_only_if_one_of_its_tools_is_allowed() {
+        for (allow, deny, allowed) in [
             (None, &[][..], true),
             (Some(&["*"][..]), &[], true),
             (Some(&["git__*"]), &[], true),
@@ -183,14 +190,14 @@ mod tests {
             (None, &["*_log"], true),
             (Some(&["git__*"]), &["git__push"], true),
         ] {
-            assert_eq!(allows_any_tool(&rules(allow, deny), "git"), left, "{allow:?} {deny:?}");
+            assert_eq!(allows_any_tool(&rules(allow, deny), "git"), allowed, "{allow:?} {deny:?}");
         }
-        // What is asked about need not be allowed as well.
-        for (ask, left) in [("git__push", true), ("github__push", false)] {
+        // An `ask` rule needs no `allow` rule.
+        for (ask, allowed) in [("git__push", true), ("github__push", false)] {
             let ask = vec![ask.parse().unwrap()];
             let rules =
                 PermissionRules { allow: Some(Vec::new()), ask, ..PermissionRules::default() };
-            assert_eq!(allows_any_tool(&Permissions::of("the test", rules), "git"), left);
+            assert_eq!(allows_any_tool(&Permissions::of("the test", rules), "git"), allowed);
         }
     }
 }

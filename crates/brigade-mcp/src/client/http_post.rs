@@ -1,5 +1,6 @@
-//! One message to a service, and its answer. What comes back is bounded before it is kept, and lists are
-//! mended before they are read: the protocol's own client does neither with an answer that is no stream.
+//! Posts one message to a service and reads the reply. Replies are bounded before they are stored,
+//! and tool lists are repaired before they are parsed. rmcp does neither for a reply that is not a
+//! stream.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use super::http_transport::{HttpHeaders, McpHttpError, SseEvents};
 use super::line_transport::MESSAGE_MAX;
 use super::tool_list::{self, truncate};
 
-/// Of what a service says when it refuses something.
+/// The maximum size of the body of a refusal.
 const REFUSAL_MAX: usize = 64 << 10;
-/// Of that, what is told.
+/// The maximum length of its excerpt in an error.
 const EXCERPT_MAX: usize = 1_000;
 
-/// Where a message goes, and with what.
+/// The destination of a message, with credentials and headers.
 pub(super) struct PostTarget {
     pub(super) uri: Arc<str>,
     pub(super) session: Option<Arc<str>>,
@@ -63,7 +64,7 @@ pub(super) async fn post_message(
                 StreamableHttpPostResponse::Json(answer, session)
             }))
         }
-        // Some say so little to what wants no answer.
+        // Some services reply with an empty body to a message that needs no reply.
         _ if request_id(message).is_none() && response.content_length() == Some(0) => {
             Ok(StreamableHttpPostResponse::Accepted)
         }
@@ -71,7 +72,7 @@ pub(super) async fn post_message(
     }
 }
 
-/// An error that does not say where to: there are addresses that are secrets.
+/// Removes the URL from an error: some URLs are secrets.
 pub(super) fn without_url(error: McpHttpError) -> McpHttpError {
     match error {
         StreamableHttpError::Client(error) => StreamableHttpError::Client(error.without_url()),
@@ -101,7 +102,7 @@ async fn send(
     request.send().await.map_err(|error| without_url(error.into()))
 }
 
-/// The call that a message is.
+/// Returns the id of a request.
 fn request_id(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
     match message {
         ClientJsonRpcMessage::Request(request) => Some(&request.id),
@@ -114,55 +115,55 @@ fn header(response: &Response, name: Option<HeaderName>) -> Option<String> {
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-/// The answer to a call. What was no call has none, whatever is said to it.
+/// Reads the reply to a request. Other messages have no reply.
 async fn read_answer(
     response: Response,
     message: &ClientJsonRpcMessage,
 ) -> Result<Option<ServerJsonRpcMessage>, McpHttpError> {
-    let (body, is_whole) = read_body(response, MESSAGE_MAX).await?;
+    let BodyPrefix { body, is_complete } = read_body(response, MESSAGE_MAX).await?;
     let Some(call) = request_id(message) else { return Ok(None) };
-    if !is_whole {
-        let problem = format!("the answer has more than {} MB", MESSAGE_MAX >> 20);
+    if !is_complete {
+        let problem = format!("the reply has more than {} MB", MESSAGE_MAX >> 20);
         let error = ErrorData::new(ErrorCode(-32_000), problem, None);
         return Ok(Some(ServerJsonRpcMessage::error(error, Some(call.clone()))));
     }
-    let parsed = serde_json::from_slice::<Value>(&body).ok().and_then(|mut answer| {
-        tool_list::repair_tool_list(&mut answer);
-        serde_json::from_value(answer).ok()
+    let parsed = serde_json::from_slice::<Value>(&body).ok().and_then(|mut reply| {
+        tool_list::repair_tool_list(&mut reply);
+        serde_json::from_value(reply).ok()
     });
     let unreadable =
-        || unexpected_response(format!("the answer is no message: {}", body_excerpt(&body)));
+        || unexpected_response(format!("the reply is not a message: {}", body_excerpt(&body)));
     parsed.map(Some).ok_or_else(unreadable)
 }
 
-/// Why a service did not take a message, in the terms of the protocol where it knows them.
+/// Returns the reason of a refusal, as a protocol error where the service sent one.
 async fn read_refusal(
     response: Response,
     is_in_session: bool,
     message: &ClientJsonRpcMessage,
 ) -> Result<StreamableHttpPostResponse, McpHttpError> {
     let status = response.status();
-    if let Some(failed) = refusal_by_status(&response, is_in_session) {
-        return Err(failed);
+    if let Some(error) = refusal_by_status(&response, is_in_session) {
+        return Err(error);
     }
     let is_json =
         header(&response, Some(CONTENT_TYPE)).is_some_and(|it| it.starts_with(JSON_MIME_TYPE));
-    let is_about_us = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    let is_auth_error = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let retry_after = header(&response, Some(RETRY_AFTER));
-    // What it says is good to have; that it refuses is known without.
-    let (body, _) = read_body(response, REFUSAL_MAX).await.unwrap_or_default();
-    let said = serde_json::from_slice::<ServerJsonRpcMessage>(&body).ok();
-    let said = said.filter(|_| !is_about_us);
-    match (said, message) {
-        // One that does not know the newest way to greet is greeted in the old one.
-        (said, ClientJsonRpcMessage::Request(request))
+    // The text is optional: the status alone shows the refusal.
+    let BodyPrefix { body, .. } = read_body(response, REFUSAL_MAX).await.unwrap_or_default();
+    let answer = serde_json::from_slice::<ServerJsonRpcMessage>(&body).ok();
+    let answer = answer.filter(|_| !is_auth_error);
+    match (answer, message) {
+        // A service without the newest handshake is offered the old one.
+        (answer, ClientJsonRpcMessage::Request(request))
             if matches!(request.request, ClientRequest::DiscoverRequest(_))
                 && !is_in_session
-                && !is_about_us
+                && !is_auth_error
                 && status.is_client_error() =>
         {
-            let error = match said {
-                Some(ServerJsonRpcMessage::Error(said)) => said.error,
+            let error = match answer {
+                Some(ServerJsonRpcMessage::Error(answer)) => answer.error,
                 _ => ErrorData::invalid_request(
                     format!("HTTP {status}: {}", body_excerpt(&body)),
                     None,
@@ -171,10 +172,10 @@ async fn read_refusal(
             let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
             Ok(StreamableHttpPostResponse::Json(error, None))
         }
-        // It often names no call, and is about this one all the same.
-        (Some(ServerJsonRpcMessage::Error(said)), _) if is_json => {
-            let call = request_id(message).cloned().or(said.id);
-            let error = ServerJsonRpcMessage::error(said.error, call);
+        // Such an error often has no id, but it belongs to this request.
+        (Some(ServerJsonRpcMessage::Error(answer)), _) if is_json => {
+            let call = request_id(message).cloned().or(answer.id);
+            let error = ServerJsonRpcMessage::error(answer.error, call);
             Ok(StreamableHttpPostResponse::Json(error, None))
         }
         _ if status.is_server_error() => {
@@ -184,7 +185,7 @@ async fn read_refusal(
     }
 }
 
-/// What is known before anything is read of it.
+/// Returns the errors that are known from the status and headers.
 fn refusal_by_status(response: &Response, is_in_session: bool) -> Option<McpHttpError> {
     let status = response.status();
     let challenge = header(response, Some(WWW_AUTHENTICATE));
@@ -218,31 +219,40 @@ fn unexpected_response(problem: String) -> McpHttpError {
 
 fn body_excerpt(body: &[u8]) -> String {
     match body.trim_ascii() {
-        [] => "it says nothing more".to_owned(),
-        said => truncate(&String::from_utf8_lossy(said), EXCERPT_MAX),
+        [] => "the body is empty".to_owned(),
+        text => truncate(&String::from_utf8_lossy(text), EXCERPT_MAX),
     }
 }
 
-/// What there is of an answer up to a length, and whether that is all.
-async fn read_body(mut response: Response, most: usize) -> Result<(Vec<u8>, bool), McpHttpError> {
+/// The body of a reply, up to a limit.
+#[derive(Default)]
+struct BodyPrefix {
+    body: Vec<u8>,
+    is_complete: bool,
+}
+
+/// Reads the body up to a length.
+async fn read_body(mut response: Response, max: usize) -> Result<BodyPrefix, McpHttpError> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| without_url(error.into()))? {
-        let room = most - body.len();
-        body.extend_from_slice(&piece[..piece.len().min(room)]);
-        if piece.len() > room {
-            return Ok((body, false));
+        let remaining = max - body.len();
+        body.extend_from_slice(&piece[..piece.len().min(remaining)]);
+        if piece.len() > remaining {
+            return Ok(BodyPrefix { body, is_complete: false });
         }
     }
-    Ok((body, true))
+    Ok(BodyPrefix { body, is_complete: true })
 }
 
-/// The events of an answer that is a stream. One that is too long breaks it.
+/// Returns the events of a streamed reply. An event above the limit breaks the stream.
 fn event_stream(response: Response) -> SseEvents {
     let pieces = stream::unfold(Some((response, EventSizeGuard::default())), |state| async {
-        let (mut response, mut extent) = state?;
+        let (mut response, mut size_guard) = state?;
         match response.chunk().await {
             Ok(None) => None,
-            Ok(Some(piece)) if extent.fits(&piece) => Some((Ok(piece), Some((response, extent)))),
+            Ok(Some(piece)) if size_guard.fits(&piece) => {
+                Some((Ok(piece), Some((response, size_guard))))
+            }
             Ok(Some(_)) => {
                 let problem = format!("an event has more than {} MB", MESSAGE_MAX >> 20);
                 Some((Err(std::io::Error::other(problem)), None))
@@ -253,7 +263,7 @@ fn event_stream(response: Response) -> SseEvents {
     SseStream::from_bytes_stream(pieces.boxed()).boxed()
 }
 
-/// How long the event is that is being read. It ends with an empty line.
+/// The size of the current event, which ends with an empty line.
 #[derive(Debug, Default)]
 struct EventSizeGuard {
     bytes: usize,
@@ -286,15 +296,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_as_long_as_its_lines_up_to_an_empty_one() {
+    fn an_event_ends_at_an_empty_line() {
         for end in ["\n", "\r", "\r\n"] {
             let line = format!("data: {}{end}", "x".repeat(MESSAGE_MAX / 4));
-            let mut extent = EventSizeGuard::default();
+            let mut size_guard = EventSizeGuard::default();
             for _ in 0..3 {
-                assert!((0..3).all(|_| extent.fits(line.as_bytes())), "{end:?}");
-                assert!(extent.fits(end.as_bytes()), "{end:?}");
+                assert!((0..3).all(|_| size_guard.fits(line.as_bytes())), "{end:?}");
+                assert!(size_guard.fits(end.as_bytes()), "{end:?}");
             }
-            let fits = (0..5).all(|_| extent.fits(line.as_bytes()));
+            let fits = (0..5).all(|_| size_guard.fits(line.as_bytes()));
             assert!(!fits, "five lines of one event: {end:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! A service over streamable HTTP. What breaks in the middle of an answer is noticed, which the
-//! protocol's own client leaves to time.
+//! A service over streamable HTTP. It reports a stream that breaks in mid-reply, for which rmcp
+//! only waits until the timeout.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,14 +26,15 @@ use super::secrets::ValueSource;
 use super::server_config::is_loopback;
 use super::tool_list;
 
-/// The error of a call whose answer broke off. Servers use other codes.
+/// The error code of a call whose reply broke off. Servers use other codes.
 pub(super) const STREAM_BROKE_CODE: i32 = -32_989;
 
-/// Headers that are not a user's to set.
+/// Headers that the protocol sets and the user may not.
 const RESERVED_HEADERS: [&str; 4] = ["accept", "content-type", "last-event-id", "mcp-session-id"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a stream is taken up again whose server lets clients do that, and the first pause.
+/// The maximum number of resumptions of a stream, and the first pause. Only some servers support
+/// resumption.
 const RESUMES_MAX: usize = 3;
 const RESUME_PAUSE: Duration = Duration::from_millis(250);
 
@@ -45,47 +46,50 @@ pub(super) fn build_transport(
     url: &str,
     bearer: Option<&ValueSource>,
     headers: &BTreeMap<String, ValueSource>,
-    heard: &Arc<ConnectionSignals>,
+    signals: &Arc<ConnectionSignals>,
 ) -> Result<StreamableHttpClientTransport<WatchedHttpClient>, String> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.max_sse_event_size = MESSAGE_MAX;
-    let mut resuming = ExponentialBackoff::default();
-    (resuming.max_times, resuming.base_duration) = (Some(RESUMES_MAX), RESUME_PAUSE);
-    config.retry_config = Arc::new(resuming);
+    let mut backoff = ExponentialBackoff::default();
+    backoff.max_times = Some(RESUMES_MAX);
+    backoff.base_duration = RESUME_PAUSE;
+    config.retry_config = Arc::new(backoff);
     if let Some(bearer) = bearer {
         config.auth_header = Some(bearer.read().map_err(|error| format!("`bearer`: {error}"))?);
     }
     for (name, value) in headers {
-        let wrong = |what: &str| format!("the header `{name}`: {what}");
-        let value = value.read().map_err(|error| wrong(&error))?;
-        let mut value = HeaderValue::try_from(value).map_err(|_| wrong("no value of a header"))?;
+        let header_error = |problem: &str| format!("the header `{name}`: {problem}");
+        let value = value.read().map_err(|error| header_error(&error))?;
+        let mut value = HeaderValue::try_from(value)
+            .map_err(|_| header_error("the value is not valid in a header"))?;
         value.set_sensitive(true);
-        let name = HeaderName::try_from(name).map_err(|_| wrong("no name of a header"))?;
+        let name = HeaderName::try_from(name)
+            .map_err(|_| header_error("this is not a valid header name"))?;
         if RESERVED_HEADERS.contains(&name.as_str()) {
-            return Err(wrong("the protocol sets it"));
+            return Err(header_error("remove it, the protocol sets it"));
         }
         config.custom_headers.insert(name, value);
     }
-    let watched = WatchedHttpClient { client: build_client(url)?, signals: heard.clone() };
+    let watched = WatchedHttpClient { client: build_client(url)?, signals: signals.clone() };
     Ok(StreamableHttpClientTransport::with_client(watched, config))
 }
 
 fn build_client(url: &str) -> Result<reqwest::Client, String> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Another thread may have been first, which is as good.
+        // If another thread installed one first, that one serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let client = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
-        // A redirect would take the token along to wherever it points.
+        // A redirect would send the token to its target.
         .redirect(reqwest::redirect::Policy::none());
-    let uri: Uri = url.parse().map_err(|_| format!("{url:?} is no address"))?;
+    let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
     let is_local = uri.host().is_some_and(is_loopback);
     let client = if is_local { client.no_proxy() } else { client };
     client.build().map_err(|error| render_error(&error))
 }
 
-/// A client whose streams say when they broke.
+/// An HTTP client whose streams report that they broke.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedHttpClient {
     client: reqwest::Client,
@@ -93,21 +97,25 @@ pub(super) struct WatchedHttpClient {
 }
 
 impl WatchedHttpClient {
-    /// The answer to a call, or an error of it where the stream ends without one. That nobody waits
-    /// for it any more does no harm.
+    /// Returns the events, followed by an error for the call if the stream ends without a reply.
+    /// The error is harmless if the call has already ended.
     fn watch_events(&self, events: SseEvents, call: RequestId) -> SseEvents {
-        let heard = self.signals.clone();
-        let state = WatchedEvents { events, call: Some(call), signals: heard, is_resumable: false };
+        let state = WatchedEvents {
+            events,
+            call: Some(call),
+            signals: self.signals.clone(),
+            is_resumable: false,
+        };
         stream::unfold(state, WatchedEvents::next).boxed()
     }
 }
 
 struct WatchedEvents {
     events: SseEvents,
-    /// None when its end has been told.
+    /// `None` after the end of the stream was reported.
     call: Option<RequestId>,
     signals: Arc<ConnectionSignals>,
-    /// The server numbers its events, so that a stream that it ends can be taken up again.
+    /// True if the server numbers its events, so that a stream it ends can be resumed.
     is_resumable: bool,
 }
 
@@ -120,8 +128,8 @@ impl WatchedEvents {
                 return Some((Ok(repair_event(event)), self));
             }
             None if self.is_resumable => return None,
-            None => "the answer ended before it was there".to_owned(),
-            Some(Err(error)) => format!("the answer broke off: {}", render_error(&error)),
+            None => "the stream ended before the reply".to_owned(),
+            Some(Err(error)) => format!("the reply broke off: {}", render_error(&error)),
         };
         self.signals.stream_broke.store(true, Ordering::Relaxed);
         let error = json!({"code": STREAM_BROKE_CODE, "message": problem});
@@ -130,10 +138,11 @@ impl WatchedEvents {
     }
 }
 
-/// A list of tools is made readable; everything else stays as it is.
+/// Repairs a tool list; other events stay unchanged.
 fn repair_event(mut event: Sse) -> Sse {
-    let lists = |data: &&String| data.contains("\"tools\"");
-    let list = event.data.as_ref().filter(lists).and_then(|data| serde_json::from_str(data).ok());
+    let has_tools = |data: &&String| data.contains("\"tools\"");
+    let list =
+        event.data.as_ref().filter(has_tools).and_then(|data| serde_json::from_str(data).ok());
     if let Some(mut message) = list {
         tool_list::repair_tool_list(&mut message);
         event.data = Some(Value::to_string(&message));
@@ -152,8 +161,8 @@ impl StreamableHttpClient for WatchedHttpClient {
         token: Option<String>,
         headers: HttpHeaders,
     ) -> Result<StreamableHttpPostResponse, McpHttpError> {
-        let most = MESSAGE_MAX;
-        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, most).await
+        let max = MESSAGE_MAX;
+        self.post_message_with_max_sse_event_size(uri, message, session, token, headers, max).await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -163,7 +172,7 @@ impl StreamableHttpClient for WatchedHttpClient {
         session: Option<Arc<str>>,
         token: Option<String>,
         headers: HttpHeaders,
-        _most: usize,
+        _max: usize,
     ) -> Result<StreamableHttpPostResponse, McpHttpError> {
         let call = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
@@ -199,9 +208,8 @@ impl StreamableHttpClient for WatchedHttpClient {
         token: Option<String>,
         headers: HttpHeaders,
     ) -> Result<SseEvents, McpHttpError> {
-        let most = MESSAGE_MAX;
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
-            .await
+        let max = MESSAGE_MAX;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, max).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -211,11 +219,11 @@ impl StreamableHttpClient for WatchedHttpClient {
         last_event: Option<String>,
         token: Option<String>,
         headers: HttpHeaders,
-        most: usize,
+        max: usize,
     ) -> Result<SseEvents, McpHttpError> {
         let client = &self.client;
         client
-            .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, most)
+            .get_stream_with_max_sse_event_size(uri, session, last_event, token, headers, max)
             .await
             .map_err(http_post::without_url)
     }

@@ -1,4 +1,4 @@
-//! JSON-RPC over two streams, a message a line, with a server that may send anything.
+//! JSON-RPC over two streams, one message per line, with a server that may send anything.
 
 use std::io;
 use std::sync::Arc;
@@ -15,53 +15,58 @@ use tokio_util::sync::CancellationToken;
 
 use super::tool_list;
 
-/// The longest message that is read.
+/// The maximum size of a message.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
-/// Of a longer one, what is looked at for the call that it answers.
+/// The size of the prefix of a longer message that is searched for its id.
 const LONG_LINE_HEAD: usize = 4 << 10;
-/// How long a server may not read what is no call, and then it is not told.
+/// The time that a server may leave a notification or reply unread before it is dropped.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
-/// What a pipe takes whole or not at all.
+/// The size up to which a pipe write is atomic.
 const PIPE_ATOMIC_BYTES: usize = 4_096;
-/// What a program that has ended has left in its pipe is there at once.
+/// The time to read the rest of the pipe after the process has exited.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The lines of a server, and ours to it.
+/// A transport that reads the lines of a server and writes ours.
 pub(super) struct LineTransport<R, W> {
     read: BufReader<R>,
     line: Vec<u8>,
-    /// How much there is of a line that is too long to be kept.
+    /// The size of a line that is too long to store.
     too_long: Option<usize>,
     write: Arc<Mutex<Option<W>>>,
-    /// The other side has ended, although its end of the stream may be held open by others.
+    /// Cancelled when the process has exited, although others may hold its stream open.
     exited: CancellationToken,
-    /// Cancelled when we are done with it.
+    /// Cancelled when the connection is closed on our side.
     stop: CancellationToken,
     has_warned: bool,
 }
 
 impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
-    pub(super) fn new(read: R, write: W, gone: CancellationToken, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        read: R,
+        write: W,
+        exited: CancellationToken,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             read: BufReader::with_capacity(64 << 10, read),
             line: Vec::new(),
             too_long: None,
             write: Arc::new(Mutex::new(Some(write))),
-            exited: gone,
+            exited,
             stop,
             has_warned: false,
         }
     }
 
-    /// Reads up to the end of a line. Dropped at any point, it goes on from there the next time.
+    /// Reads to the end of a line. The future can be dropped at any point without losing data.
     async fn next_line(&mut self) -> io::Result<Option<ServerLine>> {
         loop {
-            let there = self.read.fill_buf().await?;
-            if there.is_empty() {
+            let available = self.read.fill_buf().await?;
+            if available.is_empty() {
                 return Ok(None);
             }
-            let end = there.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(there.len(), |end| end + 1);
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |end| end + 1);
             match &mut self.too_long {
                 Some(bytes) => *bytes += taken,
                 None if self.line.len() + taken > MESSAGE_MAX => {
@@ -69,7 +74,7 @@ impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
                     self.line.truncate(LONG_LINE_HEAD);
                     self.line.shrink_to_fit();
                 }
-                None => self.line.extend_from_slice(&there[..taken]),
+                None => self.line.extend_from_slice(&available[..taken]),
             }
             self.read.consume(taken);
             if end.is_some() {
@@ -82,13 +87,13 @@ impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
         }
     }
 
-    /// The same, for as long as there is somebody who could write one.
+    /// Reads the next line until the process has exited and its pipe is empty.
     async fn next_line_before_exit(&mut self) -> Option<ServerLine> {
-        let gone = self.exited.clone();
+        let exited = self.exited.clone();
         let line = tokio::select! {
             biased;
             line = self.next_line() => line,
-            () = gone.cancelled() => {
+            () = exited.cancelled() => {
                 timeout(DRAIN_TIMEOUT, self.next_line()).await.unwrap_or(Ok(None))
             }
         };
@@ -96,18 +101,18 @@ impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
     }
 
     fn parse_message(&mut self, line: ServerLine) -> Option<ServerJsonRpcMessage> {
-        let read = match &line {
+        let value = match &line {
             ServerLine::TooLong { head, bytes } => too_long_error(head, *bytes),
             ServerLine::Whole(line) if line.trim_ascii().is_empty() => return None,
             ServerLine::Whole(line) => serde_json::from_slice::<Value>(line).ok(),
         };
-        let message = read.and_then(|mut value| {
+        let message = value.and_then(|mut value| {
             tool_list::repair_tool_list(&mut value);
             serde_json::from_value(value).ok()
         });
         if message.is_none() && !self.has_warned {
             self.has_warned = true;
-            tracing::warn!("an MCP server sends lines that are no messages; they are passed over");
+            tracing::warn!("an MCP server sends lines that are not messages; they are ignored");
         }
         message
     }
@@ -127,17 +132,18 @@ enum ServerLine {
     TooLong { head: Vec<u8>, bytes: usize },
 }
 
-/// An error in place of an answer that is too long, when it is clear what it answers.
+/// Returns an error in place of a reply that is too long, if its id is found.
 fn too_long_error(head: &[u8], bytes: usize) -> Option<Value> {
     let id = parse_message_id(head)?;
     let message =
-        format!("the answer has {} MB, and {} is the most", bytes >> 20, MESSAGE_MAX >> 20);
+        format!("the reply has {} MB, but the maximum is {} MB", bytes >> 20, MESSAGE_MAX >> 20);
     Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}}))
 }
 
-/// The number of a message whose end is not there: the `id` of the outermost object.
+/// Parses the `id` of the outermost object of a truncated message.
 fn parse_message_id(head: &[u8]) -> Option<i64> {
-    let (mut depth, mut at) = (0_u32, 0);
+    let mut depth = 0_u32;
+    let mut at = 0;
     while at < head.len() {
         match head[at] {
             b'{' | b'[' => depth += 1,
@@ -161,7 +167,7 @@ fn parse_message_id(head: &[u8]) -> Option<i64> {
     None
 }
 
-/// Of the string that stands at the beginning, with its quotes.
+/// Returns the length of the string at the beginning, with its quotes.
 fn string_length(text: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -188,15 +194,17 @@ where
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
-            // A call has a time of its own. The rest must not pile up, nor hold up whoever takes a call
-            // back, when the other side has stopped reading.
+            // A call has its own timeout. Other messages must not pile up or delay a cancellation
+            // when the server has stopped reading.
             if let ClientJsonRpcMessage::Request(_) = message {
                 return write_line(write.lock_owned().await, &line).await;
             }
-            let unheard = |_| io::Error::from(io::ErrorKind::TimedOut);
-            let write = timeout(WRITE_TIMEOUT, write.lock_owned()).await.map_err(unheard)?;
+            let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
+            let write = timeout(WRITE_TIMEOUT, write.lock_owned()).await.map_err(timed_out)?;
             match line.len() <= PIPE_ATOMIC_BYTES {
-                true => timeout(WRITE_TIMEOUT, write_line(write, &line)).await.map_err(unheard)?,
+                true => {
+                    timeout(WRITE_TIMEOUT, write_line(write, &line)).await.map_err(timed_out)?
+                }
                 false => write_line(write, &line).await,
             }
         }
@@ -212,7 +220,7 @@ where
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // One that is stuck in writing ends with the other side, which ends now.
+        // A blocked write ends when the process ends, which is stopped now.
         if let Ok(mut write) = self.write.try_lock() {
             write.take();
         }
@@ -234,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_call_is_found_that_a_long_answer_belongs_to() {
+    fn the_id_of_a_long_reply_is_found() {
         for (head, id) in [
             (r#"{"jsonrpc":"2.0","id":17,"result":{"te"#, Some(17)),
             (r#"{"result":{"id":3,"x":"\"id\":4"}, "id" : 5, "#, Some(5)),
@@ -250,48 +258,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_of_any_kind_are_passed_over_until_a_message_comes() {
+    async fn lines_that_are_not_messages_are_ignored() {
         let mut text = b"npm warn something\n\n{\"half\": \n[1, 2]\n\xff\xfe\n".to_vec();
         text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
-        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
-        let mut wire = LineTransport::new(text.as_slice(), Vec::new(), gone, stop);
-        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
-        assert!(wire.receive().await.is_none());
+        let exited = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let mut lines = LineTransport::new(text.as_slice(), Vec::new(), exited, stop);
+        assert!(matches!(lines.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+        assert!(lines.receive().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_not_told_for_ever() {
+    async fn a_notification_to_a_server_that_does_not_read_times_out() {
         let message = |text: &str| serde_json::from_str::<ClientJsonRpcMessage>(text).unwrap();
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"act"}}"#;
         let (ours, _theirs) = tokio::io::duplex(16);
-        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
-        let mut wire = LineTransport::new(tokio::io::empty(), ours, gone, stop);
-        let mut call = Box::pin(wire.send(message(call)));
-        assert!(call.as_mut().now_or_never().is_none(), "there is no room for it");
+        let exited = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let mut lines = LineTransport::new(tokio::io::empty(), ours, exited, stop);
+        let mut call = Box::pin(lines.send(message(call)));
+        assert!(call.as_mut().now_or_never().is_none(), "the pipe is full");
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         let answer = r#"{"jsonrpc":"2.0","id":"p1","result":{}}"#;
         for text in [cancel, answer] {
-            let sent = timeout(Duration::from_secs(3_600), wire.send(message(text))).await;
-            let problem = sent.expect("it is given up").unwrap_err();
+            let sent = timeout(Duration::from_secs(3_600), lines.send(message(text))).await;
+            let problem = sent.expect("the write times out").unwrap_err();
             assert_eq!(problem.kind(), io::ErrorKind::TimedOut, "{text}");
         }
-        assert!(call.as_mut().now_or_never().is_none(), "a call has a time of its own");
+        assert!(call.as_mut().now_or_never().is_none(), "a call has its own timeout");
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_too_long_is_an_error_of_its_call() {
+    async fn a_reply_that_is_too_long_is_an_error_of_its_call() {
         let mut text = b"{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{\"x\":\"".to_vec();
         text.resize(MESSAGE_MAX + 10, b'x');
         text.extend_from_slice(b"\"}}\n{\"jsonrpc\":\"2.0\",\"id\":10,\"result\":{}}\n");
-        let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
-        let mut wire = LineTransport::new(text.as_slice(), Vec::new(), gone, stop);
-        match wire.receive().await {
+        let exited = CancellationToken::new();
+        let stop = CancellationToken::new();
+        let mut lines = LineTransport::new(text.as_slice(), Vec::new(), exited, stop);
+        match lines.receive().await {
             Some(ServerJsonRpcMessage::Error(error)) => {
                 assert!(error.error.message.contains("16 MB"), "{}", error.error.message);
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(wire.receive().await, Some(ServerJsonRpcMessage::Response(_))));
+        assert!(matches!(lines.receive().await, Some(ServerJsonRpcMessage::Response(_))));
     }
 }

@@ -17,17 +17,17 @@ use brigade_agent::tool::{
 };
 use brigade_agent::{RESULT_MAX, truncate_middle};
 
-/// Over how many connections a call is tried.
+/// The maximum number of connections over which one call is tried.
 const CALL_TRIES: u32 = 3;
-/// How long a call waits for a server that is away.
+/// The time that a call waits for an unreachable server.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct McpTool {
-    /// The link keeps its tools, which must not keep the link.
+    /// A weak reference, because the link owns its tools.
     link: Weak<ServerLink>,
     listed: ListedTool,
-    /// Of its arguments, once it is called.
+    /// The schema of the arguments, compiled at the first call.
     schema: OnceLock<Option<Schema>>,
 }
 
@@ -42,11 +42,13 @@ impl McpTool {
             self.schema.get_or_init(|| self.listed.checks_arguments.then(compile).flatten());
         let Some(schema) = schema else { return Ok(()) };
         schema.check_async(arguments).await.map_err(|mismatch| {
-            ToolError::new(format!("the arguments do not fit, and nothing was done: {mismatch}"))
+            ToolError::new(format!(
+                "the arguments do not match the schema, and nothing was done: {mismatch}"
+            ))
         })
     }
 
-    /// Whether a call that may have happened may happen again.
+    /// Returns true if a call that may have been executed can be repeated.
     fn may_repeat(&self) -> bool {
         is_repeatable(self.listed.hints.effect)
     }
@@ -55,7 +57,8 @@ impl McpTool {
         &self,
         arguments: Map<String, Value>,
     ) -> Result<ToolReply, ToolError> {
-        let link = self.link.upgrade().ok_or_else(|| ToolError::new("the runtime is leaving"))?;
+        let link =
+            self.link.upgrade().ok_or_else(|| ToolError::new("the runtime is shutting down"))?;
         let mut lost = None;
         for _ in 0..CALL_TRIES {
             let connection = match link.connect(CONNECT_WAIT).await {
@@ -69,16 +72,16 @@ impl McpTool {
             }
             let called = connection.call_tool(&self.listed.original_name, arguments.clone()).await;
             match called {
-                Ok(returned) => {
-                    let told =
-                        tool_result::render_result(&returned, self.listed.output_schema.as_deref())
+                Ok(result) => {
+                    let rendered =
+                        tool_result::render_result(&result, self.listed.output_schema.as_deref())
                             .await;
-                    // Cut in two, a secret would not be found.
+                    // Redact first: truncation could split a secret.
                     let clean =
                         |text| truncate_middle(&connection.secrets().redact(text), RESULT_MAX);
-                    return map_reply_text(told, clean);
+                    return map_reply_text(rendered, clean);
                 }
-                Err(McpCallError::Refused(said)) => return Err(ToolError::new(said)),
+                Err(McpCallError::Refused(message)) => return Err(ToolError::new(message)),
                 Err(McpCallError::NotSent(problem)) => {
                     lost = lost.or(Some(LostCall::NotSent(problem)))
                 }
@@ -90,13 +93,14 @@ impl McpTool {
                 }
             }
             if let Some(loss) = &lost {
-                tracing::info!(tool = %self.listed.spec.name, "is called again: {}", loss.problem());
+                tracing::info!(tool = %self.listed.spec.name, "the call is repeated: {}", loss.problem());
             }
         }
         Err(unreachable_error(&link.name, lost, &format!("it was tried {CALL_TRIES} times")))
     }
 
-    /// The same, as the server has it since it is back.
+    /// Returns true if the call can be repeated by the hints that the server lists since it is
+    /// back.
     fn may_still_repeat(&self, link: &ServerLink) -> bool {
         let tools = link.catalog().tools.unwrap_or_default();
         let now = tools.iter().find(|tool| tool.spec().name == self.listed.spec.name);
@@ -108,16 +112,16 @@ fn is_repeatable(effect: ToolEffect) -> bool {
     matches!(effect, ToolEffect::Pure | ToolEffect::Idempotent)
 }
 
-/// A call that was heard and not answered.
+/// Returns the error for a call that was sent and got no reply.
 fn unanswered_error(server: &str, problem: &dyn Display, may_repeat: bool) -> ToolError {
-    let then = match may_repeat {
+    let advice = match may_repeat {
         true => "You may try it again.",
         false => {
             "Its effect is unknown: it may have happened, in whole or in part. Look before you try \
              again."
         }
     };
-    ToolError::new(format!("{server} did not answer: {problem}. {then}"))
+    ToolError::new(format!("{server} did not answer: {problem}. {advice}"))
 }
 
 impl Tool for McpTool {
@@ -140,7 +144,7 @@ impl Tool for McpTool {
     }
 }
 
-/// Why a call has to be made once more.
+/// The reason to repeat a call.
 enum LostCall {
     NotSent(String),
     MayBeRepeated(String),
@@ -168,40 +172,40 @@ fn unreachable_error(server: &str, lost: Option<LostCall>, problem: &str) -> Too
 }
 
 fn map_reply_text(
-    told: Result<ToolReply, ToolError>,
+    reply: Result<ToolReply, ToolError>,
     clean: impl Fn(String) -> String,
 ) -> Result<ToolReply, ToolError> {
-    match told {
+    match reply {
         Ok(ToolReply::Text(text)) => Ok(ToolReply::Text(clean(text))),
         Ok(other) => Ok(other),
         Err(ToolError(text)) => Err(ToolError(clean(text))),
     }
 }
 
-/// Stands for a tool, or for all of a server, that is not there at the moment.
+/// A stand-in for an unavailable tool, or for all tools of a server.
 #[derive(Debug)]
 pub(super) struct AbsentTool {
     spec: ToolSpec,
-    /// None for a server that this runtime does not have.
+    /// `None` for a server that this runtime does not have.
     link: Option<Arc<ServerLink>>,
-    /// What is known of the tool that was called: nothing. What only looks is our own.
+    /// `Once` for a called tool, of which nothing is known; `Pure` for our own `reconnect`.
     effect: ToolEffect,
 }
 
 impl AbsentTool {
-    /// For a tool that a model called.
+    /// Creates a stand-in for a tool that a model called.
     pub(super) fn for_called_tool(name: &str, link: Option<Arc<ServerLink>>) -> Self {
         let spec =
             ToolSpec { name: name.into(), description: "".into(), parameters: empty_schema() };
         Self { spec, link, effect: ToolEffect::Once }
     }
 
-    /// What a model is offered of a server that could not be reached.
+    /// Creates the tool that a model is offered instead of the tools of an unreachable server.
     pub(super) fn reconnect(link: &Arc<ServerLink>, problem: &str) -> Self {
         let name = format!("{}reconnect", tool_names::prefix(&link.name));
         let description = format!(
-            "The tools of {} are not there, because it cannot be reached: {problem}. Call this to try \
-             again; when it succeeds, they are there from your next message on.",
+            "The tools of {} are unavailable because the server cannot be reached: {problem}. Call this \
+             tool to reconnect. If it succeeds, you can use them from your next message on.",
             link.name
         );
         let spec = ToolSpec {
@@ -225,11 +229,11 @@ impl AbsentTool {
         let names: Vec<&str> = tools.iter().map(|tool| &*tool.spec().name).collect();
         if self.effect == ToolEffect::Pure {
             let names = names.join(", ");
-            return Ok(ToolReply::text(format!("{} can be reached; it has: {names}", link.name)));
+            return Ok(ToolReply::text(format!("{} is connected; its tools: {names}", link.name)));
         }
         let problem = match names.contains(&&**name) {
-            true => "it was not there when you called it, and nothing was done; it is there now",
-            false => "there is no such tool any more, and nothing was done",
+            true => "the tool was unavailable, and nothing was done; it is available now",
+            false => "the tool no longer exists, and nothing was done",
         };
         Err(ToolError::new(format!("{name}: {problem}")))
     }

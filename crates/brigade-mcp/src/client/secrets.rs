@@ -1,20 +1,20 @@
-//! Values that a server is given, by reference where they are secret.
+//! Values for servers, by reference where they are secret, and the redaction of secrets.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Longer than any token; a file named by mistake is not read into a header.
+/// Larger than any token, so that a file named by mistake is not sent in a header.
 const VALUE_FILE_MAX: u64 = 64 * 1024;
-/// What is shorter is found in too many places to be left out of them.
+/// The minimum length of a redacted secret. Shorter ones occur in too many texts.
 const SECRET_LENGTH_MIN: usize = 6;
 
-/// A value, or where it is to be had. It is read when a connection is made, and kept nowhere.
+/// A value, or its source. It is read for each connection and never stored.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum ValueSource {
-    /// As it stands.
+    /// The value itself.
     Plain(String),
     /// An environment variable.
     Env { env: String },
@@ -46,7 +46,9 @@ impl ValueSource {
                 let shown = file.display();
                 let size = std::fs::metadata(file).map_or(0, |found| found.len());
                 if size > VALUE_FILE_MAX {
-                    return Err(format!("{shown} is too long to be a secret"));
+                    return Err(format!(
+                        "{shown} is too large for a secret; name a file that holds only the secret"
+                    ));
                 }
                 match std::fs::read_to_string(file) {
                     Ok(text) if text.trim().is_empty() => Err(format!("{shown} is empty")),
@@ -58,7 +60,7 @@ impl ValueSource {
     }
 }
 
-/// It may be a secret that somebody wrote into a configuration all the same.
+/// Hides plain values, because a configuration may contain a secret.
 impl Debug for ValueSource {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,31 +77,31 @@ impl From<&str> for ValueSource {
     }
 }
 
-/// Leaves secrets out of what a server says: in logs, errors and results.
+/// A redactor of secrets in the text of a server: in logs, errors and results.
 #[derive(Clone, Default)]
 pub(super) struct SecretRedactor(Vec<String>);
 
 impl SecretRedactor {
-    /// Those of several lines are said line by line, or with other ends of lines.
+    /// Adds a secret and its lines: a server may repeat single lines or other line ends.
     pub(super) fn add(&mut self, secret: &str) {
         let parts = std::iter::once(secret).chain(secret.lines().map(str::trim));
         self.0.extend(parts.filter(|part| part.len() >= SECRET_LENGTH_MIN).map(str::to_owned));
-        // What is in a longer one must not break it up before it is found.
+        // Longer secrets first: replacing a part would hide the whole.
         self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
         self.0.dedup();
     }
 
-    /// How much of a text has to be there for each that begins before to be whole.
+    /// Returns the length of the longest secret.
     pub(super) fn longest_secret(&self) -> usize {
         self.0.first().map_or(0, String::len)
     }
 
     pub(super) fn redact(&self, text: String) -> String {
-        let leave_out = |text: String, secret: &String| match text.contains(secret.as_str()) {
+        let redact_one = |text: String, secret: &String| match text.contains(secret.as_str()) {
             true => text.replace(secret.as_str(), "[secret]"),
             false => text,
         };
-        self.0.iter().fold(text, leave_out)
+        self.0.iter().fold(text, redact_one)
     }
 }
 
@@ -114,32 +116,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_show_themselves_to_nobody() {
+    fn debug_texts_hide_secrets() {
         let plain = ValueSource::from("hunter2-hunter2");
         assert_eq!(format!("{plain:?}"), "[value]");
         let mut secrets = SecretRedactor::default();
         secrets.add("hunter2-hunter2");
         secrets.add("ab");
-        let said = secrets.redact("about hunter2-hunter2, twice: hunter2-hunter2".into());
-        assert_eq!(said, "about [secret], twice: [secret]");
+        let text = secrets.redact("about hunter2-hunter2, twice: hunter2-hunter2".into());
+        assert_eq!(text, "about [secret], twice: [secret]");
         assert!(!format!("{secrets:?}").contains("hunter2"));
     }
 
     #[test]
-    fn a_secret_of_several_lines_is_left_out_line_by_line() {
+    fn a_secret_of_several_lines_is_redacted_line_by_line() {
         let mut secrets = SecretRedactor::default();
         secrets.add("MIIEvQ");
         secrets.add("-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----");
         let whole = "-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----".to_owned();
         assert_eq!(secrets.redact(whole), "[secret]");
-        let said = secrets.redact(r#"{"key":"x\nMIIEvQIBADAN\nc3RhZ2luZw==\n"}"#.to_owned());
-        assert_eq!(said, r#"{"key":"x\n[secret]\n[secret]\n"}"#);
+        let text = secrets.redact(r#"{"key":"x\nMIIEvQIBADAN\nc3RhZ2luZw==\n"}"#.to_owned());
+        assert_eq!(text, r#"{"key":"x\n[secret]\n[secret]\n"}"#);
     }
 
     #[test]
-    fn a_reference_says_what_is_missing() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("token");
+    fn an_unreadable_reference_names_its_source() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
         assert!(ValueSource::file(&file).read().unwrap_err().contains("token"));
         std::fs::write(&file, "\n").unwrap();
         assert!(ValueSource::file(&file).read().unwrap_err().contains("is empty"));

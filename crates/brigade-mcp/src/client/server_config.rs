@@ -1,4 +1,4 @@
-//! What a server is, as a configuration has it.
+//! The configuration of a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use super::secrets::ValueSource;
 
-/// How the names of headers end that carry what others must not see.
+/// Suffixes of the names of headers that carry credentials.
 const CREDENTIALS: [&str; 5] = ["authorization", "cookie", "token", "secret", "key"];
 
-/// So that `SERVER__TOOL` has room for the tool.
+/// The maximum length of a name, so that `SERVER__TOOL` has space for the tool.
 const NAME_MAX: usize = 32;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 const CALL_TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// A server, and how it is reached.
+/// A server and its transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "McpServerFields", into = "McpServerFields")]
 pub struct McpServerConfig {
     pub transport: McpTransport,
     pub timeouts: McpTimeouts,
-    /// Whether it is believed which of its tools only look and which may be called twice. One that
-    /// is not has every interrupted call told as "effect unknown".
+    /// True if the server's hints are trusted: which of its tools only read, and which can be
+    /// repeated. Without trust, every interrupted call is reported as "effect unknown".
     pub trusts_hints: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum McpTransport {
-    /// A program of ours, spoken to over its standard streams.
+    /// A local program, over its standard streams.
     Stdio {
         program: String,
         arguments: Vec<String>,
@@ -38,17 +38,17 @@ pub enum McpTransport {
         /// An absolute path.
         cwd: Option<PathBuf>,
     },
-    /// A service, spoken to over streamable HTTP.
+    /// A service, over streamable HTTP.
     Http { url: String, bearer: Option<ValueSource>, headers: BTreeMap<String, ValueSource> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct McpTimeouts {
-    /// Until it has said who it is and which tools it has.
+    /// The time for the handshake and for the list of tools.
     pub start: Duration,
-    /// Of one call, from its last sign of progress.
+    /// The time of one call since its last progress notification.
     pub call: Duration,
-    /// Of one call in all, however much progress it tells of.
+    /// The total time of one call, whatever its progress.
     pub call_total: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for McpTimeouts {
     }
 }
 
-/// What is wrong with a server's settings.
+/// An error in a server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the MCP server {name:?}: {problem}")]
 pub struct McpServerError {
@@ -67,12 +67,12 @@ pub struct McpServerError {
 }
 
 impl McpServerConfig {
-    /// A program with its arguments.
+    /// Configures a program with its arguments.
     pub fn stdio<T: Into<String>>(
         program: impl Into<String>,
         arguments: impl IntoIterator<Item = T>,
     ) -> Self {
-        Self::of(McpTransport::Stdio {
+        Self::new(McpTransport::Stdio {
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             env: BTreeMap::new(),
@@ -81,14 +81,14 @@ impl McpServerConfig {
     }
 
     pub fn http(url: impl Into<String>) -> Self {
-        Self::of(McpTransport::Http { url: url.into(), bearer: None, headers: BTreeMap::new() })
+        Self::new(McpTransport::Http { url: url.into(), bearer: None, headers: BTreeMap::new() })
     }
 
-    fn of(how: McpTransport) -> Self {
-        Self { transport: how, timeouts: McpTimeouts::default(), trusts_hints: true }
+    fn new(transport: McpTransport) -> Self {
+        Self { transport, timeouts: McpTimeouts::default(), trusts_hints: true }
     }
 
-    /// A variable of a program's environment.
+    /// Sets a variable of the program's environment.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<ValueSource>) -> Self {
         if let McpTransport::Stdio { env, .. } = &mut self.transport {
@@ -97,7 +97,7 @@ impl McpServerConfig {
         self
     }
 
-    /// The token that a service wants.
+    /// Sets the token for a service.
     #[must_use]
     pub fn bearer(mut self, token: impl Into<ValueSource>) -> Self {
         if let McpTransport::Http { bearer, .. } = &mut self.transport {
@@ -116,11 +116,11 @@ impl McpServerConfig {
         Self { trusts_hints: false, ..self }
     }
 
-    /// What no type can say.
+    /// Checks the values.
     pub fn check(&self) -> Result<(), String> {
-        let McpTimeouts { start, call, call_total: call_most } = self.timeouts;
-        if [start, call, call_most].contains(&Duration::ZERO) {
-            return Err("a timeout of nothing leaves no time for an answer".to_owned());
+        let McpTimeouts { start, call, call_total } = self.timeouts;
+        if [start, call, call_total].contains(&Duration::ZERO) {
+            return Err("a timeout is 0; give it a positive duration".to_owned());
         }
         match &self.transport {
             McpTransport::Stdio { program, cwd, env, .. } => {
@@ -128,12 +128,19 @@ impl McpServerConfig {
                     return Err("`command` is empty; write [\"program\", \"argument\"]".to_owned());
                 }
                 if let Some(cwd) = cwd.as_ref().filter(|cwd| cwd.is_relative()) {
-                    return Err(format!("`cwd`: {} is no absolute path", cwd.display()));
+                    return Err(format!(
+                        "`cwd`: {} is not absolute; write an absolute path",
+                        cwd.display()
+                    ));
                 }
                 env.iter().try_for_each(|(name, value)| check_setting(name, value))
             }
             McpTransport::Http { url, bearer, headers } => {
-                check_url(url, bearer.is_some() || headers.iter().any(is_credential))?;
+                check_url(
+                    url,
+                    bearer.is_some()
+                        || headers.iter().any(|(name, value)| is_credential(name, value)),
+                )?;
                 bearer.iter().try_for_each(|bearer| check_setting("bearer", bearer))?;
                 headers.iter().try_for_each(|(name, value)| check_setting(name, value))
             }
@@ -141,7 +148,7 @@ impl McpServerConfig {
     }
 }
 
-/// A name from which tools can be named: no `__` in it, which stands before the tool.
+/// Checks the name of a server. It contains no `__`, which separates it from the tool's name.
 pub fn check_name(name: &str) -> Result<(), McpServerError> {
     let is_name = name.len() <= NAME_MAX
         && name.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -152,7 +159,7 @@ pub fn check_name(name: &str) -> Result<(), McpServerError> {
         return Ok(());
     }
     let problem = format!(
-        "no name: a letter, then letters, digits, `-` or single `_`, {NAME_MAX} at most, with no \
+        "use a letter, then letters, digits, `-` or single `_`, at most {NAME_MAX} characters, with no \
          `_` at the end"
     );
     Err(McpServerError { name: name.chars().take(100).collect(), problem })
@@ -160,29 +167,32 @@ pub fn check_name(name: &str) -> Result<(), McpServerError> {
 
 fn check_setting(name: &str, value: &ValueSource) -> Result<(), String> {
     match value {
-        // A daemon is at home elsewhere than whoever wrote the name of the file.
+        // The daemon's working directory differs from that of the configuration's author.
         ValueSource::File { file } if file.is_relative() => {
-            Err(format!("`{name}`: {} is no absolute path", file.display()))
+            Err(format!("`{name}`: {} is not absolute; write an absolute path", file.display()))
         }
-        ValueSource::Env { env } if env.is_empty() => Err(format!("`{name}`: `env` names nothing")),
+        ValueSource::Env { env } if env.is_empty() => {
+            Err(format!("`{name}`: `env` is empty; name a variable"))
+        }
         _ => Ok(()),
     }
 }
 
 fn check_url(url: &str, with_secret: bool) -> Result<(), String> {
-    let parsed: ::http::Uri = url.parse().map_err(|_| format!("{url:?} is no address"))?;
+    let parsed: ::http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
     match (parsed.scheme_str(), parsed.host()) {
         (Some("https"), Some(_)) => Ok(()),
         (Some("http"), Some(host)) if is_loopback(host) || !with_secret => Ok(()),
         (Some("http"), Some(_)) => {
-            Err("a token is sent to other machines over https only".to_owned())
+            Err("a token is sent to other machines over https only; use an https URL".to_owned())
         }
-        _ => Err(format!("{url:?} is no address; it begins with https:// or http://")),
+        _ => Err(format!("{url:?} is not a URL; begin it with https:// or http://")),
     }
 }
 
-/// A header that says who we are: by reference, or by a name that only such headers have.
-pub(super) fn is_credential((name, value): (&String, &ValueSource)) -> bool {
+/// Returns true if the header carries a credential: a value by reference, or a name of such
+/// headers.
+pub(super) fn is_credential(name: &str, value: &ValueSource) -> bool {
     let name = name.to_ascii_lowercase();
     value.is_reference() || CREDENTIALS.iter().any(|credential| name.ends_with(credential))
 }
@@ -192,7 +202,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// A server as its table in a file has it.
+/// The fields of a server's table in a file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct McpServerFields {
@@ -222,25 +232,32 @@ impl TryFrom<McpServerFields> for McpServerConfig {
     type Error = String;
 
     fn try_from(fields: McpServerFields) -> Result<Self, String> {
-        let usual = McpTimeouts::default();
+        let defaults = McpTimeouts::default();
         let timeouts = McpTimeouts {
-            start: parse_timeout("start_timeout", fields.start_timeout, usual.start)?,
-            call: parse_timeout("call_timeout", fields.call_timeout, usual.call)?,
-            call_total: parse_timeout("call_most", fields.call_total_timeout, usual.call_total)?,
+            start: parse_timeout("start_timeout", fields.start_timeout, defaults.start)?,
+            call: parse_timeout("call_timeout", fields.call_timeout, defaults.call)?,
+            call_total: parse_timeout(
+                "call_total_timeout",
+                fields.call_total_timeout,
+                defaults.call_total,
+            )?,
         };
-        let how = match (fields.url, fields.command) {
+        let transport = match (fields.url, fields.command) {
             (Some(url), command) => {
                 if !command.is_empty() || !fields.env.is_empty() || fields.cwd.is_some() {
-                    return Err("with `url` there is no `command`, `env` or `cwd`".to_owned());
+                    return Err("remove `command`, `env` and `cwd`, which do not apply to a `url`"
+                        .to_owned());
                 }
                 McpTransport::Http { url, bearer: fields.bearer, headers: fields.headers }
             }
             (None, command) => {
                 if fields.bearer.is_some() || !fields.headers.is_empty() {
-                    return Err("`bearer` and `headers` belong to a `url`".to_owned());
+                    return Err(
+                        "remove `bearer` and `headers`, which apply only to a `url`".to_owned()
+                    );
                 }
                 let mut words = command.into_iter();
-                let program = words.next().ok_or("it has neither `command` nor `url`")?;
+                let program = words.next().ok_or("set `command` or `url`")?;
                 McpTransport::Stdio {
                     program,
                     arguments: words.collect(),
@@ -249,8 +266,7 @@ impl TryFrom<McpServerFields> for McpServerConfig {
                 }
             }
         };
-        let server =
-            Self { transport: how, timeouts, trusts_hints: fields.trust_hints.unwrap_or(true) };
+        let server = Self { transport, timeouts, trusts_hints: fields.trust_hints.unwrap_or(true) };
         server.check()?;
         Ok(server)
     }
@@ -258,15 +274,15 @@ impl TryFrom<McpServerFields> for McpServerConfig {
 
 impl From<McpServerConfig> for McpServerFields {
     fn from(server: McpServerConfig) -> Self {
-        let usual = McpTimeouts::default();
-        let McpTimeouts { start, call, call_total: call_most } = server.timeouts;
-        let told = |span: Duration, usual: Duration| {
-            (span != usual).then(|| humantime::format_duration(span).to_string())
+        let defaults = McpTimeouts::default();
+        let McpTimeouts { start, call, call_total } = server.timeouts;
+        let render = |timeout: Duration, default: Duration| {
+            (timeout != default).then(|| humantime::format_duration(timeout).to_string())
         };
         let fields = Self {
-            start_timeout: told(start, usual.start),
-            call_timeout: told(call, usual.call),
-            call_total_timeout: told(call_most, usual.call_total),
+            start_timeout: render(start, defaults.start),
+            call_timeout: render(call, defaults.call),
+            call_total_timeout: render(call_total, defaults.call_total),
             trust_hints: (!server.trusts_hints).then_some(false),
             ..Self::default()
         };
@@ -282,10 +298,10 @@ impl From<McpServerConfig> for McpServerFields {
     }
 }
 
-fn parse_timeout(field: &str, text: Option<String>, usual: Duration) -> Result<Duration, String> {
-    let Some(text) = text else { return Ok(usual) };
+fn parse_timeout(field: &str, text: Option<String>, default: Duration) -> Result<Duration, String> {
+    let Some(text) = text else { return Ok(default) };
     humantime::parse_duration(&text)
-        .map_err(|_| format!("`{field}`: {text:?} is no span of time, such as 90s or 10m"))
+        .map_err(|_| format!("`{field}`: {text:?} is not a duration, such as 90s or 10m"))
 }
 
 #[cfg(test)]
@@ -299,12 +315,12 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_read_as_it_is_written() {
+    fn a_configuration_round_trips() {
         for fields in [
             json!({"command": ["npx", "-y", "server"], "env": {"TOKEN": {"env": "MY_TOKEN"},
                 "LEVEL": "debug"}, "cwd": "/srv"}),
             json!({"url": "https://mcp.example/mcp", "bearer": {"file": "/secrets/token"},
-                "headers": {"x-team": "kitchen"}, "call_timeout": "5m", "trust_hints": false}),
+                "headers": {"x-team": "docs"}, "call_timeout": "5m", "trust_hints": false}),
         ] {
             let server = read(fields.clone()).unwrap();
             assert_eq!(serde_json::to_value(&server).unwrap(), fields);
@@ -312,20 +328,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_configurations_are_refused() {
         for (fields, part) in [
-            (json!({}), "neither `command` nor `url`"),
-            (json!({"command": []}), "neither `command` nor `url`"),
+            (json!({}), "set `command` or `url`"),
+            (json!({"command": []}), "set `command` or `url`"),
             (json!({"command": [""]}), "`command` is empty"),
-            (json!({"command": ["a"], "url": "https://b"}), "no `command`"),
-            (json!({"command": ["a"], "bearer": {"env": "X"}}), "belong to a `url`"),
-            (json!({"command": ["a"], "cwd": "here"}), "no absolute path"),
-            (json!({"command": ["a"], "env": {"T": {"file": "token"}}}), "no absolute path"),
-            (json!({"url": "mcp.example"}), "no address"),
+            (json!({"command": ["a"], "url": "https://b"}), "remove `command`"),
+            (json!({"command": ["a"], "bearer": {"env": "X"}}), "apply only to a `url`"),
+            (json!({"command": ["a"], "cwd": "here"}), "not absolute"),
+            (json!({"command": ["a"], "env": {"T": {"file": "token"}}}), "not absolute"),
+            (json!({"url": "mcp.example"}), "not a URL"),
             (json!({"url": "http://mcp.example", "bearer": {"env": "T"}}), "over https only"),
             (json!({"url": "http://b.example", "headers": {"X-Api-Key": "k"}}), "over https only"),
-            (json!({"url": "https://a", "call_timeout": "soon"}), "no span of time"),
-            (json!({"url": "https://a", "call_timeout": "0s"}), "leaves no time"),
+            (json!({"url": "https://a", "call_timeout": "soon"}), "not a duration"),
+            (json!({"url": "https://a", "call_timeout": "0s"}), "is 0"),
             (json!({"url": "https://a", "tokn": "x"}), "unknown field `tokn`"),
         ] {
             let problem = read(fields.clone()).unwrap_err();
@@ -336,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_no_doubt_where_the_tool_begins() {
+    fn a_name_cannot_be_confused_with_the_tool() {
         for name in ["github", "my-docs", "a_b2"] {
             check_name(name).unwrap();
         }

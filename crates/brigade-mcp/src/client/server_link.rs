@@ -1,4 +1,4 @@
-//! One server, shared by all agents: reached at first use, reached again when it was lost.
+//! One server, shared by all agents. It connects at first use and after a loss.
 
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::server_processes::ServerProcesses;
 use super::tool_list::CheckedToolList;
 use brigade_agent::tool::Tool;
 
-/// Between two tries, at the least and at the most.
+/// The minimum and maximum pause between two attempts to connect.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(500);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A connection that lasted longer says nothing against the next one.
+/// A connection that lasted longer than this counts as stable.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// Between two lists of a server that tells of changes again and again.
+/// The minimum time between two listings for a server that often reports changes.
 const RELIST_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct ServerLink {
     pub(super) name: Arc<str>,
     server: McpServerConfig,
-    /// Held while the server is being reached, so that it is reached once for all who wait.
+    /// The state, locked during an attempt to connect, so that all waiting calls share it.
     state: Mutex<LinkState>,
     catalog: SyncMutex<ToolCatalog>,
     processes: ServerProcesses,
@@ -36,28 +36,27 @@ pub(super) struct ServerLink {
 #[derive(Debug, Default)]
 struct LinkState {
     connection: Option<Arc<McpConnection>>,
-    /// Tries in a row that led to nothing.
+    /// The number of consecutive failed attempts.
     failures: u32,
-    /// Connections in a row that were lost soon.
+    /// The number of consecutive connections that were lost soon.
     losses: u32,
     not_before: Option<Instant>,
     problem: String,
 }
 
-/// What is known of a server's tools.
+/// The known tools of a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolCatalog {
-    /// Rises with each change.
+    /// Incremented with each change.
     pub(super) version: u64,
-    /// None until they have been listed once. What was listed stays while the server is away.
+    /// `None` before the first listing. The last list stays while the server is unreachable.
     pub(super) tools: Option<Arc<[Arc<dyn Tool>]>>,
     pub(super) problems: Vec<String>,
 }
 
 impl ServerLink {
-    pub(super) fn new(name: Arc<str>, server: McpServerConfig, house: ServerProcesses) -> Self {
-        let (state, standing) = (Mutex::default(), SyncMutex::default());
-        Self { name, server, state, catalog: standing, processes: house }
+    pub(super) fn new(name: Arc<str>, server: McpServerConfig, processes: ServerProcesses) -> Self {
+        Self { name, server, state: Mutex::default(), catalog: SyncMutex::default(), processes }
     }
 
     pub(super) fn catalog(&self) -> ToolCatalog {
@@ -72,16 +71,16 @@ impl ServerLink {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that can be used: the one that there is, or a new one. A server that could not
-    /// be reached is left alone for a while, and tried again for as long as patience lasts.
+    /// Returns a usable connection, the current one or a new one. After a failure there is a pause;
+    /// further attempts follow until the wait is over.
     pub(super) async fn connect(
         self: &Arc<Self>,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Arc<McpConnection>, String> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + max_wait;
         tokio::select! {
             connected = self.connect_before(until) => connected,
-            () = self.processes.shutdown_token.cancelled() => Err("the runtime is leaving".to_owned()),
+            () = self.processes.shutdown_token.cancelled() => Err("the runtime is shutting down".to_owned()),
         }
     }
 
@@ -90,21 +89,24 @@ impl ServerLink {
         until: Instant,
     ) -> Result<Arc<McpConnection>, String> {
         let mut state = self.state.lock().await;
-        if let Some(connection) = state.connection.as_ref().filter(|one| one.is_usable()) {
+        if let Some(connection) =
+            state.connection.as_ref().filter(|connection| connection.is_usable())
+        {
             return Ok(connection.clone());
         }
         state.count_loss();
         loop {
-            if let Some(then) = state.not_before {
-                if then > until {
-                    let seconds = then.saturating_duration_since(Instant::now()).as_secs() + 1;
-                    return Err(format!("{}; it is tried again in {seconds} s", state.problem));
+            if let Some(next_try) = state.not_before {
+                if next_try > until {
+                    let seconds = next_try.saturating_duration_since(Instant::now()).as_secs() + 1;
+                    return Err(format!("{}; the next attempt is in {seconds} s", state.problem));
                 }
-                sleep_until(then).await;
+                sleep_until(next_try).await;
             }
             match self.open_connection().await {
                 Ok(connection) => {
-                    (state.not_before, state.connection) = (None, Some(connection.clone()));
+                    state.not_before = None;
+                    state.connection = Some(connection.clone());
                     state.failures = 0;
                     return Ok(connection);
                 }
@@ -120,49 +122,51 @@ impl ServerLink {
         let opened = McpConnection::open(&self.name, &self.server, &self.processes).await?;
         let opened = Arc::new(opened);
         self.refresh_tools(&opened).await?;
-        let (link, connection) = (Arc::downgrade(self), Arc::downgrade(&opened));
-        let watch = follow_tool_changes(
+        let link = Arc::downgrade(self);
+        let connection = Arc::downgrade(&opened);
+        let follow = follow_tool_changes(
             link,
             connection,
             opened.signals.clone(),
             self.processes.shutdown_token.clone(),
         );
-        self.processes.tasks.spawn(watch);
+        self.processes.tasks.spawn(follow);
         Ok(opened)
     }
 
-    /// Hears which tools there are, for the next model call of every agent.
+    /// Lists the tools, for the next model call of every agent.
     async fn refresh_tools(self: &Arc<Self>, connection: &McpConnection) -> Result<(), String> {
         let listing = timeout(self.server.timeouts.start, connection.list_tools()).await;
-        let told = listing.unwrap_or_else(|_| Err("its list of tools does not end".to_owned()))?;
-        let reported =
-            CheckedToolList::check_tools(&self.name, told, self.server.trusts_hints).await;
-        for problem in &reported.problems {
+        let raw_list = listing
+            .unwrap_or_else(|_| Err("the server did not list its tools in time".to_owned()))?;
+        let checked =
+            CheckedToolList::check_tools(&self.name, raw_list, self.server.trusts_hints).await;
+        for problem in &checked.problems {
             tracing::warn!(server = %self.name, "{problem}");
         }
         let tool = |listed| -> Arc<dyn Tool> { Arc::new(McpTool::new(self, listed)) };
-        let tools = Some(reported.tools.into_iter().map(tool).collect());
-        let mut standing = self.lock_catalog();
-        let version = standing.version + 1;
-        *standing = ToolCatalog { version, tools, problems: reported.problems };
+        let tools = Some(checked.tools.into_iter().map(tool).collect());
+        let mut catalog = self.lock_catalog();
+        let version = catalog.version + 1;
+        *catalog = ToolCatalog { version, tools, problems: checked.problems };
         Ok(())
     }
 
     fn mark_unreachable(&self, problem: &str) {
         tracing::warn!(server = %self.name, "an MCP server cannot be reached: {problem}");
-        let mut standing = self.lock_catalog();
-        standing.version += 1;
-        standing.problems = vec![problem.to_owned()];
+        let mut catalog = self.lock_catalog();
+        catalog.version += 1;
+        catalog.problems = vec![problem.to_owned()];
     }
 
-    /// Lets go of the connection. What belongs to it ends with the links.
+    /// Drops the connection. Its process ends with the last reference to it.
     pub(super) async fn close(&self) {
         self.state.lock().await.connection = None;
     }
 }
 
 impl LinkState {
-    /// A connection that was lost soon after it was made counts like one that was not made.
+    /// Counts a connection that was lost soon after it was made as a failed attempt.
     fn count_loss(&mut self) {
         let Some(lost) = self.connection.take() else { return };
         if lost.opened_at.elapsed() >= STABLE_AFTER {
@@ -171,7 +175,7 @@ impl LinkState {
         }
         self.failures = self.losses;
         self.losses = self.losses.saturating_add(1);
-        self.record_failure("it was lost soon after it was reached".to_owned());
+        self.record_failure("the connection was lost soon after it was made".to_owned());
     }
 
     fn record_failure(&mut self, problem: String) {
@@ -184,27 +188,27 @@ impl LinkState {
     }
 }
 
-/// Lists again when a server says that it has other tools, and not without end.
+/// Lists the tools again when the server reports a change, with a pause between listings.
 async fn follow_tool_changes(
     link: Weak<ServerLink>,
     connection: Weak<McpConnection>,
-    heard: Arc<ConnectionSignals>,
-    ending: CancellationToken,
+    signals: Arc<ConnectionSignals>,
+    shutdown_token: CancellationToken,
 ) {
     loop {
         tokio::select! {
-            () = heard.closed.cancelled() => return,
-            () = ending.cancelled() => return,
-            () = heard.tools_changed.notified() => {}
+            () = signals.closed.cancelled() => return,
+            () = shutdown_token.cancelled() => return,
+            () = signals.tools_changed.notified() => {}
         }
         let (Some(link), Some(connection)) = (link.upgrade(), connection.upgrade()) else { return };
         if let Err(problem) = link.refresh_tools(&connection).await {
-            tracing::warn!(server = %link.name, "its tools stay as they were: {problem}");
+            tracing::warn!(server = %link.name, "the list of tools is unchanged: {problem}");
         }
         drop((link, connection));
         tokio::select! {
-            () = heard.closed.cancelled() => return,
-            () = ending.cancelled() => return,
+            () = signals.closed.cancelled() => return,
+            () = shutdown_token.cancelled() => return,
             () = tokio::time::sleep(RELIST_INTERVAL) => {}
         }
     }

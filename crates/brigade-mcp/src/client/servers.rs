@@ -13,11 +13,10 @@ use super::server_link::ServerLink;
 use super::server_processes::{PidRegistry, ServerProcesses};
 use brigade_agent::permission::Permissions;
 
-/// How long leaving waits for programs to end: they are killed before that.
+/// The time that shutdown waits for processes to end. They are killed before that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All servers that there are, each with one connection for all agents. When they are dropped, the
-/// programs among them end.
+/// All MCP servers, each with one connection for all agents. Dropping it ends the server processes.
 #[derive(Debug, Default)]
 pub struct McpServers {
     links: BTreeMap<Arc<str>, Arc<ServerLink>>,
@@ -26,45 +25,47 @@ pub struct McpServers {
 }
 
 impl McpServers {
-    /// Nothing is reached yet.
+    /// Creates the servers without connecting to them.
     pub fn new(
         servers: impl IntoIterator<Item = (String, McpServerConfig)>,
     ) -> Result<Self, McpServerError> {
         Self::build(servers, None)
     }
 
-    /// The same, with a folder where programs are written down while they run. Those that stand there
-    /// from before are ended: their runtime was killed.
+    /// Creates the servers with a directory for the pid files of their processes. Kills
+    /// processes that a killed runtime recorded there.
     pub fn with_pid_registry(
         servers: impl IntoIterator<Item = (String, McpServerConfig)>,
-        folder: PathBuf,
+        directory: PathBuf,
     ) -> Result<Self, McpServerError> {
-        Self::build(servers, Some(folder))
+        Self::build(servers, Some(directory))
     }
 
     fn build(
         servers: impl IntoIterator<Item = (String, McpServerConfig)>,
-        folder: Option<PathBuf>,
+        directory: Option<PathBuf>,
     ) -> Result<Self, McpServerError> {
-        let book = folder.and_then(|folder| match PidRegistry::open(folder) {
-            Ok(book) => Some(Arc::new(book)),
+        let pid_registry = directory.and_then(|directory| match PidRegistry::open(directory) {
+            Ok(registry) => Some(Arc::new(registry)),
             Err(error) => {
-                tracing::warn!("MCP servers that a killed runtime leaves will stay: {error}");
+                tracing::warn!(
+                    "MCP servers of a killed runtime cannot be found and ended: {error}"
+                );
                 None
             }
         });
-        let house = ServerProcesses { pid_registry: book, ..ServerProcesses::default() };
+        let processes = ServerProcesses { pid_registry, ..ServerProcesses::default() };
         let mut links = BTreeMap::new();
         for (name, server) in servers {
             check_name(&name)?;
-            let wrong = |problem| McpServerError { name: name.clone(), problem };
-            server.check().map_err(wrong)?;
+            let server_error = |problem| McpServerError { name: name.clone(), problem };
+            server.check().map_err(server_error)?;
             let name: Arc<str> = name.into();
-            let link = ServerLink::new(name.clone(), server, house.clone());
+            let link = ServerLink::new(name.clone(), server, processes.clone());
             links.insert(name, Arc::new(link));
         }
-        let _end = Some(house.shutdown_token.clone().drop_guard());
-        Ok(Self { links, processes: house, _shutdown_guard: _end })
+        let shutdown_guard = processes.shutdown_token.clone().drop_guard();
+        Ok(Self { links, processes, _shutdown_guard: Some(shutdown_guard) })
     }
 
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -75,14 +76,15 @@ impl McpServers {
         self.links.contains_key(name)
     }
 
-    /// What agents have of these servers, with these permissions.
+    /// Returns the tools of these servers that the permissions allow.
     pub fn grant_tools(
         &self,
         names: &[Arc<str>],
         permissions: &Permissions,
     ) -> Option<Arc<GrantedTools>> {
         let names = names.iter().filter(|name| allows_any_tool(permissions, name));
-        let (mut links, mut missing) = (Vec::new(), Vec::new());
+        let mut links = Vec::new();
+        let mut missing = Vec::new();
         for name in names {
             match self.links.get(name) {
                 Some(link) => links.push(link.clone()),
@@ -93,17 +95,17 @@ impl McpServers {
         (!is_empty).then(|| Arc::new(GrantedTools::new(links, missing, permissions.clone())))
     }
 
-    /// Reaches a server and says which tools it has, and what is wrong with them.
+    /// Connects to a server and returns the names of its tools and the problems with them.
     pub async fn list_tools(&self, name: &str) -> Result<(Vec<Arc<str>>, Vec<String>), String> {
         let link = self.links.get(name).ok_or_else(|| format!("there is no server {name:?}"))?;
         link.connect(CLOSE_TIMEOUT).await?;
-        let standing = link.catalog();
-        let tools = standing.tools.unwrap_or_default();
+        let catalog = link.catalog();
+        let tools = catalog.tools.unwrap_or_default();
         let names = tools.iter().map(|tool| tool.spec().name.clone()).collect();
-        Ok((names, standing.problems))
+        Ok((names, catalog.problems))
     }
 
-    /// Ends all connections, and waits until the programs have ended.
+    /// Ends all connections and waits for the processes to end.
     pub async fn close(&self) {
         self.processes.shutdown_token.cancel();
         let closing = async {
@@ -114,7 +116,7 @@ impl McpServers {
             self.processes.tasks.wait().await;
         };
         if tokio::time::timeout(CLOSE_TIMEOUT, closing).await.is_err() {
-            tracing::warn!("an MCP server has not ended in time");
+            tracing::warn!("an MCP server did not end in time");
         }
     }
 }

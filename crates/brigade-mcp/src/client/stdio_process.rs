@@ -1,5 +1,5 @@
-//! The process of a server that is spoken to over its standard streams: in a group of its own, kindly
-//! and then firmly ended, with what it says on the side.
+//! The process of a server with a stdio transport: it runs in its own process group, is stopped
+//! first gracefully and then by force, and its stderr is logged.
 
 use std::collections::VecDeque;
 use std::process::{ExitStatus, Stdio};
@@ -18,7 +18,7 @@ use super::server_config::McpTransport;
 use super::server_processes::{PidFile, ServerProcesses};
 use super::tool_list::truncate;
 
-/// What a program sees of our environment beside what it is given. The rest is ours: it has keys.
+/// The variables of our environment that a server inherits. Others may contain keys.
 const PASSED_VARIABLES: [&str; 13] = [
     "HOME",
     "LANG",
@@ -36,18 +36,18 @@ const PASSED_VARIABLES: [&str; 13] = [
 ];
 const PASSED_VARIABLE_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
 
-/// Until a program ends by itself whose input has ended.
+/// The time for a process to exit after its input was closed.
 const STDIN_CLOSE_GRACE: Duration = Duration::from_millis(500);
-/// From TERM to KILL.
+/// The time from SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
-/// Of what it says on the side.
+/// The maximum length of a stderr line.
 const LINE_MAX: usize = 1_000;
 const STDERR_LINES_KEPT: usize = 5;
 const LOGGED_LINES_MAX: u32 = 100;
 const LOG_WINDOW: Duration = Duration::from_secs(60);
 
-/// A program that runs. It ends when `stop` is cancelled.
+/// A running process. It ends when `stop` is cancelled.
 #[derive(Debug)]
 pub(super) struct StdioProcess {
     pub(super) stdin: ChildStdin,
@@ -56,60 +56,62 @@ pub(super) struct StdioProcess {
     pub(super) stop: CancellationToken,
 }
 
-/// What became of a program, for whoever asks why it does not answer.
+/// The exit of a process, to explain a lost connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChildExit {
     pub(super) exited: CancellationToken,
     status: Arc<Mutex<Option<ExitStatus>>>,
-    /// The last lines that it said on the side.
+    /// The last lines of stderr.
     stderr_tail: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl ChildExit {
-    /// How it ended and what it said last, as far as that is known.
+    /// Describes the exit status and the last stderr lines, if known.
     pub(super) fn describe(&self) -> String {
         let status = *self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = words.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
-        let status = status.map(|status| format!("it ended with {status}"));
-        let words = (!words.is_empty()).then(|| format!("it said: {words}"));
-        status.into_iter().chain(words).collect::<Vec<_>>().join("; ")
+        let lines = self.stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lines.iter().map(String::as_str).collect::<Vec<_>>().join(" | ");
+        let status = status.map(|status| format!("the process ended with {status}"));
+        let lines = (!lines.is_empty()).then(|| format!("its last output: {lines}"));
+        status.into_iter().chain(lines).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// Starts the program; the tasks of the house see to it until it has ended.
+/// Starts the process. Tasks of `processes` supervise it until it has ended.
 pub(super) fn spawn_process(
     name: &Arc<str>,
-    how: &McpTransport,
+    transport: &McpTransport,
     secrets: &SecretRedactor,
-    house: &ServerProcesses,
+    processes: &ServerProcesses,
 ) -> Result<StdioProcess, String> {
-    let mut child = build_command(how)?.spawn().map_err(|error| match how {
-        McpTransport::Stdio { program, .. } => format!("{program} cannot be started: {error}"),
+    let mut child = build_command(transport)?.spawn().map_err(|error| match transport {
+        McpTransport::Stdio { program, .. } => format!("cannot start {program}: {error}"),
         McpTransport::Http { .. } => error.to_string(),
     })?;
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-        return Err("its streams are not there".to_owned());
+        return Err("the process has no standard streams".to_owned());
     };
-    let group = ProcessGroup::of(&child, house)?;
-    let (fate, stop) = (ChildExit::default(), house.shutdown_token.child_token());
-    house.tasks.spawn(read_stderr(name.clone(), stderr, secrets.clone(), fate.stderr_tail.clone()));
-    house.tasks.spawn(supervise(child, group, stop.clone(), fate.clone()));
-    Ok(StdioProcess { stdin, stdout, exit: fate, stop })
+    let group = ProcessGroup::new(&child, processes)?;
+    let exit = ChildExit::default();
+    let stop = processes.shutdown_token.child_token();
+    let stderr_tail = exit.stderr_tail.clone();
+    processes.tasks.spawn(read_stderr(name.clone(), stderr, secrets.clone(), stderr_tail));
+    processes.tasks.spawn(supervise(child, group, stop.clone(), exit.clone()));
+    Ok(StdioProcess { stdin, stdout, exit, stop })
 }
 
-fn build_command(how: &McpTransport) -> Result<Command, String> {
-    let McpTransport::Stdio { program, arguments, env, cwd } = how else {
-        return Err("this is no program".to_owned());
+fn build_command(transport: &McpTransport) -> Result<Command, String> {
+    let McpTransport::Stdio { program, arguments, env, cwd } = transport else {
+        return Err("the server has no stdio transport".to_owned());
     };
     let mut command = Command::new(program);
     command.args(arguments).env_clear();
     for (name, value) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
-        let is_usual = PASSED_VARIABLES.contains(&&*name_text)
-            || PASSED_VARIABLE_PREFIXES.iter().any(|beginning| name_text.starts_with(beginning));
-        if is_usual {
+        let is_passed = PASSED_VARIABLES.contains(&&*name_text)
+            || PASSED_VARIABLE_PREFIXES.iter().any(|prefix| name_text.starts_with(prefix));
+        if is_passed {
             command.env(name, value);
         }
     }
@@ -124,30 +126,31 @@ fn build_command(how: &McpTransport) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The group of a child that nobody has reaped: until then its number is nobody else's.
+/// The process group of an unreaped child: until it is reaped, its pid is not reused.
 #[derive(Debug)]
 struct ProcessGroup {
     leader: Pid,
-    /// Says that some child of ours has changed.
+    /// The stream of SIGCHLD.
     children: unix::Signal,
     is_reaped: bool,
     _pid_file: Option<PidFile>,
 }
 
 impl ProcessGroup {
-    fn of(child: &Child, house: &ServerProcesses) -> Result<Self, String> {
+    fn new(child: &Child, processes: &ServerProcesses) -> Result<Self, String> {
         let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        let leader = pid.ok_or("it ended at once")?;
+        let leader = pid.ok_or("the process ended at once")?;
         let children = unix::signal(unix::SignalKind::child());
-        let children = children.map_err(|error| format!("it cannot be watched: {error}"))?;
-        let _entered = house.pid_registry.as_ref().and_then(|book| book.register(leader));
-        Ok(Self { leader, children, is_reaped: false, _pid_file: _entered })
+        let children = children.map_err(|error| format!("cannot watch the process: {error}"))?;
+        let _pid_file =
+            processes.pid_registry.as_ref().and_then(|registry| registry.register(leader));
+        Ok(Self { leader, children, is_reaped: false, _pid_file })
     }
 
-    /// Returns when the leader has ended, and leaves it to be reaped.
+    /// Waits for the exit of the leader without reaping it.
     async fn wait_for_exit(&mut self) {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        while let Ok(None) = waitid(WaitId::Pid(self.leader), look) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(self.leader), options) {
             self.children.recv().await;
         }
     }
@@ -159,24 +162,24 @@ impl ProcessGroup {
     }
 }
 
-/// Whoever drops it takes the whole group along.
+/// Kills the whole group.
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
 }
 
-/// Sees a program through, and ends whatever it leaves behind in its group.
+/// Waits for the exit of a process, and kills the rest of its group.
 async fn supervise(
     mut child: Child,
     mut group: ProcessGroup,
     stop: CancellationToken,
-    fate: ChildExit,
+    exit: ChildExit,
 ) {
     tokio::select! {
         () = group.wait_for_exit() => {}
         () = stop.cancelled() => {
-            // Its input ends with the connection, which is how it is asked first.
+            // Closing the connection has closed its input, which is the first request to exit.
             if timeout(STDIN_CLOSE_GRACE, group.wait_for_exit()).await.is_err() {
                 group.signal(Signal::TERM);
                 let _ = timeout(TERM_GRACE, group.wait_for_exit()).await;
@@ -186,25 +189,26 @@ async fn supervise(
     group.signal(Signal::KILL);
     let status = child.wait().await;
     group.is_reaped = true;
-    *fate.status.lock().unwrap_or_else(PoisonError::into_inner) = status.ok();
-    fate.exited.cancel();
+    *exit.status.lock().unwrap_or_else(PoisonError::into_inner) = status.ok();
+    exit.exited.cancel();
 }
 
-/// Hears what a program says on the side: the last of it is kept, and not too much of it logged.
+/// Reads stderr: stores the last lines and logs a limited number of lines.
 async fn read_stderr(
     name: Arc<str>,
     stderr: ChildStderr,
     secrets: SecretRedactor,
-    words: Arc<Mutex<VecDeque<String>>>,
+    tail: Arc<Mutex<VecDeque<String>>>,
 ) {
     let mut reader = BufReader::new(stderr);
-    let (mut since, mut told) = (Instant::now(), 0_u32);
+    let mut window_start = Instant::now();
+    let mut logged = 0_u32;
     let mut line = Vec::new();
-    // A secret is found where all of it is there.
-    let most = (LINE_MAX + secrets.longest_secret()) as u64;
+    // A secret is found only if all of it was read.
+    let max = (LINE_MAX + secrets.longest_secret()) as u64;
     loop {
         line.clear();
-        match (&mut reader).take(most).read_until(b'\n', &mut line).await {
+        match (&mut reader).take(max).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
@@ -216,33 +220,34 @@ async fn read_stderr(
         if text.is_empty() {
             continue;
         }
-        if since.elapsed() >= LOG_WINDOW {
-            (since, told) = (Instant::now(), 0);
+        if window_start.elapsed() >= LOG_WINDOW {
+            window_start = Instant::now();
+            logged = 0;
         }
-        told = told.saturating_add(1);
-        match told {
+        logged = logged.saturating_add(1);
+        match logged {
             ..LOGGED_LINES_MAX => tracing::info!(server = %name, "{text}"),
             LOGGED_LINES_MAX => {
-                tracing::warn!(server = %name, "says much: more is left out for a while")
+                tracing::warn!(server = %name, "writes too much to stderr; further lines are not logged for a while")
             }
             _ => {}
         }
-        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.len() == STDERR_LINES_KEPT {
-            words.pop_front();
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if tail.len() == STDERR_LINES_KEPT {
+            tail.pop_front();
         }
-        words.push_back(text);
+        tail.push_back(text);
     }
 }
 
-/// Passes over the rest of a line that is too long.
+/// Skips the rest of a line that is too long.
 async fn skip_line(reader: &mut BufReader<ChildStderr>) -> std::io::Result<()> {
     loop {
-        let there = reader.fill_buf().await?;
-        let end = there.iter().position(|byte| *byte == b'\n');
-        let passed = end.map_or(there.len(), |end| end + 1);
-        reader.consume(passed);
-        if end.is_some() || passed == 0 {
+        let available = reader.fill_buf().await?;
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let skipped = end.map_or(available.len(), |end| end + 1);
+        reader.consume(skipped);
+        if end.is_some() || skipped == 0 {
             return Ok(());
         }
     }

@@ -1,4 +1,4 @@
-//! Servers as they are: they die, they lie, they shout, they do not answer.
+//! Tests with unreliable servers: they crash, flood, lie or do not reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use scripted::Script;
 mod scripted;
 mod services;
 
-/// The servers of a runtime that has one, and what an agent has of it.
-struct Kitchen {
+/// The servers of a runtime that has one, and the tools of an agent.
+struct TestSetup {
     servers: McpServers,
     tools: ToolSet,
 }
 
-impl Kitchen {
+impl TestSetup {
     async fn with(server: McpServerConfig) -> Self {
         let servers = McpServers::new([("srv".to_owned(), server)]).unwrap();
         let all = Permissions::of("the test", PermissionRules::all());
@@ -42,15 +42,15 @@ impl Kitchen {
 
     async fn call(&self, name: &str, arguments: Value) -> Result<String, String> {
         let tool = self.tools.get(name).unwrap_or_else(|| panic!("there is no {name}")).clone();
-        called(tool, arguments).await
+        call_tool(tool, arguments).await
     }
 }
 
-async fn called(tool: Arc<dyn Tool>, arguments: Value) -> Result<String, String> {
+async fn call_tool(tool: Arc<dyn Tool>, arguments: Value) -> Result<String, String> {
     let call = ToolInvocation::standalone(arguments);
     match tool.call(call).await {
         Ok(ToolReply::Text(text)) => Ok(text),
-        Ok(ToolReply::Park { .. }) => panic!("no tool of a server waits"),
+        Ok(ToolReply::Park { .. }) => panic!("no MCP tool parks"),
         Err(ToolError(text)) => Err(text),
     }
 }
@@ -59,64 +59,65 @@ fn server(script: &Script) -> McpServerConfig {
     script.server(concat!(module_path!(), "::scripted"))
 }
 
-fn impatient(server: McpServerConfig, start: u64, call: u64) -> McpServerConfig {
-    let (start, call) = (Duration::from_millis(start), Duration::from_millis(call));
+fn with_timeouts(server: McpServerConfig, start: u64, call: u64) -> McpServerConfig {
+    let start = Duration::from_millis(start);
+    let call = Duration::from_millis(call);
     server.timeouts(McpTimeouts { start, call, ..McpTimeouts::default() })
 }
 
 #[tokio::test]
 async fn a_tool_is_listed_with_its_hints_and_called() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
-    assert_eq!(kitchen.names(), ["srv__look", "srv__put", "srv__act", "srv__odd"]);
-    let effect = |name: &str| kitchen.tools.get(name).unwrap().hints().effect;
+    let setup = TestSetup::of(&script).await;
+    assert_eq!(setup.names(), ["srv__look", "srv__put", "srv__act", "srv__odd"]);
+    let effect = |name: &str| setup.tools.get(name).unwrap().hints().effect;
     assert_eq!(effect("srv__look"), ToolEffect::Pure);
     assert_eq!(effect("srv__put"), ToolEffect::Idempotent);
     assert_eq!(effect("srv__act"), ToolEffect::Once);
-    assert_eq!(kitchen.call("srv__act", json!({"n": 3})).await.unwrap(), "act: {\"n\":3}");
+    assert_eq!(setup.call("srv__act", json!({"n": 3})).await.unwrap(), "act: {\"n\":3}");
     assert_eq!(script.count("act"), 1);
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_do_not_reach_the_server() {
+async fn invalid_arguments_do_not_reach_the_server() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
-    let refused = kitchen.call("srv__act", json!({"n": "three"})).await.unwrap_err();
+    let setup = TestSetup::of(&script).await;
+    let refused = setup.call("srv__act", json!({"n": "three"})).await.unwrap_err();
     assert!(refused.contains("/n") && refused.contains("nothing was done"), "{refused}");
     assert_eq!(script.count("act"), 0);
 }
 
 #[tokio::test]
-async fn a_call_that_only_looks_is_made_again_after_the_server_died_in_it() {
+async fn a_repeatable_call_is_repeated_after_a_crash_of_the_server() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     for tool in ["look", "put"] {
         script.set(&format!("die-at-{tool}"));
-        let told = kitchen.call(&format!("srv__{tool}"), json!({"n": 1})).await.unwrap();
-        assert_eq!(told, format!("{tool}: {{\"n\":1}}"));
+        let reply = setup.call(&format!("srv__{tool}"), json!({"n": 1})).await.unwrap();
+        assert_eq!(reply, format!("{tool}: {{\"n\":1}}"));
         assert_eq!(script.count(tool), 2);
     }
-    assert_eq!(script.count("listed"), 3, "each connection is listed anew");
+    assert_eq!(script.count("listed"), 3, "each connection lists the tools again");
 }
 
 #[tokio::test]
-async fn a_call_that_must_not_happen_twice_is_told_as_unknown() {
+async fn an_unrepeatable_call_is_reported_as_effect_unknown() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     script.set("die-at-act");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("effect is unknown"), "{told}");
-    assert!(told.contains("exit status: 9"), "{told}");
+    let reply = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(reply.contains("effect is unknown"), "{reply}");
+    assert!(reply.contains("exit status: 9"), "{reply}");
     assert_eq!(script.count("act"), 1);
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}", "it is back");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}", "the server is back");
 }
 
 #[tokio::test]
-async fn a_server_that_died_between_calls_is_started_for_any_call() {
+async fn a_server_that_crashed_between_calls_is_restarted_for_any_call() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     script.set("die-at-look");
-    let dies = kitchen.call("srv__look", json!({})).await.unwrap();
+    let dies = setup.call("srv__look", json!({})).await.unwrap();
     assert_eq!(dies, "look: {}");
     let started: Vec<String> =
         script.log().into_iter().filter(|line| line.starts_with("started")).collect();
@@ -126,195 +127,201 @@ async fn a_server_that_died_between_calls_is_started_for_any_call() {
     while rustix::process::test_kill_process(pid).is_ok() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}");
     assert_eq!(script.count("act"), 1);
 }
 
 #[tokio::test]
-async fn a_server_that_never_says_who_it_is_costs_its_tools_only() {
+async fn without_a_handshake_only_the_tools_are_missing() {
     let script = Script::new();
     script.set("never-answers");
-    let kitchen = Kitchen::with(impatient(server(&script), 500, 500)).await;
-    assert_eq!(kitchen.names(), ["srv__reconnect"]);
-    let specs = kitchen.tools.specs();
-    assert!(specs[0].description.contains("has not said who it is within 500ms"), "{specs:?}");
-    let refused = kitchen.call("srv__act", json!({})).await.unwrap_err();
+    let setup = TestSetup::with(with_timeouts(server(&script), 500, 500)).await;
+    assert_eq!(setup.names(), ["srv__reconnect"]);
+    let specs = setup.tools.specs();
+    assert!(
+        specs[0].description.contains("did not complete the handshake within 500ms"),
+        "{specs:?}"
+    );
+    let refused = setup.call("srv__act", json!({})).await.unwrap_err();
     assert!(refused.contains("nothing was done"), "{refused}");
-    kitchen.servers.close().await;
+    setup.servers.close().await;
 }
 
 #[tokio::test]
-async fn a_server_that_ends_at_once_is_told_with_its_last_words_and_found_again() {
+async fn a_server_that_exits_at_once_is_reported_and_can_be_reconnected() {
     let script = Script::new();
     script.set("ends-at-once");
-    let kitchen = Kitchen::of(&script).await;
-    let specs = kitchen.tools.specs();
+    let setup = TestSetup::of(&script).await;
+    let specs = setup.tools.specs();
     assert!(specs[0].description.contains("exit status: 3"), "{specs:?}");
     assert!(specs[0].description.contains("no licence for this machine"), "{specs:?}");
     script.unset("ends-at-once");
-    let told = kitchen.call("srv__reconnect", json!({})).await.unwrap();
-    assert!(told.contains("srv__look"), "{told}");
-    assert!(kitchen.names().contains(&"srv__look".to_owned()), "for the next model call");
+    let reply = setup.call("srv__reconnect", json!({})).await.unwrap();
+    assert!(reply.contains("srv__look"), "{reply}");
+    assert!(setup.names().contains(&"srv__look".to_owned()), "for the next model call");
 }
 
 #[tokio::test]
-async fn an_interrupted_call_of_an_absent_server_is_not_said_to_have_done_nothing() {
+async fn an_interrupted_call_of_an_absent_server_has_unknown_effect() {
     let script = Script::new();
     script.set("ends-at-once");
-    let kitchen = Kitchen::of(&script).await;
-    // The loop tells of calls that had begun by the tool's effect, before it calls it.
-    let effect = kitchen.tools.get("srv__act").unwrap().hints().effect;
+    let setup = TestSetup::of(&script).await;
+    // The agent loop reports interrupted calls by the tool's effect before it calls the tool.
+    let effect = setup.tools.get("srv__act").unwrap().hints().effect;
     assert_eq!(effect, ToolEffect::Once);
-    assert!(kitchen.tools.get("other__act").is_none());
+    assert!(setup.tools.get("other__act").is_none());
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
-    let kitchen = Kitchen::with(McpServerConfig::stdio("/nowhere/server", [""; 0])).await;
-    let specs = kitchen.tools.specs();
-    assert!(specs[0].description.contains("/nowhere/server cannot be started"), "{specs:?}");
+async fn a_missing_program_is_named() {
+    let setup = TestSetup::with(McpServerConfig::stdio("/nowhere/server", [""; 0])).await;
+    let specs = setup.tools.specs();
+    assert!(specs[0].description.contains("cannot start /nowhere/server"), "{specs:?}");
 }
 
 #[tokio::test]
-async fn changed_tools_are_there_for_the_next_model_call() {
+async fn changed_tools_are_available_for_the_next_model_call() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
-    assert!(!kitchen.names().contains(&"srv__new".to_owned()));
-    let before = kitchen.tools.get("srv__look").unwrap();
+    let setup = TestSetup::of(&script).await;
+    assert!(!setup.names().contains(&"srv__new".to_owned()));
+    let before = setup.tools.get("srv__look").unwrap();
     script.set("grow");
-    kitchen.call("srv__look", json!({})).await.unwrap();
+    setup.call("srv__look", json!({})).await.unwrap();
     for _ in 0..3_000 {
-        if kitchen.names().contains(&"srv__new".to_owned()) {
+        if setup.names().contains(&"srv__new".to_owned()) {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(kitchen.call("srv__new", json!({})).await.unwrap(), "new: {}");
-    assert_eq!(&*before.spec().name, "srv__look", "what was handed out stays");
-    assert!(script.count("listed") <= 4, "a hundred changes are not listed one by one");
+    assert_eq!(setup.call("srv__new", json!({})).await.unwrap(), "new: {}");
+    assert_eq!(&*before.spec().name, "srv__look", "a tool in use stays valid");
+    assert!(script.count("listed") <= 4, "a hundred changes cause few listings");
 }
 
 #[tokio::test]
-async fn a_call_without_an_answer_ends_in_time_and_is_cancelled() {
+async fn a_call_without_a_reply_times_out_and_is_cancelled() {
     let script = Script::new();
-    let kitchen = Kitchen::with(impatient(server(&script), 60_000, 2_000)).await;
+    let setup = TestSetup::with(with_timeouts(server(&script), 60_000, 2_000)).await;
     script.set("hang");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("no answer within 2s") && told.contains("unknown"), "{told}");
+    let reply = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(reply.contains("no answer within 2s") && reply.contains("unknown"), "{reply}");
     script.until("the call is cancelled", |log| log.contains(&"cancelled".to_owned())).await;
     script.set("wrong-id");
-    let told = kitchen.call("srv__look", json!({})).await.unwrap_err();
-    assert!(told.contains("no answer within 2s") && told.contains("try it again"), "{told}");
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}");
+    let reply = setup.call("srv__look", json!({})).await.unwrap_err();
+    assert!(reply.contains("no answer within 2s") && reply.contains("try it again"), "{reply}");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}");
     assert_eq!(script.count("act"), 2);
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_cancelled() {
+async fn a_dropped_call_is_cancelled() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     script.set("hang");
-    let tool = kitchen.tools.get("srv__act").unwrap().clone();
+    let tool = setup.tools.get("srv__act").unwrap().clone();
     tokio::select! {
-        told = called(tool, json!({})) => panic!("{told:?}"),
+        reply = call_tool(tool, json!({})) => panic!("{reply:?}"),
         () = script.until("the call is there", |log| log.contains(&"act".to_owned())) => {}
     }
     script.until("the call is cancelled", |log| log.contains(&"cancelled".to_owned())).await;
 }
 
 #[tokio::test]
-async fn a_call_of_a_server_that_does_not_read_ends_in_time() {
+async fn a_call_to_a_server_that_does_not_read_times_out() {
     let script = Script::new();
     script.set("deaf");
-    let kitchen = Kitchen::with(impatient(server(&script), 60_000, 500)).await;
+    let setup = TestSetup::with(with_timeouts(server(&script), 60_000, 500)).await;
     let long = "x".repeat(1 << 20);
-    let call = kitchen.call("srv__act", json!({"text": long}));
-    let told = tokio::time::timeout(Duration::from_secs(60), call).await.expect("it ends");
-    let told = told.unwrap_err();
-    assert!(told.contains("no answer within 500ms"), "{told}");
-    kitchen.servers.close().await;
+    let call = setup.call("srv__act", json!({"text": long}));
+    let reply = tokio::time::timeout(Duration::from_secs(60), call).await.expect("it ends");
+    let reply = reply.unwrap_err();
+    assert!(reply.contains("no answer within 500ms"), "{reply}");
+    setup.servers.close().await;
 }
 
 #[tokio::test]
-async fn a_server_that_says_otherwise_since_it_is_back_is_believed() {
+async fn new_hints_of_a_restarted_server_are_used() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     for tool in ["look-acts", "look-gone"] {
         script.set("die-at-look");
-        let look = kitchen.tools.get("srv__look").unwrap().clone();
+        let look = setup.tools.get("srv__look").unwrap().clone();
         script.set(tool);
-        let told = called(look, json!({})).await.unwrap_err();
-        assert!(told.contains("effect is unknown"), "{tool}: {told}");
+        let reply = call_tool(look, json!({})).await.unwrap_err();
+        assert!(reply.contains("effect is unknown"), "{tool}: {reply}");
     }
     assert_eq!(script.count("look"), 2, "once each");
 }
 
 #[tokio::test]
-async fn a_list_that_does_not_end_is_cut_and_that_is_told() {
-    for (pages, least, most) in [("pages", 99, 101), ("heavy-pages", 2, 3)] {
+async fn an_endless_list_is_truncated_and_reported() {
+    for (pages, min, max) in [("pages", 99, 101), ("heavy-pages", 2, 3)] {
         let script = Script::new();
         script.set(pages);
-        let kitchen = Kitchen::of(&script).await;
-        let (names, problems) = kitchen.servers.list_tools("srv").await.unwrap();
-        assert!(problems[0].contains("its list goes on after"), "{pages}: {problems:?}");
+        let setup = TestSetup::of(&script).await;
+        let (names, problems) = setup.servers.list_tools("srv").await.unwrap();
+        assert!(problems[0].contains("its list continues after"), "{pages}: {problems:?}");
         assert!(names.contains(&"srv__look".into()), "{pages}: {names:?}");
         let listed = script.count("listed");
-        assert!((least..=most).contains(&listed), "{pages} was asked {listed} times");
+        assert!((min..=max).contains(&listed), "{pages}: listed {listed} times");
     }
 }
 
 #[tokio::test]
 async fn progress_keeps_a_call_alive() {
     let script = Script::new();
-    let kitchen = Kitchen::with(impatient(server(&script), 60_000, 2_000)).await;
+    let setup = TestSetup::with(with_timeouts(server(&script), 60_000, 2_000)).await;
     script.set("progress");
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}");
 }
 
 #[tokio::test]
-async fn floods_garbage_and_lies_do_not_reach_the_model() {
+async fn floods_garbage_and_invalid_schemas_do_not_reach_the_model() {
     let script = Script::new();
     script.set("lies");
-    let kitchen = Kitchen::of(&script).await;
-    assert!(kitchen.names().contains(&"srv__lie".to_owned()), "with a schema of ours");
-    assert_eq!(kitchen.call("srv__lie", json!({"any": 1})).await.unwrap(), "lie: {\"any\":1}");
+    let setup = TestSetup::of(&script).await;
+    assert!(setup.names().contains(&"srv__lie".to_owned()), "with a replaced schema");
+    assert_eq!(setup.call("srv__lie", json!({"any": 1})).await.unwrap(), "lie: {\"any\":1}");
     for trouble in ["flood", "garbage"] {
         script.set(trouble);
-        assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}", "{trouble}");
+        assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}", "{trouble}");
     }
-    let odd = kitchen.call("srv__odd", json!({})).await.unwrap();
-    assert!(odd.contains("not what the server says") && odd.contains("\"total\":7"), "{odd}");
+    let odd = setup.call("srv__odd", json!({})).await.unwrap();
+    assert!(
+        odd.contains("does not match the output schema") && odd.contains("\"total\":7"),
+        "{odd}"
+    );
     script.set("error");
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap_err(), "no such thing");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap_err(), "no such thing");
     let pids = script.log().iter().filter(|line| line.starts_with("started")).count();
-    assert_eq!(pids, 1, "all of it on one connection");
+    assert_eq!(pids, 1, "all on one connection");
 }
 
 #[tokio::test]
-async fn large_results_are_cut_and_larger_ones_refused() {
+async fn large_results_are_truncated_and_larger_ones_refused() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     script.set("large");
-    let told = kitchen.call("srv__look", json!({})).await.unwrap();
-    assert!(told.len() <= 64 << 10 && told.contains("of 10485760 bytes"), "{}", told.len());
+    let reply = setup.call("srv__look", json!({})).await.unwrap();
+    assert!(reply.len() <= 64 << 10 && reply.contains("of 10485760 bytes"), "{}", reply.len());
     script.set("huge");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("16 is the most"), "{told}");
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "act: {}");
+    let reply = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(reply.contains("the maximum is 16 MB"), "{reply}");
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "act: {}");
 }
 
 #[tokio::test]
-async fn thousands_of_tools_are_not_all_offered() {
+async fn the_number_of_offered_tools_is_bounded() {
     let script = Script::new();
     script.set("many");
-    let kitchen = Kitchen::of(&script).await;
-    assert_eq!(kitchen.names().len(), 128);
-    let (names, problems) = kitchen.servers.list_tools("srv").await.unwrap();
+    let setup = TestSetup::of(&script).await;
+    assert_eq!(setup.names().len(), 128);
+    let (names, problems) = setup.servers.list_tools("srv").await.unwrap();
     assert_eq!((names.len(), problems.len()), (1_000, 1));
 }
 
 #[tokio::test]
-async fn only_what_is_permitted_is_offered() {
+async fn only_permitted_tools_are_offered() {
     let script = Script::new();
     let servers = McpServers::new([("srv".to_owned(), server(&script))]).unwrap();
     let only = |rule: &str| {
@@ -328,18 +335,18 @@ async fn only_what_is_permitted_is_offered() {
     granted.wait_until_ready().await;
     let names: Vec<_> = granted.offer().iter().map(|tool| tool.spec().name.clone()).collect();
     assert_eq!(names, ["srv__look".into()]);
-    assert!(only("other__*").is_none(), "it is not even started");
+    assert!(only("other__*").is_none(), "the server is not started");
 }
 
 #[tokio::test]
-async fn a_program_and_its_children_end_with_the_runtime() {
+async fn a_server_and_its_children_end_with_the_runtime() {
     for stays in [false, true] {
         let script = Script::new();
         script.set("has-child");
         if stays {
             script.set("stays");
         }
-        let kitchen = Kitchen::of(&script).await;
+        let setup = TestSetup::of(&script).await;
         let log = script.log();
         let pids = log.iter().filter_map(|line| {
             let pid = line.strip_prefix("started ").or_else(|| line.strip_prefix("child "))?;
@@ -347,10 +354,10 @@ async fn a_program_and_its_children_end_with_the_runtime() {
         });
         let pids: Vec<_> = pids.collect();
         assert_eq!(pids.len(), 2, "{log:?}");
-        kitchen.servers.close().await;
-        assert!(script.log().contains(&"input ended".to_owned()), "it is asked kindly first");
+        setup.servers.close().await;
+        assert!(script.log().contains(&"input ended".to_owned()), "its input is closed first");
         for pid in pids {
-            // The child's child is reaped by whoever adopted it, in its own time.
+            // Another process reaps the orphaned child, in its own time.
             for _ in 0..500 {
                 if !is_alive(pid) {
                     break;
@@ -368,48 +375,48 @@ fn is_alive(pid: rustix::process::Pid) -> bool {
 }
 
 #[tokio::test]
-async fn secrets_come_by_reference_and_do_not_come_back() {
+async fn referenced_secrets_are_redacted() {
     let script = Script::new();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("token");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
     std::fs::write(&file, "s3cr3t-t0k3n\n").unwrap();
     let server = server(&script).env("TOKEN", ValueSource::file(&file));
-    let kitchen = Kitchen::with(server).await;
+    let setup = TestSetup::with(server).await;
     script.set("token");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap();
-    assert_eq!(told, "the token is [secret]");
+    let reply = setup.call("srv__act", json!({})).await.unwrap();
+    assert_eq!(reply, "the token is [secret]");
     script.set("die-at-act");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("the token is [secret]") && !told.contains("s3cr3t"), "{told}");
+    let reply = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(reply.contains("the token is [secret]") && !reply.contains("s3cr3t"), "{reply}");
     std::fs::remove_file(&file).unwrap();
     script.set("die-at-look");
-    let told = kitchen.call("srv__look", json!({})).await.unwrap_err();
-    assert!(told.contains("`TOKEN`"), "{told}");
+    let reply = setup.call("srv__look", json!({})).await.unwrap_err();
+    assert!(reply.contains("`TOKEN`"), "{reply}");
 }
 
 #[tokio::test]
-async fn a_long_line_is_cut_where_no_secret_is() {
+async fn a_long_line_is_redacted_before_truncation() {
     let script = Script::new();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("token");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
     std::fs::write(&file, "s3cr3t-t0k3n\n").unwrap();
-    let kitchen = Kitchen::with(server(&script).env("TOKEN", ValueSource::file(&file))).await;
+    let setup = TestSetup::with(server(&script).env("TOKEN", ValueSource::file(&file))).await;
     script.set("token-late");
-    kitchen.call("srv__look", json!({})).await.unwrap();
+    setup.call("srv__look", json!({})).await.unwrap();
     script.set("die-at-act");
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
+    let reply = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(reply.contains("xxx") && !reply.contains("s3c"), "{reply}");
 }
 
 #[tokio::test]
-async fn other_variables_of_ours_stay_ours() {
+async fn other_variables_are_not_inherited() {
     let script = Script::new();
-    let kitchen = Kitchen::of(&script).await;
+    let setup = TestSetup::of(&script).await;
     let pid = script.log()[0].rsplit(' ').next().unwrap().to_owned();
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment);
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "the test has it");
     assert!(!environment.contains("CARGO_MANIFEST_DIR="), "{environment}");
     assert!(environment.contains("PATH="));
-    drop(kitchen);
+    drop(setup);
 }

@@ -1,4 +1,4 @@
-//! Which tools a server says it has, as far as that can be believed.
+//! The tools that a server lists, bounded and checked.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use super::tool_names;
 use brigade_agent::json_schema::{SCHEMA_SIZE_MAX, Schema};
 use brigade_agent::tool::{ExecutionHints, ToolEffect};
 
-/// Of one server. An agent is offered far fewer.
+/// The maximum number of tools of one server. An agent is offered far fewer.
 pub(super) const TOOLS_MAX: usize = 1_000;
-/// Of all that a server says of its tools.
+/// The maximum size of a server's tools.
 pub(super) const BYTES_MAX: usize = 4 << 20;
 const DESCRIPTION_MAX: usize = 4_000;
-/// As many problems are told one by one.
+/// The maximum number of reported problems.
 const PROBLEMS_MAX: usize = 20;
 
-/// What a server said of its tools.
+/// The tools as a server listed them.
 #[derive(Debug, Default)]
 pub(super) struct RawToolList {
     pub(super) tools: Vec<Tool>,
-    /// It would have gone on.
+    /// True if further tools were not read.
     pub(super) is_truncated: bool,
 }
 
-/// A tool as its server has it.
+/// A tool of a server, with a name and schema for models.
 #[derive(Clone, Debug)]
 pub(super) struct ListedTool {
     pub(super) spec: ToolSpec,
-    /// What the server calls it.
+    /// The server's name for the tool.
     pub(super) original_name: Arc<str>,
     pub(super) hints: ExecutionHints,
-    /// Whether its arguments can be checked by what the server says of them.
+    /// True if the arguments can be checked against the server's schema.
     pub(super) checks_arguments: bool,
     pub(super) output_schema: Option<Arc<Value>>,
 }
 
-/// The tools of a server, and what is wrong with them.
+/// The tools of a server, and the problems with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CheckedToolList {
     pub(super) tools: Vec<ListedTool>,
@@ -46,44 +46,53 @@ pub(super) struct CheckedToolList {
 }
 
 impl CheckedToolList {
-    /// Takes in what a server says. Beyond the bounds, tools are left out, and that is a problem.
-    pub(super) async fn check_tools(server: &str, told: RawToolList, trusts_hints: bool) -> Self {
-        let tools = told.tools;
-        let mut reported = Self::default();
+    /// Checks the tools of a server. Tools beyond the limits are omitted, which is reported as a
+    /// problem.
+    pub(super) async fn check_tools(
+        server: &str,
+        raw_list: RawToolList,
+        trusts_hints: bool,
+    ) -> Self {
+        let tools = raw_list.tools;
+        let mut checked = Self::default();
         let originals: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
         let names = tool_names::assign_names(server, &originals[..originals.len().min(TOOLS_MAX)]);
-        let (mut bytes, mut kept) = (0, 0);
+        let mut bytes = 0;
+        let mut kept = 0;
         for (tool, name) in tools.iter().zip(names) {
-            let shown: String = tool.name.chars().take(100).collect();
+            let name_excerpt: String = tool.name.chars().take(100).collect();
             let Some(name) = name else {
-                reported.add_problem(format!("the tool {shown:?} is there twice, or has no name"));
+                checked.add_problem(format!(
+                    "the tool {name_excerpt:?} is listed twice or has no name"
+                ));
                 continue;
             };
-            let (listed, problem) = ListedTool::of(name, tool, trusts_hints);
+            let (listed, problem) = ListedTool::check(name, tool, trusts_hints);
             if let Some(problem) = problem {
-                reported.add_problem(format!("the tool {shown:?}: {problem}"));
+                checked.add_problem(format!("the tool {name_excerpt:?}: {problem}"));
             }
             bytes += listed.size_bytes();
             if bytes > BYTES_MAX {
                 break;
             }
-            reported.tools.push(listed);
+            checked.tools.push(listed);
             kept += 1;
             if kept % 16 == 0 {
-                // Compiling schemas takes its time, which others have too.
+                // Compiling schemas takes a while, so other tasks get a turn.
                 tokio::task::yield_now().await;
             }
         }
-        let left_out = tools.len().saturating_sub(TOOLS_MAX.min(kept.max(1)));
+        let omitted = tools.len().saturating_sub(TOOLS_MAX.min(kept.max(1)));
         if bytes > BYTES_MAX || tools.len() > TOOLS_MAX {
-            reported.add_problem(format!("{left_out} of its {} tools are left out", tools.len()));
+            checked.add_problem(format!("{omitted} of its {} tools are omitted", tools.len()));
         }
-        if told.is_truncated {
-            let problem = format!("its list goes on after {} tools, unread", tools.len());
-            // It is worth more than what else is wrong.
-            reported.problems.insert(0, problem);
+        if raw_list.is_truncated {
+            let problem =
+                format!("its list continues after {} tools, which were not read", tools.len());
+            // It matters more than the other problems.
+            checked.problems.insert(0, problem);
         }
-        reported
+        checked
     }
 
     fn add_problem(&mut self, problem: String) {
@@ -94,7 +103,7 @@ impl CheckedToolList {
 }
 
 impl ListedTool {
-    fn of(name: String, tool: &Tool, trusts_hints: bool) -> (Self, Option<String>) {
+    fn check(name: String, tool: &Tool, trusts_hints: bool) -> (Self, Option<String>) {
         let title = tool.title.as_deref().filter(|_| tool.description.is_none());
         let description = tool.description.as_deref().or(title).unwrap_or_default();
         let (parameters, problem) = parameter_schema(&tool.input_schema);
@@ -112,7 +121,7 @@ impl ListedTool {
         (listed, problem)
     }
 
-    /// What is kept of it.
+    /// Returns the stored size.
     fn size_bytes(&self) -> usize {
         let output = self.output_schema.as_ref().map_or(0, |output| output.to_string().len());
         let spec = self.spec.parameters.to_string().len() + self.spec.description.len();
@@ -120,11 +129,11 @@ impl ListedTool {
     }
 }
 
-/// The schema of arguments as it can be told to a model: another one, and why, where the server's is
-/// of no use.
+/// Returns the schema of the arguments for a model. If the server's is unusable, returns a
+/// permissive one and the problem.
 fn parameter_schema(schema: &Arc<JsonObject>) -> (Value, Option<String>) {
     let mut fields: Map<String, Value> = (**schema).clone();
-    // For people, and some providers take offence.
+    // It is for people, and some providers reject it.
     fields.remove("$schema");
     let kind = fields.get("type");
     let problem = match kind {
@@ -134,76 +143,76 @@ fn parameter_schema(schema: &Arc<JsonObject>) -> (Value, Option<String>) {
         }
         kind => {
             let kind = kind.map(Value::to_string).unwrap_or_default();
-            Some(format!("its arguments are said to be {}", truncate(&kind, 100)))
+            Some(format!("the type of its arguments is {}", truncate(&kind, 100)))
         }
     };
     match problem {
         None => (Value::Object(fields), None),
         Some(problem) => {
-            let problem = format!("{problem}; its arguments are passed on as they are");
+            let problem = format!("{problem}; its arguments are passed on unchecked");
             (json!({"type": "object"}), Some(problem))
         }
     }
 }
 
-/// What the server says of the effect of a tool; the worst, where it says nothing.
-fn execution_hints(said: Option<&ToolAnnotations>, is_trusted: bool) -> ExecutionHints {
-    let Some(said) = said.filter(|_| is_trusted) else {
+/// Returns the effect of a tool by the server's hints, or the worst case without them.
+fn execution_hints(annotations: Option<&ToolAnnotations>, is_trusted: bool) -> ExecutionHints {
+    let Some(annotations) = annotations.filter(|_| is_trusted) else {
         return ExecutionHints { destructive: true, ..ExecutionHints::of(ToolEffect::Once) };
     };
-    let read_only = said.read_only_hint == Some(true);
-    let effect = match said.idempotent_hint {
+    let read_only = annotations.read_only_hint == Some(true);
+    let effect = match annotations.idempotent_hint {
         _ if read_only => ToolEffect::Pure,
         Some(true) => ToolEffect::Idempotent,
         _ => ToolEffect::Once,
     };
     ExecutionHints {
-        destructive: !read_only && said.is_destructive(),
+        destructive: !read_only && annotations.is_destructive(),
         ..ExecutionHints::of(effect)
     }
 }
 
-/// Makes a list of tools readable in which some are not as they should be: one such tool must not
-/// take all others along.
+/// Repairs a tool list with invalid entries, so that one of them does not void the others.
 pub(super) fn repair_tool_list(message: &mut Value) {
     let Some(Value::Array(tools)) = message.pointer_mut("/result/tools") else { return };
     for tool in tools.iter_mut() {
-        let mut mended = Map::new();
+        let mut repaired = Map::new();
         for field in ["name", "title", "description"] {
             if let Some(text @ Value::String(_)) = tool.get(field) {
-                mended.insert(field.to_owned(), text.clone());
+                repaired.insert(field.to_owned(), text.clone());
             }
         }
-        mended.entry("name").or_insert_with(|| "".into());
+        repaired.entry("name").or_insert_with(|| "".into());
         let input = match tool.get("inputSchema") {
             Some(schema @ Value::Object(_)) => schema.clone(),
             Some(other) => {
-                json!({"type": format!("no schema but {}", truncate(&other.to_string(), 60))})
+                json!({"type": format!("not a schema but {}", truncate(&other.to_string(), 60))})
             }
             None => json!({"type": "object"}),
         };
-        mended.insert("inputSchema".to_owned(), input);
+        repaired.insert("inputSchema".to_owned(), input);
         if let Some(output @ Value::Object(_)) = tool.get("outputSchema") {
-            mended.insert("outputSchema".to_owned(), output.clone());
+            repaired.insert("outputSchema".to_owned(), output.clone());
         }
-        if let Some(Value::Object(said)) = tool.get("annotations") {
+        if let Some(Value::Object(annotations)) = tool.get("annotations") {
             let is_hint = |(_, value): &(&String, &Value)| value.is_boolean();
-            let hints = said.iter().filter(is_hint).map(|(key, is)| (key.clone(), is.clone()));
-            mended.insert("annotations".to_owned(), Value::Object(hints.collect()));
+            let hints =
+                annotations.iter().filter(is_hint).map(|(key, is)| (key.clone(), is.clone()));
+            repaired.insert("annotations".to_owned(), Value::Object(hints.collect()));
         }
-        *tool = Value::Object(mended);
+        *tool = Value::Object(repaired);
     }
 }
 
-/// The schema of results, unless it is too large to be of any use.
+/// Returns the schema of results, unless it is too large to be useful.
 fn usable_output_schema(schema: &Arc<JsonObject>) -> Option<Arc<Value>> {
     let schema = Value::Object((**schema).clone());
     (schema.to_string().len() <= SCHEMA_SIZE_MAX).then(|| Arc::new(schema))
 }
 
-pub(super) fn truncate(text: &str, most: usize) -> String {
-    match text.len() > most {
-        true => format!("{}…", &text[..text.floor_char_boundary(most)]),
+pub(super) fn truncate(text: &str, max: usize) -> String {
+    match text.len() > max {
+        true => format!("{}…", &text[..text.floor_char_boundary(max)]),
         false => text.to_owned(),
     }
 }
@@ -216,7 +225,7 @@ mod tests {
         json!({"name": name, "inputSchema": schema})
     }
 
-    async fn reported(tools: Vec<Value>) -> CheckedToolList {
+    async fn check_list(tools: Vec<Value>) -> CheckedToolList {
         let mut message = json!({"result": {"tools": tools}});
         repair_tool_list(&mut message);
         let tools = serde_json::from_value(message["result"]["tools"].take()).unwrap();
@@ -224,8 +233,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn schemas_that_are_of_no_use_are_replaced_and_told() {
-        let deep = (0..100).fold(json!({}), |below, _| json!({"properties": {"a": below}}));
+    async fn unusable_schemas_are_replaced_and_reported() {
+        let deep = (0..100).fold(json!({}), |child, _| json!({"properties": {"a": child}}));
         let mut endless = Map::new();
         for level in 0..30 {
             let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
@@ -233,8 +242,8 @@ mod tests {
         }
         endless.insert("d30".into(), json!({}));
         for (schema, part) in [
-            (json!("string"), "no schema but"),
-            (json!([1]), "no schema but"),
+            (json!("string"), "not a schema but"),
+            (json!([1]), "not a schema but"),
             (json!({"type": "array"}), "array"),
             (json!({"type": 7}), "7"),
             (json!({"properties": {"a": {"$ref": "https://example.com/x"}}}), "example.com"),
@@ -244,67 +253,74 @@ mod tests {
             (json!({"$ref": "#/$defs/d0", "$defs": endless}), "multiply"),
             (deep, "deep"),
         ] {
-            let told = reported(vec![tool("good", json!({})), tool("bad", schema.clone())]).await;
-            assert_eq!(told.tools.len(), 2, "{schema}");
-            assert!(told.tools[0].checks_arguments && !told.tools[1].checks_arguments, "{schema}");
-            assert_eq!(*told.tools[1].spec.parameters, json!({"type": "object"}));
-            assert!(told.problems[0].contains(part), "{:?}", told.problems);
+            let list = check_list(vec![tool("good", json!({})), tool("bad", schema.clone())]).await;
+            assert_eq!(list.tools.len(), 2, "{schema}");
+            assert!(list.tools[0].checks_arguments && !list.tools[1].checks_arguments, "{schema}");
+            assert_eq!(*list.tools[1].spec.parameters, json!({"type": "object"}));
+            assert!(list.problems[0].contains(part), "{:?}", list.problems);
         }
     }
 
     #[tokio::test]
     async fn a_schema_may_refer_to_itself() {
-        let tree = json!({"type": "object", "properties": {"below": {"$ref": "#"}}});
-        let told = reported(vec![tool("tree", tree)]).await;
-        assert!(told.tools[0].checks_arguments, "{:?}", told.problems);
+        let tree = json!({"type": "object", "properties": {"child": {"$ref": "#"}}});
+        let list = check_list(vec![tool("tree", tree)]).await;
+        assert!(list.tools[0].checks_arguments, "{:?}", list.problems);
     }
 
     #[tokio::test]
-    async fn thousands_of_tools_are_bounded_and_that_is_told() {
+    async fn the_number_of_tools_is_bounded_and_reported() {
         let many = (0..5_000).map(|n| tool(&format!("t{n}"), json!({}))).collect();
-        let told = reported(many).await;
-        assert_eq!(told.tools.len(), TOOLS_MAX);
-        assert_eq!(told.problems, ["4000 of its 5000 tools are left out"]);
+        let list = check_list(many).await;
+        assert_eq!(list.tools.len(), TOOLS_MAX);
+        assert_eq!(list.problems, ["4000 of its 5000 tools are omitted"]);
         let wordy = json!({"properties": {"a": {"description": "x".repeat(60_000)}}});
-        let told =
-            reported((0..200).map(|n| tool(&format!("t{n}"), wordy.clone())).collect()).await;
+        let list =
+            check_list((0..200).map(|n| tool(&format!("t{n}"), wordy.clone())).collect()).await;
         assert!(
-            told.tools.len() < 100 && told.problems[0].contains("left out"),
+            list.tools.len() < 100 && list.problems[0].contains("omitted"),
             "{:?}",
-            told.problems
+            list.problems
         );
     }
 
     #[tokio::test]
-    async fn odd_entries_do_not_take_the_others_along() {
-        let told = reported(vec![
+    async fn invalid_entries_do_not_void_the_others() {
+        let list = check_list(vec![
             json!(7),
             json!({"inputSchema": {}}),
             json!({"name": "a", "annotations": {"readOnlyHint": "yes"}, "description": 4}),
             json!({"name": "a", "inputSchema": {}}),
         ])
         .await;
-        let names: Vec<&str> = told.tools.iter().map(|tool| &*tool.spec.name).collect();
+        let names: Vec<&str> = list.tools.iter().map(|tool| &*tool.spec.name).collect();
         assert_eq!(names, ["srv__a"]);
-        assert_eq!(told.tools[0].hints.effect, ToolEffect::Once);
-        assert_eq!(told.problems.len(), 3, "{:?}", told.problems);
+        assert_eq!(list.tools[0].hints.effect, ToolEffect::Once);
+        assert_eq!(list.problems.len(), 3, "{:?}", list.problems);
     }
 
     #[test]
-    fn hints_say_what_may_be_tried_again() {
-        let said = |read_only, idempotent, destructive| {
-            let said =
+    fn hints_determine_the_effect() {
+        let effect_of = |read_only, idempotent, destructive| {
+            let annotations =
                 ToolAnnotations::from_raw(None, read_only, destructive, idempotent, Some(true));
             (
-                execution_hints(Some(&said), true).effect,
-                execution_hints(Some(&said), true).destructive,
+                execution_hints(Some(&annotations), true).effect,
+                execution_hints(Some(&annotations), true).destructive,
             )
         };
-        assert_eq!(said(Some(true), None, None), (ToolEffect::Pure, false));
-        assert_eq!(said(Some(false), Some(true), Some(false)), (ToolEffect::Idempotent, false));
-        assert_eq!(said(None, None, None), (ToolEffect::Once, true));
+        assert_eq!(effect_of(Some(true), None, None), (ToolEffect::Pure, false));
+        assert_eq!(
+            effect_of(Some(false), Some(true), Some(false)),
+            (ToolEffect::Idempotent, false)
+        );
+        assert_eq!(effect_of(None, None, None), (ToolEffect::Once, true));
         assert_eq!(execution_hints(None, true).effect, ToolEffect::Once);
         let claims = ToolAnnotations::from_raw(None, Some(true), None, None, None);
-        assert_eq!(execution_hints(Some(&claims), false).effect, ToolEffect::Once, "not believed");
+        assert_eq!(
+            execution_hints(Some(&claims), false).effect,
+            ToolEffect::Once,
+            "hints are not trusted"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a model is told of a result.
+//! Renders a tool's result for the model.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
@@ -7,11 +7,11 @@ use super::tool_list::truncate;
 use brigade_agent::json_schema::Schema;
 use brigade_agent::tool::{ToolError, ToolReply};
 
-/// More parts than this are counted, not shown.
+/// The maximum number of rendered parts. Further parts are only counted.
 const PARTS_MAX: usize = 1_000;
 
-/// Text as it is, structure as JSON unless the text says the same, the rest in words. It may be as long
-/// as a message is.
+/// Renders text verbatim, structured content as JSON unless the text repeats it, and other content
+/// as a description. The result may be as long as a message.
 pub(super) async fn render_result(
     result: &CallToolResult,
     output: Option<&Value>,
@@ -63,8 +63,9 @@ fn render_content(content: &ContentBlock) -> String {
                 format!("[the resource {}]\n{text}", truncate(uri, 1_000))
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let mime = mime_type.as_deref().unwrap_or("of an unknown kind");
-                let (uri, mime) = (truncate(uri, 1_000), truncate(mime, 100));
+                let mime = mime_type.as_deref().unwrap_or("unknown type");
+                let uri = truncate(uri, 1_000);
+                let mime = truncate(mime, 100);
                 format!("[the resource {uri}, {mime}, some {} bytes]", bytes(blob))
             }
             _ => "[a resource of an unknown kind]".to_owned(),
@@ -81,38 +82,38 @@ fn render_content(content: &ContentBlock) -> String {
     }
 }
 
-/// Servers say structured results in text too, for clients that know only text. What has no structure
-/// of its own, the usual ones wrap as `result`.
+/// Returns true if a text repeats the structured content, for clients that read only text. Servers
+/// often wrap an unstructured result as `result`.
 fn repeats_text(result: &CallToolResult, structured: &Value) -> bool {
     let wrapped = structured.as_object().filter(|fields| fields.len() == 1);
     let wrapped = wrapped.and_then(|fields| fields.get("result"));
-    let says = |text: &str, value: &Value| {
+    let equals = |text: &str, value: &Value| {
         value.as_str() == Some(text)
             || serde_json::from_str::<Value>(text).is_ok_and(|it| it == *value)
     };
     result.content.iter().any(|content| match content {
         ContentBlock::Text(text) => {
-            says(&text.text, structured) || wrapped.is_some_and(|it| says(&text.text, it))
+            equals(&text.text, structured) || wrapped.is_some_and(|it| equals(&text.text, it))
         }
         _ => false,
     })
 }
 
-/// How a result is not what the server said it would be. An error need not be.
+/// Describes a result that does not match the output schema. Errors need not match it.
 async fn describe_mismatch(schema: &Value, result: &CallToolResult) -> Option<String> {
     if result.is_error == Some(true) {
         return None;
     }
     let problem = match &result.structured_content {
         None => "there is no structured result".to_owned(),
-        // A schema of no use promises nothing.
+        // An invalid schema is ignored.
         Some(structured) => {
             let schema = Schema::compile(schema).ok()?;
             schema.check_async(structured).await.err()?.to_string()
         }
     };
     Some(format!(
-        "[this is not what the server says the tool returns: {}]",
+        "[this result does not match the output schema of the tool: {}]",
         truncate(&problem, 1_000)
     ))
 }
@@ -128,32 +129,32 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         match runtime.block_on(render_result(&result, output.as_ref())) {
             Ok(ToolReply::Text(text)) => Ok(text),
-            Ok(ToolReply::Park { .. }) => panic!("a result never waits"),
+            Ok(ToolReply::Park { .. }) => panic!("a result never parks"),
             Err(ToolError(text)) => Err(text),
         }
     }
 
     #[test]
-    fn what_is_no_text_is_told_in_words() {
-        let told = text(
+    fn content_other_than_text_is_described() {
+        let rendered = text(
             json!({"content": [
                 {"type": "text", "text": "Look:"},
                 {"type": "image", "data": "AAAA", "mimeType": "image/png"},
-                {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+                {"type": "resource", "resource": {"uri": "file:///a", "text": "contents"}},
                 {"type": "resource_link", "uri": "file:///b", "name": "bee"},
             ]}),
             None,
         );
         assert_eq!(
-            told.unwrap(),
-            "Look:\n[an image, image/png, some 3 bytes]\n[the resource file:///a]\ninside\n\
+            rendered.unwrap(),
+            "Look:\n[an image, image/png, some 3 bytes]\n[the resource file:///a]\ncontents\n\
              [a link to the resource file:///b: bee]"
         );
         assert_eq!(text(json!({"content": []}), None).unwrap(), "[the result is empty]");
     }
 
     #[test]
-    fn structure_is_told_once() {
+    fn structured_content_is_not_repeated() {
         let content = json!([{"type": "text", "text": "{\"a\": 1}"}]);
         let same = json!({"content": content, "structuredContent": {"a": 1}});
         assert_eq!(text(same, None).unwrap(), "{\"a\": 1}");
@@ -165,38 +166,41 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one() {
+    fn an_error_result_is_an_error() {
         let failed =
             json!({"content": [{"type": "text", "text": "no such issue"}], "isError": true});
         assert_eq!(text(failed, Some(json!({"required": ["a"]}))).unwrap_err(), "no such issue");
     }
 
     #[test]
-    fn a_result_that_takes_too_long_to_check_is_marked() {
+    fn a_result_that_is_too_expensive_to_check_is_marked() {
         let twice = json!([{"$ref": "#"}, {"$ref": "#"}]);
         let schema = json!({"type": ["array", "string"], "items": {"anyOf": twice}});
         let value = (0..60).fold(json!(1), |inner, _| json!([inner]));
-        let (done, outcome) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            done.send(text(json!({"content": [], "structuredContent": value}), Some(schema)))
+            sender.send(text(json!({"content": [], "structuredContent": value}), Some(schema)))
         });
-        let told = outcome.recv_timeout(std::time::Duration::from_secs(60)).expect("no end");
-        assert!(told.unwrap().contains("would take too long"));
+        let rendered =
+            receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the check ends");
+        assert!(rendered.unwrap().contains("would take too long"));
     }
 
     #[test]
     fn a_result_that_contradicts_its_schema_is_marked() {
         let schema = json!({"type": "object", "required": ["a"]});
-        let told =
+        let rendered =
             text(json!({"content": [], "structuredContent": {"b": 1}}), Some(schema.clone()));
-        let told = told.unwrap();
+        let rendered = rendered.unwrap();
         assert!(
-            told.starts_with("[this is not what the server says") && told.contains("{\"b\":1}")
+            rendered.starts_with("[this result does not match") && rendered.contains("{\"b\":1}")
         );
-        let told = text(json!({"content": [{"type": "text", "text": "x"}]}), Some(schema)).unwrap();
-        assert!(told.contains("no structured result") && told.ends_with('x'), "{told}");
+        let rendered =
+            text(json!({"content": [{"type": "text", "text": "x"}]}), Some(schema)).unwrap();
+        assert!(rendered.contains("no structured result") && rendered.ends_with('x'), "{rendered}");
         let senseless = json!({"type": "strnig"});
-        let told = text(json!({"content": [], "structuredContent": 1}), Some(senseless)).unwrap();
-        assert_eq!(told, "1");
+        let rendered =
+            text(json!({"content": [], "structuredContent": 1}), Some(senseless)).unwrap();
+        assert_eq!(rendered, "1");
     }
 }

@@ -1,4 +1,4 @@
-//! A call as a person is shown it before they decide: all of it, and nothing that it is not.
+//! Renders a whole call for the person who decides on it.
 //!
 //! ```text
 //! command │ cargo publish --token x⏎
@@ -8,7 +8,7 @@
 //! with    │ background = true
 //! ```
 //!
-//! Every line of foreign text stands behind a mark of ours, and is shown exactly.
+//! Every line of foreign text follows a mark of ours and is shown exactly.
 
 use std::fmt;
 
@@ -17,30 +17,30 @@ use serde_json::{Map, Value};
 use super::ApprovalRequest;
 use crate::plain_text::PlainText;
 
-/// How much of a call is in one line that nobody decides by.
+/// The length of a summary, on which nobody decides.
 const SUMMARY_LETTERS: usize = 400;
 
-/// All of a call, in lines.
+/// A whole call, as lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallCard {
     tool: PlainText,
     lines: Vec<CardLine>,
 }
 
-/// A line of a card: of which part of the call it is, and what it has of that.
+/// A line of a card: the part of the call, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardLine {
-    /// Empty in the further lines of a part.
+    /// The name of the part. Empty in its further lines.
     pub label: &'static str,
     pub text: PlainText,
 }
 
 impl CardLine {
-    /// The mark that stands before all foreign text.
+    /// The mark in front of all foreign text.
     pub const MARK: &'static str = "│ ";
-    /// The same before what goes on from the line above, for want of room there.
+    /// The mark in front of the continuation of a wrapped line.
     pub const MARK_WRAPPED: &'static str = "┊ ";
-    /// The columns that the longest label takes.
+    /// The width of the longest label in columns.
     pub const LABEL_COLUMNS: usize = 8;
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for CardLine {
 }
 
 impl CallCard {
-    /// A card of the call of a tool with these arguments, as JSON, that acts in this directory.
+    /// Creates a card of a tool call from its arguments as JSON and its directory.
     pub fn of(tool: &str, arguments: &str, directory: Option<&str>) -> Self {
         let mut card = Self { tool: PlainText::line(tool), lines: Vec::new() };
         if let Ok(Value::Object(arguments)) = serde_json::from_str(arguments) {
@@ -72,28 +72,28 @@ impl CallCard {
         &self.lines
     }
 
-    /// The first and the last lines of a long card, and how many bytes are between them; the same of
-    /// each long line. For displays on which nobody decides.
+    /// Truncates a long card in the middle, and each of its long lines, with the number of omitted
+    /// bytes. Use it only for displays on which nobody decides.
     #[must_use]
-    pub fn truncate_middle(&self, most: usize) -> Self {
+    pub fn truncate_middle(&self, max: usize) -> Self {
         const LETTERS: usize = 120;
         let short = |line: &CardLine| {
             let text = PlainText::truncate_middle(line.text.as_str(), LETTERS);
             CardLine { text, ..line.clone() }
         };
         let tool = self.tool.clone();
-        if self.lines.len() <= most {
+        if self.lines.len() <= max {
             return Self { tool, lines: self.lines.iter().map(short).collect() };
         }
-        let tail = most / 3;
-        let head = most - tail;
+        let tail = max / 3;
+        let head = max - tail;
         let between = &self.lines[head..self.lines.len() - tail];
         let bytes: usize = between.iter().map(|line| line.text.as_str().len()).sum();
-        let left_out = format!("[{bytes} bytes in {} lines]", between.len());
-        let left_out = CardLine { label: "…", text: PlainText::line(&left_out) };
+        let omitted = format!("[{bytes} bytes in {} lines]", between.len());
+        let omitted = CardLine { label: "…", text: PlainText::line(&omitted) };
         let first = self.lines[..head].iter().map(short);
         let last = self.lines[self.lines.len() - tail..].iter().map(short);
-        Self { tool, lines: first.chain([left_out]).chain(last).collect() }
+        Self { tool, lines: first.chain([omitted]).chain(last).collect() }
     }
 
     fn add_arguments(&mut self, mut arguments: Map<String, Value>, directory: Option<&str>) {
@@ -103,7 +103,7 @@ impl CallCard {
             None => (),
         }
         self.add_directory(directory);
-        // What it comes to is in the line above.
+        // The line above shows the resolved directory.
         if let (Some(directory), Some(Value::String(cwd))) = (directory, arguments.get("cwd"))
             && directory.ends_with(cwd.as_str())
         {
@@ -148,7 +148,7 @@ impl CallCard {
     }
 }
 
-/// The tool, and below it each line.
+/// Renders the tool, then each line.
 impl fmt::Display for CallCard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tool)?;
@@ -156,7 +156,7 @@ impl fmt::Display for CallCard {
     }
 }
 
-/// A name as it is, if it can be nothing else.
+/// Returns a name as it is, or quoted if it could be misread.
 fn quote_name(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     if !name.is_empty() && name.chars().all(is_plain) {
@@ -165,7 +165,8 @@ fn quote_name(name: &str) -> String {
     Value::String(name.to_owned()).to_string()
 }
 
-/// `run_process(cargo publish) in /tmp with PATH`: the command comes first, whatever else there is.
+/// Renders a call in one line, such as `run_process(cargo publish) in /tmp with PATH`. The command
+/// always comes first.
 pub(super) fn render_summary(request: &ApprovalRequest) -> PlainText {
     let tool = &request.tool;
     let arguments = serde_json::from_str::<Map<String, Value>>(&request.arguments.text);
@@ -178,11 +179,12 @@ pub(super) fn render_summary(request: &ApprovalRequest) -> PlainText {
                 Some(Value::Object(variables)) => variables.keys().map(String::as_str).collect(),
                 _ => Vec::new(),
             };
-            let with = if variables.is_empty() { "" } else { " with " };
-            let beside = format!("{}{with}{}", directory.unwrap_or_default(), variables.join(", "));
-            let beside = PlainText::truncate_middle(&beside, SUMMARY_LETTERS / 2);
+            let separator = if variables.is_empty() { "" } else { " with " };
+            let details =
+                format!("{}{separator}{}", directory.unwrap_or_default(), variables.join(", "));
+            let details = PlainText::truncate_middle(&details, SUMMARY_LETTERS / 2);
             let command = PlainText::truncate_middle(command, SUMMARY_LETTERS);
-            return PlainText::line(&format!("{tool}({command}){beside}"));
+            return PlainText::line(&format!("{tool}({command}){details}"));
         }
         (_, Some(subject)) => format!("{tool}({})", subject.text),
         (_, None) => format!("{tool} {}", request.arguments.text),
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_comes_first_and_every_line_is_behind_our_mark() {
+    fn the_command_comes_first_and_every_line_has_our_mark() {
         let forged =
             "ls\n\n  (whoever started it asks about run_process)\n  y: once, a: always\n> ";
         let arguments = json!({
@@ -225,7 +227,7 @@ with    │ name: x";
     }
 
     #[test]
-    fn what_is_long_hides_nothing() {
+    fn a_long_argument_hides_nothing() {
         let arguments = json!({ "command": "rm -rf x", "env": { "AAAA": "a".repeat(9_000) } });
         let shown = card(&arguments, Some("/soup"));
         assert!(
@@ -235,7 +237,7 @@ with    │ name: x";
     }
 
     #[test]
-    fn where_nobody_decides_a_card_has_its_head_and_its_tail() {
+    fn a_truncated_card_has_its_head_and_its_tail() {
         let command: Vec<String> = (0..100).map(|line| format!("line {line}")).collect();
         let call = json!({ "command": command.join("\n") }).to_string();
         let elided = CallCard::of("run_process", &call, None).truncate_middle(6);
@@ -257,7 +259,7 @@ with    │ name: x";
         prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
     }
 
-    /// So few that different calls could often be taken for each other.
+    /// Returns texts so similar that different calls could often be mistaken for each other.
     fn similar_text() -> impl Strategy<Value = String> {
         prop::sample::select(vec![
             "",
@@ -300,15 +302,15 @@ with    │ name: x";
             one in any_call(similar_text), other in any_call(similar_text),
         ) {
             let cards = [card(&one.0, one.1.as_deref()), card(&other.0, other.1.as_deref())];
-            // What a relative directory comes to is shown, and not how it was written.
+            // A card shows the resolved directory, not how it was written.
             let normal = |(call, directory): (Value, Option<String>)| {
                 let mut call = call;
-                let comes_to = |cwd: &Value| {
+                let is_resolved = |cwd: &Value| {
                     let (Some(directory), Some(cwd)) = (&directory, cwd.as_str()) else { return false };
                     directory.ends_with(cwd)
                 };
                 if let Some(call) = call.as_object_mut() {
-                    if call.get("cwd").is_some_and(comes_to) {
+                    if call.get("cwd").is_some_and(is_resolved) {
                         call.remove("cwd");
                     }
                     if call.get("env") == Some(&json!({})) {

@@ -1,4 +1,4 @@
-//! A digest of one call that waits for an approval, all of it.
+//! The digest of a whole call that waits for an approval.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,10 +12,10 @@ use crate::refusal::Refusal;
 
 const BYTES: usize = 16;
 
-/// The digest of a call and of whose it is. A verdict that names it is for that call alone, whoever has
-/// taken the name of its agent meanwhile.
+/// The digest of a call and of its task. A verdict that names it applies to that call only, even if
+/// another agent has taken the name meanwhile.
 ///
-/// Cryptographic, because agents choose what is digested.
+/// It is cryptographic, because agents choose the digested text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CallDigest([u8; BYTES]);
@@ -24,7 +24,7 @@ impl CallDigest {
     pub fn of(task: TaskNo, call: CallIndex, request: &ApprovalRequest) -> Self {
         let optional = |text: Option<&str>| text.map(str::to_owned);
         let subject = request.subject.as_ref();
-        // JSON of a tuple: no two different calls have the same.
+        // The JSON of a tuple is unambiguous: different calls have different JSON.
         let whole = (
             (task.to_string(), call.0),
             (&*request.tool, request.is_shell, optional(request.directory.as_deref())),
@@ -35,8 +35,8 @@ impl CallDigest {
         Self::of_json(&whole)
     }
 
-    /// The digest of what a call does, whoever asks for it: its tool, all its arguments, and what a rule's
-    /// pattern is held against. Two calls have the same only if they are the same in every argument.
+    /// Returns the digest of a call's effect, regardless of its task: tool, arguments and rule
+    /// subject. Two calls have the same digest only if all their arguments are equal.
     pub fn of_content(request: &ApprovalRequest) -> Self {
         let subject = request.subject.as_ref();
         let content = (
@@ -55,7 +55,7 @@ impl CallDigest {
     }
 }
 
-/// Arguments with their names in order: a model may write the same ones in another.
+/// Sorts the names of the arguments, because a model may write the same ones in another order.
 fn sort_keys(arguments: &str) -> String {
     match serde_json::from_str::<serde_json::Value>(arguments) {
         Ok(mut value) => {

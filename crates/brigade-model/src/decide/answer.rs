@@ -1,5 +1,6 @@
-//! Answers from people, parents and clients to calls that wait for them.
+//! Answers questions and client-side tools, and passes verdicts on to approvals.
 
+use super::approve::ShownVerdict;
 use super::scope::{ControlVerb, fence, no_such_task, resolve_controllable};
 use super::{CommandReply, Decision, Draft, approve};
 use crate::call::{CallCompletion, Condition, ParkedCall};
@@ -18,13 +19,17 @@ pub(super) fn answer(
 ) -> Result<Decision, Refusal> {
     let decision = match &given.answer {
         GivenAnswer::Reply(reply) => answer_question(tree, given, reply)?,
-        GivenAnswer::Verdict(verdict) => approve::approve(tree, given, (verdict, None), now)?,
+        GivenAnswer::Verdict(verdict) => {
+            let verdict = ShownVerdict { verdict, shown: None };
+            approve::approve(tree, given, verdict, now)?
+        }
         GivenAnswer::ShownVerdict { shown, verdict } => {
-            approve::approve(tree, given, (verdict, Some(*shown)), now)?
+            let verdict = ShownVerdict { verdict, shown: Some(*shown) };
+            approve::approve(tree, given, verdict, now)?
         }
     };
-    let answered = CallCompletion::Value(Json::null());
-    Ok(decision.record_for(given.caller.task(), given.caller_call, "answer", answered))
+    let completion = CallCompletion::Value(Json::null());
+    Ok(decision.record_for(given.caller.task(), given.caller_call, "answer", completion))
 }
 
 fn answer_question(
@@ -39,11 +44,11 @@ fn answer_question(
     if row.is_ending() {
         return Err(Refusal::ended(format!("{address} {}", row.state.render_phrase())));
     }
-    let fits = |call: &&ParkedCall| {
+    let is_meant = |call: &&ParkedCall| {
         matches!(call.condition, Condition::Question { .. } | Condition::ClientTool { .. })
             && given.call.is_none_or(|index| index == call.index)
     };
-    let mut calls = row.parked_calls.iter().filter(fits);
+    let mut calls = row.parked_calls.iter().filter(is_meant);
     let call = match (calls.next(), calls.next()) {
         (Some(call), None) => call,
         (None, _) => {

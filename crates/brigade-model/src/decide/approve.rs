@@ -1,4 +1,4 @@
-//! Approvals: who may give one, what is allowed for good, and what that answers.
+//! Decides approvals, adds and revokes grants, and completes the calls that a grant covers.
 
 use std::sync::Arc;
 
@@ -12,36 +12,42 @@ use crate::command::{AnswerCommand, Caller, RevokeCommand};
 use crate::event::Event;
 use crate::ids::{ClientName, TaskNo, Time};
 use crate::refusal::Refusal;
-use crate::task::TaskRow;
-use crate::task_tree::TaskTree;
+use crate::task_tree::{TaskTree, TaskView};
 
-/// Says yes or no to a call that waits for leave, where it was shown to that call only.
+/// A verdict, and the digest of the call that was shown if it names one.
+pub(super) struct ShownVerdict<'a> {
+    pub(super) verdict: &'a ApprovalVerdict,
+    pub(super) shown: Option<CallDigest>,
+}
+
+/// Decides a pending approval. A verdict with a digest applies only to the call that was shown.
 pub(super) fn approve(
     tree: &TaskTree,
     given: &AnswerCommand,
-    (verdict, shown): (&ApprovalVerdict, Option<CallDigest>),
+    ShownVerdict { verdict, shown }: ShownVerdict<'_>,
     now: Time,
 ) -> Result<Decision, Refusal> {
     fence(tree, &given.caller)?;
     let no = resolve_approvable(tree, given)?;
-    let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
-    if row.is_ending() {
-        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.render_phrase())));
+    let task = tree.view(no).ok_or_else(|| no_such_task(tree, no))?;
+    if task.row.is_ending() {
+        let phrase = task.row.state.render_phrase();
+        return Err(Refusal::ended(format!("{} {phrase}", task.address())));
     }
-    let Some((call, request)) = find_approval_call(no, row, (given, shown))? else {
-        return check_repeated_verdict(no, row, given, verdict);
+    let Some((call, request)) = find_approval_call(task, given, shown)? else {
+        return check_repeated_verdict(task, given, verdict);
     };
     verdict.check(request)?;
     let mut drafts: Vec<Draft> = Vec::new();
     if let ApprovalVerdict::AllowAlways { rule } = verdict {
-        let covers = GrantScope::of(request, rule.as_ref())?;
-        let directory = match covers.is_whole_tool() {
+        let scope = GrantScope::of(request, rule.as_ref())?;
+        let directory = match scope.is_whole_tool() {
             true => None,
             false => request.directory.clone(),
         };
         let wanted = ApprovalGrant {
             no: 0,
-            scope: covers,
+            scope,
             directory,
             client: client_name_of(&given.caller),
             granted_at: now,
@@ -52,8 +58,8 @@ pub(super) fn approve(
     Ok(Decision { drafts, reply: CommandReply::Done })
 }
 
-/// The task that is meant, if the caller may decide for it. A task never may, be it its own parent:
-/// what an agent must not do by itself it could then have done by a child.
+/// Returns the task, if the caller may decide for it. A task never may, not even a parent: an agent
+/// could otherwise use a child to bypass its own rules.
 fn resolve_approvable(tree: &TaskTree, given: &AnswerCommand) -> Result<TaskNo, Refusal> {
     match &given.caller {
         Caller::Operator => resolve_task(tree, &given.caller, &given.task),
@@ -63,47 +69,47 @@ fn resolve_approvable(tree: &TaskTree, given: &AnswerCommand) -> Result<TaskNo, 
         }
         Caller::Client(client) => {
             let no = resolve_task(tree, &Caller::Operator, &given.task)?;
-            // Of what has ended there is nothing to decide, and what was above it may be forgotten.
+            // An ended task has nothing to decide, and its ancestors may be evicted.
             let ended = tree.get(no).is_some_and(|row| !row.is_alive());
             if ended || client_of(tree, no) == Some(&client.identity.name) {
                 return Ok(no);
             }
             let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
             Err(Refusal::forbidden(format!(
-                "{address} is below nothing that {} started; ask the operator",
+                "{address} does not belong to a task that {} started; ask the operator",
                 client.identity
             )))
         }
     }
 }
 
-/// The client that started the top-level task above this one.
+/// Returns the client that started the top-level run above this task.
 fn client_of(tree: &TaskTree, no: TaskNo) -> Option<&ClientName> {
     tree.started_by(no).map(|client| &client.name)
 }
 
-/// The one call that is meant among those that wait for leave.
+/// Finds the one pending approval that is meant.
 fn find_approval_call<'a>(
-    no: TaskNo,
-    row: &'a TaskRow,
-    (given, shown): (&AnswerCommand, Option<CallDigest>),
+    task: TaskView<'a>,
+    given: &AnswerCommand,
+    shown: Option<CallDigest>,
 ) -> Result<Option<(&'a ParkedCall, &'a Arc<ApprovalRequest>)>, Refusal> {
-    let asking = row.parked_calls.iter().filter_map(|call| match &call.condition {
+    let pending = task.row.parked_calls.iter().filter_map(|call| match &call.condition {
         Condition::Approval { request, .. } => Some((call, request)),
         _ => None,
     });
-    let meant = |call: &ParkedCall| given.call.is_none_or(|index| index == call.index);
-    let calls: Vec<_> = asking.filter(|(call, _)| meant(call)).collect();
+    let is_meant = |call: &ParkedCall| given.call.is_none_or(|index| index == call.index);
+    let calls: Vec<_> = pending.filter(|(call, _)| is_meant(call)).collect();
     if let Some(shown) = shown {
         let is_shown = |(call, request): &&(&ParkedCall, &Arc<ApprovalRequest>)| {
-            CallDigest::of(no, call.index, request) == shown
+            CallDigest::of(task.no, call.index, request) == shown
         };
         return match calls.iter().find(is_shown) {
             Some(found) => Ok(Some(*found)),
             None if calls.is_empty() => Ok(None),
             None => Err(Refusal::conflict(format!(
                 "{} waits for another approval than the one that was shown",
-                row.address(no)
+                task.address()
             ))),
         };
     }
@@ -115,39 +121,40 @@ fn find_approval_call<'a>(
                 several.iter().map(|(call, _)| call.index.to_string()).collect();
             Err(Refusal::conflict(format!(
                 "{} waits for several approvals; say which call: {}",
-                row.address(no),
+                task.address(),
                 numbers.join(", ")
             )))
         }
     }
 }
 
-/// The same verdict on the same call once more changes nothing; another one comes too late.
+/// Accepts the same verdict on the same call again without a change. A different verdict comes too
+/// late.
 fn check_repeated_verdict(
-    no: TaskNo,
-    row: &TaskRow,
+    task: TaskView<'_>,
     given: &AnswerCommand,
     verdict: &ApprovalVerdict,
 ) -> Result<Decision, Refusal> {
-    let ruled = row.extras.iter().flat_map(|extra| &extra.decided_approvals);
-    let meant = |index| given.call.is_none_or(|call| call == index);
-    let last = ruled.rev().find(|(index, _)| meant(*index));
+    let decided = task.row.extras.iter().flat_map(|extra| &extra.decided_approvals);
+    let is_meant = |index| given.call.is_none_or(|call| call == index);
+    let last = decided.rev().find(|(index, _)| is_meant(*index));
     match last {
-        Some((_, said)) if given.call.is_some() && said == verdict => {
+        Some((_, last)) if given.call.is_some() && last == verdict => {
             Ok(Decision::reply(CommandReply::Done))
         }
-        Some((index, said)) => Err(Refusal::conflict(format!(
-            "{} waits for no such approval any more; call {index} was {said}",
-            row.address(no)
+        Some((index, last)) => Err(Refusal::conflict(format!(
+            "{} waits for no such approval any more; call {index} was {last}",
+            task.address()
         ))),
-        None => Err(Refusal::not_found(format!("{} waits for no such approval", row.address(no)))),
+        None => Err(Refusal::not_found(format!("{} waits for no such approval", task.address()))),
     }
 }
 
-/// What is allowed for good from here on, unless it is already.
+/// Returns the event that adds a grant, unless there is the same one.
 fn add_grant(tree: &TaskTree, wanted: ApprovalGrant) -> Result<Option<Event>, Refusal> {
     let grants = &tree.row().grants;
-    let (no, at) = (grants.last_no + 1, wanted.granted_at);
+    let no = grants.last_no + 1;
+    let at = wanted.granted_at;
     if grants.all.iter().any(|grant| {
         ApprovalGrant { no, granted_at: at, ..grant.clone() }
             == ApprovalGrant { no, ..wanted.clone() }
@@ -156,7 +163,7 @@ fn add_grant(tree: &TaskTree, wanted: ApprovalGrant) -> Result<Option<Event>, Re
     }
     if grants.all.len() >= GRANTS_MAX {
         return Err(Refusal::limit(format!(
-            "{GRANTS_MAX} things are allowed for good here, which is the most; revoke some, or allow \
+            "{GRANTS_MAX} calls are allowed always here, which is the maximum; revoke some, or allow \
              it once"
         )));
     }
@@ -173,10 +180,10 @@ fn client_name_of(caller: &Caller) -> Option<ClientName> {
 pub(super) fn revoke(tree: &TaskTree, revoke: &RevokeCommand) -> Result<Decision, Refusal> {
     fence(tree, &revoke.caller)?;
     if let Caller::Task { .. } = revoke.caller {
-        return Err(Refusal::forbidden("a task cannot change what is allowed; ask the operator"));
+        return Err(Refusal::forbidden("a task cannot revoke a grant; ask the operator"));
     }
     let Some(grant) = tree.row().grants.get(revoke.grant) else {
-        return Err(Refusal::not_found(format!("nothing is allowed here as {}", revoke.grant)));
+        return Err(Refusal::not_found(format!("there is no grant {}", revoke.grant)));
     };
     if let Caller::Client(client) = &revoke.caller
         && grant.client.as_ref() != Some(&client.identity.name)
@@ -186,39 +193,39 @@ pub(super) fn revoke(tree: &TaskTree, revoke: &RevokeCommand) -> Result<Decision
     Ok(Decision::event(Event::GrantRevoked { grant: grant.no }, CommandReply::Done))
 }
 
-/// The grant that answers an approval, if there is one.
+/// Returns the grant that covers an approval request, if there is one.
 fn find_grant<'a>(
     tree: &'a TaskTree,
     no: TaskNo,
-    asked: &ApprovalRequest,
+    request: &ApprovalRequest,
 ) -> Option<&'a ApprovalGrant> {
     let grants = &tree.row().grants.all;
     if grants.is_empty() {
         return None;
     }
     let client = client_of(tree, no);
-    let reaches = |grant: &ApprovalGrant| grant.client.is_none() || grant.client.as_ref() == client;
-    grants.iter().find(|grant| reaches(grant) && grant.allows(asked))
+    let applies = |grant: &ApprovalGrant| grant.client.is_none() || grant.client.as_ref() == client;
+    grants.iter().find(|grant| applies(grant) && grant.allows(request))
 }
 
-/// Whether it needs nobody to answer an approval.
+/// Returns whether a request is decided by a grant or denied at once.
 pub(super) fn is_decided_without_operator(
     tree: &TaskTree,
     no: TaskNo,
-    asked: &ApprovalRequest,
+    request: &ApprovalRequest,
 ) -> bool {
-    asked.is_unattended || asked.is_too_large() || find_grant(tree, no, asked).is_some()
+    request.is_unattended || request.is_too_large() || find_grant(tree, no, request).is_some()
 }
 
-/// The events that answer a call which needs nobody for that.
+/// Returns the events that complete a call which nobody has to decide.
 pub(super) fn decide_without_operator(
     tree: &TaskTree,
     no: TaskNo,
     call: &ParkedCall,
-    asked: &ApprovalRequest,
+    request: &ApprovalRequest,
 ) -> Vec<Draft> {
-    let verdict = match find_grant(tree, no, asked).map(|grant| &grant.scope) {
-        None if asked.is_too_large() => ApprovalVerdict::deny_too_large(),
+    let verdict = match find_grant(tree, no, request).map(|grant| &grant.scope) {
+        None if request.is_too_large() => ApprovalVerdict::deny_too_large(),
         None => ApprovalVerdict::deny_unattended(),
         Some(GrantScope::Rule(rule)) => ApprovalVerdict::AllowAlways { rule: Some(rule.clone()) },
         Some(GrantScope::Call { .. }) => ApprovalVerdict::AllowAlways { rule: None },
@@ -226,12 +233,13 @@ pub(super) fn decide_without_operator(
     decide_approval(no, call, verdict).into()
 }
 
-/// Every call that waits for what is allowed by now.
+/// Completes every pending approval that a grant covers by now.
 pub(crate) fn complete_granted_calls(tree: &TaskTree) -> Vec<Draft> {
-    let asking = tree.awaiting_approval.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
-    // Work that has yet to react to an answer is told the next one when it has.
-    let ready = asking.filter(|(_, row)| row.unacked.is_none());
-    let calls = ready.flat_map(|(no, row)| row.parked_calls.iter().map(move |call| (no, call)));
+    let pending = tree.awaiting_approval.iter().filter_map(|no| tree.view(*no));
+    // Work with an unacknowledged completion gets the next one after the acknowledgement.
+    let ready = pending.filter(|task| task.row.unacked.is_none());
+    let calls =
+        ready.flat_map(|task| task.row.parked_calls.iter().map(move |call| (task.no, call)));
     let covered = calls.filter_map(|(no, call)| match &call.condition {
         Condition::Approval { request, .. } => is_decided_without_operator(tree, no, request)
             .then(|| decide_without_operator(tree, no, call, request)),

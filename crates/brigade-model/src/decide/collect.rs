@@ -1,4 +1,4 @@
-//! A client's wait: results leave for it in the commit that answers it.
+//! Collects results for a client's wait, in the commit that answers it.
 
 use std::collections::BTreeSet;
 
@@ -29,40 +29,40 @@ pub(super) fn collect(tree: &TaskTree, collect: &CollectCommand) -> Result<Decis
         }
         Caller::Operator | Caller::Client(_) => {}
     }
-    let mut endings = Vec::new();
+    let mut results = Vec::new();
     let mut pending = Vec::new();
     for (no, run) in tasks {
         let Some(row) = tree.get(no) else { continue };
         match run {
-            Some(run) if run != row.run => endings.push(earlier_result(no, row, run)?),
+            Some(run) if run != row.run => results.push(earlier_result(no, row, run)?),
             _ => {
-                endings.extend(results_of(no, row));
+                results.extend(results_of(no, row));
                 if row.is_alive() {
                     pending.push(no);
                 }
             }
         }
     }
-    let mut told = BTreeSet::new();
-    endings.retain(|ending| told.insert((ending.no, ending.run)));
-    let answered = match collect.mode {
-        WaitMode::Any => !endings.is_empty() || pending.is_empty(),
+    let mut seen = BTreeSet::new();
+    results.retain(|result| seen.insert((result.no, result.run)));
+    let is_met = match collect.mode {
+        WaitMode::Any => !results.is_empty() || pending.is_empty(),
         WaitMode::All => pending.is_empty(),
     };
-    if !answered {
+    if !is_met {
         return Ok(Decision::reply(CommandReply::Pending(pending)));
     }
     let consumes = collect.caller != Caller::Operator;
-    let event = consumes.then(|| collected_event(&endings)).flatten();
+    let event = consumes.then(|| collected_event(&results)).flatten();
     Ok(Decision {
         drafts: event.into_iter().map(Into::into).collect(),
-        reply: CommandReply::Results(endings),
+        reply: CommandReply::Results(results),
     })
 }
 
-/// What there is to tell of a task: its ending, and those of earlier runs that nobody heard of.
+/// Returns the result of a task's latest run, and those of earlier runs that nobody has collected.
 pub(crate) fn results_of(no: TaskNo, row: &TaskRow) -> impl Iterator<Item = RunResult> {
-    let ending = move |run, outcome: &Arc<Outcome>, at, collected_before| RunResult {
+    let result = move |run, outcome: &Arc<Outcome>, at, collected_before| RunResult {
         no,
         run,
         kind: row.spec.work.kind(),
@@ -72,24 +72,24 @@ pub(crate) fn results_of(no: TaskNo, row: &TaskRow) -> impl Iterator<Item = RunR
         collected_before,
     };
     let earlier = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
-    let earlier = earlier.map(move |run| ending(run.run, &run.outcome, run.ended_at, false));
+    let earlier = earlier.map(move |run| result(run.run, &run.outcome, run.ended_at, false));
     earlier.chain(row.ended().map(move |ended| {
-        ending(row.run, &ended.outcome, ended.at, ended.delivery == ResultDelivery::Collected)
+        result(row.run, &ended.outcome, ended.at, ended.delivery == ResultDelivery::Collected)
     }))
 }
 
 fn earlier_result(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<RunResult, Refusal> {
-    results_of(no, row).find(|ending| ending.run == run).ok_or_else(|| {
+    results_of(no, row).find(|result| result.run == run).ok_or_else(|| {
         Refusal::not_found(format!(
-            "run {run} of {} was collected, and a later run began; read its result in the feed",
+            "run {run} of {} was collected, and a later run has started; read its result in the feed",
             row.address(no)
         ))
     })
 }
 
-/// The event by which these results are delivered, if any of them was not before.
-pub(crate) fn collected_event(endings: &[RunResult]) -> Option<Event> {
-    let fresh = endings.iter().filter(|ending| !ending.collected_before);
-    let runs: Vec<(TaskNo, RunNo)> = fresh.map(|ending| (ending.no, ending.run)).collect();
+/// Returns the event that marks these results as collected, if any of them was not before.
+pub(crate) fn collected_event(results: &[RunResult]) -> Option<Event> {
+    let fresh = results.iter().filter(|result| !result.collected_before);
+    let runs: Vec<(TaskNo, RunNo)> = fresh.map(|result| (result.no, result.run)).collect();
     (!runs.is_empty()).then_some(Event::Collected { runs })
 }

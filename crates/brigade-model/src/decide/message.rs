@@ -1,4 +1,4 @@
-//! Messages: accepted here, then read, delivered or dead-lettered.
+//! Sends messages, and reads the session's inbox.
 
 use std::sync::Arc;
 
@@ -62,18 +62,18 @@ fn resolve_recipients(tree: &TaskTree, send: &SendCommand) -> Result<Vec<Owner>,
             }
         },
         Recipient::Children => {
-            let takes = |no: &TaskNo| {
+            let is_recipient = |no: &TaskNo| {
                 let row = tree.get(*no);
                 row.is_some_and(|row| {
                     !row.is_ending() && row.spec.work.missing_input_reason().is_none()
                 }) && may_control(tree, &send.caller, *no)
             };
-            Ok(tree.children(send.caller.owner()).filter(takes).map(Owner::Task).collect())
+            Ok(tree.children(send.caller.owner()).filter(is_recipient).map(Owner::Task).collect())
         }
     }
 }
 
-/// A message to an ended task opens its next run, where its kind allows that.
+/// Opens the next run of an ended task, if its kind allows that for a message.
 fn open_run_for_message(
     tree: &TaskTree,
     caller: &Caller,
@@ -84,8 +84,8 @@ fn open_run_for_message(
     if !row.is_ending() {
         return Ok(None);
     }
-    let follows = row.spec.work.policy().follow_up == FollowUp::NewRun;
-    if row.ended().is_some() && follows {
+    let opens_run = row.spec.work.policy().follow_up == FollowUp::NewRun;
+    if row.ended().is_some() && opens_run {
         return open_run(tree, caller, no, None).map(Some);
     }
     Err(Refusal::ended(format!(
@@ -95,22 +95,21 @@ fn open_run_for_message(
     )))
 }
 
-/// A message that cannot arrive is refused at once, not found among dead letters later.
+/// Refuses a message that cannot arrive, instead of turning it into a dead letter later.
 fn check_input(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
-    let Some((no, row)) = to.task().and_then(|no| Some((no, tree.get(no)?))) else { return Ok(()) };
-    match row.spec.work.missing_input_reason() {
-        Some(problem) => Err(Refusal::invalid(format!("{} {problem}", row.address(no)))),
+    let Some(task) = to.task().and_then(|no| tree.view(no)) else { return Ok(()) };
+    match task.row.spec.work.missing_input_reason() {
+        Some(problem) => Err(Refusal::invalid(format!("{} {problem}", task.address()))),
         None => Ok(()),
     }
 }
 
-/// Only work that is handed its messages has an input that can end.
+/// Checks that the recipient has an input that can end: only work with a pushed inbox does.
 fn check_input_closable(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
-    let row = to.task().and_then(|no| Some((no, tree.get(no)?)));
-    match row {
-        Some((_, row)) if row.spec.work.policy().inbox_mode == InboxMode::Push => Ok(()),
-        Some((no, row)) => {
-            let address = row.address(no);
+    match to.task().and_then(|no| tree.view(no)) {
+        Some(task) if task.row.spec.work.policy().inbox_mode == InboxMode::Push => Ok(()),
+        Some(task) => {
+            let address = task.address();
             Err(Refusal::invalid(format!("{address} has no input that could be closed")))
         }
         None => Err(Refusal::invalid("a session has no input that could be closed")),
@@ -120,15 +119,15 @@ fn check_input_closable(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
 pub(super) fn check_inbox_limit(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
     let unread = tree.unread_count(to);
     let limit = tree.owner_chain(to).find_map(|holder| tree.limits(holder)?.inbox);
-    let most = limit.unwrap_or(INBOX_DEFAULT) as usize;
-    if unread < most {
+    let max = limit.unwrap_or(INBOX_DEFAULT) as usize;
+    if unread < max {
         return Ok(());
     }
-    let whose = match to {
+    let name = match to {
         Owner::Session => "the session".to_owned(),
         Owner::Task(no) => tree.get(no).map_or(String::new(), |row: &TaskRow| row.address(no)),
     };
-    Err(Refusal::limit(format!("the inbox of {whose} is full: {unread} unread messages")))
+    Err(Refusal::limit(format!("the inbox of {name} is full: {unread} unread messages")))
 }
 
 fn sender_of(tree: &TaskTree, caller: &Caller, to: Owner) -> MessageSender {
@@ -151,7 +150,7 @@ pub(super) fn read_inbox(tree: &TaskTree, read: &ReadInboxCommand) -> Result<Dec
     let unread = unread.cloned();
     let messages: Vec<Arc<Message>> = match &read.mark_read {
         MarkRead::Nothing => return Ok(Decision::reply(CommandReply::Inbox(unread.collect()))),
-        MarkRead::Oldest(most) => unread.take(*most).collect(),
+        MarkRead::Oldest(max) => unread.take(*max).collect(),
         MarkRead::These(these) => unread.filter(|message| these.contains(&message.no)).collect(),
     };
     let mut decision = Decision::reply(CommandReply::Inbox(messages.clone()));
@@ -161,8 +160,9 @@ pub(super) fn read_inbox(tree: &TaskTree, read: &ReadInboxCommand) -> Result<Dec
     Ok(decision)
 }
 
-/// Whether a message to the session is for this caller. Messages of a client's tasks are for the
-/// conversation that started them. The sender may be evicted: then whoever reads rows has to tell.
+/// Returns whether a message to the session is for this caller. Messages of a client's tasks are
+/// for the conversation that started them. If the sender is evicted, the reader of the rows must
+/// check this.
 fn is_for_caller(tree: &TaskTree, caller: &Caller, message: &Message) -> bool {
     let (Caller::Client(client), MessageSender::Child(no)) = (caller, &message.from) else {
         return true;

@@ -1,4 +1,4 @@
-//! Parking: a call that waits, and what answers it.
+//! Parks calls and completes those whose condition is met.
 
 use std::collections::BTreeSet;
 
@@ -13,31 +13,40 @@ use crate::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, Time};
 use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::refusal::Refusal;
 use crate::task::{TaskRow, TaskState};
-use crate::task_tree::TaskTree;
+use crate::task_tree::{TaskTree, TaskView};
+
+/// A request to park calls of an attempt.
+pub(super) struct ParkRequest<'a> {
+    pub(super) calls: &'a [(CallIndex, ConditionRequest)],
+    /// The number of journal entries that the work has acknowledged.
+    pub(super) acked_entries: u32,
+    pub(super) then: AfterPark,
+}
 
 pub(super) fn park(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    calls: &[(CallIndex, ConditionRequest)],
-    (heard, then): (u32, AfterPark),
+    task: TaskView<'_>,
+    request: &ParkRequest<'_>,
     now: Time,
 ) -> Result<Decision, Refusal> {
+    let TaskView { no, row } = task;
+    let acked_entries = request.acked_entries;
     if !matches!(row.state, TaskState::Running) {
-        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.render_phrase())));
+        return Err(Refusal::ended(format!("{} {}", task.address(), row.state.render_phrase())));
     }
-    let mut drafts: Vec<Draft> = Vec::with_capacity(calls.len() + 2);
+    let mut drafts: Vec<Draft> = Vec::with_capacity(request.calls.len() + 2);
     let mut open = row.parked_calls.clone();
-    if row.unacked.is_some_and(|told| heard > told) {
+    if row.unacked.is_some_and(|unacked| acked_entries > unacked) {
         drafts.push(Event::Acknowledged { no }.into());
     }
-    // An answer that is on its way to the work counts as one that it has now.
-    let on_its_way = row.unacked.is_some_and(|told| heard <= told);
-    for (index, asked) in calls {
+    // A completion that is being delivered counts as delivered.
+    let is_delivering = row.unacked.is_some_and(|unacked| acked_entries <= unacked);
+    for (index, requested) in request.calls {
         if row.parked_call(*index).is_some() {
             continue;
         }
-        let on = resolve_condition(tree, (no, row), asked, now)?;
-        if let Condition::Question { question } = &on {
+        let condition = resolve_condition(tree, task, requested, now)?;
+        if let Condition::Question { question } = &condition {
             super::message::check_inbox_limit(tree, row.owner)?;
             let number = tree.row().last_message.0 + 1 + count_questions(&drafts);
             let message = Message {
@@ -53,18 +62,19 @@ pub(super) fn park(
             };
             drafts.push(Event::MessageSent(message.into()).into());
         }
-        let call = ParkedCall { index: *index, condition: on };
+        let call = ParkedCall { index: *index, condition };
         open.push(call.clone());
         drafts.push(Event::Parked { no, call: Box::new(call) }.into());
     }
-    // The clock may have answered an open call already, though its tick is still to come.
-    let answered_now = on_its_way || open.iter().any(|call| is_condition_met(tree, no, call, now));
-    let suspended = match then {
+    // The clock may have completed an open call, although its tick has not come yet.
+    let is_completed =
+        is_delivering || open.iter().any(|call| is_condition_met(tree, no, call, now));
+    let suspended = match request.then {
         AfterPark::Continue => false,
-        // Fewer open calls than the work believes: an answer is on its way to it. With none at
-        // all there is nothing that would ever wake it.
-        AfterPark::Suspend { parked_count: known } => {
-            !answered_now && known > 0 && known == open.len()
+        // Fewer open calls than the work knows of: a completion is on its way to it. Without any
+        // open call, nothing would ever wake the task.
+        AfterPark::Suspend { parked_count } => {
+            !is_completed && parked_count > 0 && parked_count == open.len()
         }
     };
     if suspended {
@@ -79,37 +89,38 @@ fn count_questions(drafts: &[Draft]) -> u64 {
 
 fn resolve_condition(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    asked: &ConditionRequest,
+    task: TaskView<'_>,
+    requested: &ConditionRequest,
     now: Time,
 ) -> Result<Condition, Refusal> {
-    let until = |patience: &Option<Millis>| patience.map(|span| now.after(span));
-    Ok(match asked {
-        ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible } => {
+    let TaskView { no, row } = task;
+    let until = |timeout: &Option<Millis>| timeout.map(|timeout| now.after(timeout));
+    Ok(match requested {
+        ConditionRequest::Tasks { tasks, mode, timeout, interruptible } => {
             let tasks = if tasks.is_empty() {
                 uncollected_children(tree, no, row.run)
             } else {
-                for &task in tasks {
-                    check_wait(tree, (no, row), task)?;
+                for &awaited in tasks {
+                    check_wait(tree, task, awaited)?;
                 }
                 tasks.iter().copied().collect()
             };
             Condition::Tasks(TasksCondition {
                 tasks: tasks.into_iter().collect(),
                 mode: *mode,
-                until: until(patience),
+                until: until(timeout),
                 interruptible: *interruptible,
             })
         }
-        ConditionRequest::Message { patience } => {
-            inbox::check_pulls_inbox(no, row)?;
-            Condition::Message { until: until(patience) }
+        ConditionRequest::Message { patience: timeout } => {
+            inbox::check_pulls_inbox(task)?;
+            Condition::Message { until: until(timeout) }
         }
         ConditionRequest::Inbox => {
-            inbox::check_pulls_inbox(no, row)?;
+            inbox::check_pulls_inbox(task)?;
             Condition::Inbox
         }
-        ConditionRequest::Timer { duration: span } => Condition::Timer { until: now.after(*span) },
+        ConditionRequest::Timer { duration } => Condition::Timer { until: now.after(*duration) },
         ConditionRequest::Question { question } => {
             Condition::Question { question: question.clone() }
         }
@@ -122,58 +133,60 @@ fn resolve_condition(
     })
 }
 
-/// What a wait for everything covers. Results that an earlier run left behind are to be named: they
-/// leave memory with it, so that they cannot be found here reliably.
+/// Returns the tasks that a wait for all children covers. Results of an earlier run must be named,
+/// because they are evicted with that run and cannot be found here reliably.
 fn uncollected_children(tree: &TaskTree, no: TaskNo, run: RunNo) -> BTreeSet<TaskNo> {
-    let wanted = |no: &TaskNo| {
+    let is_covered = |no: &TaskNo| {
         tree.get(*no)
             .is_some_and(|row| row.is_alive() || !row.is_collected() && row.opened_by_run() == run)
     };
-    tree.children(Owner::Task(no)).filter(wanted).collect()
+    tree.children(Owner::Task(no)).filter(is_covered).collect()
 }
 
-/// A task waits for its own children only: waiting for itself or for somebody above would never end.
-fn check_wait(tree: &TaskTree, (no, row): (TaskNo, &TaskRow), task: TaskNo) -> Result<(), Refusal> {
-    let me = row.address(no);
-    if task == no {
+/// Checks that a task waits only for its own children. A wait for itself or an ancestor would never
+/// end.
+fn check_wait(tree: &TaskTree, task: TaskView<'_>, awaited: TaskNo) -> Result<(), Refusal> {
+    let TaskView { no, row } = task;
+    let me = task.address();
+    if awaited == no {
         return Err(Refusal::invalid(format!("{me} cannot wait for itself")));
     }
-    let Some(target) = tree.get(task) else {
-        return Err(super::scope::no_such_task(tree, task));
+    let Some(target) = tree.get(awaited) else {
+        return Err(super::scope::no_such_task(tree, awaited));
     };
     if target.owner == Owner::Task(no) {
         return Ok(());
     }
-    let above: Vec<String> = tree
+    let ancestors: Vec<String> = tree
         .owner_chain(row.owner)
         .filter_map(Owner::task)
         .filter_map(|no| Some(tree.get(no)?.address(no)))
         .collect();
-    let address = target.address(task);
-    if above.contains(&address) {
-        let path = above.iter().rev().cloned().collect::<Vec<_>>().join(" > ");
+    let address = target.address(awaited);
+    if ancestors.contains(&address) {
+        let path = ancestors.iter().rev().cloned().collect::<Vec<_>>().join(" > ");
         return Err(Refusal::invalid(format!(
-            "a wait cycle: {me} is below {address} ({path} > {me}), which ends only after it"
+            "a wait cycle: {address} is an ancestor of {me} ({path} > {me}) and ends only after it"
         )));
     }
     Err(Refusal::forbidden(format!("{address} is not a child of {me}")))
 }
 
-/// Whether the condition of a call holds.
+/// Returns whether the condition of a call is met.
 pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, now: Time) -> bool {
-    let on = &call.condition;
-    if on.until().is_some_and(|until| until <= now) {
+    let condition = &call.condition;
+    if condition.until().is_some_and(|until| until <= now) {
         return true;
     }
-    match on {
+    match condition {
         Condition::Tasks(wait) => {
             if wait.interruptible && tree.inbox(Owner::Task(no)).next().is_some() {
                 return true;
             }
-            is_wait_met(tree, (no, call.index), wait)
+            is_wait_met(tree, no, call, wait)
         }
         Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
-        Condition::Inbox => tree.get(no).is_some_and(|row| inbox::has_inbox_items(tree, no, row)),
+        Condition::Inbox => tree.view(no).is_some_and(|task| inbox::has_inbox_items(tree, task)),
         Condition::Approval { request, .. } => {
             approve::is_decided_without_operator(tree, no, request)
         }
@@ -183,54 +196,55 @@ pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, n
     }
 }
 
-/// Whether the awaited tasks have ended: from the count that is kept, once the call is parked.
-fn is_wait_met(tree: &TaskTree, (no, index): (TaskNo, CallIndex), wait: &TasksCondition) -> bool {
-    let waits = tree.links(Owner::Task(no)).map(|node| &node.wait_counts);
-    let kept = waits.and_then(|waits| waits.iter().find(|counted| counted.index == index));
-    let lives = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_alive);
-    let left = match kept {
-        Some(kept) => kept.remaining as usize,
-        None => wait.tasks.iter().filter(lives).count(),
+/// Returns whether the awaited tasks have ended. Once the call is parked, a counter answers that.
+fn is_wait_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, wait: &TasksCondition) -> bool {
+    let counts = tree.links(Owner::Task(no)).map(|node| &node.wait_counts);
+    let count = counts.and_then(|counts| counts.iter().find(|count| count.index == call.index));
+    let is_alive = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_alive);
+    let alive = match count {
+        Some(count) => count.remaining as usize,
+        None => wait.tasks.iter().filter(is_alive).count(),
     };
     match wait.mode {
-        WaitMode::Any => wait.tasks.is_empty() || left < wait.tasks.len(),
-        WaitMode::All => left == 0,
+        WaitMode::Any => wait.tasks.is_empty() || alive < wait.tasks.len(),
+        WaitMode::All => alive == 0,
     }
 }
 
-/// The events that answer a satisfied call: results and messages leave with the answer.
+/// Returns the events that complete a call whose condition is met. They consume its results and
+/// messages.
 pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
-    let mine = Owner::Task(no);
-    let answer = match &call.condition {
+    let me = Owner::Task(no);
+    let completion = match &call.condition {
         Condition::Approval { request, .. } => {
             return approve::decide_without_operator(tree, no, call, request);
         }
         Condition::Tasks(wait) => {
-            let ended = is_wait_met(tree, (no, call.index), wait);
+            let ended = is_wait_met(tree, no, call, wait);
             if ended {
                 let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
-                let endings: Vec<_> = rows.flat_map(|(no, row)| results_of(no, row)).collect();
-                drafts.extend(collected_event(&endings).map(Draft::from));
-                CallCompletion::Results(endings)
-            } else if wait.interruptible && tree.unread_count(mine) > 0 {
+                let results: Vec<_> = rows.flat_map(|(no, row)| results_of(no, row)).collect();
+                drafts.extend(collected_event(&results).map(Draft::from));
+                CallCompletion::Results(results)
+            } else if wait.interruptible && tree.unread_count(me) > 0 {
                 CallCompletion::Interrupted
             } else {
                 CallCompletion::Elapsed
             }
         }
-        Condition::Message { .. } => match tree.inbox(mine).next() {
+        Condition::Message { .. } => match tree.inbox(me).next() {
             Some(message) => {
-                drafts.push(Event::MessageRead { to: mine, message: message.no }.into());
+                drafts.push(Event::MessageRead { to: me, message: message.no }.into());
                 CallCompletion::Message(message.clone())
             }
             None => CallCompletion::Elapsed,
         },
-        Condition::Inbox => match tree.get(no) {
-            Some(row) => {
-                let (taken, answer) = inbox::take_inbox(tree, no, row);
+        Condition::Inbox => match tree.view(no) {
+            Some(task) => {
+                let (taken, completion) = inbox::take_inbox(tree, task);
                 drafts.extend(taken);
-                answer
+                completion
             }
             None => CallCompletion::Elapsed,
         },
@@ -238,6 +252,6 @@ pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> V
             CallCompletion::Elapsed
         }
     };
-    drafts.push(Draft::call_completed(no, call.index, call.condition.label(), answer));
+    drafts.push(Draft::call_completed(no, call.index, call.condition.label(), completion));
     drafts
 }

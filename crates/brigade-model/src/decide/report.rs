@@ -1,15 +1,17 @@
-//! What performers say. Only the attempt that is under way is listened to.
+//! Decides reports of performers. Only the current attempt may report.
 
+use super::park::ParkRequest;
 use super::stop::{finish, outcome_of};
 use super::{CommandReply, Decision, Draft, EntryDraft, budget, inbox, park};
 use crate::command::{
     AfterPark, AttemptReport, CallRecord, EndReport, PushResult, ReportCommand, WorkResult,
 };
 use crate::event::Event;
-use crate::ids::{CallIndex, Owner, TaskNo, Time};
+use crate::ids::{CallIndex, Owner, Time};
+use crate::limits::CostEstimate;
 use crate::refusal::Refusal;
 use crate::task::{QueueReason, TaskRow, TaskState};
-use crate::task_tree::TaskTree;
+use crate::task_tree::{TaskTree, TaskView};
 use crate::work::{InboxMode, ParentClosePolicy};
 
 pub(super) fn report(
@@ -18,7 +20,8 @@ pub(super) fn report(
     now: Time,
 ) -> Result<Decision, Refusal> {
     let no = report.no;
-    let Some(row) = tree.get(no) else { return Err(super::scope::no_such_task(tree, no)) };
+    let Some(task) = tree.view(no) else { return Err(super::scope::no_such_task(tree, no)) };
+    let row = task.row;
     if row.attempt != report.attempt {
         return Err(stale_attempt(report, row));
     }
@@ -30,36 +33,40 @@ pub(super) fn report(
     if !row.is_performed() {
         return Err(stale_attempt(report, row));
     }
-    decide_report(tree, (no, row), &report.report, now)
+    decide_report(tree, task, &report.report, now)
 }
 
 fn decide_report(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    what: &AttemptReport,
+    task: TaskView<'_>,
+    report: &AttemptReport,
     now: Time,
 ) -> Result<Decision, Refusal> {
-    match what {
-        AttemptReport::Record(written) => {
-            let drafts = record_call(tree, (no, row), written)?;
+    let TaskView { no, row } = task;
+    match report {
+        AttemptReport::Record(record) => {
+            let drafts = record_call(tree, task, record)?;
             Ok(Decision { drafts, reply: CommandReply::Done })
         }
-        AttemptReport::WithRecords { records, report: what } => {
-            decide_with_records(tree, (no, row), (records, what), now)
+        AttemptReport::WithRecords { records, report } => {
+            decide_with_records(tree, task, records, report, now)
         }
-        AttemptReport::BeginStep { index, max: most, min: least } => {
-            check_recordable(no, row, *index)?;
-            inbox::begin_step(tree, (no, row), *index, (*most, *least), now)
+        AttemptReport::BeginStep { index, max, min } => {
+            check_recordable(task, *index)?;
+            let estimate = CostEstimate { max: *max, min: *min };
+            inbox::begin_step(tree, task, *index, estimate, now)
         }
-        AttemptReport::Park { calls, acked_entries: heard, then } => {
-            park::park(tree, (no, row), calls, (*heard, *then), now)
+        AttemptReport::Park { calls, acked_entries, then } => {
+            let request = ParkRequest { calls, acked_entries: *acked_entries, then: *then };
+            park::park(tree, task, &request, now)
         }
-        AttemptReport::Suspend { parked_count: open, partial } => {
-            let then = AfterPark::Suspend { parked_count: *open };
-            let mut decision = park::park(tree, (no, row), &[], (u32::MAX, then), now)?;
+        AttemptReport::Suspend { parked_count, partial } => {
+            let then = AfterPark::Suspend { parked_count: *parked_count };
+            let request = ParkRequest { calls: &[], acked_entries: u32::MAX, then };
+            let mut decision = park::park(tree, task, &request, now)?;
             for draft in &mut decision.drafts {
-                if let Event::Suspended { partial: kept, .. } = &mut draft.event {
-                    kept.clone_from(partial);
+                if let Event::Suspended { partial: stored, .. } = &mut draft.event {
+                    stored.clone_from(partial);
                 }
             }
             Ok(decision)
@@ -76,21 +83,22 @@ fn decide_report(
             Ok(Decision::event(Event::StateSet { no, state: state.clone() }, CommandReply::Done))
         }
         AttemptReport::Reserve { most, least } => {
-            Ok(budget::reserve(tree, no, (*most, *least), now))
+            Ok(budget::reserve(tree, no, CostEstimate { max: *most, min: *least }, now))
         }
         AttemptReport::Charge(spent) => Ok(Decision::event(
             Event::Charged { no, spent: Box::new(*spent), at_most: false },
             CommandReply::Done,
         )),
-        AttemptReport::Pushed { message, result: arrival } => {
-            let (to, message) = (Owner::Task(no), *message);
+        AttemptReport::Pushed { message, result } => {
+            let to = Owner::Task(no);
+            let message = *message;
             if !tree.inbox(to).any(|unread| unread.no == message) {
-                let address = row.address(no);
+                let address = task.address();
                 let text = format!("message {message} is not in the inbox of {address}");
                 return Err(Refusal::not_found(text));
             }
             Ok(Decision::event(
-                match arrival {
+                match result {
                     PushResult::Delivered => Event::MessageDelivered { to, message },
                     PushResult::Refused { reason } => {
                         let reason = reason.clone();
@@ -102,8 +110,8 @@ fn decide_report(
         }
         AttemptReport::NoPerformer { reason } => Ok(match row.state {
             TaskState::Running => {
-                let why = QueueReason::NoPerformer { reason: reason.clone() };
-                Decision::event(Event::Queued { no, reason: why }, CommandReply::Done)
+                let reason = QueueReason::NoPerformer { reason: reason.clone() };
+                Decision::event(Event::Queued { no, reason }, CommandReply::Done)
             }
             _ => {
                 let end = WorkResult::Aborted.into();
@@ -112,93 +120,99 @@ fn decide_report(
             }
         }),
         AttemptReport::Ended(end) => {
-            check_nothing_uncollected(tree, (no, row), end)?;
-            let settled = budget::release_reservation(tree, (no, row), &end.result);
-            let ending = finish(tree, no, outcome_of(tree, row, end), now);
+            check_nothing_uncollected(tree, task, end)?;
+            let charged = budget::release_reservation(tree, task, &end.result);
+            let end_drafts = finish(tree, no, outcome_of(tree, row, end), now);
             Ok(Decision {
-                drafts: settled.into_iter().chain(ending).collect(),
+                drafts: charged.into_iter().chain(end_drafts).collect(),
                 reply: CommandReply::Done,
             })
         }
     }
 }
 
-/// What was written down comes first, in the same commit. What is asked after it is decided as if it
-/// were not there, which a cost or a record of the same call would make wrong.
+/// Decides a report with records, which come first in the same commit. The report is decided as if
+/// they were not there, so a cost or a record of the same call is refused.
 fn decide_with_records(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    (records, what): (&[CallRecord], &AttemptReport),
+    task: TaskView<'_>,
+    records: &[CallRecord],
+    report: &AttemptReport,
     now: Time,
 ) -> Result<Decision, Refusal> {
-    let settles = records.iter().any(|written| written.spent.is_some());
-    let shares = records.iter().filter(|written| !written.shared_writes.is_empty()).count();
-    if shares > 1 {
-        return Err(Refusal::invalid("only one of several records may change what is shared"));
+    let has_cost = records.iter().any(|record| record.spent.is_some());
+    let shared_writers = records.iter().filter(|record| !record.shared_writes.is_empty()).count();
+    if shared_writers > 1 {
+        return Err(Refusal::invalid("only one of several records may change shared values"));
     }
-    match what {
+    match report {
         AttemptReport::BeginStep { index, .. }
-            if !settles && records.iter().all(|written| written.index != *index) => {}
+            if !has_cost && records.iter().all(|record| record.index != *index) => {}
         AttemptReport::Record(_) | AttemptReport::Ended(_) => {}
         _ => return Err(Refusal::invalid("this cannot be reported together with records")),
     }
     let mut drafts = Vec::with_capacity(2 * records.len() + 2);
-    for written in records {
-        drafts.extend(record_call(tree, (no, row), written)?);
+    for record in records {
+        drafts.extend(record_call(tree, task, record)?);
     }
-    let decision = decide_report(tree, (no, row), what, now)?;
+    let decision = decide_report(tree, task, report, now)?;
     drafts.extend(decision.drafts);
     Ok(Decision { drafts, reply: decision.reply })
 }
 
 fn record_call(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    written: &CallRecord,
+    task: TaskView<'_>,
+    record: &CallRecord,
 ) -> Result<Vec<Draft>, Refusal> {
-    let CallRecord { index, label, completion: answer, spent, shared_writes: shared } = written;
-    check_recordable(no, row, *index)?;
-    tree.row().shared_values.check(shared)?;
-    let entry = EntryDraft { index: *index, label: label.clone(), completion: answer.clone() };
+    let no = task.no;
+    let CallRecord { index, label, completion, spent, shared_writes } = record;
+    check_recordable(task, *index)?;
+    tree.row().shared_values.check(shared_writes)?;
+    let entry = EntryDraft { index: *index, label: label.clone(), completion: completion.clone() };
     let mut drafts = vec![Draft::call_recorded(no, entry)];
     drafts.extend(
         spent.map(|spent| Event::Charged { no, spent: Box::new(spent), at_most: false }.into()),
     );
-    drafts.extend(shared.iter().map(|write| {
+    drafts.extend(shared_writes.iter().map(|write| {
         Event::SharedValueSet { no, name: write.name.clone(), value: write.value.clone() }.into()
     }));
     Ok(drafts)
 }
 
-/// A call is recorded once, and not by a run that is being ended: what it did in its last moments
-/// must not stand in the way of the next run.
-fn check_recordable(no: TaskNo, row: &TaskRow, index: CallIndex) -> Result<(), Refusal> {
-    if !matches!(row.state, TaskState::Running) {
-        return Err(Refusal::ended(format!("{} {}", row.address(no), row.state.render_phrase())));
+/// Checks that a call is not parked and its run is not being ended. A call that a run records in
+/// its last moments would conflict with the next run.
+fn check_recordable(task: TaskView<'_>, index: CallIndex) -> Result<(), Refusal> {
+    if !matches!(task.row.state, TaskState::Running) {
+        let phrase = task.row.state.render_phrase();
+        return Err(Refusal::ended(format!("{} {phrase}", task.address())));
     }
-    match row.parked_call(index) {
-        Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not under way"))),
+    match task.row.parked_call(index) {
+        Some(_) => Err(Refusal::conflict(format!("call {index} is parked, not in progress"))),
         None => Ok(()),
     }
 }
 
-/// Work that hears of everything does not succeed with something unheard or still to come.
+/// Refuses a successful end of work that collects its children, while its inbox holds items or a
+/// child is alive.
 fn check_nothing_uncollected(
     tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
+    task: TaskView<'_>,
     end: &EndReport,
 ) -> Result<(), Refusal> {
-    let returned =
-        matches!(end.result, WorkResult::Returned(_)) && matches!(row.state, TaskState::Running);
-    let conduct = row.spec.work.policy();
-    let hears = conduct.parent_close == ParentClosePolicy::CollectChildren
-        && conduct.inbox_mode == InboxMode::Pull;
+    let returned = matches!(end.result, WorkResult::Returned(_))
+        && matches!(task.row.state, TaskState::Running);
+    let policy = task.row.spec.work.policy();
+    let collects = policy.parent_close == ParentClosePolicy::CollectChildren
+        && policy.inbox_mode == InboxMode::Pull;
     if returned
-        && hears
-        && (inbox::has_inbox_items(tree, no, row) || inbox::has_awaited_children(tree, no))
+        && collects
+        && (inbox::has_inbox_items(tree, task) || inbox::has_awaited_children(tree, task.no))
     {
-        let me = row.address(no);
-        return Err(Refusal::conflict(format!("{me} has not heard of everything yet")));
+        let me = task.address();
+        return Err(Refusal::conflict(format!(
+            "{me} has unread messages, uncollected results or running children"
+        )));
     }
     Ok(())
 }

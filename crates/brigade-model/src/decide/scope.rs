@@ -1,4 +1,4 @@
-//! Whom a caller can see, and what an address means to it.
+//! Resolves addresses to tasks, within the scope of a caller.
 
 use crate::address::{TaskRef, TaskSelector};
 use crate::command::{Caller, ClientControl};
@@ -8,7 +8,7 @@ use crate::task::TaskRow;
 use crate::task_tree::TaskTree;
 
 impl Caller {
-    /// The owner of what this caller spawns.
+    /// Returns the owner of the tasks that this caller spawns.
     pub fn owner(&self) -> Owner {
         match self {
             Self::Operator | Self::Client(_) => Owner::Session,
@@ -21,7 +21,7 @@ impl Caller {
     }
 }
 
-/// Refuses a task's attempt that is over: somebody else may be at it by now.
+/// Refuses an attempt that is over, because a later one may be running.
 pub(super) fn fence(tree: &TaskTree, caller: &Caller) -> Result<(), Refusal> {
     match caller {
         Caller::Operator | Caller::Client(_) => Ok(()),
@@ -37,7 +37,7 @@ pub(super) fn fence(tree: &TaskTree, caller: &Caller) -> Result<(), Refusal> {
     }
 }
 
-/// The task that a caller means, if it may.
+/// Returns the task that a reference means, if the caller may see it.
 pub(crate) fn resolve_task(
     tree: &TaskTree,
     caller: &Caller,
@@ -60,7 +60,7 @@ pub(crate) fn resolve_task(
     let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
     if !may_see(caller, row) {
         return Err(Refusal::forbidden(format!(
-            "{} is not yours; you see only what you spawned",
+            "{} is not yours; you see only tasks that you spawned",
             row.address(no)
         )));
     }
@@ -76,7 +76,7 @@ pub(crate) fn resolve_task(
     Ok(no)
 }
 
-/// What a caller wants to do to a task, in the words of the user's own command for it.
+/// An action on a task, named for the CLI command that does the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ControlVerb {
     Stop,
@@ -97,32 +97,32 @@ impl ControlVerb {
     }
 }
 
-/// The task that a caller means, if it may not only see but steer it.
+/// Returns the task that a reference means, if the caller may control it.
 pub(crate) fn resolve_controllable(
     tree: &TaskTree,
     caller: &Caller,
     task: &TaskRef,
-    steering: ControlVerb,
+    verb: ControlVerb,
 ) -> Result<TaskNo, Refusal> {
     let no = resolve_task(tree, caller, task)?;
     if may_control(tree, caller, no) {
         return Ok(no);
     }
     let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
-    let command = steering.cli_command(&address);
+    let command = verb.cli_command(&address);
     Err(refuse_unshared(
         &format!("{address} was started by {}", render_starter(tree, no)),
         &command,
     ))
 }
 
-/// Whether a caller may steer a task that it sees.
+/// Returns whether a caller may control a task that it sees.
 pub(crate) fn may_control(tree: &TaskTree, caller: &Caller, no: TaskNo) -> bool {
     match caller {
         Caller::Operator | Caller::Task { .. } => true,
         Caller::Client(client) => match client.control {
             ClientControl::Shared => true,
-            // A later conversation of the same client steers what an earlier one started.
+            // A later conversation of the same client controls the tasks of an earlier one.
             ClientControl::Own => {
                 tree.started_by(no).map(|starter| &starter.name) == Some(&client.identity.name)
             }
@@ -130,7 +130,7 @@ pub(crate) fn may_control(tree: &TaskTree, caller: &Caller, no: TaskNo) -> bool 
     }
 }
 
-/// Whoever started the top-level run that a task came of, in words.
+/// Renders the starter of the top-level run above a task.
 pub(super) fn render_starter(tree: &TaskTree, no: TaskNo) -> String {
     match tree.started_by(no) {
         Some(client) => format!("the client {client}"),
@@ -138,12 +138,12 @@ pub(super) fn render_starter(tree: &TaskTree, no: TaskNo) -> String {
     }
 }
 
-/// The refusal to steer somebody else's work, with the ways that there are.
-pub(super) fn refuse_unshared(why: &str, command: &str) -> Refusal {
+/// Returns the refusal to control another client's tasks, with the possible solutions.
+pub(super) fn refuse_unshared(reason: &str, command: &str) -> Refusal {
     Refusal::forbidden(format!(
-        "{why}, and a client steers only what it started itself; ask the user for {command}, or for \
-         `shared = true` in the configuration (`brigade mcp --shared`), which lets clients steer each \
-         other's work"
+        "{reason}, and a client controls only tasks that it started itself; ask the user for {command}, \
+         or for `shared = true` in the configuration (`brigade mcp --shared`), which lets clients \
+         control each other's tasks"
     ))
 }
 
@@ -154,7 +154,7 @@ fn may_see(caller: &Caller, row: &TaskRow) -> bool {
     }
 }
 
-/// The living bearer first, then the newest ended one that is in memory.
+/// Returns the alive task with this name, otherwise the newest ended one in memory.
 fn resolve_name(
     tree: &TaskTree,
     caller: &Caller,
@@ -163,11 +163,11 @@ fn resolve_name(
     if let Some(no) = tree.find_alive_by_name(caller.owner(), name) {
         return Ok(no);
     }
-    let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| other.same_as(name));
-    let in_scope = tree.rows().filter(|(_, row)| may_see(caller, row) && bears(row));
+    let has_name = |row: &TaskRow| row.name.as_ref().is_some_and(|other| other.same_as(name));
+    let in_scope = tree.rows().filter(|(_, row)| may_see(caller, row) && has_name(row));
     let candidates: Vec<(TaskNo, &TaskRow)> = in_scope.collect();
-    let living: Vec<_> = candidates.iter().filter(|(_, row)| row.is_alive()).collect();
-    match living.as_slice() {
+    let alive: Vec<_> = candidates.iter().filter(|(_, row)| row.is_alive()).collect();
+    match alive.as_slice() {
         [(no, _)] => Ok(*no),
         [] => candidates.last().map(|(no, _)| *no).ok_or_else(|| {
             Refusal::not_found(format!("no task here is called {:?}", name.as_str()))
@@ -186,7 +186,7 @@ fn resolve_name(
 
 pub(super) fn no_such_task(tree: &TaskTree, no: TaskNo) -> Refusal {
     Refusal::not_found(if tree.has_assigned(no) {
-        format!("task {no} is no longer kept")
+        format!("task {no} was removed by retention")
     } else {
         format!("there is no task {no}")
     })

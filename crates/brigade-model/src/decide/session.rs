@@ -1,4 +1,4 @@
-//! A session's own life: limits, closing, and ended tasks that go on.
+//! Sets limits, closes a session, and opens further runs of ended tasks.
 
 use super::scope::{
     ControlVerb, fence, may_control, refuse_unshared, render_starter, resolve_controllable,
@@ -16,14 +16,15 @@ use crate::task_tree::{SessionState, TaskTree};
 
 pub(super) fn set_limits(tree: &TaskTree, set: &SetLimitsCommand) -> Result<Decision, Refusal> {
     fence(tree, &set.caller)?;
-    let of = match &set.task {
+    let holder = match &set.task {
         Some(task) => {
             let no = resolve_controllable(tree, &set.caller, task, ControlVerb::SetLimits)?;
-            // Those of an ended task may still hold for kept ones that came from it.
-            let holds = tree.links(Owner::Task(no)).is_some_and(|node| node.limited_tasks > 0);
-            if let Some(row) = tree.get(no).filter(|row| !row.is_alive() && !holds) {
-                let (address, word) = (row.address(no), row.state.label());
-                return Err(Refusal::ended(format!("{address} is {word}; resume it with more")));
+            // The limits of an ended task may still apply to kept tasks that came from it.
+            let is_holder = tree.links(Owner::Task(no)).is_some_and(|node| node.limited_tasks > 0);
+            if let Some(row) = tree.get(no).filter(|row| !row.is_alive() && !is_holder) {
+                let address = row.address(no);
+                let label = row.state.label();
+                return Err(Refusal::ended(format!("{address} is {label}; resume it with more")));
             }
             Owner::Task(no)
         }
@@ -35,7 +36,7 @@ pub(super) fn set_limits(tree: &TaskTree, set: &SetLimitsCommand) -> Result<Deci
         },
     };
     Ok(Decision::event(
-        Event::LimitsSet { holder: of, limits: Box::new(set.limits) },
+        Event::LimitsSet { holder, limits: Box::new(set.limits) },
         CommandReply::Done,
     ))
 }
@@ -44,12 +45,12 @@ pub(super) fn close(tree: &TaskTree, close: &CloseCommand) -> Result<Decision, R
     if let Caller::Task { .. } = close.caller {
         return Err(Refusal::forbidden("a task cannot close its session"));
     }
-    let living = |no: &TaskNo| tree.get(*no).is_some_and(TaskRow::is_alive);
-    let others = |no: &TaskNo| living(no) && !may_control(tree, &close.caller, *no);
+    let is_alive = |no: &TaskNo| tree.get(*no).is_some_and(TaskRow::is_alive);
+    let others = |no: &TaskNo| is_alive(no) && !may_control(tree, &close.caller, *no);
     if let Some(no) = tree.children(Owner::Session).find(others) {
         let address = tree.get(no).map(|row| row.address(no)).unwrap_or_default();
-        let why = format!("{address} runs here, started by {}", render_starter(tree, no));
-        return Err(refuse_unshared(&why, "`brigade close`"));
+        let reason = format!("{address} runs here, started by {}", render_starter(tree, no));
+        return Err(refuse_unshared(&reason, "`brigade close`"));
     }
     let mut decision = Decision::reply(CommandReply::Done);
     if tree.row().state == SessionState::Open {
@@ -71,12 +72,12 @@ pub(super) fn resume(tree: &TaskTree, resume: &ResumeCommand) -> Result<Decision
     Ok(Decision::event(opened, CommandReply::Spawned(reply)))
 }
 
-/// What is not mentioned stays as it was: more of one thing is not less care about another.
+/// Returns the limits of the next run. Those that `to` does not mention stay as they were.
 fn merge_limits(row: &TaskRow, to: &Limits) -> Limits {
     row.limits.as_deref().map_or(*to, |limits| limits.override_with(to))
 }
 
-/// The event that opens the next run of an ended task.
+/// Returns the event that opens the next run of an ended task.
 pub(super) fn open_run(
     tree: &TaskTree,
     caller: &Caller,
@@ -105,7 +106,7 @@ pub(super) fn open_run(
     };
     super::spawn::check_open(tree, owner)?;
     super::spawn::check_width(tree, owner)?;
-    // Also with another owner it stays with the limits under which it was spawned.
+    // It keeps the limits under which it was spawned, also with another owner.
     super::spawn::check_priced(tree, row.limit_holder(), &row.spec)?;
     super::spawn::check_budget(tree, row.limit_holder())?;
     if let Some(model) = row.spec.work.unpriced_model()
@@ -124,8 +125,8 @@ pub(super) fn open_run(
     })
 }
 
-/// The conversation to which the next run's result goes. Whoever else resumes a task leaves it to the
-/// client that started it.
+/// Returns the conversation that receives the next run's result. If another caller resumes a task,
+/// the result goes to the client that started it.
 fn resuming_conversation(caller: &Caller, row: &TaskRow) -> Option<ConversationId> {
     let Caller::Client(ClientCaller { identity, .. }) = caller else { return None };
     let starter = row.client.as_ref().filter(|starter| starter.name == identity.name);

@@ -1,4 +1,4 @@
-//! Spawning: the one door to new tasks.
+//! Spawns tasks. No other code creates them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::spec::TaskSpec;
 use crate::stall::render_duration;
 use crate::task::{QueueReason, TaskRow, TaskState};
-use crate::task_tree::{SessionState, TaskTree, is_stopping_children};
+use crate::task_tree::{KeyScope, SessionState, TaskTree, is_stopping_children};
 
 pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &spawn.caller)?;
@@ -22,7 +22,7 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
     let owner_run = owner.task().and_then(|no| tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
     let spec = &spawn.spec;
     let existing = match &spec.key {
-        Some(key) => find_existing(tree, (owner, owner_run), key, spec)?,
+        Some(key) => find_existing(tree, KeyScope { owner, run: owner_run }, key, spec)?,
         None => None,
     };
     let (spawned, event) = match existing {
@@ -53,24 +53,24 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
             (spawned, Some(Event::Spawned(Box::new(event))))
         }
     };
-    let answer = CallCompletion::Spawned(spawned.clone());
+    let completion = CallCompletion::Spawned(spawned.clone());
     let decision = Decision {
         drafts: event.into_iter().map(Into::into).collect(),
         reply: CommandReply::Spawned(spawned),
     };
-    Ok(decision.record_for(spawn.caller.task(), spawn.call, "spawn", answer))
+    Ok(decision.record_for(spawn.caller.task(), spawn.call, "spawn", completion))
 }
 
-/// The task that this key already stands for.
+/// Returns the task that this key already identifies.
 fn find_existing(
     tree: &TaskTree,
-    (owner, run): (Owner, RunNo),
+    scope: KeyScope,
     key: &IdempotencyKey,
     spec: &Arc<TaskSpec>,
 ) -> Result<Option<SpawnedTask>, Refusal> {
-    let Some(mark) = tree.find_by_key(owner, run, key) else { return Ok(None) };
+    let Some(mark) = tree.find_by_key(scope, key) else { return Ok(None) };
     let row = tree.get(mark.no);
-    // Of a task that retention has removed only the key is left to compare.
+    // After retention has removed the task, only the key is left to compare.
     if let Some(row) = row.filter(|row| *row.spec != **spec) {
         return Err(Refusal::conflict(format!(
             "the key {:?} stands for task {} with another request, which differs in: {}; use another key",
@@ -83,8 +83,8 @@ fn find_existing(
     Ok(Some(SpawnedTask { no: mark.no, run, kind: spec.work.kind(), existing: true }))
 }
 
-/// Refuses below anything that is being stopped, and under an owner whose own work is over. Awaited
-/// children of such an owner still delegate.
+/// Refuses a spawn in a subtree that is being stopped, and under an owner whose own work is over.
+/// Awaited children of such an owner may still spawn.
 pub(super) fn check_open(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     for holder in tree.owner_chain(owner) {
         match holder {
@@ -93,11 +93,10 @@ pub(super) fn check_open(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
             }
             Owner::Session => {}
             Owner::Task(no) => {
-                let closed = |row: &&TaskRow| {
+                let is_closed = |row: &&TaskRow| {
                     is_stopping_children(row) || holder == owner && row.is_ending()
                 };
-                let ending = tree.get(no).filter(closed);
-                if let Some(row) = ending {
+                if let Some(row) = tree.get(no).filter(is_closed) {
                     return Err(Refusal::ended(format!(
                         "{} {}; nothing new starts below it",
                         row.address(no),
@@ -123,7 +122,7 @@ fn check_name(tree: &TaskTree, owner: Owner, spec: &TaskSpec) -> Result<(), Refu
     }
 }
 
-/// Refuses one more living child, new or resumed.
+/// Refuses one more alive child, spawned or resumed.
 pub(super) fn check_width(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     let children = tree.links(owner).map_or(0, |node| node.alive_children);
     let full = tree.owner_chain(owner).find(|&holder| {
@@ -136,11 +135,13 @@ pub(super) fn check_width(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> 
     }
 }
 
-/// A budget of money holds nobody back whose price is not known, wherever above it is set.
+/// Refuses a model without a price under a money budget of any holder, because the budget could not
+/// stop it.
 pub(super) fn check_priced(tree: &TaskTree, holder: Owner, spec: &TaskSpec) -> Result<(), Refusal> {
     let Some(model) = spec.work.unpriced_model() else { return Ok(()) };
-    let counts = |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
-    match tree.limit_holders(holder).find(counts) {
+    let has_money_budget =
+        |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
+    match tree.limit_holders(holder).find(has_money_budget) {
         Some(holder) => Err(Refusal::invalid(format!(
             "{} has a budget of money, and what {model} costs is not known; give its price",
             render_holder(tree, holder)
@@ -156,7 +157,8 @@ fn check_limits(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     check_budget(tree, owner)
 }
 
-/// A kept task is as deep as it was spawned, so that no chain of them gets deeper than its limits.
+/// Refuses a spawn that is too deep. A kept task counts as deep as it was spawned, so that no chain
+/// of kept tasks exceeds the limit.
 fn check_depth(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     let mut distance: u16 = 0;
     for holder in tree.limit_holders(owner) {
@@ -176,9 +178,9 @@ fn check_total(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     let mut top: Option<TaskNo> = None;
     for holder in tree.total_holders(owner) {
         let counted = holder.task().or(top);
-        let most = tree.limits(holder).and_then(|limits| limits.total);
+        let max = tree.limits(holder).and_then(|limits| limits.total);
         let total = counted.and_then(|no| tree.extras(no)).map_or(0, |extra| extra.total_spawned);
-        if counted.is_some() && most.is_some_and(|most| total >= most) {
+        if counted.is_some() && max.is_some_and(|max| total >= max) {
             return Err(limit_refusal(tree, holder, LimitKind::Total, u64::from(total)));
         }
         top = counted;
@@ -186,39 +188,39 @@ fn check_total(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses to begin anything under a budget of which nothing is left.
+/// Refuses to start anything under an exhausted budget.
 pub(super) fn check_budget(tree: &TaskTree, holder: Owner) -> Result<(), Refusal> {
     for holder in tree.limit_holders(holder) {
         let Some(limits) = tree.limits(holder) else { continue };
-        if let Some((kind, most)) = exhausted_budget(limits, tree.committed_usage(holder)) {
-            return Err(limit_refusal(tree, holder, kind, most));
+        if let Some((kind, limit)) = exhausted_budget(limits, tree.committed_usage(holder)) {
+            return Err(limit_refusal(tree, holder, kind, limit));
         }
     }
     Ok(())
 }
 
-/// Refuses what comes too fast, and says when it would not.
+/// Refuses a spawn that exceeds a rate, and says when to try again.
 fn check_rate(tree: &TaskTree, owner: Owner, now: Time) -> Result<(), Refusal> {
     for holder in tree.limit_holders(owner) {
         let Some(rate) = tree.limits(holder).and_then(|limits| limits.spawn_rate) else { continue };
-        let paid = match holder {
+        let meter = match holder {
             Owner::Session => tree.row().spawn_meter,
             Owner::Task(no) => tree.extras(no).map(|extra| extra.spawn_meter).unwrap_or_default(),
         };
-        if let Some(wait) = rate.wait_time(paid, now) {
-            let whose = render_holder(tree, holder);
-            let when = match rate.count {
-                0 => "nothing may be started below it".to_owned(),
+        if let Some(wait) = rate.wait_time(meter, now) {
+            let holder = render_holder(tree, holder);
+            let advice = match rate.count {
+                0 => "no task may be started under it".to_owned(),
                 _ => format!("try again in {}", render_duration(wait)),
             };
-            let text = format!("the spawn rate of {whose} is reached: {rate}; {when}");
+            let text = format!("the spawn rate of {holder} is reached: {rate}; {advice}");
             return Err(Refusal::limit(text));
         }
     }
     Ok(())
 }
 
-/// Refuses agents and jobs below a kept process after the deadline under which it was kept.
+/// Refuses agents and jobs under a kept process after the deadline under which it was kept.
 fn check_deadline(
     tree: &TaskTree,
     owner: Owner,
@@ -227,9 +229,9 @@ fn check_deadline(
 ) -> Result<(), Refusal> {
     match tree.inherited_start_deadline(owner, spec).filter(|deadline| deadline.at <= now) {
         Some(deadline) => {
-            let whose = render_holder(tree, Owner::Task(deadline.holder));
+            let holder = render_holder(tree, Owner::Task(deadline.holder));
             let kind = spec.work.kind();
-            let text = format!("the deadline of {whose} has passed; no {kind} starts below it");
+            let text = format!("the deadline of {holder} has passed; no {kind} starts under it");
             Err(Refusal::limit(text))
         }
         None => Ok(()),
@@ -237,23 +239,25 @@ fn check_deadline(
 }
 
 fn exhausted_budget(limits: &crate::limits::Limits, used: Usage) -> Option<(LimitKind, u64)> {
-    let tokens = limits.tokens.filter(|most| used.tokens >= *most);
-    let money = limits.money.filter(|most| used.money >= *most);
-    tokens.map(|most| (LimitKind::Tokens, most)).or(money.map(|most| (LimitKind::Money, most.0)))
+    let tokens = limits.tokens.filter(|limit| used.tokens >= *limit);
+    let money = limits.money.filter(|limit| used.money >= *limit);
+    tokens
+        .map(|limit| (LimitKind::Tokens, limit))
+        .or(money.map(|limit| (LimitKind::Money, limit.0)))
 }
 
 fn limit_refusal(tree: &TaskTree, holder: Owner, kind: LimitKind, at: u64) -> Refusal {
-    let whose = render_holder(tree, holder);
+    let name = render_holder(tree, holder);
     Refusal::limit(match kind {
         LimitKind::Depth => {
-            format!("the depth limit of {whose} is reached: {at} levels; nothing may nest deeper")
+            format!("the depth limit of {name} is reached: {at} levels; nothing may nest deeper")
         }
-        LimitKind::Width => format!("the width limit of {whose} is reached: {at} living children"),
-        LimitKind::Total => format!("the total limit of {whose} is reached: {at} tasks"),
-        LimitKind::Inbox => format!("the inbox of {whose} is full: {at} unread messages"),
-        LimitKind::Tokens => format!("the token budget of {whose} is spent: {at} tokens"),
+        LimitKind::Width => format!("the width limit of {name} is reached: {at} alive children"),
+        LimitKind::Total => format!("the total limit of {name} is reached: {at} tasks"),
+        LimitKind::Inbox => format!("the inbox of {name} is full: {at} unread messages"),
+        LimitKind::Tokens => format!("the token budget of {name} is spent: {at} tokens"),
         LimitKind::Money => {
-            format!("the money budget of {whose} is spent: {at} millionths of a dollar")
+            format!("the money budget of {name} is spent: {at} millionths of a dollar")
         }
     })
 }
@@ -269,12 +273,12 @@ fn next_task_no(tree: &TaskTree) -> Result<TaskNo, Refusal> {
     match tree.row().last_task {
         None => Ok(TaskNo::FIRST),
         Some(last) => {
-            last.next().ok_or_else(|| Refusal::limit("the tree has used all its numbers"))
+            last.next().ok_or_else(|| Refusal::limit("the session has used all its numbers"))
         }
     }
 }
 
-/// The event by which a task that could run does so, or queues.
+/// Returns the event that starts a task, or queues it if no slot is free.
 pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
     match tree.full_limit_holder(row.limit_holder()) {
         None => Event::Started { no, attempt: row.attempt.next() },
@@ -282,7 +286,7 @@ pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Even
     }
 }
 
-/// Whether a task waits in a queue for its turn.
+/// Returns whether a task is in the queue of this holder.
 pub(crate) fn is_queued_at(row: &TaskRow, holder: Owner) -> bool {
     matches!(&row.state, TaskState::Queued(queued) if queued.reason == QueueReason::RunningLimit(holder))
 }

@@ -1,4 +1,4 @@
-//! Stopping: kind first, firm at the deadline, verified within a bound.
+//! Stops tasks: gracefully, by force at the deadline, and unconfirmed after a second bound.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::outcome::{
 use crate::refusal::Refusal;
 use crate::spec::DeadlineScope;
 use crate::task::{InheritedDeadline, StopCause, StopPhase, TaskRow, TaskState};
-use crate::task_tree::{TaskTree, is_stopping_children};
+use crate::task_tree::{TaskTree, TaskView, is_stopping_children};
 
-/// How long a stop stays kind unless the task or the order says otherwise.
+/// The time between a graceful and a forced stop, unless the task or the order overrides it.
 pub(crate) const GRACE_DEFAULT: Millis = Millis(5_000);
-/// How long a firm stop may take before the run ends unconfirmed.
+/// The time that a forced stop may take before the run ends unconfirmed.
 pub(crate) const FORCED_STOP_TIMEOUT: Millis = Millis(5_000);
 
 pub(super) fn stop(tree: &TaskTree, stop: &StopCommand, now: Time) -> Result<Decision, Refusal> {
@@ -54,23 +54,24 @@ pub(super) fn stop(tree: &TaskTree, stop: &StopCommand, now: Time) -> Result<Dec
         reason: stop.reason.clone(),
         grace: stop.grace,
     });
-    let mut reached = StopResult { tasks: 0, already_stopped: true };
+    let mut result = StopResult { tasks: 0, already_stopped: true };
     let mut drafts = Vec::new();
     for no in targets {
         let row = tree.get(no).ok_or_else(|| no_such_task(tree, no))?;
         if row.is_alive() {
-            reached.tasks += tree.alive_descendants(no) + 1;
+            result.tasks += tree.alive_descendants(no) + 1;
         }
         let event = stop_one(tree, no, &order, now);
-        reached.already_stopped &= event.is_none() || matches!(row.state, TaskState::Stopping(_));
+        result.already_stopped &= event.is_none() || matches!(row.state, TaskState::Stopping(_));
         drafts.extend(event.map(Draft::from));
     }
-    let answer = CallCompletion::Value(Json::of(&reached)?);
-    let decision = Decision { drafts, reply: CommandReply::Stopped(reached) };
-    Ok(decision.record_for(stop.caller.task(), stop.call, "stop", answer))
+    let completion = CallCompletion::Value(Json::of(&result)?);
+    let decision = Decision { drafts, reply: CommandReply::Stopped(result) };
+    Ok(decision.record_for(stop.caller.task(), stop.call, "stop", completion))
 }
 
-/// What an order does to one task; its children follow in slices. `None` when it has been told.
+/// Returns the effect of an order on one task; its children follow in slices. `None` if the order
+/// changes nothing.
 pub(crate) fn stop_one(
     tree: &TaskTree,
     no: TaskNo,
@@ -85,7 +86,8 @@ pub(crate) fn stop_one(
             Some(Event::StopRequested { no, cause, deadline: now.after(grace) })
         }
         TaskState::Queued(_) | TaskState::Waiting => {
-            let (order, partial) = (order.clone(), row.partial());
+            let order = order.clone();
+            let partial = row.partial();
             let cancelled = CancelledOutcome {
                 order,
                 late: None,
@@ -107,7 +109,7 @@ pub(crate) fn stop_one(
             }
             _ => None,
         },
-        // Told again with less grace: the sooner deadline holds, here and below.
+        // A second stop with less grace: the earlier deadline applies, here and in the subtree.
         TaskState::Stopping(stopping) if stopping.phase == StopPhase::Graceful => {
             let deadline = now.after(order.grace?);
             let cause = match &stopping.cause {
@@ -151,7 +153,7 @@ pub(crate) fn fail_task(tree: &TaskTree, no: TaskNo, failure: Failure, now: Time
     }
 }
 
-/// Own work is over: the run ends, or closes while children live.
+/// Ends a run whose own work is over, or closes it while children are alive.
 fn end_or_close(tree: &TaskTree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
     match (tree.alive_descendants(no), tree.get(no)) {
         (0, Some(row)) => Event::Ended { no, run: row.run, outcome, lingering: false },
@@ -159,22 +161,23 @@ fn end_or_close(tree: &TaskTree, no: TaskNo, outcome: Arc<Outcome>) -> Event {
     }
 }
 
-/// Own work ended by itself. Kept children pass to the session, unless a stop is on its way to them.
+/// Ends a run whose own work ended by itself. Kept children pass to the session, unless a stop is
+/// on its way to them.
 pub(super) fn finish(tree: &TaskTree, no: TaskNo, outcome: Outcome, now: Time) -> Vec<Draft> {
     let mut drafts: Vec<Draft> = Vec::new();
     let Some(row) = tree.get(no) else { return drafts };
     let stopped = stop_order_above(tree, Owner::Task(no)).is_some();
-    let mut left = 0;
+    let mut awaited = 0;
     for child in tree.children(Owner::Task(no)) {
         let Some(row) = tree.get(child).filter(|row| row.is_alive()) else { continue };
         if row.spec.keep && !stopped && !row.is_ending() {
-            drafts.push(pass_to_session(tree, (child, row), &drafts, now).into());
+            drafts.push(pass_to_session(tree, TaskView { no: child, row }, &drafts, now).into());
         } else {
-            left += 1;
+            awaited += 1;
         }
     }
     let outcome = Arc::new(outcome);
-    drafts.push(Draft::from(if left == 0 {
+    drafts.push(Draft::from(if awaited == 0 {
         Event::Ended { no, run: row.run, outcome, lingering: false }
     } else {
         Event::Closing { no, outcome }
@@ -182,12 +185,8 @@ pub(super) fn finish(tree: &TaskTree, no: TaskNo, outcome: Outcome, now: Time) -
     drafts
 }
 
-fn pass_to_session(
-    tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    before: &[Draft],
-    now: Time,
-) -> Event {
+fn pass_to_session(tree: &TaskTree, task: TaskView<'_>, before: &[Draft], now: Time) -> Event {
+    let TaskView { no, row } = task;
     let passed_before = |name: &crate::name::TaskName| {
         before.iter().any(|draft| match &draft.event {
             Event::PassedToSession { no, .. } => tree
@@ -206,15 +205,15 @@ fn pass_to_session(
     Event::PassedToSession { no, name_dropped, deadline }
 }
 
-/// The first deadline that would end a holder, and with it all that it owns, or that ends what a kept
-/// holder starts.
+/// Returns the first deadline that would end a holder and everything that it owns, or the tasks
+/// that a kept holder starts.
 fn nearest_deadline(tree: &TaskTree, holder: Owner, now: Time) -> Option<InheritedDeadline> {
-    let above = tree.owner_chain(holder).filter_map(Owner::task);
-    let ending = above.flat_map(|no| deadlines(tree, no, now));
-    ending.chain(tree.descendants_deadline(holder)).min_by_key(|deadline| deadline.at)
+    let owners = tree.owner_chain(holder).filter_map(Owner::task);
+    let deadlines = owners.flat_map(|no| deadlines(tree, no, now));
+    deadlines.chain(tree.descendants_deadline(holder)).min_by_key(|deadline| deadline.at)
 }
 
-/// How a run ends whose performer says that it is over.
+/// Returns the outcome of a run whose performer reported its end.
 pub(super) fn outcome_of(tree: &TaskTree, row: &TaskRow, end: &EndReport) -> Outcome {
     let cause = match &row.state {
         TaskState::Stopping(stopping) => Some(stopping.cause.clone()),
@@ -265,15 +264,15 @@ pub(super) fn outcome_of(tree: &TaskTree, row: &TaskRow, end: &EndReport) -> Out
 }
 
 fn unreported_end() -> Failure {
-    Failure::Lost { by: "its performer".into(), evidence: "it ended without a word".into() }
+    Failure::Lost { by: "its performer".into(), evidence: "it ended without a report".into() }
 }
 
-/// The order that a stop further up will bring, if one is on its way down.
+/// Returns the order that a stop of an ancestor will bring, if one is on its way down.
 pub(crate) fn stop_order_above(tree: &TaskTree, owner: Owner) -> Option<Arc<StopOrder>> {
     tree.owner_chain(owner).find_map(|holder| stop_order_for_children(tree, holder))
 }
 
-/// The order under which the children of a holder are being stopped.
+/// Returns the order under which the children of a holder are being stopped.
 pub(crate) fn stop_order_for_children(tree: &TaskTree, holder: Owner) -> Option<Arc<StopOrder>> {
     let by = |by| Arc::new(StopOrder { by, reason: None, grace: None });
     match holder {
@@ -300,7 +299,7 @@ pub(crate) fn stop_order_for_children(tree: &TaskTree, holder: Owner) -> Option<
     }
 }
 
-/// How a run ends whose performer never said that it is over.
+/// Returns the outcome of a run whose performer did not confirm its end.
 pub(super) fn unconfirmed_outcome(row: &TaskRow) -> Option<Outcome> {
     let TaskState::Stopping(stopping) = &row.state else { return None };
     Some(match &stopping.cause {

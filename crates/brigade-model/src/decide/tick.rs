@@ -1,4 +1,4 @@
-//! What the clock brings about, one timer at a time.
+//! Fires timers, one at a time.
 
 use super::budget::{charge_reservation, deadlines};
 use super::message::check_inbox_limit;
@@ -6,44 +6,40 @@ use super::spawn::start_or_queue;
 use super::stop::{FORCED_STOP_TIMEOUT, fail_task, unconfirmed_outcome};
 use super::{CommandReply, Decision, Draft, complete_call};
 use crate::event::Event;
-use crate::ids::{MessageNo, Millis, Owner, TaskNo, Time};
+use crate::ids::{MessageNo, Millis, Owner, Time};
 use crate::json::Json;
 use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::outcome::Failure;
 use crate::stall::{StallWatch, render_duration};
-use crate::task::{StopPhase, TaskRow, TaskState};
-use crate::task_tree::{TaskTimer, TaskTree};
+use crate::task::{StopPhase, TaskState};
+use crate::task_tree::{TaskTimer, TaskTree, TaskView};
 use crate::work::InboxMode;
 
-/// How soon to look again at a run that cannot end yet because something below it has not.
+/// The delay until a run that cannot end yet, because of a descendant, is checked again.
 const RECHECK_DELAY: Millis = Millis(200);
 
-/// The first timer that is due. The turn comes back for the others.
+/// Fires the first timer that is due. The transition repeats this for the others.
 pub(super) fn tick(tree: &TaskTree, now: Time) -> Decision {
-    let due = tree.due_timer(now).and_then(|(no, timer)| Some((no, timer, tree.get(no)?)));
+    let due = tree.due_timer(now).and_then(|(no, timer)| Some((tree.view(no)?, timer)));
     let drafts = match due {
-        Some((no, timer, row)) => fire_timer(tree, (no, row), timer, now),
+        Some((task, timer)) => fire_timer(tree, task, timer, now),
         None => Vec::new(),
     };
     Decision { drafts, reply: CommandReply::Done }
 }
 
-fn fire_timer(
-    tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    timer: TaskTimer,
-    now: Time,
-) -> Vec<Draft> {
+fn fire_timer(tree: &TaskTree, task: TaskView<'_>, timer: TaskTimer, now: Time) -> Vec<Draft> {
+    let TaskView { no, row } = task;
     match timer {
         TaskTimer::Call(index) => match row.parked_call(index) {
             Some(call) => complete_call(tree, no, call),
             None => Vec::new(),
         },
         TaskTimer::Stop => {
-            let event = escalate_stop(tree, no, row, now);
+            let event = escalate_stop(tree, task, now);
             let ends = matches!(event, Event::Ended { .. });
-            let settled = if ends { charge_reservation(no, row) } else { None };
-            settled.into_iter().chain([event.into()]).collect()
+            let charged = if ends { charge_reservation(no, row) } else { None };
+            charged.into_iter().chain([event.into()]).collect()
         }
         TaskTimer::Limit => {
             let due = deadlines(tree, no, now).filter(|deadline| deadline.at <= now);
@@ -54,22 +50,23 @@ fn fire_timer(
                 .map(Draft::from)
                 .collect()
         }
-        TaskTimer::Stall => handle_stall(tree, (no, row), now),
+        TaskTimer::Stall => handle_stall(tree, task, now),
         TaskTimer::Backoff => vec![start_or_queue(tree, no, row).into()],
     }
 }
 
-/// A silence that is too long is told; then the task is spoken to, as often as its policy says, and
-/// then it is ended.
-fn handle_stall(tree: &TaskTree, (no, row): (TaskNo, &TaskRow), now: Time) -> Vec<Draft> {
+/// Reports a silence that is too long. Then the task is nudged as often as its policy says, and
+/// after that it is ended.
+fn handle_stall(tree: &TaskTree, task: TaskView<'_>, now: Time) -> Vec<Draft> {
+    let TaskView { no, row } = task;
     let Some(watch) = row.stall_watch() else { return Vec::new() };
-    // Work that is handed its messages would take a nudge for input.
-    let hears = row.spec.work.policy().inbox_mode == InboxMode::Pull;
-    let nudged = hears && row.nudges().count < watch.nudges;
+    // Work with a pushed inbox would take a nudge for input.
+    let can_be_nudged = row.spec.work.policy().inbox_mode == InboxMode::Pull;
+    let nudged = can_be_nudged && row.nudges().count < watch.nudges;
     let mut drafts = vec![Event::Stalled { no, nudged }.into()];
     if nudged {
-        let room = check_inbox_limit(tree, Owner::Task(no)).is_ok();
-        let message = room.then(|| nudge_message(tree, (no, row), watch, now));
+        let has_capacity = check_inbox_limit(tree, Owner::Task(no)).is_ok();
+        let message = has_capacity.then(|| nudge_message(tree, task, watch, now));
         drafts.extend(message.map(|message| Event::MessageSent(message.into()).into()));
     } else if watch.then_stop {
         let failure = Failure::Stalled { quiet: now.since(row.last_activity_at) };
@@ -78,29 +75,25 @@ fn handle_stall(tree: &TaskTree, (no, row): (TaskNo, &TaskRow), now: Time) -> Ve
     drafts
 }
 
-fn nudge_message(
-    tree: &TaskTree,
-    (no, row): (TaskNo, &TaskRow),
-    watch: StallWatch,
-    now: Time,
-) -> Message {
+fn nudge_message(tree: &TaskTree, task: TaskView<'_>, watch: StallWatch, now: Time) -> Message {
+    let TaskView { no, row } = task;
     let quiet = render_duration(now.since(row.last_activity_at));
     let next = match (row.nudges().count + 1 < watch.nudges, watch.then_stop) {
         (false, true) => format!(
-            " If nothing happens for another {}, you are ended as stalled.",
+            " If you show no activity for another {}, your run ends as stalled.",
             render_duration(watch.after)
         ),
         _ => String::new(),
     };
-    let words = format!(
-        "Nothing has happened here for {quiet}. What you were waiting for was broken off. Go on with \
-         your task; if something stands in your way, say what it is and end your turn.{next}"
+    let text = format!(
+        "Nothing has happened here for {quiet}. The call that you were waiting for was interrupted. \
+         Continue with your task. If you cannot, say what blocks you and finish.{next}"
     );
     Message {
         no: MessageNo(tree.row().last_message.0 + 1),
         to: Owner::Task(no),
         from: MessageSender::Runtime,
-        body: Json::of(&words).unwrap_or_else(|_| Json::null()),
+        body: Json::of(&text).unwrap_or_else(|_| Json::null()),
         sent_at: now,
         purpose: MessagePurpose::Note,
         interrupt: true,
@@ -109,7 +102,8 @@ fn nudge_message(
     }
 }
 
-fn escalate_stop(tree: &TaskTree, no: TaskNo, row: &TaskRow, now: Time) -> Event {
+fn escalate_stop(tree: &TaskTree, task: TaskView<'_>, now: Time) -> Event {
+    let TaskView { no, row } = task;
     let forced = matches!(&row.state, TaskState::Stopping(s) if s.phase == StopPhase::Forced);
     match unconfirmed_outcome(row).filter(|_| forced) {
         None => Event::StopForced { no, deadline: now.after(FORCED_STOP_TIMEOUT) },

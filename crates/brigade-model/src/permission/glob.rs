@@ -1,26 +1,26 @@
 //! Patterns with `*` and `**`.
 
-/// How far a single `*` reaches. `**` reaches anywhere.
+/// The text that a single `*` matches. `**` matches any text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StarReach {
     Anything,
-    /// Not past a `/`.
-    WithinFolder,
+    /// Text without a `/`.
+    WithinDirectory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GlobToken {
     Letter(char),
-    WithinFolder,
+    WithinDirectory,
     Anything,
-    /// Before `**/`: no folder, or into the next token.
-    Folders,
-    /// Within the folders of a `**/`, up to a slash.
-    InFolders,
+    /// The beginning of `**/`: no directory, or on to the next token.
+    Directories,
+    /// The directories of a `**/`, up to a slash.
+    InDirectories,
 }
 
-/// Whether the pattern is all of the text. Takes time in proportion to both lengths, whatever the
-/// pattern: all places in it that may have been reached are followed at once.
+/// Returns whether the pattern matches the whole text. The time is proportional to both lengths for
+/// any pattern, because all reachable positions in it are followed at once.
 pub(super) fn matches(pattern: &str, text: &str, star: StarReach) -> bool {
     let tokens = tokenize(pattern, star);
     let mut reached = vec![false; tokens.len() + 1];
@@ -32,13 +32,13 @@ pub(super) fn matches(pattern: &str, text: &str, star: StarReach) -> bool {
         for (at, token) in tokens.iter().enumerate().filter(|(at, _)| reached[*at]) {
             match token {
                 GlobToken::Letter(wanted) => next[at + 1] |= *wanted == letter,
-                GlobToken::WithinFolder => next[at] |= letter != '/',
+                GlobToken::WithinDirectory => next[at] |= letter != '/',
                 GlobToken::Anything => next[at] = true,
-                GlobToken::Folders => {
+                GlobToken::Directories => {
                     next[at + 1] = true;
                     next[at + 2] |= letter == '/';
                 }
-                GlobToken::InFolders => {
+                GlobToken::InDirectories => {
                     next[at] = true;
                     next[at + 1] |= letter == '/';
                 }
@@ -63,25 +63,25 @@ fn tokenize(pattern: &str, star: StarReach) -> Vec<GlobToken> {
             stars += 1;
         }
         let begins =
-            matches!(tokens.last(), None | Some(GlobToken::Letter('/') | GlobToken::InFolders));
+            matches!(tokens.last(), None | Some(GlobToken::Letter('/') | GlobToken::InDirectories));
         if stars > 1 && begins && letters.next_if_eq(&'/').is_some() {
-            tokens.extend([GlobToken::Folders, GlobToken::InFolders]);
+            tokens.extend([GlobToken::Directories, GlobToken::InDirectories]);
         } else if stars > 1 || star == StarReach::Anything {
             tokens.push(GlobToken::Anything);
         } else {
-            tokens.push(GlobToken::WithinFolder);
+            tokens.push(GlobToken::WithinDirectory);
         }
     }
     tokens
 }
 
-/// A star may be nothing, and `**/` no folder at all.
+/// Follows tokens that match nothing: a star, or `**/` without a directory.
 fn skip_empty_matches(tokens: &[GlobToken], reached: &mut [bool]) {
     for at in 0..tokens.len() {
         match tokens[at] {
-            GlobToken::WithinFolder | GlobToken::Anything => reached[at + 1] |= reached[at],
-            GlobToken::Folders => reached[at + 2] |= reached[at],
-            GlobToken::Letter(_) | GlobToken::InFolders => (),
+            GlobToken::WithinDirectory | GlobToken::Anything => reached[at + 1] |= reached[at],
+            GlobToken::Directories => reached[at + 2] |= reached[at],
+            GlobToken::Letter(_) | GlobToken::InDirectories => (),
         }
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_reach_as_far_as_they_should() {
+    fn stars_match_within_their_reach() {
         for (pattern, text, within, anything) in [
             ("", "", true, true),
             ("a", "a", true, true),
@@ -114,14 +114,18 @@ mod tests {
             ("mcp_*", "mcp_", true, true),
             ("a*b*c", "aXbXbc", true, true),
         ] {
-            assert_eq!(matches(pattern, text, StarReach::WithinFolder), within, "{pattern} {text}");
+            assert_eq!(
+                matches(pattern, text, StarReach::WithinDirectory),
+                within,
+                "{pattern} {text}"
+            );
             assert_eq!(matches(pattern, text, StarReach::Anything), anything, "{pattern} {text}");
         }
     }
 
     #[test]
-    fn a_hostile_pattern_comes_to_an_end() {
-        // Trying every way of it would take longer than anybody waits.
+    fn a_hostile_pattern_is_matched_in_bounded_time() {
+        // Backtracking would take too long.
         let pattern = "*a".repeat(200);
         assert!(!matches(&(pattern + "b"), &"a".repeat(20_000), StarReach::Anything));
     }

@@ -1,4 +1,4 @@
-//! One rule: `tool` or `tool(pattern)`.
+//! A permission rule: `tool` or `tool(pattern)`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use super::{PermissionSubject, glob, shell};
 
 const LENGTH_MAX: usize = 1000;
 
-/// Names a tool, or several with `*`, and where there is a pattern only some of its calls.
+/// A rule on a tool, or on several with `*`. With a pattern, it matches only some of their calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PermissionRule {
     tool: String,
-    /// None is every call.
+    /// The pattern. `None` matches every call.
     pattern: Option<String>,
 }
 
-/// Why a text is no rule.
+/// The reason why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{rule}` is no rule: {problem}; write `tool` or `tool(pattern)`, such as `run_process(cargo *)`"
@@ -29,30 +29,30 @@ pub struct RuleError {
 }
 
 impl PermissionRule {
-    /// Whether it speaks of this tool.
+    /// Returns whether it names this tool.
     pub fn matches_tool(&self, tool: &str) -> bool {
         glob::matches(&self.tool, tool, glob::StarReach::Anything)
     }
 
-    /// Whether it speaks of every call of its tools.
+    /// Returns whether it matches every call of its tools.
     pub fn is_whole_tool(&self) -> bool {
         self.pattern.is_none()
     }
 
-    /// The tool that it names, as it is written.
+    /// Returns the tool as it is written.
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
-    /// The pattern, as it is written. None is every call.
+    /// Returns the pattern as it is written. `None` matches every call.
     pub fn pattern(&self) -> Option<&str> {
         self.pattern.as_deref()
     }
 
-    /// Whether every call that the other speaks of is surely one that this one denies. Where it
-    /// depends on what the tool makes of its pattern, it is not sure.
+    /// Returns whether this rule certainly denies every call that the other matches. If that
+    /// depends on the tool's use of its pattern, the answer is no.
     pub fn shadows(&self, other: &Self) -> bool {
-        // A star of the other is a letter here, which only a star of this one can be.
+        // A star of the other is a letter here, which only a star of this one can match.
         if !self.matches_tool(&other.tool) {
             return false;
         }
@@ -62,12 +62,12 @@ impl PermissionRule {
             (Some(pattern), Some(other)) => {
                 let path = other.replace("**", "*/*");
                 matches_command(pattern, other)
-                    && glob::matches(pattern, &path, glob::StarReach::WithinFolder)
+                    && glob::matches(pattern, &path, glob::StarReach::WithinDirectory)
             }
         }
     }
 
-    /// Whether the call is surely one that the rule speaks of.
+    /// Returns whether the rule certainly matches the call.
     pub fn allows(&self, subject: &PermissionSubject<'_>) -> bool {
         if !self.matches_tool(subject.tool) {
             return false;
@@ -78,13 +78,14 @@ impl PermissionRule {
             return self.allows_but_for_options(text)
                 && shell::overriding_option(pattern, text).is_none();
         }
-        glob::matches(pattern, text, glob::StarReach::WithinFolder)
-            && glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinFolder)
+        glob::matches(pattern, text, glob::StarReach::WithinDirectory)
+            && glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinDirectory)
     }
 
-    /// The option of a command that would be allowed without it.
+    /// Returns the option without which the command would be allowed.
     pub fn refused_option(&self, subject: &PermissionSubject<'_>) -> Option<&'static str> {
-        let (pattern, text) = (self.pattern.as_ref()?, subject.text?);
+        let pattern = self.pattern.as_ref()?;
+        let text = subject.text?;
         if !subject.is_shell
             || !self.matches_tool(subject.tool)
             || !self.allows_but_for_options(text)
@@ -101,8 +102,8 @@ impl PermissionRule {
                 .is_some_and(|(pattern, command)| matches_command(pattern, command))
     }
 
-    /// Whether the call may be one that the rule speaks of. A pattern that has nothing to be
-    /// compared with denies: what cannot be told apart is not let through.
+    /// Returns whether the rule may match the call. A pattern without a text to compare with
+    /// matches, because a call that cannot be distinguished must not be allowed.
     pub fn denies(&self, subject: &PermissionSubject<'_>) -> bool {
         if !self.matches_tool(subject.tool) {
             return false;
@@ -110,19 +111,20 @@ impl PermissionRule {
         let Some(pattern) = &self.pattern else { return true };
         let Some(text) = subject.text else { return true };
         if subject.is_shell {
-            // A text without a command is one that a pattern of stars speaks of.
+            // A pattern of stars matches a text without a command.
             return matches_command(pattern, &shell::collapse_spaces(text))
                 || shell::find_commands(text)
                     .iter()
                     .any(|command| matches_command(pattern, command))
                 || shell::may_run(pattern, text);
         }
-        glob::matches(pattern, text, glob::StarReach::WithinFolder)
-            || glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinFolder)
+        glob::matches(pattern, text, glob::StarReach::WithinDirectory)
+            || glob::matches(pattern, &normalize_path(text), glob::StarReach::WithinDirectory)
     }
 }
 
-/// `cargo *` is `cargo` with and without arguments, but not `cargo-other`.
+/// Returns whether a pattern matches a command. `cargo *` matches `cargo` with and without
+/// arguments, but not `cargo-other`.
 fn matches_command(pattern: &str, command: &str) -> bool {
     let alone = pattern
         .strip_suffix(" *")
@@ -130,14 +132,14 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     alone || glob::matches(pattern, command, glob::StarReach::Anything)
 }
 
-/// A path without `.`, `..` and doubled slashes, so that `src/../secret` is not below `src`.
+/// Removes `.`, `..` and doubled slashes, so that `src/../secret` is not in `src`.
 fn normalize_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
             "" | "." => (),
             ".." if parts.last().is_some_and(|last| *last != "..") => drop(parts.pop()),
-            // Nothing is above the root.
+            // The root has no parent.
             ".." if path.starts_with('/') => (),
             part => parts.push(part),
         }

@@ -1,4 +1,4 @@
-//! What a shell would make of a text, as far as rules need it.
+//! Analyses shell texts, as far as permission rules need it.
 
 use super::glob;
 
@@ -8,8 +8,8 @@ mod known_programs;
 mod parser;
 mod program_search;
 
-/// What makes a text more than one simple command, if anything does. Quotes are not looked into:
-/// what they hide is not worth being wrong about.
+/// Returns the syntax that makes a text more than one simple command, if any. Quoted text is not
+/// exempt: a mistake about quotes would cost more than a needless refusal.
 pub(super) fn find_compound_syntax(text: &str) -> Option<&'static str> {
     let braces = has_braces(text).then_some("a list in braces");
     let letters = text.trim().chars();
@@ -33,7 +33,8 @@ pub(super) fn find_compound_syntax(text: &str) -> Option<&'static str> {
         .or(braces)
 }
 
-/// Whether bash makes several words of one: of `{a,b}` and `{1..3}`, unless it is quoted.
+/// Returns whether bash expands braces into several words, as in `{a,b}` and `{1..3}`, outside of
+/// quotes.
 fn has_braces(text: &str) -> bool {
     let mut quote = None;
     let mut is_open = false;
@@ -55,14 +56,15 @@ fn has_braces(text: &str) -> bool {
     false
 }
 
-/// With single spaces between its words, where a shell sees words: a no-break space is a letter.
+/// Joins the words of a text with single spaces. Only ASCII white space separates words in a shell:
+/// a no-break space is a letter.
 pub(super) fn collapse_spaces(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A pattern and a command without the variables that are set in front of both. None where the command
-/// sets others than the pattern has by their names: of `cargo=1 rm x` the command is `rm`, whatever a
-/// pattern `cargo*` makes of it. A star of a value ends with its word.
+/// Removes the variables in front of a pattern and a command. Returns `None` if the command sets
+/// variables that the pattern does not name: in `cargo=1 rm x` the command is `rm`, even if the
+/// pattern is `cargo*`. A star in a value stops at the word boundary.
 pub(super) fn strip_variables<'a>(
     mut pattern: &'a str,
     mut command: &'a str,
@@ -71,18 +73,20 @@ pub(super) fn strip_variables<'a>(
         let (word, rest) = command.split_once(' ').unwrap_or((command, ""));
         let Some(end) = word.find('=') else { return Some((pattern, command)) };
         let (wanted, others) = pattern.split_once(' ').unwrap_or((pattern, ""));
-        // What is quoted may end elsewhere than it seems.
+        // A quoted word may end elsewhere than it seems.
         let is_plain = !word.contains(['\'', '"', '\\']);
-        let is_like = || is_plain && glob::matches(wanted, word, glob::StarReach::Anything);
-        if !wanted.starts_with(&word[..=end]) || !(wanted == word || is_like()) {
+        let matches_value = || is_plain && glob::matches(wanted, word, glob::StarReach::Anything);
+        if !wanted.starts_with(&word[..=end]) || !(wanted == word || matches_value()) {
             return None;
         }
-        (pattern, command) = (others, rest);
+        pattern = others;
+        command = rest;
     }
 }
 
-/// Every command that may be in a text, in every form in which a deny rule may know it: as it is,
-/// without quotes, without variables in front, and by the program's name without its folder.
+/// Returns every command that a text may contain, in every form that a deny rule may name. The
+/// forms are: as it is, without quotes, without variables in front, and by the program's name
+/// without its directory.
 pub(super) fn find_commands(text: &str) -> Vec<String> {
     let mut found = vec![collapse_spaces(text)];
     let separators = |letter: char| ";&|<>$`(){}\n\r\"'".contains(letter);
@@ -108,8 +112,7 @@ const WRAPPERS: [&str; 14] = [
     "else", "if", "!",
 ];
 
-/// The command, and what is left of it without each of the variables, wrappers and their options in
-/// front.
+/// Returns the command, and its rest after each of the variables, wrappers and options in front.
 fn strip_wrappers(command: &str) -> Vec<&str> {
     let mut found = vec![command];
     let mut rest = command;

@@ -1,4 +1,4 @@
-//! Everything about a task that follows from its row, kept in step with it.
+//! State that follows from a task's row, updated with each change of the row.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::work::ParentClosePolicy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TaskTimer {
-    /// A parked call's time is up.
+    /// The timeout of a parked call.
     Call(CallIndex),
-    /// A stop becomes firm, or gives up.
+    /// The end of a stop's graceful or forced phase.
     Stop,
-    /// The run's time limit, or a deadline that it inherited.
+    /// The run's time limit, or an inherited deadline.
     Limit,
-    /// No progress for too long.
+    /// The next reaction to a stall.
     Stall,
-    /// Try again after a crash.
+    /// The retry after a crash.
     Backoff,
 }
 
-/// The derived side of a row.
+/// The facts of a row from which other state is derived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct RowFacts {
     is_alive: bool,
@@ -47,7 +47,7 @@ impl RowFacts {
 }
 
 impl TaskTree {
-    /// The one way to change a row.
+    /// Changes a row. There is no other way to do it.
     pub(crate) fn edit(&mut self, no: TaskNo, change: impl FnOnce(&mut TaskRow)) {
         let Some(task) = self.tasks.get_mut(no) else { return };
         let before = RowFacts::of(&task.row);
@@ -63,10 +63,11 @@ impl TaskTree {
         self.edit(no, |_| {});
     }
 
-    /// Carries the difference between `before` and the row as it is now into what is derived.
+    /// Applies the difference between `before` and the current row to all derived state.
     pub(super) fn derive(&mut self, no: TaskNo, before: Option<RowFacts>) {
         let Some(task) = self.tasks.get(no) else { return };
-        let (before, after) = (before.unwrap_or(RowFacts::NOTHING), RowFacts::of(&task.row));
+        let before = before.unwrap_or(RowFacts::NOTHING);
+        let after = RowFacts::of(&task.row);
         if before == after {
             return;
         }
@@ -79,9 +80,9 @@ impl TaskTree {
         }
         if before.queue != after.queue {
             if let Some((holder, ticket)) = before.queue
-                && let Some(crowd) = self.links_mut(holder).and_then(|n| n.queues.as_mut())
+                && let Some(queues) = self.links_mut(holder).and_then(|node| node.queues.as_mut())
             {
-                crowd.queue.remove(&(ticket, no));
+                queues.queue.remove(&(ticket, no));
             }
             if let Some((holder, ticket)) = after.queue
                 && let Some(node) = self.links_mut(holder)
@@ -109,9 +110,9 @@ impl TaskTree {
         }
     }
 
-    fn count_alive(&mut self, no: TaskNo, owner: Owner, now_living: bool) {
+    fn count_alive(&mut self, no: TaskNo, owner: Owner, is_alive: bool) {
         let step = |count: &mut u32| {
-            *count = if now_living { *count + 1 } else { count.saturating_sub(1) };
+            *count = if is_alive { *count + 1 } else { count.saturating_sub(1) };
         };
         if let Some(node) = self.links_mut(owner) {
             step(&mut node.alive_children);
@@ -129,21 +130,21 @@ impl TaskTree {
                 step(&mut node.limited_tasks);
             }
             if let Owner::Task(holder) = holder
-                && !now_living
+                && !is_alive
                 && !self.is_alive(holder)
             {
                 self.evictable.push(holder);
             }
             here = holder.task().map(|no| self.limit_holder(no));
         }
-        self.set_name_indexed(no, now_living);
-        if !now_living {
+        self.set_name_indexed(no, is_alive);
+        if !is_alive {
             self.mark_children_evictable(no);
             self.evictable.push(no);
         }
     }
 
-    /// Results that an ended owner left behind can leave memory too.
+    /// Results of an ended owner can be evicted too.
     fn mark_children_evictable(&mut self, no: TaskNo) {
         let mut children: Vec<TaskNo> = self.children(Owner::Task(no)).collect();
         self.evictable.append(&mut children);
@@ -164,14 +165,14 @@ impl TaskTree {
         let mut here = Some(from);
         while let Some(holder) = here {
             if let Some(node) = self.links_mut(holder) {
-                let crowd = node.queues.get_or_insert_default();
-                crowd.reserved = crowd.reserved.minus(before).plus(after);
+                let queues = node.queues.get_or_insert_default();
+                queues.reserved = queues.reserved.minus(before).plus(after);
             }
             here = holder.task().map(|no| self.limit_holder(no));
         }
     }
 
-    /// Counts anew what the parked waits of a task are waiting for.
+    /// Counts the alive tasks of each parked wait again.
     pub(crate) fn recount_waits(&mut self, no: TaskNo) {
         let Some(task) = self.tasks.get(no) else { return };
         if task.row.parked_calls.is_empty() && task.links.wait_counts.is_empty() {
@@ -179,10 +180,10 @@ impl TaskTree {
         }
         let counted = task.row.parked_calls.iter().filter_map(|call| match &call.condition {
             Condition::Tasks(wait) => {
-                let left = wait.tasks.iter().filter(|no| self.is_alive(**no)).count();
+                let alive = wait.tasks.iter().filter(|no| self.is_alive(**no)).count();
                 Some(WaitCount {
                     index: call.index,
-                    remaining: u32::try_from(left).unwrap_or(u32::MAX),
+                    remaining: u32::try_from(alive).unwrap_or(u32::MAX),
                 })
             }
             _ => None,
@@ -193,7 +194,7 @@ impl TaskTree {
         }
     }
 
-    /// Tells the parked waits of an owner that one of its children ended.
+    /// Counts an ended child in the parked waits of its owner.
     pub(crate) fn count_down_waits(&mut self, owner: TaskNo, child: TaskNo) {
         let Some(task) = self.tasks.get_mut(owner) else { return };
         for wait in &mut task.links.wait_counts {
@@ -249,7 +250,7 @@ impl RowFacts {
         }
     }
 
-    /// Who waits is not silent: others have the word.
+    /// Returns the stall timer. A waiting task is not silent, because others have to act.
     fn stall_timer(row: &TaskRow) -> Option<(Time, TaskTimer)> {
         let watch = row.stall_watch().filter(|_| matches!(row.state, TaskState::Running))?;
         let due = watch.next_due(row.last_activity_at, row.is_stalled(), row.nudges())?;
@@ -268,7 +269,7 @@ impl RowFacts {
             TaskState::Closing { .. } if !is_stopping_children(row) => {
                 own.into_iter().chain(inherited).min()
             }
-            // A queue stops its own clock, but not one that ran where it was spawned.
+            // A queue stops the task's own clock, but not an inherited one.
             TaskState::Queued(_) => inherited,
             TaskState::Closing { .. } | TaskState::Stopping(_) | TaskState::Ended(_) => None,
         };
@@ -276,7 +277,7 @@ impl RowFacts {
     }
 }
 
-/// Whether a task in this state has sent its children to be stopped.
+/// Returns whether a task in this state stops its children.
 pub(crate) fn is_stopping_children(row: &TaskRow) -> bool {
     match &row.state {
         TaskState::Stopping(_) => true,

@@ -1,4 +1,4 @@
-//! Finding tasks by their names and keys.
+//! Finds tasks by name and key.
 
 use crate::ids::{Owner, RunNo, TaskNo};
 use crate::name::{IdempotencyKey, TaskName};
@@ -6,17 +6,23 @@ use crate::task_tree::TaskTree;
 
 pub(super) const KEY_SWEEP_MIN: usize = 1024;
 
-/// What an evicted keyed child leaves behind, so that its key stays taken.
+/// The mark of an evicted child with a key, so that the key stays taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyMark {
     hash: [u32; 2],
     pub owner: Owner,
     pub no: TaskNo,
 }
+/// The scope in which a key is unique: one run of an owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyScope {
+    pub(crate) owner: Owner,
+    pub(crate) run: RunNo,
+}
 
 impl KeyMark {
     pub fn new(owner: Owner, run: RunNo, key: &IdempotencyKey, no: TaskNo) -> Self {
-        let hash = key_hash(owner, run, key);
+        let hash = key_hash(KeyScope { owner, run }, key);
         Self { hash: [(hash >> 32) as u32, hash as u32], owner, no }
     }
 
@@ -38,24 +44,19 @@ impl TaskTree {
         found.map(|(_, no)| *no)
     }
 
-    pub(crate) fn find_by_key(
-        &self,
-        owner: Owner,
-        run: RunNo,
-        key: &IdempotencyKey,
-    ) -> Option<KeyMark> {
-        let hash = key_hash(owner, run, key);
+    pub(crate) fn find_by_key(&self, scope: KeyScope, key: &IdempotencyKey) -> Option<KeyMark> {
+        let hash = key_hash(scope, key);
         self.keys
             .find(hash, |mark| {
                 mark.hash() == hash
                     && self.tasks.get(mark.no).is_none_or(|task| {
-                        task.row.owner_run == run && task.row.spec.key.as_ref() == Some(key)
+                        task.row.owner_run == scope.run && task.row.spec.key.as_ref() == Some(key)
                     })
             })
             .copied()
     }
 
-    /// Keeps an evicted child's key taken.
+    /// Keeps the key of an evicted child taken.
     pub fn insert_key(&mut self, mark: KeyMark) {
         if self.keys.len() >= self.key_sweep_at {
             let tasks = &self.tasks;
@@ -70,18 +71,18 @@ impl TaskTree {
         }
     }
 
-    pub(super) fn set_name_indexed(&mut self, no: TaskNo, bears: bool) {
+    pub(super) fn set_name_indexed(&mut self, no: TaskNo, indexed: bool) {
         let Some(task) = self.tasks.get(no) else { return };
         let Some(name) = &task.row.name else { return };
         let hash = name_hash(task.row.owner, name);
-        if bears {
+        if indexed {
             self.names.insert_unique(hash, (hash, no), |(hash, _)| *hash);
         } else if let Ok(entry) = self.names.find_entry(hash, |&(_, other)| other == no) {
             entry.remove();
         }
     }
 
-    /// Takes the name of a living task away.
+    /// Removes the name of an alive task.
     pub(crate) fn clear_name(&mut self, no: TaskNo) {
         self.set_name_indexed(no, false);
         self.edit(no, |row| row.name = None);
@@ -92,8 +93,8 @@ fn name_hash(owner: Owner, name: &TaskName) -> u64 {
     hash_for_owner(owner, 0, name.folded().as_bytes())
 }
 
-fn key_hash(owner: Owner, run: RunNo, key: &IdempotencyKey) -> u64 {
-    hash_for_owner(owner, run.0, key.as_str().as_bytes())
+fn key_hash(scope: KeyScope, key: &IdempotencyKey) -> u64 {
+    hash_for_owner(scope.owner, scope.run.0, key.as_str().as_bytes())
 }
 
 fn hash_for_owner(owner: Owner, run: u32, text: &[u8]) -> u64 {

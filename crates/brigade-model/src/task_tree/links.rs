@@ -1,4 +1,4 @@
-//! Who is below whom.
+//! Links between owners and children.
 
 use std::sync::Arc;
 
@@ -8,18 +8,19 @@ use crate::task::InheritedDeadline;
 use crate::task_tree::TaskTree;
 
 impl TaskTree {
-    /// Hands a task to another owner, with the counting that hangs on owners. The limits that hold for
-    /// it stay, and so does what is counted along them.
+    /// Changes the owner of a task and updates the counters that depend on owners. Its limit
+    /// holders and their counters do not change.
     pub(crate) fn change_owner(&mut self, no: TaskNo, owner: Owner, drop_name: bool) {
         let Some(task) = self.tasks.get(no) else { return };
-        let (old, living) = (task.row.owner, task.row.is_alive());
+        let old = task.row.owner;
+        let is_alive = task.row.is_alive();
         let holder = task.row.limit_holder();
-        let whole = task.links.alive_descendants + u32::from(living);
-        self.count_descendants(old, |below| below.saturating_sub(whole));
+        let whole = task.links.alive_descendants + u32::from(is_alive);
+        self.count_descendants(old, |count| count.saturating_sub(whole));
         if let Some(node) = self.links_mut(old) {
-            node.alive_children = node.alive_children.saturating_sub(u32::from(living));
+            node.alive_children = node.alive_children.saturating_sub(u32::from(is_alive));
         }
-        if living {
+        if is_alive {
             self.set_name_indexed(no, false);
         }
         self.unlink(no);
@@ -27,7 +28,7 @@ impl TaskTree {
             let row = Arc::make_mut(&mut task.row);
             row.owner = owner;
             if owner != old {
-                // Its key belongs to the run that spawned it, which is none of the new owner's.
+                // Its key belongs to the run that spawned it, which is not one of the new owner's.
                 row.owner_run = RunNo::NONE;
             }
             if let Owner::Task(holder) = holder
@@ -40,18 +41,18 @@ impl TaskTree {
             }
         }
         self.link(no, owner);
-        if living {
+        if is_alive {
             self.set_name_indexed(no, true);
         }
-        self.count_descendants(owner, |below| below + whole);
+        self.count_descendants(owner, |count| count + whole);
         if let Some(node) = self.links_mut(owner) {
-            node.alive_children += u32::from(living);
+            node.alive_children += u32::from(is_alive);
         }
         self.mark_dirty(no);
     }
 
-    /// Puts a task that passed to the session under a deadline that was above it before. Where the
-    /// deadline does not end the task itself, it ends the agents and jobs that the task has started.
+    /// Applies a deadline of a former holder to a task that passed to the session. If it does not
+    /// end the task itself, it ends the agents and jobs that the task has started.
     pub(crate) fn inherit_deadline(&mut self, no: TaskNo, deadline: InheritedDeadline) {
         let mut pending = vec![no];
         while let Some(no) = pending.pop() {
@@ -77,8 +78,8 @@ impl TaskTree {
         }
     }
 
-    /// The deadline of agents and jobs that `owner` starts, where a kept process is between them and
-    /// the holder of the deadline. An agent in between ends by it, and with it all that it owns.
+    /// Returns the deadline of agents and jobs that `owner` starts under a kept process. An agent
+    /// on the path is ended by the deadline itself, so the search stops there.
     pub(crate) fn descendants_deadline(&self, owner: Owner) -> Option<InheritedDeadline> {
         for no in self.owner_chain(owner).filter_map(Owner::task) {
             let row = self.get(no)?;
@@ -92,7 +93,7 @@ impl TaskTree {
         None
     }
 
-    /// Returns the deadline that a run of `spec` below `owner` has from a kept process above it.
+    /// Returns the deadline that a kept process passes on to a run of `spec` under `owner`.
     pub(crate) fn inherited_start_deadline(
         &self,
         owner: Owner,
@@ -112,7 +113,7 @@ impl TaskTree {
         }
     }
 
-    /// Links what has waited in memory for its owner to come back.
+    /// Links the orphans whose owner is loaded again.
     pub(super) fn link_orphans(&mut self) {
         for no in std::mem::take(&mut self.orphans) {
             if let Some(owner) = self.owner_of(no) {
@@ -121,12 +122,13 @@ impl TaskTree {
         }
     }
 
-    /// What is below an owner that leaves memory is linked to nobody.
+    /// Unlinks the children of an owner that is being evicted.
     pub(super) fn orphan_children(&mut self, owner: TaskNo) {
         let children: Vec<TaskNo> = self.children(Owner::Task(owner)).collect();
         for no in children {
             if let Some(task) = self.tasks.get_mut(no) {
-                (task.previous, task.next) = (None, None);
+                task.previous = None;
+                task.next = None;
             }
             self.orphans.insert(no);
         }
@@ -150,7 +152,9 @@ impl TaskTree {
 
     pub(super) fn unlink(&mut self, no: TaskNo) {
         let Some(task) = self.tasks.get_mut(no) else { return };
-        let (owner, previous, next) = (task.row.owner, task.previous.take(), task.next.take());
+        let owner = task.row.owner;
+        let previous = task.previous.take();
+        let next = task.next.take();
         if let Some(previous) = previous.and_then(|no| self.tasks.get_mut(no)) {
             previous.next = next;
         }

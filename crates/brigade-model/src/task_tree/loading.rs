@@ -1,4 +1,4 @@
-//! What comes into memory, what leaves it, and what is to be stored.
+//! Loads rows into memory, evicts them, and returns those to store.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::task_tree::{
 };
 
 impl TaskTree {
-    /// A tree in memory from its stored row, without tasks.
+    /// Creates a tree from its stored row, without tasks.
     pub fn from_row(row: SessionRow) -> Self {
         Self {
             row,
@@ -33,11 +33,13 @@ impl TaskTree {
         }
     }
 
-    /// Brings a stored task into memory.
+    /// Loads a stored task.
     ///
-    /// A tree is loaded with every task that lives or lingers, every uncollected result of a living
-    /// owner or a client, every task that a parked wait names, and all that is above one of these or
-    /// limits it. Parents and holders of limits come before those below them.
+    /// These tasks of a session are loaded, each after its owners and limit holders:
+    /// - alive and lingering tasks,
+    /// - tasks with uncollected results for an alive owner or a client,
+    /// - tasks that a parked wait names,
+    /// - all owners and limit holders of these.
     pub fn insert_loaded(&mut self, no: TaskNo, row: TaskRow) {
         if self.tasks.get(no).is_some() {
             return;
@@ -50,7 +52,7 @@ impl TaskTree {
         }
     }
 
-    /// Brings an unread message into memory, in the order in which they were sent.
+    /// Loads an unread message. Messages are loaded in the order in which they were sent.
     pub fn insert_unread(&mut self, message: Arc<Message>) {
         let to = message.to;
         if let Some(node) = self.links_mut(to) {
@@ -58,15 +60,15 @@ impl TaskTree {
         }
     }
 
-    /// Completes loading: stops that were under way go on.
+    /// Completes loading and continues stops that were in progress.
     pub fn finish_loading(&mut self) {
-        let ending: Vec<TaskNo> = self
+        let stopping: Vec<TaskNo> = self
             .tasks
             .iter()
             .filter(|(_, task)| task.row.is_alive() && is_stopping_children(&task.row))
             .map(|(no, _)| no)
             .collect();
-        for no in ending {
+        for no in stopping {
             self.sweep_children(Owner::Task(no));
         }
         if self.row.state == SessionState::Closing {
@@ -79,7 +81,7 @@ impl TaskTree {
         self.evictable.clear();
         let ended = self.tasks.iter().filter(|(_, task)| !task.row.is_alive());
         self.evictable = ended.map(|(no, _)| no).collect();
-        // Children leave before their parents, so that few are ever left without one.
+        // Children are evicted before their parents, so that few become orphans.
         self.evictable.reverse();
     }
 
@@ -101,20 +103,20 @@ impl TaskTree {
         self.derive(no, None);
     }
 
-    /// Lets go of every task that nobody needs in memory. Returns their numbers.
+    /// Evicts every task that is not needed in memory and returns their numbers.
     pub fn evict(&mut self) -> Vec<TaskNo> {
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         for no in std::mem::take(&mut self.evictable) {
             if self.can_evict(no) {
                 self.unlink(no);
                 self.orphan_children(no);
                 self.tasks.remove(no);
-                gone.push(no);
+                evicted.push(no);
             } else if self.tasks.get(no).is_some_and(|task| task.is_dirty) {
                 self.evictable.push(no);
             }
         }
-        gone
+        evicted
     }
 
     fn can_evict(&self, no: TaskNo) -> bool {
@@ -122,14 +124,15 @@ impl TaskTree {
         let Some(ended) = task.row.ended() else { return false };
         let wanted = !task.row.is_collected()
             && match task.row.owner {
-                // The operator reads results by their address, and collects nothing.
+                // The operator reads results by their address and collects nothing.
                 Owner::Session => task.row.client.is_some(),
                 Owner::Task(owner) => self.is_alive(owner),
             };
         let waited = task.row.owner.task().is_some_and(|owner| {
             self.tasks.get(owner).is_some_and(|owner| !owner.links.wait_counts.is_empty())
         });
-        // Slots and budgets are counted along those whose limits hold, so these stay for what they limit.
+        // Slots and budgets are counted along limit holders, so a holder stays as long as the tasks
+        // under its limits.
         let counting = task.links.alive_descendants > 0
             || task.links.limited_tasks > 0
             || task.links.running > 0;
@@ -140,16 +143,16 @@ impl TaskTree {
         self.evictable.push(no);
     }
 
-    /// Takes what the next commit has to write.
+    /// Takes the rows that the next commit has to write.
     pub fn take_dirty(&mut self) -> (Vec<(TaskNo, Arc<TaskRow>)>, Vec<MessageRow>) {
-        let touched = std::mem::take(&mut self.dirty);
-        let mut rows = Vec::with_capacity(touched.tasks.len());
-        for no in touched.tasks {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut rows = Vec::with_capacity(dirty.tasks.len());
+        for no in dirty.tasks {
             if let Some(task) = self.tasks.get_mut(no) {
                 task.is_dirty = false;
                 rows.push((no, task.row.clone()));
             }
         }
-        (rows, touched.messages)
+        (rows, dirty.messages)
     }
 }

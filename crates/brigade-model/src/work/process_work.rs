@@ -1,4 +1,4 @@
-//! An operating system process as work: its command line, environment, input and sandbox.
+//! Work for an OS process: its command line, environment, input and sandbox.
 
 use std::sync::Arc;
 
@@ -8,35 +8,36 @@ use crate::ids::Millis;
 use crate::refusal::Refusal;
 use crate::sandbox::Sandbox;
 
-/// A command of the operating system.
+/// An OS process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessWork {
     pub command: CommandLine,
-    /// The shell that reads the command line, as it was chosen when the task was started, so that a later
-    /// start does not choose another. None for a program, and for what was stored before.
+    /// The shell that reads the command line, as resolved when the task was spawned, so that a
+    /// later start uses the same one. `None` for a program, and for tasks stored by older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Arc<str>>,
-    /// An absolute path; where the runtime is, when there is none.
+    /// The working directory as an absolute path. If `None`, that of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
-    /// Beside what every command is given.
+    /// Variables in addition to those that every process gets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(Arc<str>, EnvValue)>,
     #[serde(default)]
     pub stdin: StdinSource,
-    /// The most that is kept of each output stream, in bytes.
+    /// The maximum number of bytes stored of each output stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_cap: Option<u64>,
-    /// What it is started in and kept to, where that is something.
+    /// The sandbox and terminal, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Box<Sandbox>>,
-    /// How long its output waits for a first reader who must not miss any of it.
+    /// The time for which output waits for a first reader that must not miss any of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_reader_timeout: Option<Millis>,
 }
 
-/// Two are equal when the same was asked for, whoever reads its output first. The shell is chosen by the
-/// machine that starts the task: a key stands for the same request where another one is configured.
+/// Two values are equal when the same was requested, regardless of the first reader. The machine
+/// that starts the task chooses the shell, so a key is the same request where another shell is
+/// configured.
 impl PartialEq for ProcessWork {
     fn eq(&self, other: &Self) -> bool {
         let Self {
@@ -46,7 +47,7 @@ impl PartialEq for ProcessWork {
             env,
             stdin,
             output_cap,
-            sandbox: enclosure,
+            sandbox,
             first_reader_timeout: _,
         } = self;
         *command == other.command
@@ -54,7 +55,7 @@ impl PartialEq for ProcessWork {
             && *env == other.env
             && *stdin == other.stdin
             && *output_cap == other.output_cap
-            && *enclosure == other.sandbox
+            && *sandbox == other.sandbox
     }
 }
 
@@ -63,37 +64,37 @@ impl Eq for ProcessWork {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandLine {
-    /// Text for the shell.
+    /// A text for the shell.
     Shell(Arc<str>),
-    /// A program and its arguments, as they are.
+    /// A program and its arguments, without a shell.
     Program(Vec<Arc<str>>),
 }
 
-/// The value of an environment variable, or where it is to be had when the command starts. What a
-/// reference stands for is never stored.
+/// The value of an environment variable, or its source when the process starts. A value from a
+/// source is never stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvValue {
     Text(Arc<str>),
-    /// The value of this variable of the runtime's own environment.
+    /// The value of this variable in the runtime's environment.
     FromEnv(Arc<str>),
-    /// The content of this file, without the line's end.
+    /// The content of this file, without its trailing newline.
     FromFile(Arc<str>),
 }
 
-/// What a command reads from.
+/// The source of a process's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StdinSource {
-    /// Nothing: the end of the file at once.
+    /// No input: the process reads end of file at once.
     #[default]
     Null,
-    /// The messages that are sent to the task, a line each.
+    /// The messages that are sent to the task, one per line.
     Messages,
 }
 
 impl ProcessWork {
-    /// The longest command, as the kernel takes it in one piece.
+    /// The maximum length of a command line: the kernel's limit for one argument.
     pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
     pub fn new(command: CommandLine) -> Self {
@@ -109,7 +110,7 @@ impl ProcessWork {
         }
     }
 
-    /// Whether messages to it arrive: a terminal can always be typed on.
+    /// Returns whether messages reach the process. A terminal always accepts input.
     pub fn reads_messages(&self) -> bool {
         let has_terminal = self.sandbox.as_ref().is_some_and(|it| it.terminal.is_some());
         has_terminal || self.stdin == StdinSource::Messages
@@ -124,7 +125,7 @@ impl ProcessWork {
         let mut names: Vec<&str> = variables.map(|(name, _)| &**name).collect();
         names.sort_unstable();
         names.dedup();
-        // In another order they are another request too.
+        // A different order of variables is a different request too.
         let env = match names.as_slice() {
             [] => "order of variables".to_owned(),
             names => format!("environment ({})", names.join(", ")),
@@ -136,7 +137,7 @@ impl ProcessWork {
             same(&env, self.env == other.env),
             same("input", self.stdin == other.stdin),
             same("output cap", self.output_cap == other.output_cap),
-            same("confinement or terminal", self.sandbox == other.sandbox),
+            same("sandbox or terminal", self.sandbox == other.sandbox),
         ]
     }
 
@@ -144,13 +145,13 @@ impl ProcessWork {
         match &self.command {
             CommandLine::Shell(text) => {
                 if text.trim().is_empty() {
-                    return Err(Refusal::invalid("the command is blank"));
+                    return Err(Refusal::invalid("the command line is blank"));
                 }
-                check_text("the command", text)?;
+                check_text("the command line", text)?;
             }
             CommandLine::Program(words) => {
                 if words.first().is_none_or(|program| program.is_empty()) {
-                    return Err(Refusal::invalid("the command has no program to execute"));
+                    return Err(Refusal::invalid("the command line has no program to execute"));
                 }
                 words.iter().try_for_each(|word| check_text("an argument", word))?;
             }
@@ -158,14 +159,14 @@ impl ProcessWork {
         if let Some(cwd) = &self.cwd {
             check_text("the working directory", cwd)?;
             if !cwd.starts_with('/') {
-                let clipped = crate::name::truncate(cwd, 200);
+                let shown = crate::name::truncate(cwd, 200);
                 return Err(Refusal::invalid(format!(
-                    "the working directory {clipped:?} is not an absolute path"
+                    "the working directory {shown:?} is not an absolute path"
                 )));
             }
         }
-        if let Some(enclosure) = &self.sandbox {
-            enclosure.check()?;
+        if let Some(sandbox) = &self.sandbox {
+            sandbox.check()?;
         }
         self.env.iter().try_for_each(|(name, value)| check_variable(name, value))
     }
@@ -173,8 +174,8 @@ impl ProcessWork {
 
 fn check_variable(name: &str, value: &EnvValue) -> Result<(), Refusal> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        let clipped = crate::name::truncate(name, 200);
-        return Err(Refusal::invalid(format!("{clipped:?} cannot be an environment variable")));
+        let shown = crate::name::truncate(name, 200);
+        return Err(Refusal::invalid(format!("{shown:?} cannot be an environment variable")));
     }
     if name.starts_with(RESERVED_ENV_PREFIX) {
         return Err(Refusal::invalid(format!(
@@ -185,16 +186,16 @@ fn check_variable(name: &str, value: &EnvValue) -> Result<(), Refusal> {
     check_text("an environment variable", text)
 }
 
-/// How the variables begin by which a command learns who it is.
+/// The prefix of the variables that identify a task to its process.
 pub const RESERVED_ENV_PREFIX: &str = "BRIGADE_";
 
-fn check_text(what: &str, text: &str) -> Result<(), Refusal> {
+fn check_text(subject: &str, text: &str) -> Result<(), Refusal> {
     if text.contains('\0') {
-        return Err(Refusal::invalid(format!("{what} contains a NUL byte")));
+        return Err(Refusal::invalid(format!("{subject} contains a NUL byte")));
     }
     if text.len() > ProcessWork::COMMAND_BYTES_MAX {
-        let most = ProcessWork::COMMAND_BYTES_MAX;
-        return Err(Refusal::invalid(format!("{what} is longer than {most} bytes")));
+        let max = ProcessWork::COMMAND_BYTES_MAX;
+        return Err(Refusal::invalid(format!("{subject} is longer than {max} bytes")));
     }
     Ok(())
 }

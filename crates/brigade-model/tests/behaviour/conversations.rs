@@ -1,4 +1,4 @@
-//! Conversations of one client: results and messages go to the one that asked for the work.
+//! Conversations of one client: results and messages go to the conversation that requested the run.
 
 use brigade_model::command::{Caller, Command, MarkRead, ReadInboxCommand, Recipient, StopTarget};
 use brigade_model::decide::CommandReply;
@@ -8,16 +8,16 @@ use brigade_model::refusal::RefusalKind;
 use crate::support::*;
 
 fn first() -> Caller {
-    talking("cook", "c1", &[])
+    in_conversation("cook", "c1", &[])
 }
 
 fn second() -> Caller {
-    talking("cook", "c2", &[])
+    in_conversation("cook", "c2", &[])
 }
 
-/// The second when the first has not been seen for long.
+/// Returns the second conversation, when the first has lapsed.
 fn successor() -> Caller {
-    talking("cook", "c2", &["c1"])
+    in_conversation("cook", "c2", &["c1"])
 }
 
 fn spawn(env: &mut Env, caller: Caller) -> TaskNo {
@@ -39,21 +39,21 @@ fn a_wait_without_names_covers_this_conversation() {
 fn a_wait_without_names_takes_over_from_a_conversation_that_lapsed() {
     let mut env = Env::new();
     let one = spawn(&mut env, first());
-    let others = spawn(&mut env, talking("waiter", "c1", &[]));
+    let others = spawn(&mut env, in_conversation("waiter", "c1", &[]));
     env.succeed(one);
     env.succeed(others);
     assert_eq!(env.collected(second(), &[]), []);
-    assert_eq!(env.collected(successor(), &[]), [(one, false)], "and no other client's");
-    assert_eq!(env.collected(first(), &[]), [], "it was handed out once");
+    assert_eq!(env.collected(successor(), &[]), [(one, false)], "no other client's result");
+    assert_eq!(env.collected(first(), &[]), [], "it was delivered once");
 }
 
 #[test]
-fn the_work_of_another_conversation_is_awaited_by_name_and_steered() {
+fn a_task_of_another_conversation_can_be_awaited_by_name_and_controlled() {
     let mut env = Env::new();
     let one = spawn(&mut env, first());
     env.send(second(), Recipient::Task(one.into())).expect("it is the same client");
     env.stop(second(), StopTarget::Task(one.into())).expect("it is the same client");
-    let others = env.stop(talking("waiter", "c1", &[]), StopTarget::Task(one.into()));
+    let others = env.stop(in_conversation("waiter", "c1", &[]), StopTarget::Task(one.into()));
     refused(others, RefusalKind::Forbidden, "started by the client cook");
     let done = spawn(&mut env, first());
     env.succeed(done);
@@ -61,19 +61,19 @@ fn the_work_of_another_conversation_is_awaited_by_name_and_steered() {
 }
 
 #[test]
-fn a_run_belongs_to_the_conversation_that_asked_for_it() {
+fn a_run_belongs_to_the_conversation_that_requested_it() {
     let mut env = Env::new();
     let no = spawn(&mut env, first());
     env.succeed(no);
     assert_eq!(env.collected(first(), &[]), [(no, false)]);
     env.send(second(), Recipient::Task(no.into())).expect("it is the same client");
     env.succeed(no);
-    assert_eq!(env.collected(first(), &[]), [], "the second asked for the second run");
+    assert_eq!(env.collected(first(), &[]), [], "the second requested the second run");
     assert_eq!(env.collected(second(), &[]), [(no, false)]);
     env.send_to(no);
     env.succeed(no);
     assert_eq!(env.collected(first(), &[]), []);
-    assert_eq!(env.collected(second(), &[]), [(no, false)], "the operator takes no results");
+    assert_eq!(env.collected(second(), &[]), [(no, false)], "the operator collects no results");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn messages_reach_the_conversation_that_started_their_sender() {
 }
 
 #[test]
-fn a_run_from_before_conversations_were_recorded_is_anybodys_of_that_client() {
+fn an_unrecorded_conversation_matches_every_conversation_of_its_client() {
     let old: ClientIdentity = serde_json::from_str(r#"{"name": "cook"}"#).expect("it was stored");
     assert_eq!(old.conversation, Some(ConversationId::unrecorded()));
     assert!("".parse::<ConversationId>().is_err(), "no client can have that one");

@@ -1,4 +1,4 @@
-//! Kept tasks: they outlive their parent, and the limits under which they were spawned outlive it too.
+//! Kept tasks: they outlive their parent, and so do the limits under which they were spawned.
 
 use brigade_model::command::{AttemptReport, Caller, Command, ResumeCommand};
 use brigade_model::decide::CommandReply;
@@ -12,26 +12,26 @@ use brigade_model::work::KeptDeadline;
 
 use crate::support::*;
 
-fn of_tokens(most: u64) -> Limits {
-    Limits { tokens: Some(most), ..Limits::default() }
+fn of_tokens(max: u64) -> Limits {
+    Limits { tokens: Some(max), ..Limits::default() }
 }
 
-fn of_time(most: u64) -> Limits {
-    Limits { time: Some(Millis(most)), ..Limits::default() }
+fn of_time(max: u64) -> Limits {
+    Limits { time: Some(Millis(max)), ..Limits::default() }
 }
 
-fn running(most: u32) -> Limits {
-    Limits { running: Some(most), ..Limits::default() }
+fn running(max: u32) -> Limits {
+    Limits { running: Some(max), ..Limits::default() }
 }
 
-fn reserve(env: &mut Env, no: TaskNo, most: u64) -> CommandReply {
-    env.report(no, AttemptReport::Reserve { most: tokens(most), least: tokens(10) })
+fn reserve(env: &mut Env, no: TaskNo, max: u64) -> CommandReply {
+    env.report(no, AttemptReport::Reserve { most: tokens(max), least: tokens(10) })
 }
 
-/// A parent that has ended, and what it kept.
+/// Returns a parent that has ended, and the task that it kept.
 fn kept_by(env: &mut Env, parent: TaskSpec, child: TaskSpec) -> (TaskNo, TaskNo) {
     let parent = env.spawn(parent);
-    let kept = env.below(parent, child.kept());
+    let kept = env.spawn_child(parent, child.kept());
     env.succeed(parent);
     assert_eq!(env.row(kept).owner, Owner::Session);
     (parent, kept)
@@ -46,15 +46,15 @@ fn failed_with(env: &Env, no: TaskNo, expected: &Failure) {
 }
 
 #[test]
-fn a_kept_child_spends_from_the_budget_it_came_from() {
+fn a_kept_child_spends_from_its_parents_budget() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_tokens(100)));
     env.report(parent, AttemptReport::Charge(tokens(30)));
-    let [one, two] = [0; 2].map(|_| env.below(parent, agent().kept()));
+    let [one, two] = [0; 2].map(|_| env.spawn_child(parent, agent().kept()));
     env.succeed(parent);
     assert_eq!(reserve(&mut env, one, 1_000), CommandReply::Granted(tokens(70)));
     env.report(one, AttemptReport::Charge(tokens(50)));
-    assert_eq!(env.row(parent).usage(), tokens(80), "an ended parent's account goes on");
+    assert_eq!(env.row(parent).usage(), tokens(80), "an ended parent is still charged");
     assert_eq!(env.row(parent).own_usage(), tokens(30));
     assert_eq!(reserve(&mut env, two, 15), CommandReply::Granted(tokens(15)));
     assert_eq!(reserve(&mut env, one, 15), CommandReply::Exhausted(LimitKind::Tokens));
@@ -64,7 +64,7 @@ fn a_kept_child_spends_from_the_budget_it_came_from() {
 }
 
 #[test]
-fn a_kept_child_spends_from_the_money_it_came_from() {
+fn a_kept_child_spends_from_its_parents_money_budget() {
     let mut env = Env::new();
     let limits = Limits { money: Some(Money(100)), ..Limits::default() };
     let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
@@ -79,16 +79,16 @@ fn a_kept_child_spends_from_the_money_it_came_from() {
 #[test]
 fn a_chain_of_kept_children_ends_where_the_budget_does() {
     let mut env = Env::new();
-    let mut above = env.spawn(agent().limited(of_tokens(100)));
+    let mut parent = env.spawn(agent().limited(of_tokens(100)));
     for spent in [40, 80] {
-        let kept = env.below(above, agent().kept());
-        env.succeed(above);
+        let kept = env.spawn_child(parent, agent().kept());
+        env.succeed(parent);
         env.report(kept, AttemptReport::Charge(tokens(40)));
         assert_eq!(env.row(TaskNo::FIRST).usage(), tokens(spent));
-        above = kept;
+        parent = kept;
     }
-    assert_eq!(reserve(&mut env, above, 1_000), CommandReply::Granted(tokens(20)));
-    let by = env.by(above);
+    assert_eq!(reserve(&mut env, parent, 1_000), CommandReply::Granted(tokens(20)));
+    let by = env.by(parent);
     refused(env.try_spawn(by, agent().kept()), RefusalKind::Limit, "the token budget of agent:1");
 }
 
@@ -97,53 +97,53 @@ fn a_kept_child_is_as_deep_as_it_was() {
     let mut env = Env::new();
     let depth = Limits { depth: Some(2), ..Limits::default() };
     let (_, kept) = kept_by(&mut env, agent().limited(depth), agent());
-    let second = env.below(kept, agent().kept());
+    let second = env.spawn_child(kept, agent().kept());
     env.succeed(kept);
     let by = env.by(second);
     refused(env.try_spawn(by, agent()), RefusalKind::Limit, "the depth limit of agent:1");
 }
 
 #[test]
-fn the_spawn_rate_of_a_parent_holds_for_what_it_kept() {
+fn the_spawn_rate_of_a_parent_applies_to_tasks_that_it_kept() {
     let mut env = Env::new();
     let limits = Limits { spawn_rate: "2/h".parse().ok(), ..Limits::default() };
     let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
-    env.below(kept, job());
+    env.spawn_child(kept, job());
     let by = env.by(kept);
     refused(env.try_spawn(by, job()), RefusalKind::Limit, "the spawn rate of agent:1 is reached");
 }
 
 #[test]
-fn width_and_total_are_those_of_the_session() {
+fn the_width_and_total_limits_of_an_ended_parent_do_not_apply() {
     let mut env = Env::new();
     let limits = Limits { width: Some(1), total: Some(1), ..Limits::default() };
     let (parent, kept) = kept_by(&mut env, agent().limited(limits), agent());
-    let [one, two] = [0; 2].map(|_| env.below(kept, job()));
+    let [one, two] = [0; 2].map(|_| env.spawn_child(kept, job()));
     env.states(&[(parent, "succeeded"), (one, "running"), (two, "running")]);
 }
 
 #[test]
-fn the_total_of_a_living_root_counts_what_a_kept_task_starts() {
+fn the_total_limit_of_an_alive_root_counts_spawns_of_a_kept_task() {
     let mut env = Env::new();
     let total = Limits { total: Some(3), ..Limits::default() };
     let root = env.spawn(agent().limited(total));
-    let middle = env.below(root, agent());
-    let kept = env.below(middle, agent().kept());
+    let middle = env.spawn_child(root, agent());
+    let kept = env.spawn_child(middle, agent().kept());
     env.succeed(middle);
     assert_eq!(env.row(kept).owner, Owner::Session);
-    env.below(kept, job());
+    env.spawn_child(kept, job());
     let by = env.by(kept);
     refused(env.try_spawn(by, job()), RefusalKind::Limit, "the total limit of agent:1 is reached");
     env.succeed(root);
-    env.below(kept, job());
+    env.spawn_child(kept, job());
 }
 
 #[test]
-fn a_kept_child_stays_in_the_slot_that_it_has() {
+fn a_kept_child_keeps_its_slot() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(running(1)));
-    let kept = env.below(parent, job().kept());
-    let awaited = env.below(parent, job());
+    let kept = env.spawn_child(parent, job().kept());
+    let awaited = env.spawn_child(parent, job());
     env.succeed(parent);
     env.states(&[(parent, "closing"), (kept, "running"), (awaited, "queued")]);
     env.succeed(kept);
@@ -153,7 +153,7 @@ fn a_kept_child_stays_in_the_slot_that_it_has() {
 }
 
 #[test]
-fn a_kept_child_queues_where_it_queued_and_more_room_lets_it_run() {
+fn a_kept_child_stays_queued_until_its_holders_limit_is_raised() {
     let mut env = Env::new();
     let (parent, kept) = kept_by(&mut env, job().limited(running(0)), job());
     env.states(&[(parent, "succeeded"), (kept, "queued")]);
@@ -172,14 +172,14 @@ fn a_kept_child_queues_where_it_queued_and_more_room_lets_it_run() {
 fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_time(1_000)));
-    let kept = env.below(parent, agent().kept());
-    let server = env.below(parent, process().kept());
+    let kept = env.spawn_child(parent, agent().kept());
+    let server = env.spawn_child(parent, process().kept());
     let bound = TaskSpec { kept_deadline: Some(KeptDeadline::Inherited), ..process().kept() };
-    let bound = env.below(parent, bound);
+    let bound = env.spawn_child(parent, bound);
     let free = TaskSpec { kept_deadline: Some(KeptDeadline::Dropped), ..agent().kept() };
-    let free = env.below(parent, free);
-    let queued = env.below(parent, agent().limited(running(0)).kept());
-    let waiting = env.below(queued, agent());
+    let free = env.spawn_child(parent, free);
+    let queued = env.spawn_child(parent, agent().limited(running(0)).kept());
+    let waiting = env.spawn_child(queued, agent());
     env.advance(400);
     env.succeed(parent);
     assert_eq!(
@@ -196,24 +196,24 @@ fn a_kept_agent_keeps_the_deadline_and_a_kept_process_does_not() {
     failed_with(&env, kept, &Failure::Timeout { after: Millis(1_000) });
 }
 
-/// A parent with a second to live that has ended, and the process that it kept.
+/// Returns a parent with a time limit of one second that has ended, and the process that it kept.
 fn server_kept(env: &mut Env) -> (TaskNo, TaskNo) {
     kept_by(env, agent().limited(of_time(1_000)), process())
 }
 
 #[test]
-fn agents_of_a_kept_process_end_by_the_deadline_that_the_process_outlives() {
+fn agents_of_a_kept_process_end_at_the_deadline_that_the_process_outlives() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_time(1_000)));
-    let server = env.below(parent, process().kept());
-    let early = env.below(server, agent());
-    let inner = env.below(server, process());
+    let server = env.spawn_child(parent, process().kept());
+    let early = env.spawn_child(server, agent());
+    let inner = env.spawn_child(server, process());
     env.succeed(parent);
-    let late = env.below(server, agent());
-    let deeper = env.below(inner, agent());
-    let helper = env.below(server, process());
+    let late = env.spawn_child(server, agent());
+    let deeper = env.spawn_child(inner, agent());
+    let helper = env.spawn_child(server, process());
     let free = TaskSpec { kept_deadline: Some(KeptDeadline::Dropped), ..agent() };
-    let free = env.below(server, free);
+    let free = env.spawn_child(server, free);
     env.advance(999);
     env.states(&[(early, "running"), (late, "running"), (deeper, "running")]);
     env.advance(1);
@@ -227,10 +227,10 @@ fn agents_of_a_kept_process_end_by_the_deadline_that_the_process_outlives() {
 fn nothing_escapes_the_deadline_of_a_kept_process_through_another_kept_one() {
     let mut env = Env::new();
     let (_, server) = server_kept(&mut env);
-    let second = env.below(server, process().kept());
-    let agent_kept = env.below(server, agent().kept());
+    let second = env.spawn_child(server, process().kept());
+    let agent_kept = env.spawn_child(server, agent().kept());
     env.succeed(server);
-    let late = env.below(second, agent());
+    let late = env.spawn_child(second, agent());
     env.advance(1_000);
     env.states(&[(second, "running"), (agent_kept, "stopping"), (late, "stopping")]);
 }
@@ -239,23 +239,23 @@ fn nothing_escapes_the_deadline_of_a_kept_process_through_another_kept_one() {
 fn after_its_deadline_a_kept_process_starts_and_resumes_no_agents() {
     let mut env = Env::new();
     let (_, server) = server_kept(&mut env);
-    let early = env.below(server, agent());
+    let early = env.spawn_child(server, agent());
     env.succeed(early);
     env.advance(1_000);
     let by = env.by(server);
-    let over = "the deadline of agent:1 has passed; no agent starts below it";
+    let over = "the deadline of agent:1 has passed; no agent starts under it";
     refused(env.try_spawn(by.clone(), agent()), RefusalKind::Limit, over);
-    env.below(server, process());
+    env.spawn_child(server, process());
     env.resume(by, early).expect("its owner resumes it");
     env.advance(1);
     assert_ne!(env.state(early), "running");
 }
 
 #[test]
-fn a_deadline_holds_for_a_kept_task_that_queues() {
+fn an_inherited_deadline_applies_to_a_queued_task() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_time(1_000)));
-    let kept = env.below(parent, agent().limited(of_time(60_000)).kept());
+    let kept = env.spawn_child(parent, agent().limited(of_time(60_000)).kept());
     env.set_limits(None, running(0));
     env.report(kept, AttemptReport::NoPerformer { reason: "nobody".into() });
     env.succeed(parent);
@@ -268,14 +268,14 @@ fn a_deadline_holds_for_a_kept_task_that_queues() {
 fn a_deadline_is_passed_on_from_one_kept_agent_to_the_next() {
     let mut env = Env::new();
     let (_, first) = kept_by(&mut env, agent().limited(of_time(1_000)), agent());
-    let second = env.below(first, agent().limited(of_time(5_000)).kept());
+    let second = env.spawn_child(first, agent().limited(of_time(5_000)).kept());
     env.succeed(first);
     env.advance(1_000);
     assert_eq!(env.state(second), "stopping");
 }
 
 #[test]
-fn a_deadline_is_one_of_a_run() {
+fn an_inherited_deadline_applies_to_one_run() {
     let mut env = Env::new();
     let (_, kept) = kept_by(&mut env, agent().limited(of_time(1_000)), agent());
     env.advance(1_000);
@@ -287,7 +287,7 @@ fn a_deadline_is_one_of_a_run() {
 }
 
 #[test]
-fn a_parent_that_is_resumed_with_more_brings_more_for_all() {
+fn a_parent_that_is_resumed_with_a_larger_budget_extends_that_of_kept_tasks() {
     let mut env = Env::new();
     let (parent, kept) = kept_by(&mut env, agent().limited(of_tokens(100)), agent());
     env.report(kept, AttemptReport::Charge(tokens(100)));
@@ -300,13 +300,13 @@ fn a_parent_that_is_resumed_with_more_brings_more_for_all() {
     assert_eq!(reserve(&mut env, parent, 30), CommandReply::Granted(tokens(30)));
     assert_eq!(reserve(&mut env, kept, 30), CommandReply::Granted(tokens(20)));
     env.report(kept, AttemptReport::Charge(tokens(20)));
-    // Only who asks is ended: the other has what it set aside.
+    // Only the run that reserves is ended. The other keeps its reservation.
     assert_eq!(reserve(&mut env, kept, 10), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(parent, "running"), (kept, "stopping")]);
 }
 
 #[test]
-fn a_parent_that_is_resumed_with_more_slots_lets_what_it_kept_run() {
+fn a_parent_that_is_resumed_with_more_slots_starts_the_tasks_that_it_kept() {
     let mut env = Env::new();
     let (parent, kept) = kept_by(&mut env, job().limited(running(0)), job());
     assert_eq!(env.state(kept), "queued");
@@ -317,10 +317,10 @@ fn a_parent_that_is_resumed_with_more_slots_lets_what_it_kept_run() {
 }
 
 #[test]
-fn a_child_that_goes_on_at_top_level_stays_with_its_budget() {
+fn a_child_that_is_resumed_at_top_level_keeps_its_budget() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(of_tokens(100)));
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     env.succeed(child);
     env.succeed(parent);
     env.resume(operator(), child).expect("the operator goes on with it");
@@ -329,20 +329,20 @@ fn a_child_that_goes_on_at_top_level_stays_with_its_budget() {
 }
 
 #[test]
-fn a_budget_stays_in_memory_for_what_it_limits_and_no_longer() {
+fn a_limit_holder_stays_in_memory_as_long_as_the_tasks_under_its_limits() {
     let mut env = Env::new();
     let top =
         env.try_spawn(Caller::Operator, agent().limited(of_tokens(100))).expect("it starts").no;
-    let middle = env.below(top, agent());
-    let kept = env.below(middle, agent().kept());
+    let middle = env.spawn_child(top, agent());
+    let kept = env.spawn_child(middle, agent().kept());
     env.succeed(middle);
     env.succeed(top);
     env.tree.take_dirty();
     assert_eq!(env.tree.evict(), []);
     env.succeed(kept);
     env.tree.take_dirty();
-    let mut gone = env.tree.evict();
-    gone.extend(env.tree.evict());
-    gone.sort();
-    assert_eq!(gone, [top, middle, kept]);
+    let mut evicted = env.tree.evict();
+    evicted.extend(env.tree.evict());
+    evicted.sort();
+    assert_eq!(evicted, [top, middle, kept]);
 }

@@ -11,16 +11,16 @@ use brigade_model::refusal::RefusalKind;
 
 use crate::support::*;
 
-fn running(most: u32) -> Limits {
-    Limits { running: Some(most), ..Limits::default() }
+fn running(max: u32) -> Limits {
+    Limits { running: Some(max), ..Limits::default() }
 }
 
-fn reserve(env: &mut Env, no: TaskNo, most: u64) -> CommandReply {
-    env.report(no, AttemptReport::Reserve { most: tokens(most), least: tokens(10) })
+fn reserve(env: &mut Env, no: TaskNo, max: u64) -> CommandReply {
+    env.report(no, AttemptReport::Reserve { most: tokens(max), least: tokens(10) })
 }
 
 #[test]
-fn what_was_set_aside_by_work_that_failed_counts_as_spent() {
+fn the_reservation_of_failed_work_is_charged() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
     reserve(&mut env, no, 60);
@@ -41,45 +41,46 @@ fn a_depth_of_one_forbids_nesting() {
 fn a_depth_limit_counts_from_its_holder() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let holder = env.below(top, agent().limited(Limits { depth: Some(2), ..Limits::default() }));
-    let one = env.below(holder, agent());
-    let two = env.below(one, agent());
+    let holder =
+        env.spawn_child(top, agent().limited(Limits { depth: Some(2), ..Limits::default() }));
+    let one = env.spawn_child(holder, agent());
+    let two = env.spawn_child(one, agent());
     let caller = env.by(two);
     refused(env.try_spawn(caller, job()), RefusalKind::Limit, "nothing may nest deeper");
 }
 
 #[test]
-fn no_tree_is_deeper_than_the_bound() {
+fn no_session_is_deeper_than_the_maximum() {
     let mut env = Env::new();
     let mut deepest = env.spawn(agent());
     for _ in 1..64 {
-        deepest = env.below(deepest, agent());
+        deepest = env.spawn_child(deepest, agent());
     }
     let caller = env.by(deepest);
     refused(env.try_spawn(caller, agent()), RefusalKind::Limit, "depth");
 }
 
 #[test]
-fn width_counts_living_children_of_one_parent() {
+fn width_counts_alive_children_of_one_parent() {
     let mut env = Env::limited(Limits { width: Some(2), ..Limits::default() });
     let parent = env.spawn(agent());
     env.spawn(agent());
     refused(env.try_spawn(operator(), job()), RefusalKind::Limit, "width");
-    let child = env.below(parent, job());
-    env.below(parent, job());
+    let child = env.spawn_child(parent, job());
+    env.spawn_child(parent, job());
     let caller = env.by(parent);
-    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "2 living children");
+    refused(env.try_spawn(caller, job()), RefusalKind::Limit, "2 alive children");
     env.succeed(child);
-    env.below(parent, job());
+    env.spawn_child(parent, job());
 }
 
 #[test]
 fn a_resumed_child_counts_for_the_width() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(Limits { width: Some(1), ..Limits::default() }));
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     env.succeed(child);
-    env.below(parent, job());
+    env.spawn_child(parent, job());
     let caller = env.by(parent);
     refused(env.resume(caller, child), RefusalKind::Limit, "width");
 }
@@ -89,7 +90,7 @@ fn a_total_counts_for_a_lifetime() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(Limits { total: Some(2), ..Limits::default() }));
     for _ in 0..2 {
-        let child = env.below(parent, job());
+        let child = env.spawn_child(parent, job());
         env.succeed(child);
     }
     let caller = env.by(parent);
@@ -101,14 +102,14 @@ fn a_total_on_a_session_counts_per_top_level_run() {
     let mut env = Env::limited(Limits { total: Some(1), ..Limits::default() });
     for _ in 0..3 {
         let parent = env.spawn(agent());
-        let child = env.below(parent, agent());
+        let child = env.spawn_child(parent, agent());
         let caller = env.by(child);
         refused(env.try_spawn(caller, job()), RefusalKind::Limit, "total");
     }
 }
 
 #[test]
-fn at_the_running_limit_work_queues_and_starts_in_order() {
+fn at_the_running_limit_tasks_queue_and_start_in_order() {
     let mut env = Env::limited(running(1));
     let [one, two, three] = [0; 3].map(|_| env.spawn(job()));
     env.states(&[(one, "running"), (two, "queued"), (three, "queued")]);
@@ -119,7 +120,7 @@ fn at_the_running_limit_work_queues_and_starts_in_order() {
 }
 
 #[test]
-fn who_waits_gives_up_its_slot() {
+fn a_waiting_task_releases_its_slot() {
     let mut env = Env::limited(running(1));
     let one = env.spawn(job());
     let two = env.spawn(job());
@@ -132,15 +133,15 @@ fn who_waits_gives_up_its_slot() {
 }
 
 #[test]
-fn nested_running_limits_all_hold() {
+fn nested_running_limits_all_apply() {
     let mut env = Env::limited(running(3));
     let parent = env.spawn(agent().limited(running(1)));
-    let [a, b] = [0; 2].map(|_| env.below(parent, job()));
+    let [a, b] = [0; 2].map(|_| env.spawn_child(parent, job()));
     let other = env.spawn(job());
     let late = env.spawn(job());
     env.states(&[(a, "running"), (b, "queued"), (other, "running"), (late, "queued")]);
-    // The slot of `a` is free below the parent and in the session: the first in line at the nearer
-    // holder gets it.
+    // The slot of `a` is free under the parent and in the session. The first task in the queue of
+    // the nearer holder gets it.
     env.succeed(a);
     env.states(&[(b, "running"), (late, "queued")]);
     env.succeed(other);
@@ -148,7 +149,7 @@ fn nested_running_limits_all_hold() {
 }
 
 #[test]
-fn a_raised_limit_starts_what_queues() {
+fn a_raised_limit_starts_queued_tasks() {
     let mut env = Env::limited(running(0));
     let [one, two, three] = [0; 3].map(|_| env.spawn(job()));
     env.set_limits(None, running(2));
@@ -158,7 +159,7 @@ fn a_raised_limit_starts_what_queues() {
 }
 
 #[test]
-fn a_reservation_is_cut_to_what_is_left_and_freed_by_the_charge() {
+fn a_reservation_is_limited_to_the_remaining_budget_and_released_by_the_charge() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
     assert_eq!(reserve(&mut env, no, 70), CommandReply::Granted(tokens(70)));
@@ -167,19 +168,19 @@ fn a_reservation_is_cut_to_what_is_left_and_freed_by_the_charge() {
 }
 
 #[test]
-fn siblings_share_a_budget_while_their_calls_are_under_way() {
+fn siblings_share_a_budget_while_their_calls_are_in_progress() {
     let mut env = Env::new();
     let parent = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
-    let [a, b] = [0; 2].map(|_| env.below(parent, agent()));
+    let [a, b] = [0; 2].map(|_| env.spawn_child(parent, agent()));
     assert_eq!(reserve(&mut env, a, 80), CommandReply::Granted(tokens(80)));
     assert_eq!(reserve(&mut env, b, 80), CommandReply::Granted(tokens(20)));
 }
 
 #[test]
-fn usage_goes_up_the_whole_tree() {
+fn usage_is_charged_to_all_ancestors() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     env.report(child, AttemptReport::Charge(tokens(30)));
     env.report(parent, AttemptReport::Charge(tokens(5)));
     let used = [env.row(child).usage(), env.row(parent).usage(), env.tree.row().usage];
@@ -189,11 +190,12 @@ fn usage_goes_up_the_whole_tree() {
 }
 
 #[test]
-fn an_exhausted_budget_ends_its_holder_with_what_it_had_and_stops_the_rest() {
+fn an_exhausted_budget_ends_its_holder_with_a_partial_result_and_stops_its_descendants() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let holder = env.below(top, agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
-    let child = env.below(holder, agent());
+    let holder =
+        env.spawn_child(top, agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
+    let child = env.spawn_child(holder, agent());
     env.report(child, AttemptReport::Charge(tokens(45)));
     assert_eq!(reserve(&mut env, child, 20), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(top, "running"), (holder, "stopping"), (child, "stopping")]);
@@ -206,11 +208,11 @@ fn an_exhausted_budget_ends_its_holder_with_what_it_had_and_stops_the_rest() {
 }
 
 #[test]
-fn a_spent_session_ends_the_run_at_its_top_level_only() {
+fn an_exhausted_session_ends_only_the_top_level_run_that_reserves() {
     let mut env = Env::limited(Limits { tokens: Some(50), ..Limits::default() });
     let one = env.spawn(agent());
     let other = env.spawn(agent());
-    let child = env.below(one, agent());
+    let child = env.spawn_child(one, agent());
     env.report(child, AttemptReport::Charge(tokens(50)));
     assert_eq!(reserve(&mut env, child, 20), CommandReply::Exhausted(LimitKind::Tokens));
     env.states(&[(one, "stopping"), (other, "running")]);
@@ -218,7 +220,7 @@ fn a_spent_session_ends_the_run_at_its_top_level_only() {
 }
 
 #[test]
-fn who_ran_out_can_be_resumed_with_more() {
+fn a_task_with_an_exhausted_budget_can_be_resumed_with_more() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(50), ..Limits::default() }));
     env.report(no, AttemptReport::Charge(tokens(50)));
@@ -232,7 +234,7 @@ fn who_ran_out_can_be_resumed_with_more() {
 }
 
 #[test]
-fn limits_of_an_ended_task_are_not_changed_behind_its_back() {
+fn limits_of_an_ended_task_cannot_be_changed() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
@@ -245,11 +247,11 @@ fn limits_of_an_ended_task_are_not_changed_behind_its_back() {
 }
 
 #[test]
-fn a_time_limit_fails_the_run_and_stops_what_is_below() {
+fn a_time_limit_fails_the_run_and_stops_its_descendants() {
     let mut env = Env::new();
     let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
     let no = env.spawn(job().limited(limits));
-    let child = env.below(no, job().kept());
+    let child = env.spawn_child(no, job().kept());
     env.advance(999);
     assert_eq!(env.state(no), "running");
     env.advance(1);
@@ -259,7 +261,7 @@ fn a_time_limit_fails_the_run_and_stops_what_is_below() {
     let Outcome::Failed(failed) = env.outcome(no) else { panic!("too late is not a success") };
     assert_eq!(failed.failure, Failure::Timeout { after: Millis(1_000) });
     assert_eq!(failed.partial, Some(json("soup")));
-    assert!(matches!(env.outcome(child), Outcome::Cancelled(_)), "kept, but below a stop");
+    assert!(matches!(env.outcome(child), Outcome::Cancelled(_)), "kept, but in a stopped subtree");
 }
 
 #[test]
@@ -272,7 +274,7 @@ fn a_time_limit_does_not_run_while_the_task_queues() {
     assert_eq!(env.state(no), "queued");
     env.succeed(first);
     env.advance(600);
-    // Queued once more in the middle of its run, it keeps what is left.
+    // If it is queued again during its run, it keeps its remaining time.
     let other = env.spawn(job());
     assert!(env.park(no, 1, ConditionRequest::Timer { duration: Millis(1) }));
     env.advance(1);
@@ -300,18 +302,18 @@ fn a_time_limit_runs_while_children_are_awaited() {
     let mut env = Env::new();
     let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
     let no = env.spawn(agent().limited(limits));
-    let child = env.below(no, job());
+    let child = env.spawn_child(no, job());
     env.succeed(no);
     env.states(&[(no, "closing"), (child, "running")]);
     env.advance(1_000);
     assert_eq!(env.state(child), "stopping");
     env.aborted(child);
     let Outcome::Failed(failed) = env.outcome(no) else { panic!("it took too long") };
-    assert_eq!(failed.partial, Some(json("soup")), "what it said is kept");
+    assert_eq!(failed.partial, Some(json("soup")), "its result is kept");
 }
 
 #[test]
-fn a_changed_time_limit_counts_what_was_used_already() {
+fn a_changed_time_limit_counts_the_used_time() {
     let mut env = Env::new();
     let limits = |time| Limits { time: Some(Millis(time)), ..Limits::default() };
     let no = env.spawn(job().limited(limits(1_000)));
@@ -328,7 +330,7 @@ fn a_changed_time_limit_counts_what_was_used_already() {
 }
 
 #[test]
-fn what_silent_work_had_set_aside_counts_as_spent() {
+fn the_reservation_of_unreported_work_is_charged() {
     let mut env = Env::new();
     let limits = Limits { tokens: Some(1_000), ..Limits::default() };
     let [aborted, stuck] = [0; 2].map(|_| env.spawn(agent().grace(1).limited(limits)));
@@ -358,10 +360,10 @@ fn a_full_inbox_refuses() {
 }
 
 #[test]
-fn a_finished_agent_keeps_no_slot() {
+fn a_finished_child_returns_its_slot() {
     let mut env = Env::limited(running(1));
     let parent = env.spawn(agent());
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     assert!(env.park(parent, 1, wait_for(&[child], WaitMode::All)));
     assert_eq!(env.state(child), "running");
     env.succeed(child);
@@ -371,10 +373,10 @@ fn a_finished_agent_keeps_no_slot() {
 }
 
 #[test]
-fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
+fn a_call_of_unknown_cost_is_charged_in_full_and_marked() {
     let mut env = Env::limited(Limits { tokens: Some(1_000), ..Limits::default() });
     let parent = env.spawn(agent());
-    let no = env.below(parent, agent());
+    let no = env.spawn_child(parent, agent());
     reserve(&mut env, no, 100);
     env.recover(no, RecoveryFinding::Crash);
     for no in [no, parent] {
@@ -383,18 +385,18 @@ fn what_nobody_knows_the_cost_of_is_charged_at_the_most_and_said_to_be() {
 }
 
 #[test]
-fn work_that_is_made_to_end_says_what_it_has_spent() {
-    // What was charged before is not charged again, and never more than was set aside.
-    for (settled, said, expect) in [(false, 30, 30), (false, 500, 100), (true, 30, 40)] {
+fn stopped_work_reports_its_cost() {
+    // A cost is charged once, and never more than the reservation.
+    for (charged, reported, expect) in [(false, 30, 30), (false, 500, 100), (true, 30, 40)] {
         let mut env = Env::limited(Limits { tokens: Some(1_000), ..Limits::default() });
         let no = env.spawn(agent());
         reserve(&mut env, no, 100);
-        if settled {
+        if charged {
             env.report(no, AttemptReport::Charge(tokens(40)));
         }
         env.stop_task(no);
-        let how = WorkResult::Stopped { partial: None, spent: Some(tokens(said)) };
-        env.report(no, AttemptReport::Ended(how.into()));
+        let result = WorkResult::Stopped { partial: None, spent: Some(tokens(reported)) };
+        env.report(no, AttemptReport::Ended(result.into()));
         let row = env.row(no);
         assert_eq!((row.usage(), row.unknown_usage()), (tokens(expect), tokens(0)));
     }

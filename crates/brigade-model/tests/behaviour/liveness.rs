@@ -1,4 +1,4 @@
-//! Alive and moving are two things.
+//! Stalls: silent tasks are reported, nudged and ended.
 
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{AttemptReport, CallRecord, WorkResult};
@@ -25,7 +25,7 @@ fn stalls(env: &Env) -> usize {
 }
 
 #[test]
-fn a_stall_is_said_once_and_the_task_goes_on() {
+fn a_stall_is_reported_once_and_the_task_continues() {
     let mut env = Env::new();
     let no = env.spawn(watched());
     env.advance(999);
@@ -36,7 +36,7 @@ fn a_stall_is_said_once_and_the_task_goes_on() {
 }
 
 #[test]
-fn progress_puts_the_stall_off_and_ends_it() {
+fn progress_delays_and_ends_a_stall() {
     let mut env = Env::new();
     let no = env.spawn(watched());
     for _ in 0..5 {
@@ -52,7 +52,7 @@ fn progress_puts_the_stall_off_and_ends_it() {
 }
 
 #[test]
-fn who_waits_or_queues_does_not_stall() {
+fn a_waiting_or_queued_task_does_not_stall() {
     let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
     let no = env.spawn(watched());
     let queued = env.spawn(watched());
@@ -63,7 +63,7 @@ fn who_waits_or_queues_does_not_stall() {
 }
 
 #[test]
-fn a_task_that_is_woken_starts_its_silence_anew() {
+fn a_wake_restarts_the_silence() {
     let mut env = Env::new();
     let no = env.spawn(watched());
     env.park(no, 1, ConditionRequest::Timer { duration: Millis(50_000) });
@@ -75,7 +75,7 @@ fn a_task_that_is_woken_starts_its_silence_anew() {
 }
 
 #[test]
-fn the_clock_of_a_tree_does_not_run_backwards() {
+fn the_time_of_a_session_does_not_run_backwards() {
     let mut env = Env::new();
     let no = env.spawn(watched());
     let later = env.now.after(Millis(500));
@@ -95,32 +95,32 @@ fn nudges(env: &Env) -> usize {
     })
 }
 
-fn heard(index: u32) -> AttemptReport {
-    let most = Usage { tokens: 10, ..Usage::NONE };
-    AttemptReport::BeginStep { index: CallIndex(index), max: most, min: Usage::NONE }
+fn begin_step(index: u32) -> AttemptReport {
+    let max = Usage { tokens: 10, ..Usage::NONE };
+    AttemptReport::BeginStep { index: CallIndex(index), max, min: Usage::NONE }
 }
 
-fn written(index: u32) -> AttemptReport {
-    let answer = CallCompletion::Value(json("a reply")).into();
-    AttemptReport::Record(CallRecord::new(CallIndex(index), "model", answer))
+fn record(index: u32) -> AttemptReport {
+    let completion = CallCompletion::Value(json("a reply")).into();
+    AttemptReport::Record(CallRecord::new(CallIndex(index), "model", completion))
 }
 
-fn treated(stall: StallPolicy) -> TaskSpec {
-    hearing_agent().limited(Limits { stall: Some(stall), ..Limits::default() })
+fn with_policy(stall: StallPolicy) -> TaskSpec {
+    collecting_agent().limited(Limits { stall: Some(stall), ..Limits::default() })
 }
 
 #[test]
-fn a_silent_agent_is_nudged_and_then_ended_with_what_it_had() {
+fn a_silent_agent_is_nudged_and_then_ended_with_its_partial_result() {
     let mut env = Env::new();
-    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
+    let no = env.spawn(with_policy(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
     assert_eq!((stalls(&env), nudges(&env), env.state(no)), (1, 1, "running"));
     env.advance(999);
     assert_eq!(env.state(no), "running");
     env.advance(1);
     assert_eq!((stalls(&env), nudges(&env), env.state(no)), (2, 1, "stopping"));
-    let how = WorkResult::Stopped { partial: Some(json("half")), spent: None };
-    env.report(no, AttemptReport::Ended(how.into()));
+    let result = WorkResult::Stopped { partial: Some(json("half")), spent: None };
+    env.report(no, AttemptReport::Ended(result.into()));
     let Some(Outcome::Failed(failed)) = env.row(no).ended().map(|ended| &*ended.outcome) else {
         panic!("it has not failed");
     };
@@ -129,12 +129,12 @@ fn a_silent_agent_is_nudged_and_then_ended_with_what_it_had() {
 }
 
 #[test]
-fn to_hear_a_nudge_is_no_movement_of_ones_own() {
+fn reading_a_nudge_is_no_progress() {
     let mut env = Env::new();
-    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
+    let no = env.spawn(with_policy(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
-    // It takes the news, asks its model anew and says so, and hangs again.
-    assert!(matches!(env.report(no, heard(1)), CommandReply::InboxTaken(_)));
+    // It takes the inbox, calls its model again, reports progress, and hangs again.
+    assert!(matches!(env.report(no, begin_step(1)), CommandReply::InboxTaken(_)));
     env.report(no, AttemptReport::Progress(json("thinking")));
     assert!(!env.row(no).is_stalled(), "something has happened");
     env.advance(1_000);
@@ -142,31 +142,35 @@ fn to_hear_a_nudge_is_no_movement_of_ones_own() {
 }
 
 #[test]
-fn work_that_is_written_down_ends_the_count() {
+fn recorded_work_resets_the_nudges() {
     let mut env = Env::new();
-    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
-    for round in 0..4 {
+    let no = env.spawn(with_policy(StallPolicy::after(Millis(1_000))));
+    for step in 0..4 {
         env.advance(1_000);
-        assert_eq!((nudges(&env), env.state(no)), (round + 1, "running"));
-        env.report(no, heard(round as u32 * 10 + 1));
-        env.report(no, written(round as u32 * 10 + 2));
+        assert_eq!((nudges(&env), env.state(no)), (step + 1, "running"));
+        env.report(no, begin_step(step as u32 * 10 + 1));
+        env.report(no, record(step as u32 * 10 + 2));
     }
 }
 
 #[test]
-fn who_is_only_told_of_is_never_ended_and_who_is_not_watched_not_told_of() {
-    for (stall, told) in [(StallPolicy::report_after(Millis(1_000)), 1), (StallPolicy::Off, 0)] {
+fn a_report_only_policy_never_ends_a_task_and_off_reports_nothing() {
+    for (stall, expect) in [(StallPolicy::report_after(Millis(1_000)), 1), (StallPolicy::Off, 0)] {
         let mut env = Env::new();
-        let no = env.spawn(treated(stall));
+        let no = env.spawn(with_policy(stall));
         env.advance(1_000);
         env.advance(10_000_000);
-        assert_eq!((stalls(&env), nudges(&env), env.state(no)), (told, 0, "running"), "{stall:?}");
+        assert_eq!(
+            (stalls(&env), nudges(&env), env.state(no)),
+            (expect, 0, "running"),
+            "{stall:?}"
+        );
     }
 }
 
 #[test]
-fn agents_are_watched_unless_somebody_says_otherwise_and_others_are_not() {
-    for (spec, watched) in [(hearing_agent(), true), (job(), false), (process(), false)] {
+fn only_agents_are_watched_by_default() {
+    for (spec, watched) in [(collecting_agent(), true), (job(), false), (process(), false)] {
         let mut env = Env::new();
         let no = env.spawn(spec);
         env.advance(20 * 60_000);
@@ -175,7 +179,7 @@ fn agents_are_watched_unless_somebody_says_otherwise_and_others_are_not() {
 }
 
 #[test]
-fn a_command_is_not_handed_a_nudge_as_its_input() {
+fn a_nudge_is_not_pushed_to_a_process() {
     let mut env = Env::new();
     let stall = Some(StallPolicy::after(Millis(1_000)));
     let no = env.spawn(process().limited(Limits { stall, ..Limits::default() }));
@@ -184,10 +188,10 @@ fn a_command_is_not_handed_a_nudge_as_its_input() {
 }
 
 #[test]
-fn who_waits_for_a_child_is_not_stalled_however_long_that_takes() {
+fn a_task_that_waits_for_a_child_never_stalls() {
     let mut env = Env::new();
-    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
-    let child = env.below(no, job());
+    let no = env.spawn(with_policy(StallPolicy::after(Millis(1_000))));
+    let child = env.spawn_child(no, job());
     env.park(no, 1, ConditionRequest::Inbox);
     for _ in 0..100 {
         env.advance(900);
@@ -197,13 +201,13 @@ fn who_waits_for_a_child_is_not_stalled_however_long_that_takes() {
 }
 
 #[test]
-fn a_new_run_begins_without_the_silences_of_the_last() {
+fn a_new_run_starts_without_the_nudges_of_the_last() {
     let mut env = Env::new();
-    let no = env.spawn(treated(StallPolicy::after(Millis(1_000))));
+    let no = env.spawn(with_policy(StallPolicy::after(Millis(1_000))));
     env.advance(1_000);
     env.advance(1_000);
     env.report(no, AttemptReport::Ended(WorkResult::Aborted.into()));
-    env.resume(operator(), no).expect("it can go on");
+    env.resume(operator(), no).expect("it can be resumed");
     assert_eq!((env.row(no).nudges().count, env.row(no).is_stalled()), (0, false));
     env.advance(1_000);
     assert_eq!((nudges(&env), env.state(no)), (2, "running"));

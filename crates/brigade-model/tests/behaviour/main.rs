@@ -1,16 +1,16 @@
-//! What may happen to tasks and what may not, one file per area.
+//! Behaviour of the state machine, one file per area.
 
 mod approvals_and_questions;
 mod conversations;
 mod grants;
+mod inbox;
 mod kept;
-mod leave;
 mod limits;
 mod liveness;
 mod memory;
 mod messages;
-mod news;
 mod recovery;
+mod remaining_budgets;
 mod results;
 mod scope;
 mod spawn;

@@ -1,4 +1,4 @@
-//! What leaves memory, what stays, and that coming back changes nothing.
+//! Memory: tasks that are evicted, tasks that stay, and tasks that are loaded again.
 
 use brigade_model::action::Action;
 use brigade_model::call::WaitMode;
@@ -17,7 +17,7 @@ fn committed(env: &mut Env) -> Vec<TaskNo> {
 }
 
 #[test]
-fn an_ended_task_leaves_memory_once_it_was_collected_and_stored() {
+fn an_ended_task_is_evicted_after_it_was_collected_and_stored() {
     let mut env = Env::new();
     let no = env.spawn(job());
     assert_eq!(committed(&mut env), [], "it lives");
@@ -30,17 +30,17 @@ fn an_ended_task_leaves_memory_once_it_was_collected_and_stored() {
 }
 
 #[test]
-fn a_child_stays_until_its_parent_has_heard_of_it_or_is_gone() {
+fn a_child_stays_until_its_parent_has_collected_it_or_ended() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let [heard, unheard] = [0; 2].map(|_| env.below(parent, job()));
-    env.succeed(heard);
-    env.succeed(unheard);
+    let [collected, uncollected] = [0; 2].map(|_| env.spawn_child(parent, job()));
+    env.succeed(collected);
+    env.succeed(uncollected);
     assert_eq!(committed(&mut env), []);
-    env.park(parent, 1, wait_for(&[heard], WaitMode::All));
-    assert_eq!(committed(&mut env), [heard]);
+    env.park(parent, 1, wait_for(&[collected], WaitMode::All));
+    assert_eq!(committed(&mut env), [collected]);
     env.succeed(parent);
-    assert_eq!(committed(&mut env), [unheard]);
+    assert_eq!(committed(&mut env), [uncollected]);
 }
 
 #[test]
@@ -75,10 +75,10 @@ fn the_key_of_an_evicted_task_stays_taken() {
 }
 
 #[test]
-fn a_slot_that_lingers_is_counted_after_its_parent_ended() {
+fn a_lingering_slot_is_counted_after_its_parent_ended() {
     let mut env = Env::limited(Limits { running: Some(2), ..Limits::default() });
     let parent = env.spawn(job());
-    let child = env.below(parent, closure().grace(1));
+    let child = env.spawn_child(parent, closure().grace(1));
     env.stop_task(child);
     env.advance(1);
     env.advance(5_000);
@@ -90,16 +90,16 @@ fn a_slot_that_lingers_is_counted_after_its_parent_ended() {
     assert_eq!(env.state(last), "queued");
     env.succeed(child);
     assert_eq!(env.state(last), "running", "the slot came back");
-    let mut gone = committed(&mut env);
-    gone.sort();
-    assert_eq!(gone, [parent, child]);
+    let mut evicted = committed(&mut env);
+    evicted.sort();
+    assert_eq!(evicted, [parent, child]);
 }
 
 #[test]
 fn a_child_that_was_loaded_before_its_parent_is_still_stopped_with_it() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     env.succeed(child);
     env.succeed(parent);
     let rows = [child, parent].map(|no| (no, env.row(no).clone()));
@@ -131,7 +131,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
 }
 
 #[test]
-fn every_ending_lets_go_of_what_is_kept_for_the_work() {
+fn a_stopped_waiting_task_is_released() {
     let mut env = Env::new();
     let no = env.spawn(closure());
     env.park(no, 1, brigade_model::call::ConditionRequest::Message { patience: None });
@@ -140,7 +140,7 @@ fn every_ending_lets_go_of_what_is_kept_for_the_work() {
 }
 
 #[test]
-fn many_finished_tasks_leave_nothing_behind() {
+fn many_finished_tasks_use_no_memory() {
     let mut env = Env::new();
     for _ in 0..1_000 {
         let no = env.spawn(job().named("Cook"));

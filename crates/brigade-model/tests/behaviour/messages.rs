@@ -1,4 +1,4 @@
-//! Messages: accepted, then read, delivered, unknown or dead; in order; none twice.
+//! Messages: accepted, then read, delivered, unknown or dead-lettered; in order, and none twice.
 
 use brigade_model::action::Action;
 use brigade_model::call::{CallCompletion, ConditionRequest};
@@ -30,7 +30,7 @@ fn messages_are_read_in_the_order_they_were_sent() {
     let sent = [0; 3].map(|_| env.send_to(no));
     for (index, expect) in (1..).zip(sent) {
         assert!(!env.park(no, index, receive()), "a message is there already");
-        let Some(CallCompletion::Message(message)) = env.answer(no, index) else {
+        let Some(CallCompletion::Message(message)) = env.completion(no, index) else {
             panic!("no message")
         };
         assert_eq!(message.no, expect);
@@ -39,7 +39,7 @@ fn messages_are_read_in_the_order_they_were_sent() {
 }
 
 #[test]
-fn a_message_wakes_who_waits_for_one_and_is_read_once() {
+fn a_message_wakes_the_task_that_waits_for_one_and_is_read_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
     assert!(env.park(no, 1, receive()));
@@ -53,11 +53,12 @@ fn a_message_wakes_who_waits_for_one_and_is_read_once() {
 }
 
 #[test]
-fn each_message_says_where_it_comes_from() {
+fn each_message_names_its_sender() {
     let mut env = Env::new();
     let parent = env.spawn(job());
-    let child = env.below(parent, job());
-    let (by_parent, by_child) = (env.by(parent), env.by(child));
+    let child = env.spawn_child(parent, job());
+    let by_parent = env.by(parent);
+    let by_child = env.by(child);
     let to = |no| Recipient::Task(brigade_model::address::TaskRef::from(no));
     env.send(operator(), to(child)).unwrap();
     env.send(by_parent, to(child)).unwrap();
@@ -81,7 +82,7 @@ fn a_top_level_task_writes_to_the_session() {
 }
 
 #[test]
-fn of_the_sessions_messages_only_those_taken_count_as_read() {
+fn only_the_marked_messages_of_the_session_are_read() {
     let mut env = Env::new();
     let no = env.spawn(job());
     for _ in 0..3 {
@@ -109,10 +110,10 @@ fn events_of_one_task_are_not_delivered_to_another() {
 }
 
 #[test]
-fn a_message_to_all_reaches_every_child_that_still_takes_one() {
+fn a_message_to_all_reaches_every_child_that_accepts_one() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let [a, b, c] = [0; 3].map(|_| env.below(parent, job()));
+    let [a, b, c] = [0; 3].map(|_| env.spawn_child(parent, job()));
     env.succeed(b);
     let caller = env.by(parent);
     let sent = env.send(caller, Recipient::Children).unwrap();
@@ -122,7 +123,7 @@ fn a_message_to_all_reaches_every_child_that_still_takes_one() {
 }
 
 #[test]
-fn what_was_not_read_before_the_end_is_a_dead_letter_with_the_reason() {
+fn an_unread_message_becomes_a_dead_letter_with_a_reason_at_the_end() {
     let mut env = Env::new();
     let no = env.spawn(job());
     env.send_to(no);
@@ -143,7 +144,7 @@ fn a_job_that_ended_takes_no_more_messages() {
 }
 
 #[test]
-fn a_message_to_one_that_is_being_stopped_is_refused() {
+fn a_message_to_a_stopping_task_is_refused() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.stop_task(no);
@@ -152,16 +153,16 @@ fn a_message_to_one_that_is_being_stopped_is_refused() {
 }
 
 #[test]
-fn a_message_steers_a_running_sub_agent() {
+fn a_message_reaches_a_running_agent() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.send_to(no);
     assert_eq!(env.unread(Owner::Task(no)), 1);
-    assert!(!env.park(no, 1, receive()), "it finds it at its next step");
+    assert!(!env.park(no, 1, receive()), "it is there at its next step");
 }
 
 #[test]
-fn a_message_to_an_ended_agent_opens_its_next_run_and_is_there_when_it_starts() {
+fn a_message_to_an_ended_agent_opens_its_next_run_and_is_in_its_inbox() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
@@ -173,7 +174,7 @@ fn a_message_to_an_ended_agent_opens_its_next_run_and_is_there_when_it_starts() 
 }
 
 #[test]
-fn a_process_is_handed_each_message_as_it_comes() {
+fn each_message_is_pushed_to_a_process() {
     let mut env = Env::new();
     let no = env.spawn(process());
     let message = env.send_to(no);
@@ -192,7 +193,7 @@ fn a_process_is_handed_each_message_as_it_comes() {
 }
 
 #[test]
-fn a_message_to_a_queued_process_is_handed_over_when_it_starts() {
+fn a_message_to_a_queued_process_is_pushed_when_it_starts() {
     let limits = brigade_model::limits::Limits { running: Some(1), ..Default::default() };
     let mut env = Env::limited(limits);
     let first = env.spawn(job());
@@ -208,18 +209,18 @@ fn a_message_to_a_queued_process_is_handed_over_when_it_starts() {
 }
 
 #[test]
-fn a_crash_while_a_message_was_handed_over_leaves_its_delivery_unknown() {
+fn after_a_crash_during_a_push_the_delivery_is_unknown() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.send_to(no);
     env.recover(no, RecoveryFinding::Crash);
     env.recover(no, RecoveryFinding::Adopted);
     assert_eq!(receipts(&mut env).pop(), Some((1, Receipt::DeliveryUnknown)));
-    assert_eq!(env.unread(Owner::Task(no)), 0, "it is not handed over a second time");
+    assert_eq!(env.unread(Owner::Task(no)), 0, "it is not pushed a second time");
 }
 
 #[test]
-fn a_message_to_a_process_that_never_began_is_handed_over_when_it_does() {
+fn a_message_to_a_process_that_never_started_is_pushed_when_it_starts() {
     let mut env = Env::new();
     let no = env.spawn(process());
     let message = env.send_to(no);
@@ -231,7 +232,7 @@ fn a_message_to_a_process_that_never_began_is_handed_over_when_it_does() {
 }
 
 #[test]
-fn the_last_message_says_so_and_only_handed_input_has_an_end() {
+fn the_last_message_closes_the_input_of_work_with_a_pushed_inbox() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.send_last(no).unwrap();
@@ -249,19 +250,19 @@ fn a_message_to_a_process_without_an_input_is_refused() {
     let without = TaskSpec::new(Work::Process(ProcessWork::new(command)));
     let no = env.spawn(without);
     let before = env.tree.row().last_message;
-    let said = env.send(operator(), Recipient::Task(no.into()));
-    refused(said.clone(), RefusalKind::Invalid, "process:1 was started without an input");
-    refused(said, RefusalKind::Invalid, "`brigade exec --stdin`");
+    let sent = env.send(operator(), Recipient::Task(no.into()));
+    refused(sent.clone(), RefusalKind::Invalid, "process:1 was started without an input");
+    refused(sent, RefusalKind::Invalid, "`brigade exec --stdin`");
     refused(env.send_last(no), RefusalKind::Invalid, "started without an input");
     assert_eq!(env.tree.row().last_message, before, "a refusal changes nothing");
     let reads = env.spawn(process());
     let sent = env.send(operator(), Recipient::Children).unwrap();
     let counts = [no, reads].map(|no| env.unread(Owner::Task(no)));
-    assert_eq!((sent.len(), counts), (1, [0, 1]), "what is sent to all goes past it");
+    assert_eq!((sent.len(), counts), (1, [0, 1]), "a message to all children skips it");
 }
 
 #[test]
-fn a_process_that_takes_no_input_makes_dead_letters() {
+fn a_refused_push_makes_a_dead_letter() {
     let mut env = Env::new();
     let no = env.spawn(process());
     let message = env.send_to(no);
@@ -276,19 +277,19 @@ fn a_process_that_takes_no_input_makes_dead_letters() {
 }
 
 #[test]
-fn work_that_is_handed_its_messages_does_not_ask_for_them() {
+fn work_with_a_pushed_inbox_cannot_park_on_messages() {
     let mut env = Env::new();
-    let no = env.spawn(custom(KindPolicy { inbox_mode: InboxMode::Push, ..CONDUCT }));
+    let no = env.spawn(custom(KindPolicy { inbox_mode: InboxMode::Push, ..POLICY }));
     let parked = env.park_all(
         no,
         vec![(1, receive())],
         brigade_model::command::AfterPark::Suspend { parked_count: 1 },
     );
-    refused(parked, RefusalKind::Invalid, "handed to it as they come");
+    refused(parked, RefusalKind::Invalid, "are pushed to it");
 }
 
 #[test]
-fn only_a_task_has_a_parent_to_write_to() {
+fn only_a_task_has_a_parent() {
     let mut env = Env::new();
     refused(env.send(operator(), Recipient::Parent), RefusalKind::Invalid, "name the task");
 }

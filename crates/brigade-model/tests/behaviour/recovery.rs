@@ -1,4 +1,4 @@
-//! Recovery: each state, each policy.
+//! Recovery of each state under each policy.
 
 use brigade_model::call::ConditionRequest;
 use brigade_model::command::{AttemptReport, CallRecord, RecoveryFinding};
@@ -14,19 +14,19 @@ fn lost() -> RecoveryFinding {
     RecoveryFinding::NotFound { by: "the shim".into(), evidence: "no such pid".into() }
 }
 
-/// A task in the named state, under a policy.
+/// Creates a task in the named state, under a policy.
 fn task_in(state: &str, recovery: RecoveryPolicy) -> (Env, TaskNo) {
     let limits = Limits { running: (state == "queued").then_some(0), ..Limits::default() };
     let mut env = Env::limited(limits);
-    let on_return = brigade_model::work::ParentClosePolicy::AwaitChildren;
-    let no = env.spawn(custom(KindPolicy { recovery, parent_close: on_return, ..CONDUCT }));
+    let parent_close = brigade_model::work::ParentClosePolicy::AwaitChildren;
+    let no = env.spawn(custom(KindPolicy { recovery, parent_close, ..POLICY }));
     match state {
         "waiting" => assert!(env.park(no, 1, ConditionRequest::Message { patience: None })),
         "stopping" => {
             env.stop_task(no);
         }
         "closing" => {
-            env.below(no, job());
+            env.spawn_child(no, job());
             env.succeed(no);
         }
         "succeeded" => env.succeed(no),
@@ -37,7 +37,7 @@ fn task_in(state: &str, recovery: RecoveryPolicy) -> (Env, TaskNo) {
 }
 
 #[test]
-fn every_state_under_every_policy() {
+fn every_state_recovers_by_its_policy() {
     let resume = RecoveryPolicy::Resume { max_attempts: 3, backoff: Millis(100) };
     let table = [
         ("queued", resume, "queued"),
@@ -60,16 +60,16 @@ fn every_state_under_every_policy() {
         ("succeeded", RecoveryPolicy::Lost, "succeeded"),
     ];
     for (state, policy, expect) in table {
-        for why in [RecoveryFinding::Crash, RecoveryFinding::Shutdown] {
+        for finding in [RecoveryFinding::Crash, RecoveryFinding::Shutdown] {
             let (mut env, no) = task_in(state, policy);
-            env.recover(no, why.clone());
-            assert_eq!(env.state(no), expect, "{state} under {policy:?} after {why:?}");
+            env.recover(no, finding.clone());
+            assert_eq!(env.state(no), expect, "{state} under {policy:?} after {finding:?}");
         }
     }
 }
 
 #[test]
-fn what_the_performer_found_again_goes_on_as_it_was() {
+fn adopted_work_continues_unchanged() {
     for state in ["queued", "running", "waiting", "stopping", "closing", "succeeded"] {
         let (mut env, no) = task_in(state, RecoveryPolicy::Adopt);
         env.clear();
@@ -79,19 +79,19 @@ fn what_the_performer_found_again_goes_on_as_it_was() {
 }
 
 #[test]
-fn what_the_performer_did_not_find_is_lost_on_its_evidence() {
+fn work_that_is_not_found_is_lost_with_the_evidence() {
     let (mut env, no) = task_in("running", RecoveryPolicy::Adopt);
     env.recover(no, lost());
-    let Outcome::Failed(failed) = env.outcome(no) else { panic!("it is gone") };
+    let Outcome::Failed(failed) = env.outcome(no) else { panic!("it is lost") };
     let expect = Failure::Lost { by: "the shim".into(), evidence: "no such pid".into() };
     assert_eq!(failed.failure, expect);
     let (mut env, no) = task_in("stopping", RecoveryPolicy::Adopt);
     env.recover(no, lost());
-    assert_eq!(env.state(no), "cancelled", "it was told to stop, and it is gone");
+    assert_eq!(env.state(no), "cancelled", "a stop was requested, and it is not there");
 }
 
 #[test]
-fn what_never_began_is_begun_again_but_not_for_ever() {
+fn work_that_never_started_is_started_again_a_limited_number_of_times() {
     let (mut env, no) = task_in("running", RecoveryPolicy::Adopt);
     let before = env.row(no).attempt;
     env.recover(no, RecoveryFinding::NeverStarted);
@@ -106,14 +106,14 @@ fn what_never_began_is_begun_again_but_not_for_ever() {
 }
 
 #[test]
-fn what_never_began_and_was_told_to_stop_does_not_begin() {
+fn stopping_work_that_never_started_is_cancelled() {
     let (mut env, no) = task_in("stopping", RecoveryPolicy::Adopt);
     env.recover(no, RecoveryFinding::NeverStarted);
     assert_eq!(env.state(no), "cancelled");
 }
 
 #[test]
-fn the_first_attempt_after_a_crash_follows_at_once_and_later_ones_back_off() {
+fn the_first_retry_after_a_crash_is_immediate_and_later_ones_back_off() {
     let mut env = Env::new();
     let no = env.spawn(job_that(RecoveryPolicy::Resume { max_attempts: 4, backoff: Millis(100) }));
     for pause in [0, 100, 200, 400] {
@@ -133,13 +133,13 @@ fn the_first_attempt_after_a_crash_follows_at_once_and_later_ones_back_off() {
 }
 
 #[test]
-fn talk_without_a_record_does_not_hide_a_crash_loop() {
-    for talk in [AttemptReport::State(json("s")), AttemptReport::Progress(json("soon"))] {
+fn progress_without_a_record_does_not_hide_a_crash_loop() {
+    for report in [AttemptReport::State(json("s")), AttemptReport::Progress(json("soon"))] {
         let mut env = Env::new();
         let no = env.spawn(job_that(RecoveryPolicy::resume(1)));
         env.recover(no, RecoveryFinding::Crash);
         env.advance(0);
-        env.report(no, talk);
+        env.report(no, report);
         env.recover(no, RecoveryFinding::Crash);
         let Outcome::Failed(failed) = env.outcome(no) else { panic!("a crash loop") };
         assert_eq!(failed.failure, Failure::CrashLoop { crashes: 2 });
@@ -147,7 +147,7 @@ fn talk_without_a_record_does_not_hide_a_crash_loop() {
 }
 
 #[test]
-fn recorded_progress_resets_the_count_of_crashes() {
+fn recorded_progress_resets_the_crash_count() {
     let steps = [
         AttemptReport::Park {
             calls: vec![(
@@ -189,22 +189,22 @@ fn a_shutdown_is_not_a_crash() {
 }
 
 #[test]
-fn late_words_of_the_attempt_before_the_crash_are_not_heard() {
+fn a_late_report_of_the_attempt_before_the_crash_is_refused() {
     let mut env = Env::new();
     let no = env.spawn(job());
     let old = env.row(no).attempt;
     env.recover(no, RecoveryFinding::Crash);
     env.advance(0);
-    let what =
+    let end =
         AttemptReport::Ended(brigade_model::command::WorkResult::Returned(json("old")).into());
-    let report = brigade_model::command::ReportCommand { no, attempt: old, report: what };
+    let report = brigade_model::command::ReportCommand { no, attempt: old, report: end };
     let late = env.submit(&brigade_model::command::Command::Report(report));
     refused(late, brigade_model::refusal::RefusalKind::Ended, "attempt 1 of job:1 is over");
     assert_eq!(env.state(no), "running");
 }
 
 #[test]
-fn what_was_set_aside_when_the_process_died_counts_as_spent() {
+fn a_reservation_is_charged_when_the_process_dies() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
     env.report(no, AttemptReport::Reserve { most: tokens(60), least: Usage::NONE });
@@ -226,7 +226,7 @@ fn a_lingering_slot_is_free_when_the_process_that_held_it_is_gone() {
 }
 
 #[test]
-fn work_without_a_performer_stays_queued_and_says_so() {
+fn work_without_a_performer_stays_queued() {
     let mut env = Env::new();
     let no = env.spawn(job());
     env.report(no, AttemptReport::NoPerformer { reason: "no handler \"cook\"".into() });
@@ -245,16 +245,16 @@ fn a_stop_survives_the_crash_that_interrupts_it() {
     env.recover(no, RecoveryFinding::Crash);
     env.advance(5_000);
     env.advance(5_000);
-    let Outcome::Cancelled(cancelled) = env.outcome(no) else { panic!("it was told to stop") };
+    let Outcome::Cancelled(cancelled) = env.outcome(no) else { panic!("a stop was requested") };
     assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
 }
 
 #[test]
-fn a_lost_closure_takes_what_it_spawned_with_it() {
+fn a_lost_closure_stops_its_children() {
     let mut env = Env::new();
     let no = env.spawn(closure());
-    let child = env.below(no, job());
-    let kept = env.below(no, job().kept());
+    let child = env.spawn_child(no, job());
+    let kept = env.spawn_child(no, job().kept());
     env.recover(no, RecoveryFinding::Crash);
     env.states(&[(no, "closing"), (child, "stopping"), (kept, "running")]);
     env.aborted(child);
@@ -263,7 +263,7 @@ fn a_lost_closure_takes_what_it_spawned_with_it() {
 }
 
 #[test]
-fn an_external_agent_is_looked_for_like_a_process() {
+fn an_external_agent_is_adopted_like_a_process() {
     let mut env = Env::new();
     let no = env.spawn(external());
     env.recover(no, RecoveryFinding::Crash);

@@ -1,4 +1,4 @@
-//! Results: each reaches its owner once, and can be asked for again.
+//! Results: each reaches its owner once, and can be requested again.
 
 use brigade_model::call::WaitMode;
 use brigade_model::command::{AttemptReport, Caller, WorkResult};
@@ -15,18 +15,18 @@ fn me() -> Caller {
 }
 
 #[test]
-fn a_result_is_collected_once_and_again_marked_so() {
+fn a_result_is_collected_once_and_marked_when_it_is_read_again() {
     let mut env = Env::new();
     let no = env.spawn(job());
     env.succeed(no);
     assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
     assert_eq!(env.collected(me(), &[no.into()]), [(no, true)]);
-    assert_eq!(env.collected(me(), &[]), [], "a wait for everything is through with it");
+    assert_eq!(env.collected(me(), &[]), [], "a wait for all runs no longer covers it");
     assert_eq!(env.count(|event| matches!(event, Event::Collected { .. })), 1);
 }
 
 #[test]
-fn a_result_named_twice_is_told_once() {
+fn a_result_named_twice_is_returned_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
     env.succeed(no);
@@ -34,7 +34,7 @@ fn a_result_named_twice_is_told_once() {
 }
 
 #[test]
-fn the_operator_reads_and_consumes_nothing() {
+fn the_operator_reads_results_without_collecting_them() {
     let mut env = Env::new();
     let no = env.spawn(job());
     env.succeed(no);
@@ -44,7 +44,7 @@ fn the_operator_reads_and_consumes_nothing() {
 }
 
 #[test]
-fn what_is_not_over_is_pending_and_consumes_nothing() {
+fn a_pending_wait_collects_nothing() {
     let mut env = Env::new();
     let [a, b] = [0; 2].map(|_| env.spawn(job()));
     env.succeed(a);
@@ -52,21 +52,25 @@ fn what_is_not_over_is_pending_and_consumes_nothing() {
     assert_eq!(all, CommandReply::Pending(vec![b]));
     let any = env.collect(me(), &[b.into()], WaitMode::Any).unwrap();
     assert_eq!(any, CommandReply::Pending(vec![b]));
-    let CommandReply::Results(endings) = env.collect(me(), &[], WaitMode::Any).unwrap() else {
+    let CommandReply::Results(results) = env.collect(me(), &[], WaitMode::Any).unwrap() else {
         panic!("one of them has ended")
     };
-    assert_eq!((endings.len(), endings[0].no, endings[0].collected_before), (1, a, false));
+    assert_eq!((results.len(), results[0].no, results[0].collected_before), (1, a, false));
 }
 
 #[test]
-fn a_wait_for_everything_covers_the_clients_own_runs() {
+fn a_wait_for_all_runs_covers_the_clients_own_runs() {
     let mut env = Env::new();
     let mine = env.spawn(job());
     let theirs = env.try_spawn(client("other"), job()).unwrap().no;
     env.succeed(mine);
     env.succeed(theirs);
     assert_eq!(env.collected(me(), &[]), [(mine, false)]);
-    assert_eq!(env.collected(me(), &[theirs.into()]), [(theirs, false)], "others are named");
+    assert_eq!(
+        env.collected(me(), &[theirs.into()]),
+        [(theirs, false)],
+        "a foreign task must be named"
+    );
     assert_eq!(env.collected(client("other"), &[]), []);
 }
 
@@ -76,7 +80,7 @@ fn runs_are_collected_one_by_one() {
     let no = env.spawn(agent());
     env.succeed(no);
     env.send_to(no);
-    assert_eq!(env.collected(me(), &[run_of(no, 1)]), [(no, false)], "the second is going on");
+    assert_eq!(env.collected(me(), &[run_of(no, 1)]), [(no, false)], "the second run is alive");
     env.fail(no);
     assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
     let runs: Vec<Vec<u32>> = env
@@ -91,17 +95,17 @@ fn runs_are_collected_one_by_one() {
 }
 
 #[test]
-fn results_of_earlier_runs_that_nobody_took_come_along() {
+fn uncollected_results_of_earlier_runs_are_returned_too() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
     env.send_to(no);
     env.fail(no);
-    let Ok(CommandReply::Results(endings)) = env.collect(me(), &[], WaitMode::All) else {
+    let Ok(CommandReply::Results(results)) = env.collect(me(), &[], WaitMode::All) else {
         panic!("both runs have ended")
     };
-    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.label())).collect();
-    assert_eq!(told, [(1, "succeeded"), (2, "failed")]);
+    let got: Vec<_> = results.iter().map(|result| (result.run.0, result.outcome.label())).collect();
+    assert_eq!(got, [(1, "succeeded"), (2, "failed")]);
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn a_collected_run_that_was_followed_by_another_is_not_an_empty_success() {
 }
 
 #[test]
-fn endings_are_truthful() {
+fn outcomes_are_truthful() {
     let failure = || Failure::MaxSteps { steps: 9 };
     let cases = [
         (WorkResult::Returned(json("soup")), "succeeded"),
@@ -134,26 +138,26 @@ fn endings_are_truthful() {
         ),
         (
             WorkResult::Stopped { partial: Some(json("half")), spent: None },
-            "failed (lost, says its performer: it ended without a word)",
+            "failed (lost, says its performer: it ended without a report)",
         ),
-        (WorkResult::Aborted, "failed (lost, says its performer: it ended without a word)"),
+        (WorkResult::Aborted, "failed (lost, says its performer: it ended without a report)"),
     ];
-    for (how, expect) in cases {
+    for (result, expect) in cases {
         let mut env = Env::new();
         let no = env.spawn(agent().named("Cook"));
-        env.report(no, AttemptReport::Ended(how.into()));
+        env.report(no, AttemptReport::Ended(result.into()));
         assert_eq!(env.outcome(no).to_string(), expect);
-        // Whatever the ending, the name is free and the waiter is told.
+        // After any outcome, the name is free and the waiter gets the result.
         assert_eq!(env.collected(me(), &[no.into()]), [(no, false)]);
         env.spawn(agent().named("Cook"));
     }
 }
 
 #[test]
-fn a_parent_may_resume_what_succeeded_or_failed_but_not_what_was_cancelled() {
+fn a_parent_may_resume_a_child_unless_it_was_cancelled() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let [good, bad, stopped] = [0; 3].map(|_| env.below(parent, agent()));
+    let [good, bad, stopped] = [0; 3].map(|_| env.spawn_child(parent, agent()));
     env.succeed(good);
     env.fail(bad);
     env.stop_task(stopped);
@@ -171,7 +175,7 @@ fn a_parent_may_resume_what_succeeded_or_failed_but_not_what_was_cancelled() {
 fn a_run_opened_under_an_ended_parent_belongs_to_the_session() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let child = env.below(parent, agent().named("Cook"));
+    let child = env.spawn_child(parent, agent().named("Cook"));
     env.succeed(child);
     env.succeed(parent);
     env.spawn(agent().named("cook"));
@@ -179,28 +183,28 @@ fn a_run_opened_under_an_ended_parent_belongs_to_the_session() {
     assert_eq!(env.row(child).owner, Owner::Session);
     assert_eq!(env.row(child).name, None, "the name was taken meanwhile");
     let dropped = |event: &Event| matches!(event, Event::RunOpened { name_dropped: true, .. });
-    assert_eq!(env.count(dropped), 1, "and that is reported");
+    assert_eq!(env.count(dropped), 1, "the event says so");
 }
 
 #[test]
-fn a_new_run_does_not_wait_for_what_an_earlier_one_left() {
+fn a_new_run_does_not_wait_for_results_of_an_earlier_one() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let [left, again] = [0; 2].map(|_| env.below(parent, agent()));
-    env.succeed(left);
+    let [earlier, again] = [0; 2].map(|_| env.spawn_child(parent, agent()));
+    env.succeed(earlier);
     env.succeed(again);
     env.succeed(parent);
     env.send_to(parent);
     env.send_to(again);
     env.succeed(again);
     env.park(parent, 1, wait_for(&[], WaitMode::All));
-    assert_eq!(env.endings(parent, 1), [(again, false), (again, false)]);
-    env.park(parent, 2, wait_for(&[left], WaitMode::All));
-    assert_eq!(env.endings(parent, 2), [(left, false)], "it is there for who names it");
+    assert_eq!(env.results(parent, 1), [(again, false), (again, false)]);
+    env.park(parent, 2, wait_for(&[earlier], WaitMode::All));
+    assert_eq!(env.results(parent, 2), [(earlier, false)], "it can be named");
 }
 
 #[test]
-fn a_resumed_run_keeps_what_the_work_remembered() {
+fn a_resumed_run_keeps_the_state_of_the_work() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.report(no, AttemptReport::State(json("page 7")));

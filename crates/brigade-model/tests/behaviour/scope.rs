@@ -1,4 +1,4 @@
-//! Scope: a task sees its children, a client what is at top level, the operator all.
+//! Scope: a task sees its children, a client the top level, the operator all tasks.
 
 use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::call::WaitMode;
@@ -25,21 +25,21 @@ fn family() -> Family {
     let mut env = Env::new();
     let parent = env.spawn(agent().named("Parent One"));
     let sibling = env.spawn(agent().named("Sibling"));
-    let child = env.below(parent, agent().named("Child"));
-    let grandchild = env.below(child, agent());
+    let child = env.spawn_child(parent, agent().named("Child"));
+    let grandchild = env.spawn_child(child, agent());
     Family { env, parent, sibling, child, grandchild }
 }
 
-/// Every way to touch a task, by one caller.
-fn touch(env: &mut Env, caller: &Caller, no: TaskNo) -> Vec<Result<(), RefusalKind>> {
+/// Tries every action on a task, as one caller.
+fn try_all(env: &mut Env, caller: &Caller, no: TaskNo) -> Vec<Result<(), RefusalKind>> {
     let task = || TaskRef::from(no);
-    let kind = |asked: Asking<()>| asked.map_err(|refusal| refusal.kind);
+    let kind = |result: SubmitResult<()>| result.map_err(|refusal| refusal.kind);
     let limits =
         SetLimitsCommand { caller: caller.clone(), task: Some(task()), limits: Limits::default() };
     vec![
         kind(env.send(caller.clone(), Recipient::Task(task())).map(drop)),
         kind(env.submit(&Command::SetLimits(limits)).map(drop)),
-        kind(env.give(caller.clone(), no, GivenAnswer::Reply(json("yes"))).map(drop)),
+        kind(env.answer(caller.clone(), no, GivenAnswer::Reply(json("yes"))).map(drop)),
         kind(env.resume(caller.clone(), no).map(drop)),
         kind(env.stop(caller.clone(), StopTarget::Task(task())).map(drop)),
     ]
@@ -60,7 +60,7 @@ fn a_forbidden_call_changes_nothing() {
     ];
     for (caller, no) in outside {
         let expect = vec![Err(RefusalKind::Forbidden); 5];
-        assert_eq!(touch(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
+        assert_eq!(try_all(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
     }
     env.states(&[
         (parent, "running"),
@@ -75,7 +75,7 @@ fn forbidden_and_not_found_are_different_answers() {
     let Family { mut env, parent, sibling, .. } = family();
     let nobody = TaskNo::new(99).unwrap();
     let caller = env.by(parent);
-    assert_eq!(touch(&mut env, &caller, nobody), vec![Err(RefusalKind::NotFound); 5]);
+    assert_eq!(try_all(&mut env, &caller, nobody), vec![Err(RefusalKind::NotFound); 5]);
     let stop = env.stop(caller.clone(), StopTarget::Task(nobody.into()));
     refused(stop, RefusalKind::NotFound, "there is no task 99");
     let stop = env.stop(caller, StopTarget::Task(sibling.into()));
@@ -99,7 +99,7 @@ fn a_client_waits_at_top_level_only() {
 }
 
 #[test]
-fn a_task_does_not_collect_it_parks() {
+fn a_task_cannot_collect_and_parks_instead() {
     let Family { mut env, parent, child, .. } = family();
     let caller = env.by(parent);
     let waited = env.collect(caller, &[child.into()], WaitMode::Any);
@@ -107,7 +107,7 @@ fn a_task_does_not_collect_it_parks() {
 }
 
 #[test]
-fn a_name_is_looked_up_among_what_the_caller_sees() {
+fn a_name_is_looked_up_among_the_tasks_that_the_caller_sees() {
     let Family { mut env, parent, child, .. } = family();
     let named =
         |name: &str| TaskRef { selector: TaskSelector::Name(name.parse().unwrap()), run: None };
@@ -119,18 +119,18 @@ fn a_name_is_looked_up_among_what_the_caller_sees() {
 }
 
 #[test]
-fn the_operator_is_asked_which_of_several_is_meant() {
+fn a_name_that_several_tasks_have_is_a_conflict_for_the_operator() {
     let mut env = Env::new();
     let [one, two] = [0; 2].map(|_| env.spawn(agent()));
-    env.below(one, job().named("Cook"));
-    env.below(two, job().named("Cook"));
+    env.spawn_child(one, job().named("Cook"));
+    env.spawn_child(two, job().named("Cook"));
     let cook = TaskRef { selector: TaskSelector::Name("Cook".parse().unwrap()), run: None };
     let stop = env.stop(operator(), StopTarget::Task(cook));
     refused(stop, RefusalKind::Conflict, "job:3, job:4; say which");
 }
 
 #[test]
-fn a_kind_in_an_address_must_be_right() {
+fn a_kind_in_an_address_must_match() {
     let Family { mut env, child, .. } = family();
     let wrong =
         TaskRef { selector: TaskSelector::KindAndNumber(TaskKind::Process, child), run: None };
@@ -139,7 +139,7 @@ fn a_kind_in_an_address_must_be_right() {
 }
 
 #[test]
-fn a_run_that_never_was_is_not_found() {
+fn an_unknown_run_is_not_found() {
     let Family { mut env, parent, .. } = family();
     for run in [0, 2] {
         let task = TaskRef { run: Some(RunNo(run)), ..parent.into() };
@@ -149,7 +149,7 @@ fn a_run_that_never_was_is_not_found() {
 }
 
 #[test]
-fn what_belongs_to_the_session_is_not_a_tasks_to_change() {
+fn a_task_cannot_change_its_session() {
     let Family { mut env, parent, .. } = family();
     let caller = env.by(parent);
     let set = SetLimitsCommand { caller: caller.clone(), task: None, limits: Limits::default() };
@@ -164,25 +164,25 @@ fn what_belongs_to_the_session_is_not_a_tasks_to_change() {
 fn an_attempt_that_is_over_controls_nothing() {
     let mut env = Env::new();
     let parent = env.spawn(job());
-    let child = env.below(parent, agent());
+    let child = env.spawn_child(parent, agent());
     let old = env.by(parent);
     env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
     env.advance(0);
     assert_ne!(env.by(parent), old);
-    assert_eq!(touch(&mut env, &old, child), vec![Err(RefusalKind::Ended); 5]);
+    assert_eq!(try_all(&mut env, &old, child), vec![Err(RefusalKind::Ended); 5]);
     assert_eq!(env.state(child), "running");
 }
 
 #[test]
-fn a_client_steers_only_what_it_started() {
+fn a_client_controls_only_tasks_that_it_started() {
     let Family { mut env, parent, .. } = family();
     let operators = env.try_spawn(operator(), agent()).expect("the operator may").no;
-    let kept = env.below(operators, agent().kept());
+    let kept = env.spawn_child(operators, agent().kept());
     env.succeed(operators);
     for (caller, no) in [(client("other"), parent), (client("me"), operators), (client("me"), kept)]
     {
         let expect = vec![Err(RefusalKind::Forbidden); 5];
-        assert_eq!(touch(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
+        assert_eq!(try_all(&mut env, &caller, no), expect, "{caller:?} on {no:?}");
         env.collect(caller, &[no.into()], WaitMode::Any).expect("every client may wait");
     }
     env.states(&[(parent, "running"), (kept, "running")]);
@@ -197,7 +197,7 @@ fn a_client_steers_only_what_it_started() {
 }
 
 #[test]
-fn what_a_client_says_to_all_reaches_its_own() {
+fn a_message_of_a_client_to_all_reaches_its_own_tasks() {
     let Family { mut env, parent, sibling, .. } = family();
     let others = env.try_spawn(client("other"), agent()).expect("it starts").no;
     assert_eq!(env.send(client("other"), Recipient::Children).unwrap().len(), 1);
@@ -207,7 +207,7 @@ fn what_a_client_says_to_all_reaches_its_own() {
 }
 
 #[test]
-fn a_client_closes_a_session_in_which_nobody_else_works() {
+fn a_client_closes_a_session_without_tasks_of_others() {
     let Family { mut env, parent, sibling, .. } = family();
     let close = |caller| Command::Close(CloseCommand { caller, reason: None });
     let closed = env.submit(&close(client("other")));
@@ -218,7 +218,7 @@ fn a_client_closes_a_session_in_which_nobody_else_works() {
 }
 
 #[test]
-fn clients_that_share_steer_each_others_work() {
+fn clients_that_share_control_each_others_tasks() {
     let Family { mut env, parent, .. } = family();
     let other = || {
         let control = ClientControl::Shared;
@@ -230,12 +230,12 @@ fn clients_that_share_steer_each_others_work() {
 }
 
 #[test]
-fn a_kept_task_is_of_whoever_started_what_kept_it() {
+fn a_kept_task_belongs_to_the_starter_of_the_task_that_kept_it() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let kept = env.below(parent, agent().kept());
+    let kept = env.spawn_child(parent, agent().kept());
     env.succeed(parent);
     env.tree.take_dirty();
-    env.stop(client("me"), StopTarget::Task(kept.into())).expect("it came of its own");
+    env.stop(client("me"), StopTarget::Task(kept.into())).expect("the client started its parent");
     assert_eq!(env.state(kept), "stopping");
 }

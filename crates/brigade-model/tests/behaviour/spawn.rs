@@ -16,7 +16,7 @@ use brigade_model::work::{AgentWork, CommandLine, EnvValue, ProcessWork, StdinSo
 use crate::support::*;
 
 #[test]
-fn commands_that_no_system_could_execute_are_refused() {
+fn command_lines_that_no_system_could_execute_are_refused() {
     let shell = |text: &str| ProcessWork::new(CommandLine::Shell(text.into()));
     let program = |words: &[&str]| {
         ProcessWork::new(CommandLine::Program(words.iter().map(|word| (*word).into()).collect()))
@@ -53,7 +53,7 @@ fn a_spawned_task_runs_at_once_and_is_listed() {
     assert_eq!(env.state(no), "running");
     assert_eq!(env.row(no).address(no), "agent:1");
     let Some(Action::Start(start)) = env.actions.first() else { panic!("nothing was started") };
-    // The instructions are part of what was committed, so a task that exists has been told.
+    // The instructions are committed with the task, so a task that exists has them.
     let Work::Agent(work) = &start.spec.work else { panic!("an agent was asked for") };
     assert_eq!(&*work.task, "make soup");
     assert_eq!(start.attempt, env.row(no).attempt);
@@ -63,12 +63,12 @@ fn a_spawned_task_runs_at_once_and_is_listed() {
 fn numbers_are_sequential_over_all_kinds_and_owners() {
     let mut env = Env::new();
     let first = env.spawn(agent());
-    let second = env.below(first, process());
+    let second = env.spawn_child(first, process());
     let third = env.spawn(closure());
     let numbers = [first, second, third].map(TaskNo::get);
     assert_eq!(numbers, [1, 2, 3]);
     env.succeed(third);
-    assert_eq!(env.spawn(job()).get(), 4, "a number is not given twice");
+    assert_eq!(env.spawn(job()).get(), 4, "a number is never reused");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn the_same_key_with_another_request_is_a_conflict() {
 }
 
 #[test]
-fn a_conflict_names_what_differs_and_no_value() {
+fn a_conflict_names_the_differing_fields_without_values() {
     let base = || ProcessWork {
         env: vec![("PATH".into(), EnvValue::Text("/bin".into()))],
         ..ProcessWork::new(CommandLine::Shell("true".into()))
@@ -125,17 +125,17 @@ fn a_conflict_names_what_differs_and_no_value() {
 }
 
 #[test]
-fn the_same_agent_is_meant_with_and_without_somebody_to_ask() {
+fn an_unattended_request_is_the_same_request() {
     let with = |unattended: bool, prompt: &str| {
         let work = AgentWork { unattended, ..AgentWork::new(prompt) };
         TaskSpec::new(Work::Agent(work)).keyed("soup")
     };
     let mut env = Env::new();
     let no = env.spawn(with(false, "make soup"));
-    // From a terminal and from a script: who asks does not change what is asked for.
+    // The same key from a terminal and from a script is the same request.
     assert_eq!(env.spawn(with(true, "make soup")), no);
     let Work::Agent(kept) = &env.row(no).spec.work else { panic!("an agent was asked for") };
-    assert!(!kept.unattended, "it stays as it was first asked for");
+    assert!(!kept.unattended, "it stays as it was first requested");
     let other = env.try_spawn(operator(), with(true, "make bread"));
     refused(other, RefusalKind::Conflict, "differs in: prompt;");
 }
@@ -145,20 +145,20 @@ fn keys_belong_to_the_run_that_uses_them() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
     let other = env.spawn(agent());
-    let child = env.below(parent, job().keyed("soup"));
-    assert_ne!(env.below(other, job().keyed("soup")), child, "another parent, another task");
-    assert_ne!(env.spawn(job().keyed("soup")), child, "top level is yet another place");
+    let child = env.spawn_child(parent, job().keyed("soup"));
+    assert_ne!(env.spawn_child(other, job().keyed("soup")), child, "another parent, another task");
+    assert_ne!(env.spawn(job().keyed("soup")), child, "the top level has keys of its own");
     env.succeed(child);
     env.succeed(parent);
     env.send_to(parent);
-    assert_ne!(env.below(parent, job().keyed("soup")), child, "a new run, new keys");
+    assert_ne!(env.spawn_child(parent, job().keyed("soup")), child, "a new run, new keys");
 }
 
 #[test]
 fn a_kept_child_does_not_bring_its_key_to_the_session() {
     let mut env = Env::new();
     let parent = env.spawn(job());
-    let child = env.below(parent, job().keyed("soup").kept());
+    let child = env.spawn_child(parent, job().keyed("soup").kept());
     env.succeed(parent);
     assert_eq!(env.row(child).owner, Owner::Session);
     let row = env.row(child).clone();
@@ -170,18 +170,18 @@ fn a_kept_child_does_not_bring_its_key_to_the_session() {
 }
 
 #[test]
-fn a_replayed_call_is_told_the_same_task() {
+fn a_spawn_records_its_task_under_the_call() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
     let caller = env.by(parent);
     let spec = Arc::new(job().keyed("1/0/0"));
     let spawn = SpawnCommand { caller, spec, call: Some(CallIndex(7)) };
     env.submit(&Command::Spawn(spawn)).unwrap();
-    let Some(CallCompletion::Spawned(told)) = env.answer(parent, 7) else {
+    let Some(CallCompletion::Spawned(spawned)) = env.completion(parent, 7) else {
         panic!("nothing recorded")
     };
-    assert_eq!((told.no.get(), told.existing), (2, false));
-    assert_eq!(env.row(told.no).call, Some(CallIndex(7)));
+    assert_eq!((spawned.no.get(), spawned.existing), (2, false));
+    assert_eq!(env.row(spawned.no).call, Some(CallIndex(7)));
 }
 
 #[test]
@@ -207,14 +207,14 @@ fn a_name_belongs_to_one_parent() {
     let mut env = Env::new();
     let one = env.spawn(agent());
     let two = env.spawn(agent().named("Cook"));
-    env.below(one, job().named("Cook"));
-    env.below(two, job().named("Cook"));
+    env.spawn_child(one, job().named("Cook"));
+    env.spawn_child(two, job().named("Cook"));
     let mut another = Env::new();
     another.spawn(agent().named("Cook"));
 }
 
 #[test]
-fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
+fn a_name_means_the_alive_task_then_the_newest_ended_one() {
     let mut env = Env::new();
     let name = || {
         let name: TaskName = "Cook".parse().unwrap();
@@ -237,7 +237,7 @@ fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
 fn lineage_is_recorded() {
     let mut env = Env::new();
     let parent = env.spawn(agent());
-    let child = env.below(parent, job());
+    let child = env.spawn_child(parent, job());
     assert_eq!(env.row(parent).client, Some("me".into()));
     assert_eq!(env.row(child).owner, Owner::Task(parent));
     assert_eq!(env.row(child).owner_run, RunNo(1));
@@ -245,10 +245,10 @@ fn lineage_is_recorded() {
 }
 
 #[test]
-fn who_spawned_it_stays_known_when_it_passes_to_the_session() {
+fn the_spawner_stays_known_when_a_task_passes_to_the_session() {
     let mut env = Env::new();
     let parent = env.spawn(job());
-    let child = env.below(parent, agent().kept());
+    let child = env.spawn_child(parent, agent().kept());
     env.succeed(parent);
     let row = env.row(child);
     assert_eq!(

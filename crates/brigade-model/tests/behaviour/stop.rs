@@ -1,4 +1,5 @@
-//! Stop: closes the subtree, reaches all of it, kind then firm, and says truthfully how it went.
+//! Stops: they close the subtree, reach all of it, escalate from graceful to forced, and report a
+//! truthful outcome.
 
 use brigade_model::action::Action;
 use brigade_model::call::ConditionRequest;
@@ -29,13 +30,13 @@ fn cancelled(env: &Env, no: TaskNo) -> &CancelledOutcome {
 fn a_stop_reaches_every_descendant_and_counts_them() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let [a, b] = [0; 2].map(|_| env.below(top, agent()));
-    let low = env.below(a, process());
+    let [a, b] = [0; 2].map(|_| env.spawn_child(top, agent()));
+    let low = env.spawn_child(a, process());
     env.park(b, 1, ConditionRequest::Message { patience: None });
     let other = env.spawn(agent());
     assert_eq!(env.stop_task(top), StopResult { tasks: 4, already_stopped: false });
     env.states(&[(top, "stopping"), (a, "stopping"), (low, "stopping"), (other, "running")]);
-    assert_eq!(cancelled(&env, b).order.by, StopInitiator::Operator, "who waited ends at once");
+    assert_eq!(cancelled(&env, b).order.by, StopInitiator::Operator, "a waiting task ends at once");
     env.aborted(low);
     env.aborted(a);
     env.aborted(top);
@@ -45,31 +46,31 @@ fn a_stop_reaches_every_descendant_and_counts_them() {
 }
 
 #[test]
-fn a_stop_of_a_large_subtree_is_carried_out_in_slices() {
+fn a_stop_of_a_large_subtree_runs_in_slices() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let children: Vec<TaskNo> = (0..1_200).map(|_| env.below(top, job())).collect();
-    let told = |env: &Env| children.iter().filter(|no| env.state(**no) == "stopping").count();
+    let children: Vec<TaskNo> = (0..1_200).map(|_| env.spawn_child(top, job())).collect();
+    let stopping = |env: &Env| children.iter().filter(|no| env.state(**no) == "stopping").count();
     assert_eq!(env.stop_task(top), StopResult { tasks: 1_201, already_stopped: false });
-    assert_eq!(told(&env), 512);
+    assert_eq!(stopping(&env), 512);
     assert!(env.tree.has_sweep());
     let late = *children.last().unwrap();
-    // A child that the stop has not reached yet is part of it all the same.
+    // A child that the stop has not reached yet is part of the stopped subtree already.
     let caller = env.by(late);
     refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
     env.succeed(late);
     assert_eq!(cancelled(&env, late).late, Some(LateResult::Result(json("soup"))));
-    assert_eq!(told(&env), 1_024, "every command carries it a slice further");
+    assert_eq!(stopping(&env), 1_024, "every command handles another slice");
     env.submit(&Command::Sweep).unwrap();
-    assert_eq!(told(&env), 1_199);
+    assert_eq!(stopping(&env), 1_199);
     assert!(!env.tree.has_sweep());
 }
 
 #[test]
-fn a_stop_under_way_goes_on_after_the_tree_was_loaded_again() {
+fn a_stop_in_progress_continues_after_a_reload() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let children: Vec<TaskNo> = (0..600).map(|_| env.below(top, job())).collect();
+    let children: Vec<TaskNo> = (0..600).map(|_| env.spawn_child(top, job())).collect();
     env.stop_task(top);
     let mut loaded = brigade_model::task_tree::TaskTree::from_row(env.tree.row().clone());
     for (no, row) in env.tree.rows() {
@@ -84,10 +85,10 @@ fn a_stop_under_way_goes_on_after_the_tree_was_loaded_again() {
 }
 
 #[test]
-fn a_late_spawn_below_a_stopping_task_is_refused() {
+fn a_spawn_in_a_stopping_subtree_is_refused() {
     let mut env = Env::new();
     let top = env.spawn(agent());
-    let child = env.below(top, agent());
+    let child = env.spawn_child(top, agent());
     env.stop_task(top);
     for caller in [env.by(top), env.by(child)] {
         refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
@@ -95,7 +96,7 @@ fn a_late_spawn_below_a_stopping_task_is_refused() {
 }
 
 #[test]
-fn kind_then_firm_then_unconfirmed_and_the_slot_stays_taken() {
+fn a_stop_is_graceful_then_forced_then_unconfirmed_and_the_slot_stays_taken() {
     let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
     let no = env.spawn(closure().grace(1_000));
     let next = env.spawn(job());
@@ -112,7 +113,7 @@ fn kind_then_firm_then_unconfirmed_and_the_slot_stays_taken() {
     env.advance(5_000);
     assert_eq!(cancelled(&env, no).confirmation, EndConfirmation::Unconfirmed);
     assert_eq!(env.outcome(no).to_string(), "cancelled (unconfirmed)");
-    assert_eq!(env.state(next), "queued", "what never yielded still holds the slot");
+    assert_eq!(env.state(next), "queued", "work that has not returned still holds the slot");
     refused(env.resume(operator(), no), RefusalKind::Unavailable, "has not returned");
     env.succeed(no);
     assert_eq!(env.count(|event| matches!(event, Event::SlotReturned { .. })), 1);
@@ -121,10 +122,11 @@ fn kind_then_firm_then_unconfirmed_and_the_slot_stays_taken() {
 }
 
 #[test]
-fn an_order_can_shorten_the_grace() {
+fn an_order_can_override_the_grace() {
     let mut env = Env::new();
     let no = env.spawn(job().grace(60_000));
-    let (caller, target) = (operator(), StopTarget::Task(no.into()));
+    let caller = operator();
+    let target = StopTarget::Task(no.into());
     let grace = Some(Millis(10));
     env.submit(&Command::Stop(StopCommand { caller, target, reason: None, grace, call: None }))
         .unwrap();
@@ -133,10 +135,10 @@ fn an_order_can_shorten_the_grace() {
 }
 
 #[test]
-fn a_parent_does_not_end_before_what_is_below_it() {
+fn a_parent_does_not_end_before_its_descendants() {
     let mut env = Env::new();
     let top = env.spawn(agent().grace(10));
-    let child = env.below(top, job().grace(100_000));
+    let child = env.spawn_child(top, job().grace(100_000));
     env.stop_task(top);
     env.advance(10);
     env.advance(6_000);
@@ -148,17 +150,18 @@ fn a_parent_does_not_end_before_what_is_below_it() {
 }
 
 #[test]
-fn survivors_are_named_in_the_ending() {
+fn survivors_are_named_in_the_outcome() {
     let mut env = Env::new();
     let no = env.spawn(process());
     env.stop_task(no);
-    let how = WorkResult::Failed { failure: Failure::Signal(9), partial: None };
-    let verified = EndConfirmation::Survivors(vec!["pid 77".into()]);
-    env.report(no, AttemptReport::Ended(EndReport { result: how, confirmation: verified.clone() }));
-    let ending = cancelled(&env, no);
-    assert_eq!(ending.confirmation, verified);
+    let result = WorkResult::Failed { failure: Failure::Signal(9), partial: None };
+    let confirmation = EndConfirmation::Survivors(vec!["pid 77".into()]);
+    let end = EndReport { result, confirmation: confirmation.clone() };
+    env.report(no, AttemptReport::Ended(end));
+    let outcome = cancelled(&env, no);
+    assert_eq!(outcome.confirmation, confirmation);
     assert_eq!(
-        ending.late,
+        outcome.late,
         Some(LateResult::Failure(Failure::Signal(9))),
         "the real signal is kept"
     );
@@ -186,7 +189,7 @@ fn a_stop_after_the_success_is_a_no_op() {
 fn a_stop_while_children_are_awaited_cancels_with_the_result_attached() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let child = env.below(no, job());
+    let child = env.spawn_child(no, job());
     env.succeed(no);
     assert_eq!(env.state(no), "closing");
     env.stop_task(no);
@@ -196,10 +199,10 @@ fn a_stop_while_children_are_awaited_cancels_with_the_result_attached() {
 }
 
 #[test]
-fn a_second_stop_is_fine_and_changes_nothing() {
+fn a_second_stop_changes_nothing() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    env.below(no, job());
+    env.spawn_child(no, job());
     env.stop_task(no);
     env.clear();
     assert_eq!(env.stop_task(no), StopResult { tasks: 2, already_stopped: true });
@@ -207,10 +210,10 @@ fn a_second_stop_is_fine_and_changes_nothing() {
 }
 
 #[test]
-fn a_task_can_stop_itself_and_its_children_go_with_it() {
+fn a_task_can_stop_itself_and_its_children_are_stopped_too() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let child = env.below(no, process().kept());
+    let child = env.spawn_child(no, process().kept());
     let caller = env.by(no);
     env.stop(caller, StopTarget::Itself).unwrap();
     env.states(&[(no, "stopping"), (child, "stopping")]);
@@ -221,11 +224,11 @@ fn a_task_can_stop_itself_and_its_children_go_with_it() {
 }
 
 #[test]
-fn stopping_all_is_per_owner() {
+fn stopping_all_children_is_per_owner() {
     let mut env = Env::new();
     let [one, two] = [0; 2].map(|_| env.spawn(agent()));
-    let mine = [0; 2].map(|_| env.below(one, job()));
-    let theirs = env.below(two, job());
+    let mine = [0; 2].map(|_| env.spawn_child(one, job()));
+    let theirs = env.spawn_child(two, job());
     let caller = env.by(one);
     let stopped = env.stop(caller, StopTarget::Children).unwrap();
     assert_eq!(stopped, StopResult { tasks: 2, already_stopped: false });
@@ -244,10 +247,10 @@ fn a_queued_task_is_cancelled_without_having_run() {
 }
 
 #[test]
-fn a_jobs_return_stops_what_it_left_behind() {
+fn the_end_of_a_job_stops_its_children() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let child = env.below(no, process());
+    let child = env.spawn_child(no, process());
     env.succeed(no);
     env.states(&[(no, "closing"), (child, "stopping")]);
     env.aborted(child);
@@ -256,10 +259,10 @@ fn a_jobs_return_stops_what_it_left_behind() {
 }
 
 #[test]
-fn an_agents_success_waits_for_its_children_and_a_failure_stops_them() {
+fn a_successful_agent_awaits_its_children_and_a_failed_one_stops_them() {
     let mut env = Env::new();
     let [good, bad] = [0; 2].map(|_| env.spawn(agent()));
-    let [awaited, stopped] = [good, bad].map(|no| env.below(no, job()));
+    let [awaited, stopped] = [good, bad].map(|no| env.spawn_child(no, job()));
     env.succeed(good);
     env.fail(bad);
     env.states(&[(awaited, "running"), (stopped, "stopping")]);
@@ -269,12 +272,12 @@ fn an_agents_success_waits_for_its_children_and_a_failure_stops_them() {
 }
 
 #[test]
-fn awaited_children_still_delegate() {
+fn awaited_children_may_still_spawn() {
     let mut env = Env::new();
     let no = env.spawn(agent());
-    let child = env.below(no, agent());
+    let child = env.spawn_child(no, agent());
     env.succeed(no);
-    let grandchild = env.below(child, job());
+    let grandchild = env.spawn_child(child, job());
     env.states(&[(no, "closing"), (child, "running"), (grandchild, "running")]);
 }
 
@@ -283,14 +286,14 @@ fn kept_children_pass_to_the_session_when_the_work_is_over() {
     let mut env = Env::new();
     env.spawn(job().named("Cook"));
     let no = env.spawn(job());
-    let kept = env.below(no, process().kept().named("cook"));
-    let low = env.below(kept, job());
-    let left = env.below(no, process());
+    let kept = env.spawn_child(no, process().kept().named("cook"));
+    let low = env.spawn_child(kept, job());
+    let stopped = env.spawn_child(no, process());
     env.fail(no);
-    env.states(&[(kept, "running"), (low, "running"), (left, "stopping")]);
+    env.states(&[(kept, "running"), (low, "running"), (stopped, "stopping")]);
     assert_eq!(env.row(kept).owner, Owner::Session);
     assert_eq!(env.row(kept).name, None, "a name taken meanwhile is dropped");
-    env.aborted(left);
+    env.aborted(stopped);
     env.states(&[(no, "failed"), (kept, "running")]);
 }
 
@@ -298,7 +301,7 @@ fn kept_children_pass_to_the_session_when_the_work_is_over() {
 fn kept_children_of_a_stopped_task_are_stopped() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    let kept = env.below(no, process().kept());
+    let kept = env.spawn_child(no, process().kept());
     env.stop_task(no);
     assert_eq!(env.state(kept), "stopping");
 }
@@ -308,10 +311,10 @@ fn a_kept_child_does_not_escape_a_stop_that_has_not_reached_its_parent() {
     let mut env = Env::new();
     let top = env.spawn(agent());
     for _ in 0..600 {
-        env.below(top, job());
+        env.spawn_child(top, job());
     }
-    let parent = env.below(top, closure());
-    let kept = env.below(parent, job_that(RecoveryPolicy::resume(9)).kept());
+    let parent = env.spawn_child(top, closure());
+    let kept = env.spawn_child(parent, job_that(RecoveryPolicy::resume(9)).kept());
     env.stop_task(top);
     env.states(&[(parent, "running"), (kept, "running")]);
     // The closure is lost with its process while the order is on its way to it.
@@ -334,9 +337,9 @@ fn a_kept_child_does_not_escape_the_failure_of_its_parents_limit() {
     let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
     let parent = env.spawn(job().limited(limits));
     for _ in 0..600 {
-        env.below(parent, job());
+        env.spawn_child(parent, job());
     }
-    let kept = env.below(parent, job().kept());
+    let kept = env.spawn_child(parent, job().kept());
     env.advance(1_000);
     env.states(&[(parent, "stopping"), (kept, "running")]);
     env.aborted(parent);
@@ -354,7 +357,7 @@ fn a_kept_child_does_not_escape_a_closing_session() {
         env.spawn(job());
     }
     let parent = env.spawn(closure());
-    let kept = env.below(parent, job().kept());
+    let kept = env.spawn_child(parent, job().kept());
     env.close();
     assert_eq!(env.state(parent), "running", "the order is on its way");
     env.recover(parent, brigade_model::command::RecoveryFinding::Crash);
@@ -372,7 +375,7 @@ fn a_stop_of_something_unknown_is_not_found() {
 }
 
 #[test]
-fn a_report_after_the_ending_is_refused() {
+fn a_report_after_the_end_is_refused() {
     let mut env = Env::new();
     let no = env.spawn(agent());
     env.succeed(no);
@@ -384,7 +387,7 @@ fn a_report_after_the_ending_is_refused() {
 fn a_second_stop_with_less_grace_brings_the_deadline_forward_and_never_back() {
     let mut env = Env::new();
     let no = env.spawn(job().grace(60_000));
-    let child = env.below(no, job().grace(60_000));
+    let child = env.spawn_child(no, job().grace(60_000));
     env.stop_task(no);
     let stop = |grace| StopCommand {
         caller: operator(),
@@ -400,5 +403,5 @@ fn a_second_stop_with_less_grace_brings_the_deadline_forward_and_never_back() {
     assert_eq!(env.acted(kills), 0);
     env.submit(&Command::Stop(stop(0))).unwrap();
     env.advance(0);
-    assert_eq!(env.acted(kills), 2, "it and what is below it");
+    assert_eq!(env.acted(kills), 2, "the task and its child");
 }

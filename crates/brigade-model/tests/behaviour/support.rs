@@ -1,4 +1,5 @@
-//! A tree to act on: shorthand for commands, a clock that moves when told, and all that came of it.
+//! A test session: shorthand for commands, a clock under the test's control, and all outputs so
+//! far.
 
 use std::sync::Arc;
 
@@ -42,14 +43,14 @@ pub(crate) struct Env {
     pub(crate) actions: Vec<Action>,
 }
 
-pub(crate) type Asking<T> = Result<T, Refusal>;
+pub(crate) type SubmitResult<T> = Result<T, Refusal>;
 
 pub(crate) fn operator() -> Caller {
     Caller::Operator
 }
 
-/// A client in one of its conversations, when some of the others have lapsed.
-pub(crate) fn talking(name: &str, conversation: &str, lapsed: &[&str]) -> Caller {
+/// Returns a client in one of its conversations, when some of the others have lapsed.
+pub(crate) fn in_conversation(name: &str, conversation: &str, lapsed: &[&str]) -> Caller {
     let id = |text: &str| text.parse().expect("it is an id");
     let identity = ClientIdentity { conversation: Some(id(conversation)), ..name.into() };
     let lapsed = lapsed.iter().map(|text| id(text)).collect();
@@ -64,8 +65,8 @@ pub(crate) fn json(text: &str) -> Json {
     Json::of(text).expect("a short text is JSON")
 }
 
-/// Leave to run this command.
-pub(crate) fn asks_for(command: &str) -> ConditionRequest {
+/// Returns a request to approve this command.
+pub(crate) fn approval_of(command: &str) -> ConditionRequest {
     let subject = PermissionSubject { tool: "run_process", text: Some(command), is_shell: true };
     let rule = "run_process".parse().expect("a rule");
     let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
@@ -76,13 +77,14 @@ pub(crate) fn tokens(tokens: u64) -> Usage {
     Usage { tokens, money: Money(0) }
 }
 
-/// A registered job that goes on after at most two crashes.
+/// Returns a registered job that resumes after at most two crashes.
 pub(crate) fn job() -> TaskSpec {
     job_that(RecoveryPolicy::resume(2))
 }
 
 pub(crate) fn job_that(recovery: RecoveryPolicy) -> TaskSpec {
-    let (handler, args) = ("cook".into(), Json::null());
+    let handler = "cook".into();
+    let args = Json::null();
     TaskSpec::new(Work::Job(JobWork::Named { handler, args, recovery }))
 }
 
@@ -90,7 +92,7 @@ pub(crate) fn closure() -> TaskSpec {
     TaskSpec::new(Work::Job(JobWork::Closure { label: "closure".into() }))
 }
 
-/// An agent that ends when it says so, and is closing while its children live.
+/// Returns an agent that may end before its children, and is then closing.
 pub(crate) fn agent() -> TaskSpec {
     TaskSpec::new(Work::Agent(AgentWork {
         may_end_before_children: true,
@@ -98,8 +100,8 @@ pub(crate) fn agent() -> TaskSpec {
     }))
 }
 
-/// An agent that does not end before it has heard of everything.
-pub(crate) fn hearing_agent() -> TaskSpec {
+/// Returns an agent that ends only after it has collected its children and inbox.
+pub(crate) fn collecting_agent() -> TaskSpec {
     TaskSpec::new(Work::Agent(AgentWork::new("make soup")))
 }
 
@@ -118,8 +120,8 @@ pub(crate) fn external() -> TaskSpec {
     }))
 }
 
-/// How a job that is not registered would be treated; tests change what they are about.
-pub(crate) const CONDUCT: KindPolicy = KindPolicy {
+/// The policy of a closure, which tests change.
+pub(crate) const POLICY: KindPolicy = KindPolicy {
     recovery: RecoveryPolicy::Lost,
     parent_close: ParentClosePolicy::StopChildren,
     follow_up: FollowUp::Refused,
@@ -127,12 +129,13 @@ pub(crate) const CONDUCT: KindPolicy = KindPolicy {
     wake_on: WakeOn::AnyCompletion,
 };
 
-pub(crate) fn custom(conduct: KindPolicy) -> TaskSpec {
-    let (kind, payload) = ("station".into(), Json::null());
-    TaskSpec::new(Work::Custom(CustomWork { kind, payload, policy: conduct }))
+pub(crate) fn custom(policy: KindPolicy) -> TaskSpec {
+    let kind = "station".into();
+    let payload = Json::null();
+    TaskSpec::new(Work::Custom(CustomWork { kind, payload, policy }))
 }
 
-/// Small changes to a request, in the order of reading.
+/// Small changes to a request, in reading order.
 pub(crate) trait With: Sized {
     fn named(self, name: &str) -> Self;
     fn keyed(self, key: &str) -> Self;
@@ -181,7 +184,7 @@ impl Env {
         Self { tree, now, events: vec![opened], journal: Vec::new(), actions: Vec::new() }
     }
 
-    pub(crate) fn submit(&mut self, command: &Command) -> Asking<CommandReply> {
+    pub(crate) fn submit(&mut self, command: &Command) -> SubmitResult<CommandReply> {
         let before = self.tree.clone();
         match handle_command(&mut self.tree, command, self.now) {
             Ok(handled) => {
@@ -191,13 +194,13 @@ impl Env {
                 Ok(handled.reply)
             }
             Err(refusal) => {
-                assert!(self.tree == before, "refused, and yet the tree changed: {refusal}");
+                assert!(self.tree == before, "a refusal changed the tree: {refusal}");
                 Err(refusal)
             }
         }
     }
 
-    /// Forgets what came so far, so that a test looks only at what its next step does.
+    /// Clears all outputs, so that a test sees only those of its next step.
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.journal.clear();
@@ -212,7 +215,7 @@ impl Env {
         self.tree.get(no).unwrap_or_else(|| panic!("{no:?} is not in memory"))
     }
 
-    /// `queued`, `running`, `succeeded` and so on.
+    /// Returns the label of a task's state: `queued`, `running`, `succeeded` and so on.
     pub(crate) fn state(&self, no: TaskNo) -> &'static str {
         self.row(no).state.label()
     }
@@ -231,7 +234,11 @@ impl Env {
         }
     }
 
-    pub(crate) fn try_spawn(&mut self, caller: Caller, spec: TaskSpec) -> Asking<SpawnedTask> {
+    pub(crate) fn try_spawn(
+        &mut self,
+        caller: Caller,
+        spec: TaskSpec,
+    ) -> SubmitResult<SpawnedTask> {
         let spawn = SpawnCommand { caller, spec: Arc::new(spec), call: None };
         match self.submit(&Command::Spawn(spawn))? {
             CommandReply::Spawned(spawned) => Ok(spawned),
@@ -239,26 +246,30 @@ impl Env {
         }
     }
 
-    /// At top level, by a client called `me`.
+    /// Spawns a top-level task for a client called `me`.
     #[track_caller]
     pub(crate) fn spawn(&mut self, spec: TaskSpec) -> TaskNo {
-        self.try_spawn(client("me"), spec).expect("nothing stands in the way").no
+        self.try_spawn(client("me"), spec).expect("the spawn is allowed").no
     }
 
     #[track_caller]
-    pub(crate) fn below(&mut self, parent: TaskNo, spec: TaskSpec) -> TaskNo {
+    pub(crate) fn spawn_child(&mut self, parent: TaskNo, spec: TaskSpec) -> TaskNo {
         let caller = self.by(parent);
-        self.try_spawn(caller, spec).expect("nothing stands in the way").no
+        self.try_spawn(caller, spec).expect("the spawn is allowed").no
     }
 
-    pub(crate) fn try_report(&mut self, no: TaskNo, what: AttemptReport) -> Asking<CommandReply> {
+    pub(crate) fn try_report(
+        &mut self,
+        no: TaskNo,
+        report: AttemptReport,
+    ) -> SubmitResult<CommandReply> {
         let attempt = self.row(no).attempt;
-        self.submit(&Command::Report(ReportCommand { no, attempt, report: what }))
+        self.submit(&Command::Report(ReportCommand { no, attempt, report }))
     }
 
     #[track_caller]
-    pub(crate) fn report(&mut self, no: TaskNo, what: AttemptReport) -> CommandReply {
-        self.try_report(no, what).expect("the attempt is under way")
+    pub(crate) fn report(&mut self, no: TaskNo, report: AttemptReport) -> CommandReply {
+        self.try_report(no, report).expect("the attempt is current")
     }
 
     #[track_caller]
@@ -277,11 +288,11 @@ impl Env {
         self.report(no, AttemptReport::Ended(WorkResult::Aborted.into()));
     }
 
-    /// Parks one call and lets go; returns whether the task now waits.
+    /// Parks one call and suspends. Returns whether the task now waits.
     #[track_caller]
-    pub(crate) fn park(&mut self, no: TaskNo, index: u32, asked: ConditionRequest) -> bool {
-        let open = self.row(no).parked_calls.len() + 1;
-        match self.park_all(no, vec![(index, asked)], AfterPark::Suspend { parked_count: open }) {
+    pub(crate) fn park(&mut self, no: TaskNo, index: u32, requested: ConditionRequest) -> bool {
+        let parked_count = self.row(no).parked_calls.len() + 1;
+        match self.park_all(no, vec![(index, requested)], AfterPark::Suspend { parked_count }) {
             Ok(CommandReply::Parked { suspended }) => suspended,
             other => panic!("a park was answered with {other:?}"),
         }
@@ -292,31 +303,32 @@ impl Env {
         no: TaskNo,
         calls: Vec<(u32, ConditionRequest)>,
         then: AfterPark,
-    ) -> Asking<CommandReply> {
-        let calls = calls.into_iter().map(|(index, asked)| (CallIndex(index), asked)).collect();
+    ) -> SubmitResult<CommandReply> {
+        let calls =
+            calls.into_iter().map(|(index, requested)| (CallIndex(index), requested)).collect();
         self.try_report(no, AttemptReport::Park { calls, acked_entries: u32::MAX, then })
     }
 
-    /// What a call of a task was told, if it was.
-    pub(crate) fn answer(&self, no: TaskNo, index: u32) -> Option<&CallCompletion> {
+    /// Returns the completion of a call, if it has one.
+    pub(crate) fn completion(&self, no: TaskNo, index: u32) -> Option<&CallCompletion> {
         let mut found = self
             .journal
             .iter()
             .filter(|(task, entry)| *task == no && entry.index == CallIndex(index));
-        let answer = found.next().map(|(_, entry)| &*entry.completion);
-        assert!(found.next().is_none(), "call {index} of {no:?} was answered twice");
-        answer
+        let completion = found.next().map(|(_, entry)| &*entry.completion);
+        assert!(found.next().is_none(), "call {index} of {no:?} completed twice");
+        completion
     }
 
     #[track_caller]
-    pub(crate) fn endings(&self, no: TaskNo, index: u32) -> Vec<(TaskNo, bool)> {
-        match self.answer(no, index) {
-            Some(CallCompletion::Results(endings)) => short(endings),
-            other => panic!("call {index} of {no:?} was told {other:?}"),
+    pub(crate) fn results(&self, no: TaskNo, index: u32) -> Vec<(TaskNo, bool)> {
+        match self.completion(no, index) {
+            Some(CallCompletion::Results(results)) => summarize(results),
+            other => panic!("call {index} of {no:?} has {other:?}"),
         }
     }
 
-    pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> Asking<StopResult> {
+    pub(crate) fn stop(&mut self, caller: Caller, target: StopTarget) -> SubmitResult<StopResult> {
         let stop = StopCommand { caller, target, reason: None, grace: None, call: None };
         match self.submit(&Command::Stop(stop))? {
             CommandReply::Stopped(stopped) => Ok(stopped),
@@ -324,13 +336,13 @@ impl Env {
         }
     }
 
-    /// The operator stops a task.
+    /// Stops a task as the operator.
     #[track_caller]
     pub(crate) fn stop_task(&mut self, no: TaskNo) -> StopResult {
         self.stop(operator(), StopTarget::Task(no.into())).expect("the operator may")
     }
 
-    pub(crate) fn send(&mut self, caller: Caller, to: Recipient) -> Asking<Vec<MessageNo>> {
+    pub(crate) fn send(&mut self, caller: Caller, to: Recipient) -> SubmitResult<Vec<MessageNo>> {
         self.send_and(caller, to, false)
     }
 
@@ -348,20 +360,24 @@ impl Env {
         self.submit(&Command::Send(send)).expect("an interrupting message is taken");
     }
 
-    pub(crate) fn send_last(&mut self, no: TaskNo) -> Asking<Vec<MessageNo>> {
+    pub(crate) fn send_last(&mut self, no: TaskNo) -> SubmitResult<Vec<MessageNo>> {
         self.send_and(operator(), Recipient::Task(no.into()), true)
     }
 
-    fn send_and(&mut self, caller: Caller, to: Recipient, last: bool) -> Asking<Vec<MessageNo>> {
-        let (body, call) = (json("more salt"), None);
+    fn send_and(
+        &mut self,
+        caller: Caller,
+        to: Recipient,
+        closes_input: bool,
+    ) -> SubmitResult<Vec<MessageNo>> {
         let send = SendCommand {
             caller,
             to,
-            body,
+            body: json("more salt"),
             interrupt: false,
             reply_to: None,
-            closes_input: last,
-            call,
+            closes_input,
+            call: None,
         };
         match self.submit(&Command::Send(send))? {
             CommandReply::Sent(numbers) => Ok(numbers),
@@ -380,25 +396,25 @@ impl Env {
         caller: Caller,
         tasks: &[TaskRef],
         mode: WaitMode,
-    ) -> Asking<CommandReply> {
+    ) -> SubmitResult<CommandReply> {
         self.submit(&Command::Collect(CollectCommand { caller, tasks: tasks.to_vec(), mode }))
     }
 
-    /// A client's wait for all of some tasks that have ended.
+    /// Collects the results of tasks that have ended, as a client's wait for all of them.
     #[track_caller]
     pub(crate) fn collected(&mut self, caller: Caller, tasks: &[TaskRef]) -> Vec<(TaskNo, bool)> {
         match self.collect(caller, tasks, WaitMode::All) {
-            Ok(CommandReply::Results(endings)) => short(&endings),
+            Ok(CommandReply::Results(results)) => summarize(&results),
             other => panic!("a wait was answered with {other:?}"),
         }
     }
 
-    pub(crate) fn give(
+    pub(crate) fn answer(
         &mut self,
         caller: Caller,
         no: TaskNo,
         answer: GivenAnswer,
-    ) -> Asking<CommandReply> {
+    ) -> SubmitResult<CommandReply> {
         let task = no.into();
         self.submit(&Command::Answer(AnswerCommand {
             caller,
@@ -409,7 +425,7 @@ impl Env {
         }))
     }
 
-    pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> Asking<CommandReply> {
+    pub(crate) fn resume(&mut self, caller: Caller, no: TaskNo) -> SubmitResult<CommandReply> {
         self.submit(&Command::Resume(ResumeCommand { caller, task: no.into(), limits: None }))
     }
 
@@ -437,14 +453,13 @@ impl Env {
     }
 
     #[track_caller]
-    pub(crate) fn recover(&mut self, no: TaskNo, why: RecoveryFinding) {
-        self.submit(&Command::Recover(RecoverCommand { no, finding: why }))
-            .expect("the task exists");
+    pub(crate) fn recover(&mut self, no: TaskNo, finding: RecoveryFinding) {
+        self.submit(&Command::Recover(RecoverCommand { no, finding })).expect("the task exists");
     }
 
-    /// Moves the clock, and lets it bring about what is due.
-    pub(crate) fn advance(&mut self, span: u64) {
-        self.now = self.now.after(Millis(span));
+    /// Advances the clock and fires the timers that are due.
+    pub(crate) fn advance(&mut self, millis: u64) {
+        self.now = self.now.after(Millis(millis));
         self.submit(&Command::Tick).expect("a tick is never refused");
     }
 
@@ -461,8 +476,8 @@ impl Env {
     }
 }
 
-fn short(endings: &[RunResult]) -> Vec<(TaskNo, bool)> {
-    endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
+fn summarize(results: &[RunResult]) -> Vec<(TaskNo, bool)> {
+    results.iter().map(|result| (result.no, result.collected_before)).collect()
 }
 
 pub(crate) fn run_of(no: TaskNo, run: u32) -> TaskRef {
@@ -473,9 +488,9 @@ pub(crate) fn wait_for(tasks: &[TaskNo], mode: WaitMode) -> ConditionRequest {
     ConditionRequest::Tasks { tasks: tasks.to_vec(), mode, timeout: None, interruptible: false }
 }
 
-/// Refused, for this reason, in words that contain this.
+/// Asserts that a command was refused with this kind, and with this text in its message.
 #[track_caller]
-pub(crate) fn refused<T: std::fmt::Debug>(got: Asking<T>, kind: RefusalKind, part: &str) {
+pub(crate) fn refused<T: std::fmt::Debug>(got: SubmitResult<T>, kind: RefusalKind, part: &str) {
     let refusal = got.expect_err("it should be refused");
     assert_eq!(refusal.kind, kind, "{refusal}");
     assert!(refusal.message.contains(part), "{:?} lacks {part:?}", refusal.message);

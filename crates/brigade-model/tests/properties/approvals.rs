@@ -1,4 +1,4 @@
-//! Approvals in random histories, and who is told what by a reference that only compares texts.
+//! Approvals in random histories, and a reference that decides them by comparing texts.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use brigade_model::task::TaskRow;
 
 use crate::naive::{Expected, Naive};
 use crate::player::{Dice, caller, submit, task_ref};
-use crate::rows::{ending, living};
+use crate::rows::{is_alive, is_ending};
 use crate::world::World;
 
 const TOOL: &str = "stir";
 
-pub(crate) fn asked(dice: &mut Dice) -> ConditionRequest {
+pub(crate) fn approval_request(dice: &mut Dice) -> ConditionRequest {
     let text = [Some("soup"), Some("stew"), None][dice.roll(3)];
     let subject = PermissionSubject { tool: TOOL, text, is_shell: false };
     let arguments = ["{}", "{\"hot\":true}"][dice.roll(2)];
@@ -33,8 +33,8 @@ pub(crate) fn asked(dice: &mut Dice) -> ConditionRequest {
     ConditionRequest::Approval { request: Arc::new(ApprovalRequest { is_unattended, ..request }) }
 }
 
-/// Says something to an approval, often to one that is open, or takes back what was said.
-pub(crate) fn rule(world: &mut World, dice: &mut Dice) {
+/// Decides an approval, often one that is pending, or revokes a grant.
+pub(crate) fn decide(world: &mut World, dice: &mut Dice) {
     let caller = if dice.one_in(2) { Caller::Operator } else { caller(world, dice) };
     if dice.one_in(5) {
         let grant = dice.roll(world.folded.row().grants.last_no as usize + 2) as u32;
@@ -72,12 +72,12 @@ fn text(request: &ApprovalRequest) -> Option<&str> {
     request.subject.as_ref().map(|subject| &*subject.text)
 }
 
-fn speaks_of(rule: &str, request: &ApprovalRequest) -> bool {
+fn matches_rule(rule: &str, request: &ApprovalRequest) -> bool {
     rule == TOOL || text(request).is_some_and(|text| rule == format!("{TOOL}({text})"))
 }
 
 impl Naive<'_> {
-    /// What comes of a verdict.
+    /// Predicts the effect of a verdict.
     pub(crate) fn verdict(
         self,
         given: &AnswerCommand,
@@ -90,7 +90,7 @@ impl Naive<'_> {
         let may = match &given.caller {
             Caller::Operator => true,
             Caller::Client(client) => {
-                let ended = self.row(found).is_some_and(|row| !living(row));
+                let ended = self.row(found).is_some_and(|row| !is_alive(row));
                 ended || self.is_of_client(found, client)
             }
             Caller::Task { .. } => false,
@@ -99,23 +99,23 @@ impl Naive<'_> {
         if !may {
             return Err(RefusalKind::Forbidden);
         }
-        if ending(row) {
+        if is_ending(row) {
             return Err(RefusalKind::Ended);
         }
         let meant = |index: CallIndex| given.call.is_none_or(|call| call == index);
         let open: Vec<_> = approvals(row).filter(|(index, _)| meant(*index)).collect();
         match (open.as_slice(), verdict) {
             ([], _) => {
-                let mut ruled =
+                let mut decided =
                     row.extras.iter().flat_map(|extra| extra.decided_approvals.iter().rev());
-                match ruled.find(|(index, _)| meant(*index)).map(|(_, said)| said) {
+                match decided.find(|(index, _)| meant(*index)).map(|(_, last)| last) {
                     None => Err(RefusalKind::NotFound),
-                    Some(said) if given.call.is_some() && said == verdict => Ok(Expected::Accepted),
+                    Some(last) if given.call.is_some() && last == verdict => Ok(Expected::Accepted),
                     Some(_) => Err(RefusalKind::Conflict),
                 }
             }
             ([(_, request)], ApprovalVerdict::AllowAlways { rule: Some(rule) })
-                if !speaks_of(&rule.to_string(), request) =>
+                if !matches_rule(&rule.to_string(), request) =>
             {
                 Err(RefusalKind::Invalid)
             }
@@ -139,24 +139,24 @@ impl Naive<'_> {
         }
     }
 
-    /// Whether it needs nobody to answer an approval.
-    pub(crate) fn is_ruled_on(self, no: TaskNo, request: &ApprovalRequest) -> bool {
+    /// Returns whether an approval is decided without anybody.
+    pub(crate) fn is_decided(self, no: TaskNo, request: &ApprovalRequest) -> bool {
         let is_here = |grant: &ApprovalGrant| grant.directory == request.directory;
         let covers = |grant: &ApprovalGrant| match &grant.scope {
             GrantScope::Rule(rule) if rule.to_string() == TOOL => true,
-            GrantScope::Rule(rule) => is_here(grant) && speaks_of(&rule.to_string(), request),
+            GrantScope::Rule(rule) => is_here(grant) && matches_rule(&rule.to_string(), request),
             GrantScope::Call { digest, .. } => {
                 is_here(grant) && *digest == CallDigest::of_content(request)
             }
         };
         let client = self.started_by(no);
         let client = client.map(|client| client.name);
-        let reaches = |grant: &ApprovalGrant| grant.client.is_none() || grant.client == client;
+        let applies = |grant: &ApprovalGrant| grant.client.is_none() || grant.client == client;
         let grants = &self.all.row().grants.all;
-        request.is_unattended || grants.iter().any(|grant| reaches(grant) && covers(grant))
+        request.is_unattended || grants.iter().any(|grant| applies(grant) && covers(grant))
     }
 
-    /// Whether a client started what a task came of, in whichever conversation.
+    /// Returns whether a client started the top-level run above a task, in any conversation.
     pub(crate) fn is_of_client(self, no: TaskNo, client: &ClientCaller) -> bool {
         self.started_by(no).is_some_and(|starter| starter.name == client.identity.name)
     }

@@ -1,4 +1,4 @@
-//! What is true of every tree after every command.
+//! Invariants that hold after every command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use brigade_model::task::{QueueReason, TaskRow, TaskState};
 use brigade_model::task_tree::SessionState;
 
 use crate::naive::Expected;
-use crate::rows::{being_stopped, limit_holder, living};
+use crate::rows::{being_stopped, is_alive, limit_holder};
 use crate::world::World;
 
-/// The real answer against the one that was predicted.
+/// Compares the real reply with the predicted one.
 pub(crate) fn reply(expected: &Expected, reply: &CommandReply, command: &Command) {
     let got = match (expected, reply) {
         (Expected::Accepted, _) => return,
@@ -28,11 +28,11 @@ pub(crate) fn reply(expected: &Expected, reply: &CommandReply, command: &Command
             assert_eq!((reached.len(), *already), got, "{command:?}");
             return;
         }
-        (_, CommandReply::Results(endings)) => {
-            let told = |e: &brigade_model::call::RunResult| (e.no, e.run, e.collected_before);
-            let set: BTreeSet<_> = endings.iter().map(told).collect();
-            assert_eq!(set.len(), endings.len(), "an ending was told twice");
-            Expected::Endings(set)
+        (_, CommandReply::Results(results)) => {
+            let summary = |r: &brigade_model::call::RunResult| (r.no, r.run, r.collected_before);
+            let set: BTreeSet<_> = results.iter().map(summary).collect();
+            assert_eq!(set.len(), results.len(), "a result was returned twice");
+            Expected::Results(set)
         }
         (_, CommandReply::Pending(pending)) => Expected::Pending(pending.iter().copied().collect()),
         (_, other) => panic!("{command:?}: expected {expected:?}, got {other:?}"),
@@ -43,10 +43,10 @@ pub(crate) fn reply(expected: &Expected, reply: &CommandReply, command: &Command
 pub(crate) fn all(world: &World, command: &Command) {
     stored_folded_and_live_agree(world);
     for (no, row) in world.folded.rows() {
-        lives_under_the_living(world, no, row);
+        has_an_alive_owner(world, no, row);
         is_performed_only_if_started(world, no, row);
         queues_only_where_it_is_full(world, no, row);
-        has_no_answer_outstanding(world, no, row);
+        has_no_pending_completion(world, no, row);
         has_its_holders_in_memory(world, no, row);
         if !world.tree.has_sweep() {
             was_reached_by_stops(world, no, row);
@@ -55,7 +55,7 @@ pub(crate) fn all(world: &World, command: &Command) {
     names_are_unique(world);
     usage_adds_up(world);
     if world.tree.row().state == SessionState::Closed {
-        assert_eq!(world.tree.alive_count(), 0, "a closed session has living tasks");
+        assert_eq!(world.tree.alive_count(), 0, "a closed session has alive tasks");
     }
     if matches!(command, Command::Tick) {
         for (no, row) in world.folded.rows() {
@@ -66,18 +66,20 @@ pub(crate) fn all(world: &World, command: &Command) {
     }
 }
 
-/// Also what a refusal is held against: it leaves the tree as the store has it.
+/// Compares the three trees. It also shows that a refusal leaves the tree as stored.
 pub(crate) fn stored_folded_and_live_agree(world: &World) {
-    let (tree, folded, store) = (&world.tree, &world.folded, &world.store);
+    let tree = &world.tree;
+    let folded = &world.folded;
+    let store = &world.store;
     assert_eq!(tree.row(), folded.row());
     assert!(folded.rows().eq(store.tasks.iter().map(|(no, row)| (*no, row))), "rows differ");
     for (no, row) in tree.rows() {
         assert_eq!(Some(row), store.tasks.get(&no), "{no:?} in memory is not as stored");
-        let below = folded.alive_descendants(no);
-        assert_eq!(tree.alive_descendants(no), below, "{no:?} has lost count of its tasks");
+        let expected = folded.alive_descendants(no);
+        assert_eq!(tree.alive_descendants(no), expected, "{no:?} has lost count of its tasks");
     }
-    let living_count = store.tasks.values().filter(|row| living(row)).count();
-    assert_eq!(tree.alive_count() as usize, living_count);
+    let alive_count = store.tasks.values().filter(|row| is_alive(row)).count();
+    assert_eq!(tree.alive_count() as usize, alive_count);
     let accepted = store.messages.values().filter(|row| row.receipt == Receipt::Accepted);
     let mut kept: BTreeMap<Owner, Vec<MessageNo>> = BTreeMap::new();
     for row in accepted {
@@ -88,17 +90,17 @@ pub(crate) fn stored_folded_and_live_agree(world: &World) {
         let unread: Vec<MessageNo> = tree.inbox(owner).map(|message| message.no).collect();
         assert_eq!(unread, kept.remove(&owner).unwrap_or_default(), "the inbox of {owner:?}");
     }
-    assert!(kept.is_empty(), "unread messages of those who are not in memory: {kept:?}");
+    assert!(kept.is_empty(), "unread messages to tasks that are not in memory: {kept:?}");
 }
 
-fn lives_under_the_living(world: &World, no: TaskNo, row: &TaskRow) {
-    if !living(row) {
+fn has_an_alive_owner(world: &World, no: TaskNo, row: &TaskRow) {
+    if !is_alive(row) {
         return;
     }
-    assert!(world.tree.get(no).is_some(), "{no:?} lives and is not in memory");
+    assert!(world.tree.get(no).is_some(), "{no:?} is alive and not in memory");
     if let Owner::Task(owner) = row.owner {
         let owner = world.folded.get(owner).expect("an owner exists");
-        assert!(living(owner), "{no:?} lives below an ended task");
+        assert!(is_alive(owner), "{no:?} is alive under an ended task");
         let linked = world.tree.children(row.owner).any(|child| child == no);
         assert!(linked, "{no:?} is not among its owner's children");
     }
@@ -114,52 +116,55 @@ fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
 fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
     let TaskState::Queued(queued) = &row.state else { return };
     let QueueReason::RunningLimit(holder) = queued.reason else { return };
-    let above = world.naive().limit_chain(limit_holder(row));
-    assert!(above.contains(&holder), "{no:?} queues at {holder:?}, which is not above it");
-    let full = above.into_iter().any(|holder| world.naive().is_full(holder));
-    assert!(full, "{no:?} queues though nothing above it is full");
+    let holders = world.naive().limit_chain(limit_holder(row));
+    assert!(holders.contains(&holder), "{no:?} queues at {holder:?}, which does not limit it");
+    let full = holders.into_iter().any(|holder| world.naive().is_full(holder));
+    assert!(full, "{no:?} queues though no holder is full");
 }
 
-fn has_no_answer_outstanding(world: &World, no: TaskNo, row: &TaskRow) {
+fn has_no_pending_completion(world: &World, no: TaskNo, row: &TaskRow) {
     if matches!(row.state, TaskState::Waiting) {
         assert!(!row.parked_calls.is_empty(), "{no:?} waits for nothing");
-        assert_eq!(row.unacked, None, "{no:?} rests and has not reacted to an answer");
+        assert_eq!(row.unacked, None, "{no:?} waits with an unacknowledged completion");
     }
     if row.unacked.is_some() {
-        // It is told one thing at a time, and has not reacted to the last.
+        // It gets one completion at a time, and has not acknowledged the last.
         return;
     }
     for call in &row.parked_calls {
-        assert!(!world.naive().holds(no, &call.condition), "{no:?} was not told of {call:?}");
+        assert!(
+            !world.naive().is_condition_met(no, &call.condition),
+            "{no:?} was not woken for {call:?}"
+        );
     }
 }
 
-/// Once no stop is on its way, nothing below a stopped task is still at it.
+/// Checks that no descendant of a stopped task still runs, once no stop is on its way.
 fn was_reached_by_stops(world: &World, no: TaskNo, row: &TaskRow) {
     let closing = world.tree.row().state != SessionState::Open;
     let stopped_above = world.naive().chain(row.owner).into_iter().any(|holder| match holder {
         Owner::Session => closing,
         Owner::Task(holder) => {
-            world.folded.get(holder).is_some_and(|row| living(row) && being_stopped(row))
+            world.folded.get(holder).is_some_and(|row| is_alive(row) && being_stopped(row))
         }
     });
-    if living(row) && stopped_above {
-        assert!(being_stopped(row), "{no:?} is {} below a stop", row.state.label());
+    if is_alive(row) && stopped_above {
+        assert!(being_stopped(row), "{no:?} is {} in a stopped subtree", row.state.label());
     }
 }
 
 fn names_are_unique(world: &World) {
     let mut taken = BTreeSet::new();
-    for (no, row) in world.folded.rows().filter(|(_, row)| living(row)) {
+    for (no, row) in world.folded.rows().filter(|(_, row)| is_alive(row)) {
         if let Some(name) = &row.name {
             let new = taken.insert((row.owner, name.as_str().to_lowercase()));
-            assert!(new, "{no:?} bears a name twice given: {name}");
+            assert!(new, "{no:?} has a name that is taken: {name}");
         }
     }
 }
 
-/// Everything that a task spent is on the account of each task under whose limits it was spawned, also
-/// of those that have ended since, and on no other.
+/// Checks that the cost of a task is charged to each task under whose limits it was spawned, ended
+/// ones included, and to no other.
 fn usage_adds_up(world: &World) {
     let mut expected: BTreeMap<TaskNo, Usage> = BTreeMap::new();
     let mut whole = Usage::NONE;
@@ -178,20 +183,20 @@ fn usage_adds_up(world: &World) {
     }
 }
 
-/// A living task has all in memory that its limits are counted at.
+/// Checks that all limit holders of an alive task are in memory.
 fn has_its_holders_in_memory(world: &World, no: TaskNo, row: &TaskRow) {
-    if living(row) || row.holds_slot() {
+    if is_alive(row) || row.holds_slot() {
         let holders = world.naive().limit_chain(Owner::Task(no));
         let missing = holders.into_iter().filter_map(Owner::task);
         let missing: Vec<_> = missing.filter(|no| world.tree.get(*no).is_none()).collect();
-        assert!(missing.is_empty(), "{no:?} is limited by {missing:?}, which left memory");
+        assert!(missing.is_empty(), "{no:?} is limited by {missing:?}, which were evicted");
     }
 }
 
-/// Nothing goes on past a deadline that it inherited.
+/// Checks that no task continues past an inherited deadline.
 fn ends_at_its_inherited_deadline(world: &World, no: TaskNo, row: &TaskRow) {
     let over = row.inherited_deadline().is_some_and(|deadline| deadline.at <= world.now);
-    let goes_on =
+    let continues =
         matches!(row.state, TaskState::Queued(_) | TaskState::Running | TaskState::Waiting);
-    assert!(!(over && goes_on), "{no:?} is {} past its deadline", row.state.label());
+    assert!(!(over && continues), "{no:?} is {} past its deadline", row.state.label());
 }

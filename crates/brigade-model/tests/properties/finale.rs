@@ -1,4 +1,5 @@
-//! Every history has an end: all work over, every timer fired, every result and message accounted for.
+//! The end of every history: all work is over, all timers have fired, all results and messages are
+//! accounted for.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +17,28 @@ use brigade_model::limits::{Limits, Usage};
 use brigade_model::task::{QueueReason, TaskRow, TaskState};
 use brigade_model::work::ParentClosePolicy;
 
-use crate::rows::living;
+use crate::rows::is_alive;
 use crate::world::World;
 
 pub(crate) fn drive_to_the_end(world: &mut World) {
-    // Who waits for a slot that no limit grants would wait for ever.
+    // A task that waits for a slot under a limit of zero would wait for ever.
     lift_the_limits(world);
     for _ in 0..200 {
-        if world.folded.rows().all(|(_, row)| !row.holds_slot() && !living(row)) {
+        if world.folded.rows().all(|(_, row)| !row.holds_slot() && !is_alive(row)) {
             break;
         }
         one_round(world);
     }
-    let left: Vec<_> = world.folded.rows().filter(|(_, row)| living(row)).collect();
-    assert!(left.is_empty(), "these never end: {left:#?}");
+    let alive: Vec<_> = world.folded.rows().filter(|(_, row)| is_alive(row)).collect();
+    assert!(alive.is_empty(), "these never end: {alive:#?}");
     every_result_can_be_collected_once(world);
     every_message_arrived(world);
-    memory_can_be_let_go(world);
+    every_task_can_be_evicted(world);
 }
 
 fn lift_the_limits(world: &mut World) {
-    let living: Vec<_> = tasks(world, living);
-    let holders = living.into_iter().flat_map(|no| world.naive().limit_chain(Owner::Task(no)));
+    let alive: Vec<_> = tasks(world, is_alive);
+    let holders = alive.into_iter().flat_map(|no| world.naive().limit_chain(Owner::Task(no)));
     let holders: BTreeSet<TaskNo> = holders.filter_map(Owner::task).collect();
     let limited = |no: &TaskNo| world.folded.get(*no).is_some_and(|row| row.limits.is_some());
     let of: Vec<TaskNo> = holders.into_iter().rev().filter(limited).collect();
@@ -81,57 +82,57 @@ fn one_round(world: &mut World) {
     world.evict();
 }
 
-/// A parent that is at work hears of every child that ended in this run.
+/// Collects, for a running parent, the results of all children that ended in this run.
 fn take_results(world: &mut World, no: TaskNo) {
     let Some(row) = world.folded.get(no).filter(|row| matches!(row.state, TaskState::Running))
     else {
         return;
     };
-    let (attempt, run) = (row.attempt, row.run);
-    let asked = ConditionRequest::Tasks {
+    let attempt = row.attempt;
+    let run = row.run;
+    let request = ConditionRequest::Tasks {
         tasks: Vec::new(),
         mode: WaitMode::Any,
         timeout: Some(Millis(1)),
         interruptible: false,
     };
-    let what = AttemptReport::Park {
-        calls: vec![(world.next_call(), asked)],
+    let report = AttemptReport::Park {
+        calls: vec![(world.next_call(), request)],
         acked_entries: u32::MAX,
         then: AfterPark::Continue,
     };
-    world.submit(&Command::Report(ReportCommand { no, attempt, report: what })).expect("it runs");
-    // It hears of one thing at a time, and older calls may come first.
+    world.submit(&Command::Report(ReportCommand { no, attempt, report })).expect("it runs");
+    // It gets one completion at a time, and older calls may come first.
     while world.folded.get(no).is_some_and(|row| row.unacked.is_some()) {
-        let what = AttemptReport::Park {
+        let report = AttemptReport::Park {
             calls: Vec::new(),
             acked_entries: u32::MAX,
             then: AfterPark::Continue,
         };
-        world
-            .submit(&Command::Report(ReportCommand { no, attempt, report: what }))
-            .expect("it runs");
+        world.submit(&Command::Report(ReportCommand { no, attempt, report })).expect("it runs");
     }
-    for child in tasks(world, |row| row.owner == Owner::Task(no) && !living(row)) {
+    for child in tasks(world, |row| row.owner == Owner::Task(no) && !is_alive(row)) {
         let row = world.folded.get(child).expect("the child was just there");
         let collected = world.ledger.collected.contains(&(child, row.run));
-        assert!(collected || row.opened_by_run() != run, "{no:?} did not hear of {child:?}");
+        assert!(collected || row.opened_by_run() != run, "{no:?} did not collect {child:?}");
     }
 }
 
 fn returned(world: &mut World, no: TaskNo) {
     let Some(row) = world.folded.get(no).filter(|row| row.holds_slot()) else { return };
-    let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
-    let (attempt, conduct) = (row.attempt, row.spec.work.policy());
-    let ended = world.submit(&Command::Report(ReportCommand { no, attempt, report: what }));
-    if ended.is_err() && conduct.parent_close == ParentClosePolicy::CollectChildren {
-        let (index, usage) = (world.next_call(), Usage::NONE);
-        let what = AttemptReport::BeginStep { index, max: usage, min: usage };
+    let report = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+    let attempt = row.attempt;
+    let policy = row.spec.work.policy();
+    let ended = world.submit(&Command::Report(ReportCommand { no, attempt, report }));
+    if ended.is_err() && policy.parent_close == ParentClosePolicy::CollectChildren {
+        let index = world.next_call();
+        let report = AttemptReport::BeginStep { index, max: Usage::NONE, min: Usage::NONE };
         world
-            .submit(&Command::Report(ReportCommand { no, attempt, report: what }))
-            .expect("it goes on instead");
+            .submit(&Command::Report(ReportCommand { no, attempt, report }))
+            .expect("it continues instead");
         return;
     }
-    ended.expect("what is performed may end");
+    ended.expect("a performed task may end");
 }
 
 fn answer_all(world: &mut World, no: TaskNo) {
@@ -150,7 +151,8 @@ fn answer_all(world: &mut World, no: TaskNo) {
             }
             _ => continue,
         };
-        let (caller, task) = (Caller::Operator, no.into());
+        let caller = Caller::Operator;
+        let task = no.into();
         let given =
             AnswerCommand { caller, task, call: Some(call.index), answer, caller_call: None };
         let _ = world.submit(&Command::Answer(given));
@@ -168,7 +170,7 @@ fn write_to(world: &mut World, no: TaskNo) {
         call: None,
     };
     let _ = world.submit(&Command::Send(send));
-    // Work that takes messages as they come is not woken by one: somebody ends its wait.
+    // Work with a pushed inbox is not woken by a message, so the operator ends its wait.
     let waits = world.folded.get(no).is_some_and(|row| matches!(row.state, TaskState::Waiting));
     if waits && world.folded.unread_count(Owner::Task(no)) > 0 {
         let stop = brigade_model::command::StopCommand {
@@ -200,7 +202,7 @@ fn every_result_can_be_collected_once(world: &mut World) {
             for run in 1..=row.run.0 {
                 let run = (no, brigade_model::ids::RunNo(run));
                 assert!(world.ledger.ended.contains_key(&run), "{run:?} never ended");
-                assert!(world.ledger.collected.contains(&run), "{run:?} reached nobody");
+                assert!(world.ledger.collected.contains(&run), "{run:?} was not collected");
             }
         }
     }
@@ -211,11 +213,11 @@ fn every_message_arrived(world: &mut World) {
         ReadInboxCommand { caller: Caller::Operator, mark_read: MarkRead::Oldest(usize::MAX) };
     world.submit(&Command::ReadInbox(read)).expect("the operator reads");
     let lost: Vec<_> = world.ledger.sent.difference(&world.ledger.arrived).collect();
-    assert!(lost.is_empty(), "these messages are nowhere: {lost:?}");
+    assert!(lost.is_empty(), "these messages did not arrive: {lost:?}");
 }
 
-fn memory_can_be_let_go(world: &mut World) {
+fn every_task_can_be_evicted(world: &mut World) {
     world.evict();
     let kept: Vec<_> = world.tree.rows().collect();
-    assert!(kept.is_empty(), "these stay in memory for nobody: {kept:#?}");
+    assert!(kept.is_empty(), "these stay in memory: {kept:#?}");
 }

@@ -1,4 +1,4 @@
-//! What the events so far add up to, and what an event may not be.
+//! A ledger of the events so far, and checks on each event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use brigade_model::task_tree::TaskTree;
 use brigade_model::work::{KeptDeadline, WakeOn};
 
 use crate::naive::Naive;
-use crate::rows::{limit_holder, living};
+use crate::rows::{is_alive, limit_holder};
 
 #[derive(Default)]
 pub(crate) struct Ledger {
@@ -24,30 +24,32 @@ pub(crate) struct Ledger {
     pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: BTreeMap<TaskNo, u32>,
     pub(crate) spawns: BTreeMap<Owner, Vec<Time>>,
-    /// What was charged to each task itself.
+    /// The amount charged to each task itself.
     pub(crate) spent: BTreeMap<TaskNo, Usage>,
-    /// The task under whose limits each one was spawned: whatever becomes of it, they hold.
+    /// The task under whose limits each one was spawned. These limits always apply.
     pub(crate) spawners: BTreeMap<TaskNo, TaskNo>,
     attempts: BTreeMap<TaskNo, Attempt>,
     starts: BTreeSet<(TaskNo, Attempt)>,
-    /// Runs that were told to stop while they were at it: they end as cancelled.
+    /// Runs that were stopped while they were active. They end as cancelled.
     pub(crate) doomed: BTreeSet<(TaskNo, RunNo)>,
     last_collected: Vec<(TaskNo, RunNo)>,
-    /// Who was told something by the command that is being looked at.
-    told: BTreeSet<TaskNo>,
+    /// The tasks that got a completion from the current command.
+    completed: BTreeSet<TaskNo>,
 }
 
 impl Ledger {
-    /// Looks at one event against the tree as it is before it.
+    /// Checks one event against the tree before it.
     pub(crate) fn record(
         &mut self,
         before: &TaskTree,
         record: &EventRecord,
         entry: Option<&JournalEntry>,
     ) {
-        self.nothing_after_the_end(before, &record.event);
-        wakes_when_it_should(before, &record.event);
-        let (keys, totals, spawns) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        self.check_not_ended(before, &record.event);
+        check_wake(before, &record.event);
+        let keys = BTreeMap::new();
+        let totals = BTreeMap::new();
+        let spawns = BTreeMap::new();
         let now = record.at;
         let naive = Naive { all: before, keys: &keys, totals: &totals, spawns: &spawns, now };
         let collected_just_before = std::mem::take(&mut self.last_collected);
@@ -57,34 +59,38 @@ impl Ledger {
                 self.count_total(naive, spawned.owner);
                 self.count_rate(naive, spawned.owner);
                 if let Some(key) = &spawned.spec.key {
-                    let place = (spawned.owner, spawned.owner_run, key.as_str().to_owned());
-                    let before = self.keys.insert(place, spawned.no);
+                    let scope = (spawned.owner, spawned.owner_run, key.as_str().to_owned());
+                    let before = self.keys.insert(scope, spawned.no);
                     assert_eq!(before, None, "a key that was taken got another task");
                 }
                 if spawned.queued.is_none() {
-                    self.started(naive, (spawned.no, spawned.owner), Attempt(1));
+                    self.started(naive, spawned.no, spawned.owner, Attempt(1));
                 }
             }
             Event::Started { no, attempt } => {
-                let owner = before.owner_of(*no).expect("what starts exists");
-                self.started(naive, (*no, owner), *attempt);
+                let owner = before.owner_of(*no).expect("a starting task exists");
+                self.started(naive, *no, owner, *attempt);
             }
             Event::Suspended { no, .. } => {
-                assert!(!self.told.contains(no), "{no:?} let go with an answer on its way");
+                assert!(
+                    !self.completed.contains(no),
+                    "{no:?} was suspended with a completion on its way"
+                );
             }
             Event::CallCompleted { no, index, .. } => {
-                self.told.insert(*no);
-                let row = before.get(*no).expect("what is answered exists");
-                let call = row.parked_call(*index).expect("what is answered is open");
-                let entry = entry.expect("an answer is in the journal");
+                self.completed.insert(*no);
+                let row = before.get(*no).expect("the task of a completed call exists");
+                let call = row.parked_call(*index).expect("a completed call was parked");
+                let entry = entry.expect("a completion is in the journal");
                 if let Condition::Tasks(wait) = &call.condition {
-                    let answered = (record, *no, &*entry.completion);
-                    self.wait_was_answered_rightly(naive, wait, answered, &collected_just_before);
+                    let due = wait.until.is_some_and(|until| until <= record.at);
+                    let wait = CompletedWait { no: *no, wait, is_due: due };
+                    self.check_wait(naive, wait, &entry.completion, &collected_just_before);
                 }
             }
             Event::Ended { no, run, outcome, .. } => {
-                let row = before.get(*no).expect("what ends exists");
-                assert!(living(row) && row.run == *run, "{no:?} ended twice in run {run}");
+                let row = before.get(*no).expect("an ending task exists");
+                assert!(is_alive(row) && row.run == *run, "{no:?} ended twice in run {run}");
                 let cancelled = matches!(**outcome, Outcome::Cancelled(_));
                 if self.doomed.contains(&(*no, *run)) {
                     assert!(cancelled, "{no:?} was stopped and ended {outcome}");
@@ -100,7 +106,7 @@ impl Ledger {
                 self.last_collected.clone_from(runs);
             }
             Event::PassedToSession { no, deadline, .. } => {
-                inherits_what_it_should(naive, *no, deadline.map(|deadline| deadline.at));
+                check_inherited_deadline(naive, *no, deadline.map(|deadline| deadline.at));
             }
             Event::Charged { no, spent, .. } => {
                 let so_far = self.spent.entry(*no).or_default();
@@ -120,7 +126,7 @@ impl Ledger {
     }
 
     pub(crate) fn acted(&mut self, actions: &[Action]) {
-        self.told.clear();
+        self.completed.clear();
         for action in actions {
             if let Action::Start(start) = action {
                 let new = self.starts.insert((start.no, start.attempt));
@@ -138,20 +144,20 @@ impl Ledger {
         assert!(self.arrived.insert(message), "message {message} arrived twice");
     }
 
-    fn nothing_after_the_end(&self, before: &TaskTree, event: &Event) {
+    fn check_not_ended(&self, before: &TaskTree, event: &Event) {
         let Some(row) = event.task().and_then(|no| before.get(no)) else { return };
         let allowed = matches!(
             event,
             Event::DeadLettered { .. }
                 | Event::SlotReturned { .. }
                 | Event::RunOpened { .. }
-                // Of limits that still hold for kept tasks.
+                // These limits may still apply to kept tasks.
                 | Event::LimitsSet { .. }
         );
-        assert!(living(row) || allowed, "after the end came {event:?}");
+        assert!(is_alive(row) || allowed, "after the end came {event:?}");
     }
 
-    fn started(&mut self, naive: Naive<'_>, (no, owner): (TaskNo, Owner), attempt: Attempt) {
+    fn started(&mut self, naive: Naive<'_>, no: TaskNo, owner: Owner, attempt: Attempt) {
         let before = self.attempts.insert(no, attempt);
         assert!(before.is_none_or(|before| before < attempt), "attempts of {no:?} do not rise");
         let holder = naive.row(no).map_or(owner, limit_holder);
@@ -161,10 +167,10 @@ impl Ledger {
     }
 
     fn count_total(&mut self, naive: Naive<'_>, owner: Owner) {
-        let above: Vec<TaskNo> =
+        let holders: Vec<TaskNo> =
             naive.total_chain(owner).into_iter().filter_map(Owner::task).collect();
-        for no in &above {
-            let top = above.last() == Some(no) && naive.limits(Owner::Session).total.is_some();
+        for no in &holders {
+            let top = holders.last() == Some(no) && naive.limits(Owner::Session).total.is_some();
             if top || naive.limits(Owner::Task(*no)).total.is_some() {
                 *self.totals.entry(*no).or_default() += 1;
             }
@@ -179,58 +185,67 @@ impl Ledger {
         }
     }
 
-    fn wait_was_answered_rightly(
+    fn check_wait(
         &self,
         naive: Naive<'_>,
-        wait: &TasksCondition,
-        (record, no, answer): (&EventRecord, TaskNo, &CallCompletion),
+        CompletedWait { no, wait, is_due }: CompletedWait<'_>,
+        completion: &CallCompletion,
         just_collected: &[(TaskNo, RunNo)],
     ) {
         let ended = naive.ended_enough(&wait.tasks, wait.mode);
-        match answer {
-            CallCompletion::Results(endings) => {
-                assert!(ended, "{no:?} was told endings of tasks that live");
-                let fresh: BTreeSet<_> = endings
+        match completion {
+            CallCompletion::Results(results) => {
+                assert!(ended, "{no:?} got results of alive tasks");
+                let fresh: BTreeSet<_> = results
                     .iter()
-                    .filter(|ending| !ending.collected_before)
-                    .map(|ending| (ending.no, ending.run))
+                    .filter(|result| !result.collected_before)
+                    .map(|result| (result.no, result.run))
                     .collect();
                 assert_eq!(fresh, just_collected.iter().copied().collect());
                 for task in wait.tasks.iter() {
-                    let row = naive.row(*task).filter(|row| !living(row));
-                    let told = |run| endings.iter().any(|e| e.no == *task && e.run == run);
-                    assert!(row.is_none_or(|row| told(row.run)), "{task:?} was left out");
+                    let row = naive.row(*task).filter(|row| !is_alive(row));
+                    let has =
+                        |run| results.iter().any(|result| result.no == *task && result.run == run);
+                    assert!(row.is_none_or(|row| has(row.run)), "{task:?} has no result");
                 }
             }
             CallCompletion::Interrupted => {
-                let mail = naive.all.inbox(Owner::Task(no)).next().is_some();
-                assert!(wait.interruptible && mail && !ended, "news without news");
+                let has_message = naive.all.inbox(Owner::Task(no)).next().is_some();
+                assert!(
+                    wait.interruptible && has_message && !ended,
+                    "an interruption without a message"
+                );
             }
             CallCompletion::Elapsed => {
-                let due = wait.until.is_some_and(|until| until <= record.at);
-                assert!(due && !ended, "{no:?} was told that its time was up");
+                assert!(is_due && !ended, "{no:?} was woken before its time");
             }
             CallCompletion::Abandoned => {}
-            other => panic!("a wait was answered with {other:?}"),
+            other => panic!("a wait completed with {other:?}"),
         }
     }
 
-    /// Remembers who was at work when a stop reached it.
+    /// Remembers the runs that were active when a stop reached them.
     pub(crate) fn doom(&mut self, before: &TaskTree, no: TaskNo) {
         let Some(row) = before.get(no) else { return };
-        let at_it = match &row.state {
+        let is_active = match &row.state {
             TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
             TaskState::Closing { .. } => !crate::rows::being_stopped(row),
             TaskState::Stopping(_) | TaskState::Ended(_) => false,
         };
-        if at_it {
+        if is_active {
             self.doomed.insert((no, row.run));
         }
     }
 }
+/// A wait for tasks that has completed.
+struct CompletedWait<'a> {
+    no: TaskNo,
+    wait: &'a TasksCondition,
+    is_due: bool,
+}
 
-/// Work that wants all its answers is not woken by the first.
-fn wakes_when_it_should(before: &TaskTree, event: &Event) {
+/// Checks that work that wakes on all completions is not woken by the first.
+fn check_wake(before: &TaskTree, event: &Event) {
     let (Event::Started { no, .. } | Event::Queued { no, .. }) = event else { return };
     let Some(row) = before.get(*no).filter(|row| matches!(row.state, TaskState::Waiting)) else {
         return;
@@ -240,20 +255,20 @@ fn wakes_when_it_should(before: &TaskTree, event: &Event) {
     assert!(enough, "{no:?} was woken with calls still open");
 }
 
-/// A kept task ends no later than it would have where it was, unless it is one that may.
-fn inherits_what_it_should(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>) {
-    let row = naive.row(no).expect("what passes exists");
-    let above = naive.chain(row.owner).into_iter().filter_map(Owner::task);
-    let ends = above.filter_map(|no| naive.row(no)).flat_map(|row| {
+/// Checks that a kept task ends no later than under its parent, unless it may outlive the deadline.
+fn check_inherited_deadline(naive: Naive<'_>, no: TaskNo, deadline: Option<Time>) {
+    let row = naive.row(no).expect("a passing task exists");
+    let owners = naive.chain(row.owner).into_iter().filter_map(Owner::task);
+    let ends = owners.filter_map(|no| naive.row(no)).flat_map(|row| {
         let own = match row.clock() {
             RunClock::Unlimited => None,
             RunClock::Ticking { until } => Some(until),
-            RunClock::Stopped { remaining: left } => Some(naive.now.after(left)),
+            RunClock::Stopped { remaining } => Some(naive.now.after(remaining)),
         };
         own.into_iter().chain(row.inherited_deadline().map(|deadline| deadline.at))
     });
-    let below_processes = naive.process_deadline(row.owner);
+    let process_deadline = naive.process_deadline(row.owner);
     let is_free = row.spec.kept_deadline == Some(KeptDeadline::Dropped);
-    let expected = ends.chain(below_processes).min().filter(|_| !is_free);
+    let expected = ends.chain(process_deadline).min().filter(|_| !is_free);
     assert_eq!(deadline, expected, "the deadline of {no:?}");
 }

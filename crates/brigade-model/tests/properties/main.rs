@@ -1,7 +1,8 @@
-//! Random histories of a tree, each command held against a naive reference and a set of rules.
+//! Random histories of a session. Each command is compared with a naive reference and checked
+//! against invariants.
 //!
-//! `PROPTEST_CASES` sets how many histories each test plays. A failing one is shrunk, and its seed
-//! is printed and kept in `proptest-regressions`.
+//! `PROPTEST_CASES` sets the number of histories per test. A failing history is shrunk, and its
+//! seed is printed and stored in `proptest-regressions`.
 
 mod approvals;
 mod checks;
@@ -24,9 +25,9 @@ use serde::de::DeserializeOwned;
 use crate::player::{Gene, play};
 use crate::world::World;
 
-/// A history: the numbers of its steps, in what they choose from.
+/// Generates a history: the numbers of its steps.
 fn history() -> impl Strategy<Value = Vec<Gene>> {
-    let gene = (0u8..100, any::<u32>(), any::<u32>()).prop_map(|(what, a, b)| Gene(what, a, b));
+    let gene = (0u8..100, any::<u32>(), any::<u32>()).prop_map(|(kind, a, b)| Gene(kind, a, b));
     proptest::collection::vec(gene, 1..120)
 }
 
@@ -48,22 +49,22 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_session_without_limits(history in history()) {
+    fn a_session_without_limits_keeps_all_invariants(history in history()) {
         run(Limits::default(), &history);
     }
 
     #[test]
-    fn a_session_in_which_few_run_at_once(history in history(), running in 1u32..4) {
+    fn a_session_with_a_running_limit_keeps_all_invariants(history in history(), running in 1u32..4) {
         run(Limits { running: Some(running), ..Limits::default() }, &history);
     }
 
     #[test]
-    fn a_session_with_every_limit(history in history(), most in 2u32..5) {
+    fn a_session_with_every_limit_keeps_all_invariants(history in history(), max in 2u32..5) {
         let limits = Limits {
             depth: Some(3),
-            width: Some(most * 2),
-            total: Some(most * 3),
-            running: Some(most),
+            width: Some(max * 2),
+            total: Some(max * 3),
+            running: Some(max),
             tokens: Some(400),
             time: Some(Millis(20_000)),
             spawn_rate: Some(player::RATE),
@@ -73,7 +74,8 @@ proptest! {
     }
 }
 
-/// Both wire forms give back what went in, and a reader ignores what a newer writer added.
+/// Checks that both wire forms return the same value, and that a reader ignores fields of a newer
+/// writer.
 pub(crate) fn round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let packed = rmp_serde::to_vec_named(value).expect("it packs");
     assert_eq!(*value, rmp_serde::from_slice::<T>(&packed).expect("it unpacks"));
@@ -81,7 +83,7 @@ pub(crate) fn round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(va
     if let Some(object) = json.as_object_mut() {
         object.insert("added_by_a_newer_version".to_owned(), serde_json::json!({"a": [1]}));
     }
-    assert_eq!(*value, T::deserialize(json).expect("JSON gives it back, whatever was added"));
+    assert_eq!(*value, T::deserialize(json).expect("an added field is ignored"));
 }
 
 /// A row as a newer version may write it.
@@ -92,7 +94,7 @@ struct Newer {
     added_by_a_newer_version: Vec<u32>,
 }
 
-/// The packed form too is read by name, so that an older reader gets by with a newer row.
+/// The packed form is read by name too, so that an older reader can read a newer row.
 #[test]
 fn a_packed_row_with_an_unknown_field_is_read() {
     let mut world = World::new(Limits::default());

@@ -1,5 +1,5 @@
-//! A second opinion: the rules of the model said again in the simplest way, by full scans over all
-//! rows, without an index, a counter or a queue.
+//! A naive reference of the model's rules, by full scans over all rows, without an index, a counter
+//! or a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,29 +22,30 @@ use brigade_model::work::{FollowUp, InboxMode, ParentClosePolicy};
 
 use crate::rows::*;
 
-/// What a command should come to.
+/// The predicted effect of a command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Expected {
     Refused(RefusalKind),
     Spawned { existing: Option<TaskNo>, queued: Option<Owner> },
     Stopped { reached: BTreeSet<TaskNo>, already: bool },
-    Endings(BTreeSet<(TaskNo, RunNo, bool)>),
+    Results(BTreeSet<(TaskNo, RunNo, bool)>),
     Pending(BTreeSet<TaskNo>),
     Accepted,
 }
 
-/// All there is to know: every row there ever was, and who holds which key and total.
+/// Everything that the rules depend on: all rows that ever existed, and the holders of keys and
+/// totals.
 #[derive(Clone, Copy)]
 pub(crate) struct Naive<'a> {
     pub(crate) all: &'a TaskTree,
     pub(crate) keys: &'a BTreeMap<(Owner, RunNo, String), TaskNo>,
     pub(crate) totals: &'a BTreeMap<TaskNo, u32>,
-    /// When tasks were spawned below a holder while it had a spawn rate.
+    /// The times of spawns under a holder while it had a spawn rate.
     pub(crate) spawns: &'a BTreeMap<Owner, Vec<Time>>,
     pub(crate) now: Time,
 }
 
-type Verdict<T> = Result<T, RefusalKind>;
+type Prediction<T> = Result<T, RefusalKind>;
 
 impl<'a> Naive<'a> {
     pub(crate) fn predict(self, command: &Command) -> Option<Expected> {
@@ -55,17 +56,17 @@ impl<'a> Naive<'a> {
             Command::Send(send) => self.send(&send.caller, &send.to),
             Command::Resume(resume) => self
                 .fence(&resume.caller)
-                .and_then(|()| self.steered(&resume.caller, &resume.task))
+                .and_then(|()| self.find_controllable(&resume.caller, &resume.task))
                 .and_then(|no| self.reopen(&resume.caller, no)),
             Command::SetLimits(set) => self.fence(&set.caller).and_then(|()| match &set.task {
                 None if matches!(set.caller, Caller::Task { .. }) => Err(RefusalKind::Forbidden),
                 None => Ok(Expected::Accepted),
                 Some(task) => {
-                    let no = self.steered(&set.caller, task)?;
-                    let lives = self.row(no).is_some_and(living);
+                    let no = self.find_controllable(&set.caller, task)?;
+                    let alive = self.row(no).is_some_and(is_alive);
                     let mut limited = self.limited(Owner::Task(no));
-                    let holds = lives || limited.any(|(_, row)| living(row));
-                    if holds { Ok(Expected::Accepted) } else { Err(RefusalKind::Ended) }
+                    let is_holder = alive || limited.any(|(_, row)| is_alive(row));
+                    if is_holder { Ok(Expected::Accepted) } else { Err(RefusalKind::Ended) }
                 }
             }),
             Command::Revoke(revoke) => {
@@ -77,12 +78,12 @@ impl<'a> Naive<'a> {
             Command::Answer(given) => {
                 let found = self
                     .fence(&given.caller)
-                    .and_then(|()| self.steered(&given.caller, &given.task))
-                    .map(|no| self.row(no).is_some_and(ending));
+                    .and_then(|()| self.find_controllable(&given.caller, &given.task))
+                    .map(|no| self.row(no).is_some_and(is_ending));
                 match found {
                     Err(kind) => Err(kind),
                     Ok(true) => Err(RefusalKind::Ended),
-                    // Which question fits is left to the tests that name one.
+                    // The tests that name a question check which one matches.
                     Ok(false) => return None,
                 }
             }
@@ -104,7 +105,7 @@ impl<'a> Naive<'a> {
         self.all.rows()
     }
 
-    /// From an owner up to the session.
+    /// Returns the owners from `owner` up to the session.
     pub(crate) fn chain(self, owner: Owner) -> Vec<Owner> {
         let mut chain = vec![owner];
         while let Some(Owner::Task(no)) = chain.last() {
@@ -113,7 +114,8 @@ impl<'a> Naive<'a> {
         chain
     }
 
-    /// The same along those whose limits hold: a kept task stays below the one that spawned it.
+    /// Returns the limit holders from `owner` up to the session. A kept task stays under its
+    /// spawner.
     pub(crate) fn limit_chain(self, owner: Owner) -> Vec<Owner> {
         let mut chain = vec![owner];
         while let Some(Owner::Task(no)) = chain.last() {
@@ -122,19 +124,19 @@ impl<'a> Naive<'a> {
         chain
     }
 
-    /// Of those, the ones whose total limits count: an ended task's count for nobody.
+    /// Returns the limit holders whose total limits count: ended tasks do not.
     pub(crate) fn total_chain(self, owner: Owner) -> Vec<Owner> {
-        let lives = |no: TaskNo| self.row(no).is_some_and(living);
+        let is_alive_no = |no: TaskNo| self.row(no).is_some_and(is_alive);
         let mut chain = self.limit_chain(owner);
-        chain.retain(|holder| holder.task().is_none_or(lives));
+        chain.retain(|holder| holder.task().is_none_or(is_alive_no));
         chain
     }
 
-    /// The deadline of agents and jobs below kept processes.
+    /// Returns the deadline of agents and jobs under kept processes.
     pub(crate) fn process_deadline(self, owner: Owner) -> Option<Time> {
-        let above = self.chain(owner).into_iter().filter_map(Owner::task);
+        let owners = self.chain(owner).into_iter().filter_map(Owner::task);
         let rows =
-            above.filter_map(|no| self.row(no)).take_while(|row| outlives_deadline(&row.spec));
+            owners.filter_map(|no| self.row(no)).take_while(|row| outlives_deadline(&row.spec));
         rows.filter_map(|row| Some(row.descendants_deadline()?.at)).next()
     }
 
@@ -147,7 +149,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    pub(crate) fn below(self, holder: Owner) -> impl Iterator<Item = (TaskNo, &'a TaskRow)> {
+    pub(crate) fn descendants(self, holder: Owner) -> impl Iterator<Item = (TaskNo, &'a TaskRow)> {
         self.rows().filter(move |(_, row)| self.chain(row.owner).contains(&holder))
     }
 
@@ -157,21 +159,21 @@ impl<'a> Naive<'a> {
 
     pub(crate) fn is_full(self, holder: Owner) -> bool {
         let slots = self.limited(holder).filter(|(_, row)| holds_slot(row)).count();
-        self.limits(holder).running.is_some_and(|most| slots >= most as usize)
+        self.limits(holder).running.is_some_and(|max| slots >= max as usize)
     }
 
-    fn living_children(self, owner: Owner) -> usize {
-        self.rows().filter(|(_, row)| row.owner == owner && living(row)).count()
+    fn alive_children(self, owner: Owner) -> usize {
+        self.rows().filter(|(_, row)| row.owner == owner && is_alive(row)).count()
     }
 
-    fn fence(self, caller: &Caller) -> Verdict<()> {
+    fn fence(self, caller: &Caller) -> Prediction<()> {
         match caller {
             Caller::Operator | Caller::Client(_) => Ok(()),
             Caller::Task { no, attempt } => self.attempt(*no, *attempt),
         }
     }
 
-    fn attempt(self, no: TaskNo, attempt: Attempt) -> Verdict<()> {
+    fn attempt(self, no: TaskNo, attempt: Attempt) -> Prediction<()> {
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
         let at_work = matches!(row.state, TaskState::Running | TaskState::Stopping(_));
         if at_work && row.attempt == attempt { Ok(()) } else { Err(RefusalKind::Ended) }
@@ -185,7 +187,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    pub(crate) fn find(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
+    pub(crate) fn find(self, caller: &Caller, task: &TaskRef) -> Prediction<TaskNo> {
         let no = match &task.selector {
             TaskSelector::Number(no) => *no,
             TaskSelector::KindAndNumber(kind, no) => {
@@ -207,13 +209,13 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// The same for whoever wants to change something about it.
-    fn steered(self, caller: &Caller, task: &TaskRef) -> Verdict<TaskNo> {
+    /// Returns the task, if the caller may control it.
+    fn find_controllable(self, caller: &Caller, task: &TaskRef) -> Prediction<TaskNo> {
         let no = self.find(caller, task)?;
-        if self.steers(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
+        if self.may_control(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
     }
 
-    fn steers(self, caller: &Caller, no: TaskNo) -> bool {
+    fn may_control(self, caller: &Caller, no: TaskNo) -> bool {
         match caller {
             Caller::Operator | Caller::Task { .. } => true,
             Caller::Client(client) => {
@@ -223,20 +225,21 @@ impl<'a> Naive<'a> {
     }
 
     fn may_close(self, caller: &Caller) -> bool {
-        let mut top = self.rows().filter(|(_, row)| row.owner == Owner::Session && living(row));
-        !matches!(caller, Caller::Task { .. }) && top.all(|(no, _)| self.steers(caller, no))
+        let mut top = self.rows().filter(|(_, row)| row.owner == Owner::Session && is_alive(row));
+        !matches!(caller, Caller::Task { .. }) && top.all(|(no, _)| self.may_control(caller, no))
     }
 
-    fn named(self, caller: &Caller, name: &TaskName) -> Verdict<TaskNo> {
-        let bears = |row: &TaskRow| row.name.as_ref().is_some_and(|other| same(other, name));
+    fn named(self, caller: &Caller, name: &TaskName) -> Prediction<TaskNo> {
+        let has_name = |row: &TaskRow| row.name.as_ref().is_some_and(|other| same(other, name));
         let mine = match caller {
             Caller::Operator | Caller::Client(_) => Owner::Session,
             Caller::Task { no, .. } => Owner::Task(*no),
         };
-        let seen = || self.rows().filter(|(_, row)| self.sees(caller, row) && bears(row));
-        let lives: Vec<TaskNo> = seen().filter(|(_, row)| living(row)).map(|(no, _)| no).collect();
-        let own = lives.iter().find(|no| self.row(**no).is_some_and(|row| row.owner == mine));
-        match (own, lives.as_slice()) {
+        let seen = || self.rows().filter(|(_, row)| self.sees(caller, row) && has_name(row));
+        let alive: Vec<TaskNo> =
+            seen().filter(|(_, row)| is_alive(row)).map(|(no, _)| no).collect();
+        let own = alive.iter().find(|no| self.row(**no).is_some_and(|row| row.owner == mine));
+        match (own, alive.as_slice()) {
             (Some(no), _) => Ok(*no),
             (None, [one]) => Ok(*one),
             (None, []) => seen().map(|(no, _)| no).max().ok_or(RefusalKind::NotFound),
@@ -244,23 +247,23 @@ impl<'a> Naive<'a> {
         }
     }
 
-    fn spawn(self, caller: &Caller, spec: &TaskSpec) -> Verdict<Expected> {
+    fn spawn(self, caller: &Caller, spec: &TaskSpec) -> Prediction<Expected> {
         self.fence(caller)?;
         let (owner, run) = match caller {
             Caller::Task { no, .. } => (Owner::Task(*no), self.row(*no).map(|row| row.run)),
             Caller::Operator | Caller::Client(_) => (Owner::Session, None),
         };
         if let Some(key) = &spec.key {
-            let place = (owner, run.unwrap_or(RunNo::FIRST), key.as_str().to_owned());
-            if let Some(no) = self.keys.get(&place) {
+            let scope = (owner, run.unwrap_or(RunNo::FIRST), key.as_str().to_owned());
+            if let Some(no) = self.keys.get(&scope) {
                 let same = self.row(*no).is_some_and(|row| *row.spec == *spec);
                 let found = Expected::Spawned { existing: Some(*no), queued: None };
                 return if same { Ok(found) } else { Err(RefusalKind::Conflict) };
             }
         }
-        self.open(owner)?;
+        self.check_open(owner)?;
         let taken = |row: &TaskRow| match (&row.name, &spec.name) {
-            (Some(one), Some(other)) => living(row) && row.owner == owner && same(one, other),
+            (Some(one), Some(other)) => is_alive(row) && row.owner == owner && same(one, other),
             _ => false,
         };
         if self.rows().any(|(_, row)| taken(row)) {
@@ -274,8 +277,8 @@ impl<'a> Naive<'a> {
         Ok(Expected::Spawned { existing: None, queued })
     }
 
-    /// Whether something new may begin under this owner.
-    fn open(self, owner: Owner) -> Verdict<()> {
+    /// Checks that a task may start under this owner.
+    fn check_open(self, owner: Owner) -> Prediction<()> {
         if self.all.row().state != SessionState::Open {
             return Err(RefusalKind::Ended);
         }
@@ -283,16 +286,16 @@ impl<'a> Naive<'a> {
             holder
                 .task()
                 .and_then(|no| self.row(no))
-                .is_some_and(|row| being_stopped(row) || (*holder == owner && ending(row)))
+                .is_some_and(|row| being_stopped(row) || (*holder == owner && is_ending(row)))
         };
         if self.chain(owner).iter().any(closed) { Err(RefusalKind::Ended) } else { Ok(()) }
     }
 
     fn too_wide(self, owner: Owner) -> bool {
-        let children = self.living_children(owner);
+        let children = self.alive_children(owner);
         self.chain(owner)
             .into_iter()
-            .any(|holder| self.limits(holder).width.is_some_and(|most| children >= most as usize))
+            .any(|holder| self.limits(holder).width.is_some_and(|max| children >= max as usize))
     }
 
     fn beyond_a_limit(self, owner: Owner) -> bool {
@@ -300,12 +303,12 @@ impl<'a> Naive<'a> {
         let top = counting.iter().rev().find_map(|holder| holder.task());
         let too_many = |holder: &Owner| {
             let total = holder.task().or(top).map(|no| self.totals.get(&no).copied().unwrap_or(0));
-            self.limits(*holder).total.zip(total).is_some_and(|(most, total)| total >= most)
+            self.limits(*holder).total.zip(total).is_some_and(|(max, total)| total >= max)
         };
         let holders = self.limit_chain(owner);
         let beyond = |(level, holder): (usize, &Owner)| {
             let limits = self.limits(*holder);
-            limits.depth.is_some_and(|most| level + 1 > usize::from(most))
+            limits.depth.is_some_and(|max| level + 1 > usize::from(max))
                 || limits.spawn_rate.is_some_and(|rate| self.too_fast(*holder, rate))
         };
         self.too_wide(owner)
@@ -315,17 +318,18 @@ impl<'a> Naive<'a> {
             || holders.iter().enumerate().any(beyond)
     }
 
-    /// Whether nothing is left of a budget that holds here.
+    /// Returns whether a budget that applies here is exhausted.
     fn is_spent(self, holder: Owner) -> bool {
         self.limit_chain(holder).into_iter().any(|holder| {
-            let (limits, (tokens, money)) = (self.limits(holder), self.committed(holder));
-            limits.tokens.is_some_and(|most| tokens >= most)
-                || limits.money.is_some_and(|most| money >= most.0)
+            let limits = self.limits(holder);
+            let (tokens, money) = self.committed(holder);
+            limits.tokens.is_some_and(|max| tokens >= max)
+                || limits.money.is_some_and(|max| money >= max.0)
         })
     }
 
-    /// Since whichever spawn one counts, there may be as many as may come at once, and one more for
-    /// each whole share of the span that has passed.
+    /// Returns whether a spawn exceeds a rate. Counted from any earlier spawn, a burst is allowed,
+    /// and one more spawn for each whole share of the span that has passed.
     fn too_fast(self, holder: Owner, rate: SpawnRate) -> bool {
         let times = self.spawns.get(&holder).map_or(&[][..], Vec::as_slice);
         let share = rate.per.0 * 1_000 / u64::from(rate.count);
@@ -336,7 +340,8 @@ impl<'a> Naive<'a> {
         })
     }
 
-    /// Tokens and money that a holder and all under its limits have used and set aside.
+    /// Returns the tokens and money that a holder and all tasks under its limits have used and
+    /// reserved.
     fn committed(self, holder: Owner) -> (u64, u64) {
         let used = match holder {
             Owner::Session => self.all.row().usage,
@@ -348,87 +353,87 @@ impl<'a> Naive<'a> {
         (all.tokens, all.money.0)
     }
 
-    fn stop(self, caller: &Caller, target: &StopTarget) -> Verdict<Expected> {
+    fn stop(self, caller: &Caller, target: &StopTarget) -> Prediction<Expected> {
         self.fence(caller)?;
         let targets: Vec<TaskNo> = match (target, caller) {
-            (StopTarget::Task(task), _) => vec![self.steered(caller, task)?],
+            (StopTarget::Task(task), _) => vec![self.find_controllable(caller, task)?],
             (StopTarget::Itself, Caller::Task { no, .. }) => vec![*no],
             (StopTarget::Itself, _) => return Err(RefusalKind::Invalid),
             (StopTarget::Children, _) => {
                 let mine = self.rows().filter(|(_, row)| row.owner == caller.owner());
-                mine.map(|(no, _)| no).filter(|no| self.steers(caller, *no)).collect()
+                mine.map(|(no, _)| no).filter(|no| self.may_control(caller, *no)).collect()
             }
         };
         let mut reached = BTreeSet::new();
         let mut already = true;
         for no in targets {
-            let Some(row) = self.row(no).filter(|row| living(row)) else { continue };
+            let Some(row) = self.row(no).filter(|row| is_alive(row)) else { continue };
             already &= being_stopped(row);
             reached.insert(no);
-            let below = self.below(Owner::Task(no)).filter(|(_, row)| living(row));
-            reached.extend(below.map(|(no, _)| no));
+            let descendants = self.descendants(Owner::Task(no)).filter(|(_, row)| is_alive(row));
+            reached.extend(descendants.map(|(no, _)| no));
         }
         Ok(Expected::Stopped { reached, already })
     }
 
-    fn collect(self, collect: &CollectCommand) -> Verdict<Expected> {
-        let mut asked = Vec::new();
+    fn collect(self, collect: &CollectCommand) -> Prediction<Expected> {
+        let mut requested = Vec::new();
         for task in &collect.tasks {
-            asked.push((self.find(&collect.caller, task)?, task.run));
+            requested.push((self.find(&collect.caller, task)?, task.run));
         }
         match &collect.caller {
             Caller::Task { .. } => return Err(RefusalKind::Invalid),
-            Caller::Client(client) if asked.is_empty() => {
-                let open = |row: &TaskRow| living(row) || !collected(row);
+            Caller::Client(client) if requested.is_empty() => {
+                let open = |row: &TaskRow| is_alive(row) || !is_collected(row);
                 let mine = self.rows().filter(|(_, row)| {
                     row.owner == Owner::Session
-                        && row.client.as_ref().is_some_and(|starter| takes(client, starter))
+                        && row.client.as_ref().is_some_and(|starter| receives_from(client, starter))
                         && open(row)
                 });
-                asked.extend(mine.map(|(no, _)| (no, None)));
+                requested.extend(mine.map(|(no, _)| (no, None)));
             }
             _ => {}
         }
-        let mut endings = BTreeSet::new();
+        let mut results = BTreeSet::new();
         let mut pending = BTreeSet::new();
-        for (no, run) in asked {
+        for (no, run) in requested {
             let Some(row) = self.row(no) else { continue };
-            let kept = self.endings(no);
+            let all = self.results(no);
             match run.filter(|run| *run != row.run) {
                 Some(run) => {
-                    let one = kept.into_iter().find(|ending| ending.1 == run);
-                    endings.insert(one.ok_or(RefusalKind::NotFound)?);
+                    let one = all.into_iter().find(|result| result.1 == run);
+                    results.insert(one.ok_or(RefusalKind::NotFound)?);
                 }
                 None => {
-                    endings.extend(kept);
-                    if living(row) {
+                    results.extend(all);
+                    if is_alive(row) {
                         pending.insert(no);
                     }
                 }
             }
         }
         let ready = match collect.mode {
-            WaitMode::Any => !endings.is_empty() || pending.is_empty(),
+            WaitMode::Any => !results.is_empty() || pending.is_empty(),
             WaitMode::All => pending.is_empty(),
         };
-        Ok(if ready { Expected::Endings(endings) } else { Expected::Pending(pending) })
+        Ok(if ready { Expected::Results(results) } else { Expected::Pending(pending) })
     }
 
-    /// What can be told of a task: each run, and whether it was told before.
-    pub(crate) fn endings(self, no: TaskNo) -> Vec<(TaskNo, RunNo, bool)> {
+    /// Returns the results of a task: each run, and whether it was collected.
+    pub(crate) fn results(self, no: TaskNo) -> Vec<(TaskNo, RunNo, bool)> {
         let Some(row) = self.row(no) else { return Vec::new() };
         let earlier = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
         let mut all: Vec<_> = earlier.map(|earlier| (no, earlier.run, false)).collect();
-        if !living(row) {
-            all.push((no, row.run, collected(row)));
+        if !is_alive(row) {
+            all.push((no, row.run, is_collected(row)));
         }
         all
     }
 
-    fn send(self, caller: &Caller, to: &Recipient) -> Verdict<Expected> {
+    fn send(self, caller: &Caller, to: &Recipient) -> Prediction<Expected> {
         self.fence(caller)?;
         let no = match (to, caller) {
-            (Recipient::Task(task), _) => self.steered(caller, task)?,
+            (Recipient::Task(task), _) => self.find_controllable(caller, task)?,
             (Recipient::Parent, Caller::Task { no, .. }) => {
                 match self.row(*no).map(|row| row.owner) {
                     Some(Owner::Task(parent)) => parent,
@@ -439,16 +444,16 @@ impl<'a> Naive<'a> {
             (Recipient::Children, _) => return Ok(Expected::Accepted),
         };
         match self.row(no) {
-            Some(row) if !ending(row) && is_deaf(row) => Err(RefusalKind::Invalid),
-            Some(row) if !ending(row) => Ok(Expected::Accepted),
-            Some(row) if !living(row) && row.spec.work.policy().follow_up == FollowUp::NewRun => {
+            Some(row) if !is_ending(row) && has_no_input(row) => Err(RefusalKind::Invalid),
+            Some(row) if !is_ending(row) => Ok(Expected::Accepted),
+            Some(row) if !is_alive(row) && row.spec.work.policy().follow_up == FollowUp::NewRun => {
                 self.reopen(caller, no)
             }
             _ => Err(RefusalKind::Ended),
         }
     }
 
-    fn reopen(self, caller: &Caller, no: TaskNo) -> Verdict<Expected> {
+    fn reopen(self, caller: &Caller, no: TaskNo) -> Prediction<Expected> {
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
         let TaskState::Ended(ended) = &row.state else { return Err(RefusalKind::Conflict) };
         if ended.lingering {
@@ -458,16 +463,17 @@ impl<'a> Naive<'a> {
             return Err(RefusalKind::Forbidden);
         }
         let owner = match row.owner {
-            Owner::Task(parent) if self.row(parent).is_some_and(living) => row.owner,
+            Owner::Task(parent) if self.row(parent).is_some_and(is_alive) => row.owner,
             _ => Owner::Session,
         };
-        self.open(owner)?;
+        self.check_open(owner)?;
         let limited = self.too_wide(owner) || self.is_spent(limit_holder(row));
         if limited { Err(RefusalKind::Limit) } else { Ok(Expected::Accepted) }
     }
 
     fn report(self, report: &ReportCommand) -> Option<Expected> {
-        let (no, attempt) = (report.no, report.attempt);
+        let no = report.no;
+        let attempt = report.attempt;
         let returns = matches!(report.report, AttemptReport::Ended(_));
         let lingers = self.row(no).is_some_and(|row| {
             row.attempt == attempt && row.ended().is_some_and(|ended| ended.lingering)
@@ -480,21 +486,22 @@ impl<'a> Naive<'a> {
         }
         let row = self.row(no)?;
         if let AttemptReport::Ended(end) = &report.report {
-            let unheard =
-                matches!(end.result, WorkResult::Returned(_)) && self.has_to_hear(no, row);
-            return unheard.then_some(Expected::Refused(RefusalKind::Conflict));
+            let uncollected =
+                matches!(end.result, WorkResult::Returned(_)) && self.must_collect(no, row);
+            return uncollected.then_some(Expected::Refused(RefusalKind::Conflict));
         }
         let AttemptReport::Park { calls, .. } = &report.report else { return None };
         if matches!(row.state, TaskState::Stopping(_)) {
             return Some(Expected::Refused(RefusalKind::Ended));
         }
-        for (_, asked) in calls {
+        for (_, request) in calls {
             let pushed = row.spec.work.policy().inbox_mode == InboxMode::Push;
-            if pushed && matches!(asked, ConditionRequest::Message { .. } | ConditionRequest::Inbox)
+            if pushed
+                && matches!(request, ConditionRequest::Message { .. } | ConditionRequest::Inbox)
             {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
-            let ConditionRequest::Tasks { tasks, .. } = asked else { continue };
+            let ConditionRequest::Tasks { tasks, .. } = request else { continue };
             for task in tasks {
                 if let Err(kind) = self.may_wait(no, *task) {
                     return Some(Expected::Refused(kind));
@@ -504,29 +511,30 @@ impl<'a> Naive<'a> {
         Some(Expected::Accepted)
     }
 
-    /// Whether work that hears of everything has to go on for that.
-    fn has_to_hear(self, no: TaskNo, row: &TaskRow) -> bool {
-        let conduct = row.spec.work.policy();
-        let hears = conduct.parent_close == ParentClosePolicy::CollectChildren
-            && conduct.inbox_mode == InboxMode::Pull
+    /// Returns whether work that collects its children has to continue for that.
+    fn must_collect(self, no: TaskNo, row: &TaskRow) -> bool {
+        let policy = row.spec.work.policy();
+        let collects = policy.parent_close == ParentClosePolicy::CollectChildren
+            && policy.inbox_mode == InboxMode::Pull
             && matches!(row.state, TaskState::Running);
         let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
-        let lives = children.any(|(_, child)| living(child) && !child.spec.keep);
-        hears && (lives || self.has_news(no))
+        let has_children = children.any(|(_, child)| is_alive(child) && !child.spec.keep);
+        collects && (has_children || self.has_inbox_items(no))
     }
 
-    /// Whether something came that the task was not told of.
-    pub(crate) fn has_news(self, no: TaskNo) -> bool {
+    /// Returns whether the task has an unread message or an uncollected result.
+    pub(crate) fn has_inbox_items(self, no: TaskNo) -> bool {
         let run = self.row(no).map(|row| row.run);
         let mut children = self.all.rows().filter(|(_, row)| row.owner == Owner::Task(no));
-        let untold = |row: &TaskRow| {
+        let is_uncollected = |row: &TaskRow| {
             let earlier = row.extras.as_ref().is_some_and(|extra| !extra.earlier_runs.is_empty());
-            Some(row.opened_by_run()) == run && (earlier || !living(row) && !collected(row))
+            Some(row.opened_by_run()) == run && (earlier || !is_alive(row) && !is_collected(row))
         };
-        self.all.inbox(Owner::Task(no)).next().is_some() || children.any(|(_, row)| untold(row))
+        self.all.inbox(Owner::Task(no)).next().is_some()
+            || children.any(|(_, row)| is_uncollected(row))
     }
 
-    fn may_wait(self, no: TaskNo, task: TaskNo) -> Verdict<()> {
+    fn may_wait(self, no: TaskNo, task: TaskNo) -> Prediction<()> {
         let target = self.row(task).ok_or(RefusalKind::NotFound)?;
         if target.owner == Owner::Task(no) {
             Ok(())
@@ -537,25 +545,25 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// Whether something other than the clock should have answered this call.
-    pub(crate) fn holds(self, no: TaskNo, on: &Condition) -> bool {
-        let mail = self.all.inbox(Owner::Task(no)).next().is_some();
-        match on {
-            Condition::Message { .. } => mail,
-            Condition::Inbox => self.has_news(no),
-            Condition::Approval { request, .. } => self.is_ruled_on(no, request),
+    /// Returns whether something other than the clock should have completed this call.
+    pub(crate) fn is_condition_met(self, no: TaskNo, condition: &Condition) -> bool {
+        let has_message = self.all.inbox(Owner::Task(no)).next().is_some();
+        match condition {
+            Condition::Message { .. } => has_message,
+            Condition::Inbox => self.has_inbox_items(no),
+            Condition::Approval { request, .. } => self.is_decided(no, request),
             Condition::Tasks(wait) => {
-                wait.interruptible && mail || self.ended_enough(&wait.tasks, wait.mode)
+                wait.interruptible && has_message || self.ended_enough(&wait.tasks, wait.mode)
             }
             _ => false,
         }
     }
 
     pub(crate) fn ended_enough(self, tasks: &[TaskNo], mode: WaitMode) -> bool {
-        let mut over = tasks.iter().map(|no| self.row(*no).is_some_and(|row| !living(row)));
+        let mut ended = tasks.iter().map(|no| self.row(*no).is_some_and(|row| !is_alive(row)));
         match mode {
-            WaitMode::Any => tasks.is_empty() || over.any(|over| over),
-            WaitMode::All => over.all(|over| over),
+            WaitMode::Any => tasks.is_empty() || ended.any(|ended| ended),
+            WaitMode::All => ended.all(|ended| ended),
         }
     }
 }

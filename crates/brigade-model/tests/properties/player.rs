@@ -1,4 +1,4 @@
-//! Turns random numbers into commands that mean something in the world as it is.
+//! Turns random numbers into commands that make sense in the current world.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use brigade_model::work::{
 use crate::approvals;
 use crate::world::World;
 
-/// One step of a history: what to do, and the numbers that say with what. The step of all zeros does
-/// nothing, so that a shrunk history shows only what matters.
+/// One step of a history: the kind of command, and the numbers for its choices. The step of all
+/// zeros does nothing, so that a shrunk history shows only the relevant steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Gene(pub(crate) u8, pub(crate) u32, pub(crate) u32);
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Gene {
     }
 }
 
-/// Takes small choices out of the numbers of a gene, one after the other.
+/// A source of small choices from the numbers of a gene.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -50,7 +50,7 @@ impl Dice {
     }
 
     pub(crate) fn roll(&mut self, sides: usize) -> usize {
-        // An odd multiplier spreads what is left, so that late rolls depend on all bits.
+        // An odd multiplier mixes the state, so that late rolls depend on all bits.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % sides.max(1) as u64) as usize
@@ -65,9 +65,10 @@ impl Dice {
     }
 }
 
-pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
+pub(crate) fn play(world: &mut World, gene: Gene) {
+    let Gene(kind, a, b) = gene;
     let mut dice = Dice::new(a, b);
-    match what {
+    match kind {
         0 => {}
         1..=19 => spawn(world, &mut dice),
         20..=31 => park(world, &mut dice),
@@ -77,7 +78,7 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         58..=62 => stop(world, &mut dice),
         63..=67 => collect(world, &mut dice),
         68..=69 => answer(world, &mut dice),
-        70 => approvals::rule(world, &mut dice),
+        70 => approvals::decide(world, &mut dice),
         71..=73 => resume(world, &mut dice),
         74..=76 => set_limits(world, &mut dice),
         77 if dice.one_in(6) => {
@@ -87,7 +88,7 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
         77..=84 => {
             let spans = [0, 1, 50, 200, 1_000, 5_000, 30_000];
             world.now = world.now.after(Millis(spans[dice.roll(spans.len())]));
-            // The tick comes late now and then: what is due is noticed by other commands first.
+            // The tick is late now and then, so that other commands see due timers first.
             if !dice.one_in(3) {
                 submit(world, Command::Tick);
             }
@@ -104,27 +105,28 @@ pub(crate) fn play(world: &mut World, Gene(what, a, b): Gene) {
     }
 }
 
-/// A refusal is as good an outcome as any: the world has checked it.
+/// Submits a command and ignores a refusal, which the world has checked.
 pub(crate) fn submit(world: &mut World, command: Command) {
     let _ = world.submit(&command);
 }
 
-fn at_work(world: &World) -> Vec<(TaskNo, Attempt)> {
-    let performed = world.folded.rows().filter(|(_, row)| row.is_performed());
-    performed.map(|(no, row)| (no, row.attempt)).collect()
+fn performed(world: &World) -> Vec<(TaskNo, Attempt)> {
+    let rows = world.folded.rows().filter(|(_, row)| row.is_performed());
+    rows.map(|(no, row)| (no, row.attempt)).collect()
 }
 
-/// An attempt that is under way, or now and then one that is over.
+/// Returns a current attempt, or now and then one that is over.
 fn performer(world: &World, dice: &mut Dice) -> Option<(TaskNo, Attempt)> {
     if dice.one_in(12) {
         let all: Vec<_> = world.folded.rows().map(|(no, row)| (no, row.attempt)).collect();
         let (no, attempt) = dice.pick(&all)?;
         return Some((no, Attempt(attempt.0.saturating_sub(dice.roll(2) as u32))));
     }
-    dice.pick(&at_work(world))
+    dice.pick(&performed(world))
 }
 
-/// The first client in one of two conversations or in none, the other one lapsed or not.
+/// Returns the first client in one of two conversations or in none, with the other one lapsed or
+/// not.
 fn conversing(dice: &mut Dice) -> ClientCaller {
     let [own, other] = [["c1", "c2"], ["c2", "c1"]][dice.roll(2)].map(|id| id.parse().ok());
     let conversation = own.filter(|_| !dice.one_in(3));
@@ -160,7 +162,7 @@ pub(crate) fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskR
     let last = world.tree.row().last_task.map_or(0, TaskNo::get);
     let any = TaskNo::new(dice.roll(last as usize + 1) as u32 + 1).unwrap_or(TaskNo::FIRST);
     let no = if dice.one_in(4) { any } else { dice.pick(&mine).unwrap_or(any) };
-    let who = match dice.roll(6) {
+    let selector = match dice.roll(6) {
         0 => TaskSelector::Name(NAMES[dice.roll(NAMES.len())].parse().expect("a good name")),
         1 => {
             let of = if dice.one_in(4) { any } else { no };
@@ -170,7 +172,7 @@ pub(crate) fn task_ref(world: &World, dice: &mut Dice, caller: &Caller) -> TaskR
         _ => TaskSelector::Number(no),
     };
     let run = dice.one_in(6).then(|| RunNo(dice.roll(3) as u32 + 1));
-    TaskRef { selector: who, run }
+    TaskRef { selector, run }
 }
 
 fn limits(dice: &mut Dice) -> Limits {
@@ -191,7 +193,7 @@ fn limits(dice: &mut Dice) -> Limits {
     limits
 }
 
-/// One for all, so that what a reference says of it can be simple.
+/// The only rate that is used, so that the reference can be simple.
 pub(crate) const RATE: SpawnRate = SpawnRate { count: 3, per: Millis(2_000) };
 
 fn stall(dice: &mut Dice) -> StallPolicy {
@@ -203,14 +205,14 @@ fn stall(dice: &mut Dice) -> StallPolicy {
     }
 }
 
-fn conduct(dice: &mut Dice) -> KindPolicy {
+fn policy(dice: &mut Dice) -> KindPolicy {
     let backoff = Millis(100);
     let policies = [
         RecoveryPolicy::Lost,
         RecoveryPolicy::Adopt,
         RecoveryPolicy::Resume { max_attempts: 1, backoff },
     ];
-    let returns = [
+    let closes = [
         ParentClosePolicy::AwaitChildren,
         ParentClosePolicy::StopChildren,
         ParentClosePolicy::CollectChildren,
@@ -218,7 +220,7 @@ fn conduct(dice: &mut Dice) -> KindPolicy {
     let inboxes = [InboxMode::Pull, InboxMode::Pull, InboxMode::Push];
     KindPolicy {
         recovery: policies[dice.roll(3)],
-        parent_close: returns[dice.roll(3)],
+        parent_close: closes[dice.roll(3)],
         follow_up: [FollowUp::NewRun, FollowUp::Refused][dice.roll(2)],
         inbox_mode: inboxes[dice.roll(3)],
         wake_on: [WakeOn::AllCompletions, WakeOn::AnyCompletion][dice.roll(2)],
@@ -235,18 +237,15 @@ fn spec(dice: &mut Dice) -> TaskSpec {
         }),
         2 => Work::Job(JobWork::Closure { label: "c".into() }),
         3 | 4 => {
-            let leaves_children = dice.one_in(2);
-            Work::Agent(AgentWork {
-                may_end_before_children: leaves_children,
-                ..AgentWork::new("do it")
-            })
+            let may_end_before_children = dice.one_in(2);
+            Work::Agent(AgentWork { may_end_before_children, ..AgentWork::new("do it") })
         }
         5 => Work::Process(ProcessWork {
             stdin: [StdinSource::Null, StdinSource::Messages][dice.roll(2)],
             ..ProcessWork::new(CommandLine::Shell("true".into()))
         }),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
-        _ => Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy: conduct(dice) }),
+        _ => Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy: policy(dice) }),
     });
     let names = dice.one_in(3).then(|| NAMES[dice.roll(NAMES.len())]);
     spec.name = names.map(|name| name.parse().expect("a good name"));
@@ -262,27 +261,23 @@ fn spec(dice: &mut Dice) -> TaskSpec {
 
 fn spawn(world: &mut World, dice: &mut Dice) {
     let caller = caller(world, dice);
-    // Often the very request that somebody has made before, so that keys are met again.
-    let before: Vec<Arc<TaskSpec>> =
-        world.folded.rows().filter(|(_, row)| row.spec.key.is_some()).map(spec_of).collect();
+    // Often the same request as an earlier one, so that keys are repeated.
+    let keyed = world.folded.rows().filter(|(_, row)| row.spec.key.is_some());
+    let before: Vec<Arc<TaskSpec>> = keyed.map(|(_, row)| row.spec.clone()).collect();
     let again = dice.one_in(3).then(|| dice.pick(&before)).flatten();
     let spec = again.unwrap_or_else(|| Arc::new(spec(dice)));
     let call = dice.one_in(3).then(|| world.next_call());
     submit(world, Command::Spawn(SpawnCommand { caller, spec, call }));
 }
 
-fn spec_of((_, row): (TaskNo, &TaskRow)) -> Arc<TaskSpec> {
-    row.spec.clone()
-}
-
-fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
-    let patience = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
+fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
+    let timeout = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
     match dice.roll(10) {
         9 => ConditionRequest::Inbox,
-        0 => ConditionRequest::Message { patience },
+        0 => ConditionRequest::Message { patience: timeout },
         1 => ConditionRequest::Timer { duration: Millis([0, 100, 2_000][dice.roll(3)]) },
         2 => ConditionRequest::Question { question: Json::null() },
-        3 if dice.one_in(2) => approvals::asked(dice),
+        3 if dice.one_in(2) => approvals::approval_request(dice),
         3 => ConditionRequest::ClientTool { request: Json::null() },
         _ => {
             let rows = world.folded.rows();
@@ -293,12 +288,7 @@ fn asked(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
                 tasks.extend(TaskNo::new(dice.roll(12) as u32 + 1));
             }
             let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
-            ConditionRequest::Tasks {
-                tasks,
-                mode,
-                timeout: patience,
-                interruptible: dice.one_in(2),
-            }
+            ConditionRequest::Tasks { tasks, mode, timeout, interruptible: dice.one_in(2) }
         }
     }
 }
@@ -307,7 +297,7 @@ fn park(world: &mut World, dice: &mut Dice) {
     let Some((no, attempt)) = performer(world, dice) else { return };
     let mut calls = Vec::new();
     for _ in 0..=dice.roll(2) {
-        calls.push((world.next_call(), asked(world, dice, no)));
+        calls.push((world.next_call(), condition_request(world, dice, no)));
     }
     let open = world.folded.get(no).map_or(0, |row| row.parked_calls.len()) + calls.len();
     let then = match dice.roll(4) {
@@ -333,23 +323,27 @@ fn report(world: &mut World, dice: &mut Dice) {
         .map(|row| row.parked_calls.iter().map(|c| c.index).collect())
         .unwrap_or_default();
     let usage = |tokens: usize| Usage { tokens: tokens as u64, money: Money(tokens as u64 / 2) };
-    let what = match dice.roll(14) {
+    let report = match dice.roll(14) {
         0 => {
             let index = world.next_call();
-            let answer = Arc::new(CallCompletion::Value(Json::null()));
+            let completion = Arc::new(CallCompletion::Value(Json::null()));
             let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
-            AttemptReport::Record(CallRecord { spent, ..CallRecord::new(index, "step", answer) })
+            AttemptReport::Record(CallRecord {
+                spent,
+                ..CallRecord::new(index, "step", completion)
+            })
         }
         12 | 13 => {
-            let answer = Arc::new(CallCompletion::Value(Json::null()));
-            let written = CallRecord::new(world.next_call(), "step", answer);
-            let (index, most) = (world.next_call(), usage(dice.roll(60)));
-            let proceed = AttemptReport::BeginStep { index, max: most, min: usage(dice.roll(10)) };
+            let completion = Arc::new(CallCompletion::Value(Json::null()));
+            let record = CallRecord::new(world.next_call(), "step", completion);
+            let index = world.next_call();
+            let max = usage(dice.roll(60));
+            let step = AttemptReport::BeginStep { index, max, min: usage(dice.roll(10)) };
             match dice.one_in(2) {
                 true => {
-                    AttemptReport::WithRecords { records: vec![written], report: Box::new(proceed) }
+                    AttemptReport::WithRecords { records: vec![record], report: Box::new(step) }
                 }
-                false => proceed,
+                false => step,
             }
         }
         1 => AttemptReport::Progress(Json::null()),
@@ -368,27 +362,27 @@ fn report(world: &mut World, dice: &mut Dice) {
                 world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();
             let Some(message) = dice.pick(&unread) else { return };
             let reason = || PushResult::Refused { reason: "no input".into() };
-            let arrival = if dice.one_in(4) { reason() } else { PushResult::Delivered };
-            AttemptReport::Pushed { message, result: arrival }
+            let result = if dice.one_in(4) { reason() } else { PushResult::Delivered };
+            AttemptReport::Pushed { message, result }
         }
     };
-    submit(world, Command::Report(ReportCommand { no, attempt, report: what }));
+    submit(world, Command::Report(ReportCommand { no, attempt, report }));
 }
 
 fn end(world: &mut World, dice: &mut Dice) {
     let Some((no, attempt)) = performer(world, dice) else { return };
-    let how = match dice.roll(5) {
+    let result = match dice.roll(5) {
         0 => WorkResult::Failed { failure: Failure::Error("no".into()), partial: None },
         1 => WorkResult::Aborted,
         _ => WorkResult::Returned(Json::null()),
     };
-    let verified = if dice.one_in(8) {
+    let confirmation = if dice.one_in(8) {
         EndConfirmation::Survivors(vec!["pid 7".into()])
     } else {
         EndConfirmation::Confirmed
     };
-    let what = AttemptReport::Ended(EndReport { result: how, confirmation: verified });
-    submit(world, Command::Report(ReportCommand { no, attempt, report: what }));
+    let report = AttemptReport::Ended(EndReport { result, confirmation });
+    submit(world, Command::Report(ReportCommand { no, attempt, report }));
 }
 
 fn send(world: &mut World, dice: &mut Dice) {
@@ -467,23 +461,23 @@ fn set_limits(world: &mut World, dice: &mut Dice) {
     submit(world, Command::SetLimits(SetLimitsCommand { caller, task, limits }));
 }
 
-/// The process dies, and the next one reconciles every task that it finds.
+/// Kills the process; the next one reconciles every task that it finds.
 fn crash(world: &mut World, dice: &mut Dice) {
     world.rebuild();
     let all: Vec<TaskNo> = world.tree.rows().map(|(no, _)| no).collect();
-    let why = if dice.one_in(4) { RecoveryFinding::Shutdown } else { RecoveryFinding::Crash };
+    let finding = if dice.one_in(4) { RecoveryFinding::Shutdown } else { RecoveryFinding::Crash };
     for no in all {
-        submit(world, Command::Recover(RecoverCommand { no, finding: why.clone() }));
-        let adopts = world.folded.get(no).is_some_and(|row| row.is_performed());
-        if adopts {
-            let gone =
+        submit(world, Command::Recover(RecoverCommand { no, finding: finding.clone() }));
+        let is_unresolved = world.folded.get(no).is_some_and(|row| row.is_performed());
+        if is_unresolved {
+            let not_found =
                 RecoveryFinding::NotFound { by: "the shim".into(), evidence: "no pid".into() };
-            let why = match dice.roll(4) {
+            let finding = match dice.roll(4) {
                 0 | 1 => RecoveryFinding::Adopted,
                 2 => RecoveryFinding::NeverStarted,
-                _ => gone,
+                _ => not_found,
             };
-            submit(world, Command::Recover(RecoverCommand { no, finding: why }));
+            submit(world, Command::Recover(RecoverCommand { no, finding }));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Facts about single rows, read off them in the simplest way.
+//! Facts about single rows, derived in the simplest way.
 
 use brigade_model::command::ClientCaller;
 use brigade_model::ids::{ClientIdentity, Owner, TaskNo};
@@ -12,7 +12,7 @@ pub(crate) fn same(one: &TaskName, other: &TaskName) -> bool {
     one.as_str().to_lowercase() == other.as_str().to_lowercase()
 }
 
-/// The task that a kept one came from.
+/// Returns the task that kept this one.
 pub(crate) fn limited_by(row: &TaskRow) -> Option<TaskNo> {
     row.extras.as_ref().and_then(|extra| extra.limited_by)
 }
@@ -21,11 +21,11 @@ pub(crate) fn limit_holder(row: &TaskRow) -> Owner {
     limited_by(row).map_or(row.owner, Owner::Task)
 }
 
-pub(crate) fn living(row: &TaskRow) -> bool {
+pub(crate) fn is_alive(row: &TaskRow) -> bool {
     !matches!(row.state, TaskState::Ended(_))
 }
 
-pub(crate) fn ending(row: &TaskRow) -> bool {
+pub(crate) fn is_ending(row: &TaskRow) -> bool {
     matches!(row.state, TaskState::Stopping(_) | TaskState::Closing { .. } | TaskState::Ended(_))
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn holds_slot(row: &TaskRow) -> bool {
     }
 }
 
-/// Whether it and what is below it have been told to end.
+/// Returns whether it and its descendants are being stopped.
 pub(crate) fn being_stopped(row: &TaskRow) -> bool {
     match &row.state {
         TaskState::Stopping(_) | TaskState::Ended(_) => true,
@@ -51,17 +51,18 @@ pub(crate) fn being_stopped(row: &TaskRow) -> bool {
     }
 }
 
-pub(crate) fn collected(row: &TaskRow) -> bool {
+pub(crate) fn is_collected(row: &TaskRow) -> bool {
     matches!(&row.state, TaskState::Ended(ended) if ended.delivery == ResultDelivery::Collected)
 }
 
-/// A command that reads from nothing.
-pub(crate) fn is_deaf(row: &TaskRow) -> bool {
+/// Returns whether it is a process without an input.
+pub(crate) fn has_no_input(row: &TaskRow) -> bool {
     matches!(&row.spec.work, Work::Process(process) if process.stdin == StdinSource::Null)
 }
 
-/// To whom a result goes: to the same client in the same conversation, or in one that lapsed.
-pub(crate) fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
+/// Returns whether a result is delivered to a client: the same one, in the same or a lapsed
+/// conversation.
+pub(crate) fn receives_from(client: &ClientCaller, starter: &ClientIdentity) -> bool {
     if starter.name != client.identity.name {
         return false;
     }
@@ -71,7 +72,7 @@ pub(crate) fn takes(client: &ClientCaller, starter: &ClientIdentity) -> bool {
     }
 }
 
-/// A process that a deadline above it does not end when it is kept.
+/// Returns whether it is a process that outlives a holder's deadline when it is kept.
 pub(crate) fn outlives_deadline(spec: &TaskSpec) -> bool {
     spec.kept_deadline.is_none() && matches!(spec.work, Work::Process(_))
 }

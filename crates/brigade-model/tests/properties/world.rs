@@ -1,4 +1,4 @@
-//! A tree beside a store, a fold of its events, and the rules that hold after every command.
+//! A tree, a store beside it and a fold of its events, checked after every command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use brigade_model::transition::{CommandOutputs, handle_command, open_session};
 
 use crate::ledger::Ledger;
 use crate::naive::{Expected, Naive};
-use crate::rows::{limited_by, living, same};
+use crate::rows::{is_alive, limited_by, same};
 use crate::{checks, round_trip};
 
 pub(crate) struct World {
-    /// As a runtime holds it: tasks leave it and come back.
+    /// The tree as a runtime holds it, with evictions and reloads.
     pub(crate) tree: TaskTree,
-    /// Every event applied, nothing ever evicted.
+    /// The tree with every event applied and nothing evicted.
     pub(crate) folded: TaskTree,
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
@@ -33,7 +33,7 @@ pub(crate) struct World {
     calls: u32,
 }
 
-/// What a store keeps of one tree.
+/// The stored rows of one session.
 pub(crate) struct Store {
     pub(crate) row: SessionRow,
     pub(crate) tasks: BTreeMap<TaskNo, TaskRow>,
@@ -58,13 +58,13 @@ impl World {
         Naive { all: &self.folded, keys, totals, spawns, now }
     }
 
-    /// A call index that no task has used.
+    /// Returns a call index that no task has used.
     pub(crate) fn next_call(&mut self) -> brigade_model::ids::CallIndex {
         self.calls += 1;
         brigade_model::ids::CallIndex(self.calls)
     }
 
-    /// Carries out one command, and holds everything about it against the rules.
+    /// Handles one command, and checks everything about it.
     pub(crate) fn submit(&mut self, command: &Command) -> Result<CommandReply, Refusal> {
         self.load(command);
         let expected = self.naive().predict(command);
@@ -82,8 +82,8 @@ impl World {
             Ok(handled) => {
                 if let Some(expected) = expected {
                     checks::reply(&expected, &handled.reply, command);
-                    self.stopped_whom_it_should(&expected, &handled.outputs);
-                    queued_where_it_should(&expected, &handled.outputs);
+                    self.check_stopped(&expected, &handled.outputs);
+                    check_queued(&expected, &handled.outputs);
                 }
                 if let Command::Collect(CollectCommand { caller: Caller::Operator, .. }) = command {
                     let collected = |event: &Event| matches!(event, Event::Collected { .. });
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Loads what the command needs, as a loop does before it decides.
+    /// Loads the rows that the command needs, as the loop does before it decides.
     fn load(&mut self, command: &Command) {
         let mut looked_for = Vec::new();
         loop {
@@ -150,13 +150,13 @@ impl World {
         }
     }
 
-    fn stopped_whom_it_should(&mut self, expected: &Expected, outputs: &CommandOutputs) {
+    fn check_stopped(&mut self, expected: &Expected, outputs: &CommandOutputs) {
         let Expected::Stopped { reached, .. } = expected else { return };
         let mut allowed: BTreeSet<TaskNo> = reached.clone();
         for no in reached {
             self.ledger.doom(&self.folded, *no);
-            let above = self.naive().chain(Owner::Task(*no));
-            allowed.extend(above.into_iter().filter_map(Owner::task));
+            let ancestors = self.naive().chain(Owner::Task(*no));
+            allowed.extend(ancestors.into_iter().filter_map(Owner::task));
         }
         for record in &outputs.events {
             match &record.event {
@@ -171,12 +171,12 @@ impl World {
 
     pub(crate) fn evict(&mut self) {
         for no in self.tree.evict() {
-            let row = self.store.tasks.get(&no).expect("what leaves memory is stored");
-            assert!(!living(row), "{no:?} left memory alive");
+            let row = self.store.tasks.get(&no).expect("an evicted task is stored");
+            assert!(!is_alive(row), "{no:?} was evicted alive");
         }
     }
 
-    /// Loads the whole tree anew, as after a restart.
+    /// Loads the whole session again, as after a restart.
     pub(crate) fn rebuild(&mut self) {
         let mut tree = TaskTree::from_row(self.store.row.clone());
         let loaded = self.to_load();
@@ -195,19 +195,19 @@ impl World {
         self.tree = tree;
     }
 
-    /// What lives, what somebody still wants, and all that is above it.
+    /// Returns the tasks that are alive or still needed, and all their owners and limit holders.
     fn to_load(&self) -> BTreeSet<TaskNo> {
         let tasks = &self.store.tasks;
-        let lives = |no: TaskNo| tasks.get(&no).is_some_and(living);
+        let is_alive_no = |no: TaskNo| tasks.get(&no).is_some_and(is_alive);
         let mut wanted: BTreeSet<TaskNo> = BTreeSet::new();
         for (no, row) in tasks {
             let lingers = row.ended().is_some_and(|ended| ended.lingering);
-            let asked_for = !row.is_collected()
+            let is_pending = !row.is_collected()
                 && match row.owner {
                     Owner::Session => row.client.is_some(),
-                    Owner::Task(owner) => lives(owner),
+                    Owner::Task(owner) => is_alive_no(owner),
                 };
-            if living(row) || lingers || asked_for {
+            if is_alive(row) || lingers || is_pending {
                 wanted.insert(*no);
             }
             for call in &row.parked_calls {
@@ -216,12 +216,12 @@ impl World {
                 }
             }
         }
-        let mut above: Vec<TaskNo> = wanted.iter().copied().collect();
-        while let Some(no) = above.pop() {
+        let mut pending: Vec<TaskNo> = wanted.iter().copied().collect();
+        while let Some(no) = pending.pop() {
             let Some(row) = tasks.get(&no) else { continue };
             for no in row.owner.task().into_iter().chain(limited_by(row)) {
                 if wanted.insert(no) {
-                    above.push(no);
+                    pending.push(no);
                 }
             }
         }
@@ -229,14 +229,14 @@ impl World {
     }
 }
 
-fn queued_where_it_should(expected: &Expected, outputs: &CommandOutputs) {
+fn check_queued(expected: &Expected, outputs: &CommandOutputs) {
     let Expected::Spawned { existing: None, queued } = expected else { return };
     let spawned = outputs.events.iter().find_map(|record| match &record.event {
         Event::Spawned(spawned) => Some(spawned),
         _ => None,
     });
-    let why = spawned.expect("a new task is an event").queued.clone();
-    assert_eq!(why, queued.map(QueueReason::RunningLimit), "where it queues");
+    let reason = spawned.expect("a new task is an event").queued.clone();
+    assert_eq!(reason, queued.map(QueueReason::RunningLimit), "the holder of its queue");
 }
 
 fn uuid() -> uuid::Uuid {

@@ -1,10 +1,9 @@
 //! The order of arrival, from the order file.
 //!
-//! Each entry is a point: how much both streams had produced at one moment. Between two points in
-//! which only one stream grew, the order is known, whatever lies between them in the file. Where
-//! both grew, entries are missing and the order is not known. So an entry that was dropped, never
-//! written or left from an earlier round of the ring costs a cut and never puts a byte in a wrong
-//! place.
+//! Each entry holds the bytes that both streams had produced at one moment. If only one stream grew
+//! between two entries, the order is known, even if other entries between them are missing. If both
+//! grew, entries are missing and the order is unknown. So a dropped, unwritten or stale entry of
+//! the ring costs a `Dropped` piece, but never puts a byte in the wrong place.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +14,10 @@ use super::files::{ShimFiles, read_switches};
 use crate::shim::layout::{FileLayout, SWITCH_BYTES, StreamSwitch};
 use crate::shim::record::ShimRecord;
 
-/// Entries that are read at once.
+/// The number of entries in one read.
 const BLOCK_ENTRIES: u64 = 512;
 
-/// A part of a view without a break.
+/// A contiguous part of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ViewSegment {
     pub(super) source: SegmentSource,
@@ -31,13 +30,20 @@ pub(super) enum SegmentSource {
         stream: StdStream,
         at: u64,
     },
-    /// Bytes of both streams in an order that is not known.
+    /// Bytes of both streams in an unknown order.
     Unordered,
 }
 
 type StreamPositions = [u64; 2];
 
-/// What the combined view holds from this position to the end of what the record tells.
+/// An entry of the order file.
+#[derive(Clone, Copy, Debug)]
+struct IndexedPositions {
+    index: u64,
+    positions: StreamPositions,
+}
+
+/// Returns the segments of the combined view from this position to the end of the record's totals.
 pub(super) fn read_segments(
     files: &ShimFiles<'_>,
     record: &ShimRecord,
@@ -47,26 +53,27 @@ pub(super) fn read_segments(
         Some(file) => read_points(&file, record.switch_count, from)?,
         None => Vec::new(),
     };
-    // The ring may have gone on under the reader, and what it overwrote may be torn.
+    // The shim may have overwritten entries during the read, and those may be torn.
     let overwritten = FileLayout::switches().dropped_range(files.record()?.switch_count);
-    points.retain(|(index, _)| !overwritten.contains(index));
-    Ok(segments_between(points.into_iter().map(|(_, point)| point), record.produced_bytes, from))
+    points.retain(|point| !overwritten.contains(&point.index));
+    let positions = points.into_iter().map(|point| point.positions);
+    Ok(segments_between(positions, record.produced_bytes, from))
 }
 
-/// Kept points with their index: all from `from` on, and at least one before it if there is one.
-fn read_points(file: &File, switches: u64, from: u64) -> io::Result<Vec<(u64, StreamPositions)>> {
+/// Returns all stored positions from `from` on, with at least one before it if there is one.
+fn read_points(file: &File, switches: u64, from: u64) -> io::Result<Vec<IndexedPositions>> {
     let dropped = FileLayout::switches().dropped_range(switches);
     let mut blocks = Vec::new();
-    for kept in [dropped.end..switches, 0..dropped.start.min(switches)] {
-        let mut end = kept.end;
-        while end > kept.start {
-            let block = read_block(file, block_before(&kept, end))?;
-            end = end.saturating_sub(BLOCK_ENTRIES).max(kept.start);
-            let reached = block.first().is_some_and(|(_, point)| total_bytes(*point) <= from);
+    for range in [dropped.end..switches, 0..dropped.start.min(switches)] {
+        let mut end = range.end;
+        while end > range.start {
+            let block = read_block(file, block_before(&range, end))?;
+            end = end.saturating_sub(BLOCK_ENTRIES).max(range.start);
+            let reached = block.first().is_some_and(|point| total_bytes(point.positions) <= from);
             blocks.push(block);
-            // The oldest of the tail may be overwritten at any moment; then a point of the head
-            // has to do, so the tail alone is enough only with a whole block to spare.
-            if reached && (kept.start == 0 || end > kept.start + BLOCK_ENTRIES) {
+            // The oldest entries of the tail may be overwritten at any moment. So the tail alone is
+            // enough only with a whole spare block; otherwise an entry of the head is needed too.
+            if reached && (range.start == 0 || end > range.start + BLOCK_ENTRIES) {
                 return Ok(concat_blocks(blocks));
             }
         }
@@ -74,46 +81,51 @@ fn read_points(file: &File, switches: u64, from: u64) -> io::Result<Vec<(u64, St
     Ok(concat_blocks(blocks))
 }
 
-fn block_before(kept: &Range<u64>, end: u64) -> Range<u64> {
-    end.saturating_sub(BLOCK_ENTRIES).max(kept.start)..end
+fn block_before(range: &Range<u64>, end: u64) -> Range<u64> {
+    end.saturating_sub(BLOCK_ENTRIES).max(range.start)..end
 }
 
-fn concat_blocks(blocks: Vec<Vec<(u64, StreamPositions)>>) -> Vec<(u64, StreamPositions)> {
+fn concat_blocks(blocks: Vec<Vec<IndexedPositions>>) -> Vec<IndexedPositions> {
     blocks.into_iter().rev().flatten().collect()
 }
 
-fn read_block(file: &File, indexes: Range<u64>) -> io::Result<Vec<(u64, StreamPositions)>> {
+fn read_block(file: &File, indexes: Range<u64>) -> io::Result<Vec<IndexedPositions>> {
     let mut points = Vec::with_capacity((indexes.end - indexes.start) as usize);
     let mut index = indexes.start;
     while index < indexes.end {
-        let (place, run) = FileLayout::switches().locate(index);
-        let count = run.min(indexes.end - index);
-        let bytes = read_switches(file, place, count)?;
+        let range = FileLayout::switches().locate(index);
+        let count = range.contiguous.min(indexes.end - index);
+        let bytes = read_switches(file, range.offset, count)?;
         let (entries, _) = bytes.as_chunks::<{ SWITCH_BYTES as usize }>();
-        points.extend((index..).zip(entries.iter().map(|entry| StreamSwitch::decode(entry).at)));
+        let positions = entries.iter().map(|entry| StreamSwitch::decode(entry).at);
+        points.extend(
+            (index..)
+                .zip(positions)
+                .map(|(index, positions)| IndexedPositions { index, positions }),
+        );
         index += count;
     }
     Ok(points)
 }
 
-/// The stretches between points that lie on one way from nothing to `end`.
+/// Returns the segments between the positions that lie on one path from zero to `end`.
 fn segments_between(
     points: impl Iterator<Item = StreamPositions>,
     end: StreamPositions,
     from: u64,
 ) -> Vec<ViewSegment> {
-    let mut stretches = Vec::new();
+    let mut segments = Vec::new();
     let mut last = [0; 2];
     for point in points.filter(|point| is_not_after(*point, end)).chain([end]) {
         if !is_not_after(last, point) || point == last {
             continue;
         }
         if total_bytes(point) > from {
-            stretches.push(segment_between(last, point, from));
+            segments.push(segment_between(last, point, from));
         }
         last = point;
     }
-    stretches
+    segments
 }
 
 fn segment_between(first: StreamPositions, next: StreamPositions, from: u64) -> ViewSegment {
@@ -153,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn points_tell_the_order_and_gaps_do_not() {
+    fn the_order_is_known_between_positions_without_gaps() {
         let check = |points: &[StreamPositions], end, from, expected: &[ViewSegment]| {
             assert_eq!(
                 segments_between(points.iter().copied(), end, from),
@@ -169,7 +181,7 @@ mod tests {
         check(&points, [6, 9], 7, &[stderr(2, 2), stdout(5, 1), stderr(4, 5)]);
         check(&points, [6, 9], 15, &[]);
         check(&points, [6, 9], 40, &[]);
-        // An entry from an earlier round, and one that nothing can reach.
+        // A stale entry, and one beyond the end.
         let stale = [[0, 0], [5, 0], [0, 0], [9, 9], [5, 4]];
         check(&stale, [6, 4], 0, &[stdout(0, 5), stderr(0, 4), stdout(5, 1)]);
     }

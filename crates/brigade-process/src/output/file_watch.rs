@@ -1,24 +1,23 @@
-//! Waking up when a file changes.
+//! Wakes a follower when a file changes.
 //!
-//! The system grants few inotify instances to a user, so the process has one, with a thread of its
-//! own: it belongs to no async runtime and serves all of them. Where there is none, or no watch can
-//! be added, followers look at the clock alone.
+//! The system grants few inotify instances to a user. So the process has one, with its own thread,
+//! which serves all async runtimes. Without inotify or without a free watch, followers only poll.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-/// What is waited for.
+/// A change that a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileChange {
-    /// A file appears in this directory.
+    /// A new file in this directory.
     NewFile,
-    /// This file is written or removed.
+    /// A write to this file, or its removal.
     Content,
 }
 
-/// Wakes its owner; ends when dropped.
+/// A watch that wakes its owner. It ends when dropped.
 #[derive(Debug)]
 pub(super) struct FileWatch {
     changed: Arc<Notify>,
@@ -27,24 +26,24 @@ pub(super) struct FileWatch {
 }
 
 impl FileWatch {
-    /// None where the system cannot do it.
+    /// Starts a watch. Returns `None` if the system has no watch to give.
     pub(super) fn new(path: &Path, change: FileChange) -> Option<Self> {
         let changed = Arc::new(Notify::new());
-        Self::placed(path, change, changed)
+        Self::register(path, change, changed)
     }
 
     #[cfg(target_os = "linux")]
-    fn placed(path: &Path, change: FileChange, changed: Arc<Notify>) -> Option<Self> {
-        let place = linux::shared_watcher()?.add(path, change, Arc::clone(&changed))?;
-        Some(Self { changed, _registration: place })
+    fn register(path: &Path, change: FileChange, changed: Arc<Notify>) -> Option<Self> {
+        let registration = linux::shared_watcher()?.add(path, change, Arc::clone(&changed))?;
+        Some(Self { changed, _registration: registration })
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn placed(_: &Path, _: FileChange, _: Arc<Notify>) -> Option<Self> {
+    fn register(_: &Path, _: FileChange, _: Arc<Notify>) -> Option<Self> {
         None
     }
 
-    /// Ends at once when something changed since it last ended.
+    /// Waits for a change since the last call. Returns at once if there was one.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -67,11 +66,12 @@ mod linux {
     #[derive(Debug)]
     pub(super) struct InotifyWatcher {
         inotify: OwnedFd,
-        /// By watch descriptor. The kernel gives one to all who watch the same file.
+        /// The waiters of each watch descriptor. The kernel gives one descriptor to all watches of
+        /// a file.
         waiters: Mutex<HashMap<i32, Vec<Arc<Notify>>>>,
     }
 
-    /// One waiter's place; given up when dropped.
+    /// The registration of one waiter. It is removed when dropped.
     #[derive(Debug)]
     pub(super) struct WatchRegistration {
         descriptor: i32,
@@ -109,21 +109,22 @@ mod linux {
                     WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::DELETE_SELF
                 }
             };
-            // Held while the kernel is asked: the last waiter for the same file may be leaving.
-            let mut waiting = self.lock_waiters();
+            // Locked during the system call, because the last waiter for the same file may be about
+            // to remove the watch.
+            let mut waiters = self.lock_waiters();
             let descriptor = inotify::add_watch(&self.inotify, path, flags).ok()?;
-            waiting.entry(descriptor).or_default().push(Arc::clone(&changed));
+            waiters.entry(descriptor).or_default().push(Arc::clone(&changed));
             Some(WatchRegistration { descriptor, changed })
         }
 
-        fn remove(&self, place: &WatchRegistration) {
-            let mut waiting = self.lock_waiters();
-            let Some(places) = waiting.get_mut(&place.descriptor) else { return };
-            places.retain(|changed| !Arc::ptr_eq(changed, &place.changed));
-            if places.is_empty() {
-                waiting.remove(&place.descriptor);
-                // It fails only when the file is gone and the kernel has done it already.
-                let _ = inotify::remove_watch(&self.inotify, place.descriptor);
+        fn remove(&self, registration: &WatchRegistration) {
+            let mut waiters = self.lock_waiters();
+            let Some(registered) = waiters.get_mut(&registration.descriptor) else { return };
+            registered.retain(|changed| !Arc::ptr_eq(changed, &registration.changed));
+            if registered.is_empty() {
+                waiters.remove(&registration.descriptor);
+                // Fails only if the file is gone and the kernel has already removed the watch.
+                let _ = inotify::remove_watch(&self.inotify, registration.descriptor);
             }
         }
 
@@ -134,21 +135,21 @@ mod linux {
                 match events.next() {
                     Ok(event) => self.wake(event.wd(), event.events()),
                     Err(Errno::INTR) => {}
-                    // Followers still look at the clock.
+                    // Followers still poll.
                     Err(_) => return,
                 }
             }
         }
 
         fn wake(&self, descriptor: i32, events: ReadFlags) {
-            let mut waiting = self.lock_waiters();
+            let mut waiters = self.lock_waiters();
             if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-                waiting.values().flatten().for_each(|changed| changed.notify_one());
+                waiters.values().flatten().for_each(|changed| changed.notify_one());
                 return;
             }
-            waiting.get(&descriptor).into_iter().flatten().for_each(|changed| changed.notify_one());
+            waiters.get(&descriptor).into_iter().flatten().for_each(|changed| changed.notify_one());
             if events.contains(ReadFlags::IGNORED) {
-                waiting.remove(&descriptor);
+                waiters.remove(&descriptor);
             }
         }
 
@@ -178,26 +179,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_who_watch_a_file_wake_until_they_stop() {
+    async fn all_watches_of_a_file_wake_until_they_are_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "a").unwrap();
         let watch = || FileWatch::new(&file, FileChange::Content).unwrap();
-        let (first, second) = (watch(), watch());
+        let first = watch();
+        let second = watch();
         fs::write(&file, "b").unwrap();
         assert!(wakes(&first).await && wakes(&second).await);
         drop(second);
         fs::write(&file, "c").unwrap();
-        assert!(wakes(&first).await, "one that leaves does not end the other's watch");
+        assert!(wakes(&first).await, "dropping one watch does not end the other");
         drop(first);
         let again = watch();
-        assert!(!wakes(&again).await, "nothing has changed since it began");
+        assert!(!wakes(&again).await, "nothing has changed since its start");
         fs::remove_file(&file).unwrap();
         assert!(wakes(&again).await);
     }
 
     #[tokio::test]
-    async fn a_directory_wakes_for_a_new_file_alone() {
+    async fn a_directory_watch_wakes_for_new_files_only() {
         let dir = tempfile::tempdir().unwrap();
         let old = dir.path().join("old");
         fs::write(&old, "a").unwrap();
@@ -206,9 +208,6 @@ mod tests {
         assert!(!wakes(&watch).await);
         fs::rename(&old, dir.path().join("new")).unwrap();
         assert!(wakes(&watch).await);
-        assert!(
-            FileWatch::new(&old, FileChange::Content).is_none(),
-            "what is not there has no watch"
-        );
+        assert!(FileWatch::new(&old, FileChange::Content).is_none(), "a missing file has no watch");
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a shim's directory, opened for one read.
 //!
-//! They are opened anew for each read: many followers would hold many descriptors, and a directory
-//! that was removed would go unnoticed.
+//! They are opened again for each read. Otherwise many followers would hold many descriptors, and
+//! nobody would notice a removed directory.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ pub(super) struct ShimFiles<'a> {
     claim: File,
 }
 
-/// The bytes of one stream, made with its first byte.
+/// The file of one stream. It exists from the first byte on.
 #[derive(Debug)]
 pub(super) struct StreamFile {
     file: Option<File>,
@@ -26,7 +26,7 @@ pub(super) struct StreamFile {
 }
 
 impl<'a> ShimFiles<'a> {
-    /// None when there is a directory but no record in it yet.
+    /// Opens the record. Returns `None` if the directory has no record yet.
     pub(super) fn open(dir: &'a Path) -> io::Result<Option<Self>> {
         let claim = open_if_exists(dir, CLAIM)?;
         Ok(claim.map(|claim| Self { dir, claim }))
@@ -47,25 +47,25 @@ impl<'a> ShimFiles<'a> {
 }
 
 impl StreamFile {
-    /// How many bytes from this position lie together in the file.
+    /// Returns the number of bytes that are contiguous in the file from this position.
     pub(super) fn contiguous_length(&self, position: u64) -> u64 {
-        self.layout.locate(position).1
+        self.layout.locate(position).contiguous
     }
 
-    /// Fewer bytes than asked for only where the file ends.
+    /// Reads up to `length` bytes. Returns fewer only at the end of the file.
     pub(super) fn read(&self, position: u64, length: usize) -> io::Result<Vec<u8>> {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let mut bytes = vec![0; length];
-        let got = read_up_to(file, &mut bytes, self.layout.locate(position).0)?;
+        let got = read_up_to(file, &mut bytes, self.layout.locate(position).offset)?;
         bytes.truncate(got);
         Ok(bytes)
     }
 }
 
-/// The whole entries from this place on, as raw bytes.
-pub(super) fn read_switches(file: &File, place: u64, count: u64) -> io::Result<Vec<u8>> {
+/// Reads whole entries from this index on, as raw bytes.
+pub(super) fn read_switches(file: &File, index: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; (count * SWITCH_BYTES) as usize];
-    let got = read_up_to(file, &mut bytes, place * SWITCH_BYTES)?;
+    let got = read_up_to(file, &mut bytes, index * SWITCH_BYTES)?;
     bytes.truncate(got);
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! Output as it comes.
+//! Follows output as it arrives.
 
 use std::fmt;
 use std::future::Future;
@@ -15,22 +15,22 @@ use super::{OutputRead, OutputView, ProcessOutput, ReadStart, none_if_expected};
 use crate::shim::layout::CLAIM;
 
 const PAGE_BYTES: usize = 64 * 1024;
-/// How often to look where nothing wakes us: soon after something came, then more and more seldom.
+/// The bounds of the poll interval without a watch. It doubles while nothing arrives.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(200);
-/// How often to look although something would wake us.
+/// The poll interval with a watch.
 const WATCHED_POLL: Duration = Duration::from_secs(1);
 
-/// Hands out a view page by page as it grows, each byte once and in order.
+/// A reader that yields a view page by page as it grows, each byte once and in order.
 pub struct OutputFollower {
     dir: Arc<Path>,
     view: OutputView,
     start: ReadStart,
     max_bytes: usize,
     watching: WatchTarget,
-    /// The directory may be yet to come.
+    /// True if the directory may not exist yet.
     expected: bool,
-    /// A record was found, so that its absence means removal.
+    /// True once a record was found. From then on, a missing record was removed.
     record_found: bool,
     finished: bool,
     end_signal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -40,18 +40,18 @@ pub struct OutputFollower {
 #[derive(Debug)]
 enum WatchTarget {
     Nothing,
-    /// The directory, until the record appears.
+    /// The directory, until the record exists.
     Directory(Option<FileWatch>),
     Record(Option<FileWatch>),
 }
 
 impl OutputFollower {
-    pub(super) fn new(of: ProcessOutput, which: OutputView, from: ReadStart) -> Self {
+    pub(super) fn new(output: ProcessOutput, view: OutputView, start: ReadStart) -> Self {
         Self {
-            dir: of.dir,
-            expected: of.expected,
-            view: which,
-            start: from,
+            dir: output.dir,
+            expected: output.expected,
+            view,
+            start,
             max_bytes: PAGE_BYTES,
             watching: WatchTarget::Nothing,
             record_found: false,
@@ -61,25 +61,26 @@ impl OutputFollower {
         }
     }
 
-    /// The most bytes in a page, 64 KiB unless said.
+    /// Sets the most bytes of a page. The default is 64 KiB.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// When this future ends, nothing more will come, whatever the record says: a shim that was
-    /// killed cannot say so itself.
+    /// Ends the follower when this future completes, whatever the record says. A killed shim cannot
+    /// record its end.
     pub fn end_when(mut self, ended: impl Future<Output = ()> + Send + 'static) -> Self {
         self.end_signal = Some(Box::pin(ended));
         self
     }
 
-    /// Nothing more will come: what is there is still handed out.
+    /// Ends the follower after the output that is already there.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
-    /// Where the next page begins; None until the first look when it was counted from the end.
+    /// Returns the start of the next page, or `None` before the first read if it counts from the
+    /// end.
     pub fn position(&self) -> Option<u64> {
         match self.start {
             ReadStart::At(position) => Some(position),
@@ -87,8 +88,8 @@ impl OutputFollower {
         }
     }
 
-    /// Waits for more. None when all was handed out and nothing more will come; an error when the
-    /// directory was removed. Nothing is lost when the call is abandoned.
+    /// Waits for the next page. Returns `None` after the last one, and an error if the directory
+    /// was removed. Cancel-safe: a dropped call loses nothing.
     pub async fn next(&mut self) -> io::Result<Option<ViewPage>> {
         loop {
             let finished = self.finished;
@@ -109,9 +110,9 @@ impl OutputFollower {
     async fn read_page(&mut self) -> io::Result<ViewPage> {
         let read = OutputRead { view: self.view, start: self.start, max_bytes: self.max_bytes };
         let dir = Arc::clone(&self.dir);
-        let looked = tokio::task::spawn_blocking(move || page::read_page(&dir, read)).await;
-        let looked = looked.map_err(io::Error::other)?;
-        let page = match none_if_expected(self.expected && !self.record_found, looked)? {
+        let result = tokio::task::spawn_blocking(move || page::read_page(&dir, read)).await;
+        let result = result.map_err(io::Error::other)?;
+        let page = match none_if_expected(self.expected && !self.record_found, result)? {
             Some(page) => {
                 self.record_found = true;
                 page
@@ -123,7 +124,8 @@ impl OutputFollower {
         Ok(page)
     }
 
-    /// True when a watch was added: what came before it is to be looked for once more.
+    /// Watches the record as soon as it exists. Returns true after a new watch, since changes
+    /// before it need one more read.
     fn narrow_watch(&mut self) -> bool {
         match self.watching {
             WatchTarget::Record(_) => return false,
@@ -143,7 +145,7 @@ impl OutputFollower {
             WatchTarget::Nothing => None,
             WatchTarget::Directory(watch) | WatchTarget::Record(watch) => watch.as_ref(),
         };
-        let longest = if watch.is_some() { WATCHED_POLL } else { self.pause };
+        let timeout = if watch.is_some() { WATCHED_POLL } else { self.pause };
         let changed = async {
             match watch {
                 Some(watch) => watch.changed().await,
@@ -162,7 +164,7 @@ impl OutputFollower {
                 self.end_signal = None;
                 self.finished = true;
             }
-            () = tokio::time::sleep(longest) => {}
+            () = tokio::time::sleep(timeout) => {}
         }
         self.pause = (self.pause * 2).min(POLL_MAX);
     }
@@ -170,10 +172,10 @@ impl OutputFollower {
 
 impl fmt::Debug for OutputFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follow")
+        f.debug_struct("OutputFollower")
             .field("dir", &self.dir)
-            .field("which", &self.view)
-            .field("from", &self.start)
+            .field("view", &self.view)
+            .field("start", &self.start)
             .field("finished", &self.finished)
             .finish_non_exhaustive()
     }
@@ -187,29 +189,29 @@ mod tests {
     use super::*;
     use crate::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
 
-    /// As where the system refuses a watch.
+    /// A watch of `None` stands for a system that refuses one.
     #[tokio::test]
-    async fn a_follower_without_a_watch_still_notices() {
+    async fn a_follower_without_a_watch_sees_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let mut record =
             ShimRecord::new(Claimer::Shim, [0; 16], ProcessId { pid: 1, start: 1 }, 100);
         let claim = File::create(dir.path().join(CLAIM)).unwrap();
         record.write_to(&claim).unwrap();
-        let mut follow = OutputFollower::new(
+        let mut follower = OutputFollower::new(
             ProcessOutput::open(dir.path()).unwrap(),
             OutputView::Stdout,
             ReadStart::At(0),
         );
-        follow.watching = WatchTarget::Record(None);
-        let began = Instant::now();
-        let writing = std::thread::spawn(move || {
+        follower.watching = WatchTarget::Record(None);
+        let start = Instant::now();
+        let writer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             record.phase = ShimPhase::Done;
             record.write_to(&claim).unwrap();
         });
-        assert!(follow.next().await.unwrap().is_none());
-        assert!(began.elapsed() >= Duration::from_millis(100));
-        assert!(follow.pause > POLL_MIN, "it looks more and more seldom");
-        writing.join().unwrap();
+        assert!(follower.next().await.unwrap().is_none());
+        assert!(start.elapsed() >= Duration::from_millis(100));
+        assert!(follower.pause > POLL_MIN, "the poll interval grows");
+        writer.join().unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! Puts lines together from the pieces of a view, and tries the pattern on each.
+//! Assembles lines from the pieces of a view, and matches the pattern against each.
 //!
-//! A line of any length takes bounded memory. It is tried window by window, each with the end of
-//! the one before it, so a match as long as the overlap is not missed.
+//! A line of any length needs bounded memory. The pattern is matched window by window. Each window
+//! repeats the end of the previous one, so a match up to the length of the overlap is found.
 
 use std::ops::Range;
 
@@ -12,51 +12,51 @@ use super::{LineMatch, StdStream};
 
 const WINDOW: usize = 64 * 1024;
 const OVERLAP: usize = 4 * 1024;
-/// The most of a line that can be shown.
+/// The most bytes of a line in a result.
 pub(super) const EXCERPT_MAX_BYTES: usize = WINDOW / 2;
 
 #[derive(Debug)]
 pub(super) struct LineMatcher<'a> {
     pattern: &'a Regex,
     excerpt_max_bytes: usize,
-    /// Lines that end up to here are not wanted.
+    /// Lines that end at or before this position were searched before.
     searched_to: u64,
     open_lines: [Option<OpenLine>; 2],
     pub(super) matches: Vec<LineMatch>,
 }
 
-/// A line whose end has not come.
+/// A line whose end has not arrived.
 #[derive(Clone, Debug)]
 struct OpenLine {
-    /// Where it begins in the view.
+    /// The position of its first byte in the view.
     at: u64,
-    /// Its last bytes.
+    /// The last bytes of the line.
     window: Vec<u8>,
-    /// Bytes of it that lie before the window.
+    /// The number of its bytes before the window.
     before: u64,
     excerpt: Option<LineExcerpt>,
 }
 
-/// The part of a line to be shown.
+/// The part of a line in a result.
 #[derive(Clone, Debug)]
 struct LineExcerpt {
-    /// Where it lies in the line.
+    /// The offset of the excerpt in the line.
     from: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> LineMatcher<'a> {
-    pub(super) fn new(pattern: &'a Regex, shown: usize, seen_to: u64) -> Self {
+    pub(super) fn new(pattern: &'a Regex, excerpt_max_bytes: usize, searched_to: u64) -> Self {
         Self {
             pattern,
-            excerpt_max_bytes: shown,
-            searched_to: seen_to,
+            excerpt_max_bytes,
+            searched_to,
             open_lines: [None, None],
             matches: Vec::new(),
         }
     }
 
-    /// Takes bytes of one stream up to and with the first line end; says how many.
+    /// Takes bytes of one stream up to and including the first line end. Returns their number.
     pub(super) fn push_bytes(&mut self, stream: StdStream, position: u64, bytes: &[u8]) -> usize {
         let line_end = bytes.iter().position(|byte| *byte == b'\n');
         if let Some(length) = line_end
@@ -78,7 +78,7 @@ impl<'a> LineMatcher<'a> {
         length + 1
     }
 
-    /// Nothing follows what is open: at a cut, or at the end of what there is. Lines that may still
+    /// Finishes the open lines at dropped bytes or at the end of the output. Lines that may still
     /// grow stay open.
     pub(super) fn finish_open_lines(&mut self, end: u64, unfinished: bool) {
         for stream in StdStream::BOTH {
@@ -120,51 +120,51 @@ impl OpenLine {
         self.before + self.window.len() as u64
     }
 
-    fn extend(&mut self, mut bytes: &[u8], lines: &LineMatcher<'_>) {
+    fn extend(&mut self, mut bytes: &[u8], matcher: &LineMatcher<'_>) {
         while !bytes.is_empty() {
             if self.window.len() >= WINDOW {
-                self.advance(lines);
+                self.advance(matcher);
             }
-            let (now, later) = bytes.split_at(bytes.len().min(WINDOW - self.window.len()));
-            self.window.extend_from_slice(now);
-            bytes = later;
+            let (fitting, rest) = bytes.split_at(bytes.len().min(WINDOW - self.window.len()));
+            self.window.extend_from_slice(fitting);
+            bytes = rest;
         }
     }
 
-    fn advance(&mut self, lines: &LineMatcher<'_>) {
-        // A match that reaches the end of the window may take it for the end of the line. The next
-        // window, or the last, decides.
-        let end = lines.pattern.shortest_match_at(&self.window, self.search_from());
+    fn advance(&mut self, matcher: &LineMatcher<'_>) {
+        // A match at the end of the window may mistake it for the end of the line. The next window
+        // or the last one decides.
+        let end = matcher.pattern.shortest_match_at(&self.window, self.search_from());
         if self.excerpt.is_none() && end.is_some_and(|end| end < self.window.len()) {
-            self.excerpt = self.find(lines.pattern, lines.excerpt_max_bytes);
+            self.excerpt = self.find(matcher.pattern, matcher.excerpt_max_bytes);
         }
-        let gone = self.window.len() - OVERLAP;
-        self.window.drain(..gone);
-        self.before += gone as u64;
+        let passed = self.window.len() - OVERLAP;
+        self.window.drain(..passed);
+        self.before += passed as u64;
     }
 
-    fn find(&self, pattern: &Regex, shown: usize) -> Option<LineExcerpt> {
+    fn find(&self, pattern: &Regex, max_bytes: usize) -> Option<LineExcerpt> {
         let found = pattern.find_at(&self.window, self.search_from())?;
-        let part = self.part_to_show(&found.range(), shown);
+        let part = self.excerpt_range(&found.range(), max_bytes);
         let from = self.before + part.start as u64;
         Some(LineExcerpt { from, bytes: self.window[part].to_vec() })
     }
 
-    /// Past the first byte of a later window, so that the pattern does not take it for the beginning
+    /// Skips the first byte of a later window, so that the pattern does not take it for the start
     /// of the line.
     fn search_from(&self) -> usize {
         usize::from(self.before > 0)
     }
 
-    fn part_to_show(&self, found: &Range<usize>, shown: usize) -> Range<usize> {
-        let from_beginning = self.before == 0 && found.end <= shown;
-        let whole = self.before == 0 && self.window.len() <= shown;
+    fn excerpt_range(&self, found: &Range<usize>, max_bytes: usize) -> Range<usize> {
+        let from_beginning = self.before == 0 && found.end <= max_bytes;
+        let whole = self.before == 0 && self.window.len() <= max_bytes;
         let mut start =
-            if from_beginning || whole { 0 } else { found.start.saturating_sub(shown / 4) };
+            if from_beginning || whole { 0 } else { found.start.saturating_sub(max_bytes / 4) };
         while start > 0 && start < found.start && self.window[start] & 0b1100_0000 == 0b1000_0000 {
             start += 1;
         }
-        let end = self.window.len().min(start + shown);
+        let end = self.window.len().min(start + max_bytes);
         let split = if end < self.window.len() {
             incomplete_character_bytes(&self.window[start..end])
         } else {

@@ -1,4 +1,4 @@
-//! One read of a view: what is planned from the record, read, and checked against the record again.
+//! One read of a view: planned by the record, read, and checked against the record again.
 
 use std::io;
 use std::ops::Range;
@@ -10,21 +10,21 @@ use super::{OutputRead, OutputTotals, OutputView, ReadStart, StdStream, text};
 use crate::shim::layout::FileLayout;
 use crate::shim::record::ShimRecord;
 
-/// A part of a view.
+/// A contiguous part of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewPage {
-    /// Where it begins.
+    /// The position of the first byte.
     pub from: u64,
-    /// Where to read on.
+    /// The position of the next read.
     pub next: u64,
-    /// What lies between, in order and without gaps. Neighbours differ in kind or stream.
+    /// The pieces of the page, in order and without gaps. Neighbours differ in kind or stream.
     pub pieces: Vec<PagePiece>,
-    /// Bytes produced in the view when it was read.
+    /// The bytes produced in the view at the time of the read.
     pub total: u64,
-    /// Bytes of either stream that never reached the disk. Above zero, pieces may hold zeros or
-    /// older output in their place.
+    /// The bytes of both streams that never reached the disk. If above zero, pieces may hold zeros
+    /// or older output instead.
     pub unwritten: u64,
-    /// Nothing follows: the output has ended and `next` is its end.
+    /// True if the output has ended and `next` is its end.
     pub ended: bool,
 }
 
@@ -33,11 +33,11 @@ pub struct ViewPage {
 pub enum PagePiece {
     Bytes {
         stream: StdStream,
-        /// Where they lie in their own stream, in either view.
+        /// The position in the stream, in either view.
         at: u64,
         bytes: Vec<u8>,
     },
-    /// Produced, but not to be had in this view.
+    /// Bytes that were produced but are not available in this view.
     Dropped { bytes: u64 },
 }
 
@@ -47,22 +47,22 @@ impl ViewPage {
         Self { from, next: from, pieces: Vec::new(), total: 0, unwritten: 0, ended: false }
     }
 
-    /// Neither bytes nor a cut.
+    /// Returns true for a page without bytes and without dropped bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Bytes that are marked as cut.
+    /// Returns the number of dropped bytes.
     pub fn dropped_bytes(&self) -> u64 {
-        let cut = |piece: &PagePiece| match piece {
+        let dropped = |piece: &PagePiece| match piece {
             PagePiece::Dropped { bytes } => *bytes,
             PagePiece::Bytes { .. } => 0,
         };
-        self.pieces.iter().map(cut).sum()
+        self.pieces.iter().map(dropped).sum()
     }
 
-    /// Leaves a character that the end of the page splits to the next page, so that pages can be
-    /// decoded each alone. A page that could not go on otherwise stays as it is.
+    /// Moves an incomplete character at the end to the next page, so that each page can be decoded
+    /// alone. Does nothing if the page would become empty although more output follows.
     pub fn end_on_character(mut self) -> Self {
         let Some(PagePiece::Bytes { bytes, .. }) = self.pieces.last_mut() else { return self };
         let split = text::incomplete_character_bytes(bytes);
@@ -89,8 +89,8 @@ impl ViewPage {
             }
             (
                 Some(PagePiece::Bytes { stream, bytes, .. }),
-                PagePiece::Bytes { stream: on, bytes: more, .. },
-            ) if *stream == on => {
+                PagePiece::Bytes { stream: next_stream, bytes: more, .. },
+            ) if *stream == next_stream => {
                 bytes.extend_from_slice(&more);
             }
             (_, piece) => self.pieces.push(piece),
@@ -98,27 +98,27 @@ impl ViewPage {
     }
 }
 
-/// None when there is no record yet.
+/// Reads one page. Returns `None` if there is no record yet.
 pub(super) fn read_page(dir: &Path, read: OutputRead) -> io::Result<Option<ViewPage>> {
     let Some(files) = ShimFiles::open(dir)? else { return Ok(None) };
     let record = files.record()?;
     let totals = OutputTotals::from_record(&record);
     let total = totals.in_view(read.view);
     let from = read.start.resolve(total);
-    let stretches = match read.view.single_stream() {
+    let segments = match read.view.single_stream() {
         Some(stream) => vec![ViewSegment {
             source: SegmentSource::Stream { stream, at: from },
             length: total.saturating_sub(from),
         }],
         None => arrival_order::read_segments(&files, &record, from)?,
     };
-    let mut reading = PageReader::new(&files, &record, read)?;
-    for stretch in stretches {
-        if !reading.read_segment(stretch)? {
+    let mut reader = PageReader::new(&files, &record, read)?;
+    for segment in segments {
+        if !reader.read_segment(segment)? {
             break;
         }
     }
-    let runs = reading.runs;
+    let runs = reader.runs;
     let unwritten = totals.unwritten;
     let mut page =
         ViewPage { from, next: from, pieces: Vec::new(), total, unwritten, ended: false };
@@ -131,7 +131,7 @@ pub(super) fn read_page(dir: &Path, read: OutputRead) -> io::Result<Option<ViewP
     Ok(Some(page))
 }
 
-/// Bytes that lie together in a file, or a cut.
+/// Contiguous bytes of a file, or dropped bytes.
 #[derive(Debug)]
 enum ByteRun {
     Bytes { stream: StdStream, at: u64, bytes: Vec<u8> },
@@ -146,14 +146,15 @@ impl ByteRun {
         }
     }
 
-    /// What of it was certainly not overwritten before this record was read.
+    /// Adds the bytes that were certainly not overwritten before this record was read.
     fn push_checked(self, now: &ShimRecord, page: &mut ViewPage) {
         match self {
             Self::Dropped { bytes } => page.push(PagePiece::Dropped { bytes }),
             Self::Bytes { stream, at, mut bytes } => {
                 let dropped = FileLayout::bytes(now.output_cap)
                     .dropped_range(now.produced_bytes[stream.index()]);
-                // A run lies in the head or in the ring, so what it lost is its beginning.
+                // A run is in the head or in the ring, so its overwritten bytes are at its
+                // beginning.
                 let lost = overlap(&(at..at + bytes.len() as u64), &dropped);
                 let lost = lost.end - lost.start;
                 page.push(PagePiece::Dropped { bytes: lost });
@@ -189,21 +190,21 @@ impl<'a> PageReader<'a> {
         Ok(Self { record, streams, remaining_bytes: read.max_bytes.max(1), runs: Vec::new() })
     }
 
-    /// False when no more fits.
-    fn read_segment(&mut self, stretch: ViewSegment) -> io::Result<bool> {
-        let SegmentSource::Stream { stream, at } = stretch.source else {
-            return Ok(self.push_dropped(stretch.length));
+    /// Reads one segment. Returns false if the page is full.
+    fn read_segment(&mut self, segment: ViewSegment) -> io::Result<bool> {
+        let SegmentSource::Stream { stream, at } = segment.source else {
+            return Ok(self.push_dropped(segment.length));
         };
-        let end = at + stretch.length;
+        let end = at + segment.length;
         let dropped = FileLayout::bytes(self.record.output_cap)
             .dropped_range(self.record.produced_bytes[stream.index()]);
         let dropped = overlap(&(at..end), &dropped);
         if dropped.is_empty() {
-            return self.read_kept(stream, at..end);
+            return self.read_stored(stream, at..end);
         }
-        Ok(self.read_kept(stream, at..dropped.start)?
+        Ok(self.read_stored(stream, at..dropped.start)?
             && self.push_dropped(dropped.end - dropped.start)
-            && self.read_kept(stream, dropped.end..end)?)
+            && self.read_stored(stream, dropped.end..end)?)
     }
 
     fn push_dropped(&mut self, bytes: u64) -> bool {
@@ -213,31 +214,33 @@ impl<'a> PageReader<'a> {
         self.remaining_bytes > 0
     }
 
-    fn read_kept(&mut self, stream: StdStream, mut range: Range<u64>) -> io::Result<bool> {
+    fn read_stored(&mut self, stream: StdStream, mut range: Range<u64>) -> io::Result<bool> {
         let Some(file) = &self.streams[stream.index()] else { return Ok(self.remaining_bytes > 0) };
         while !range.is_empty() && self.remaining_bytes > 0 {
-            let together = file.contiguous_length(range.start).min(range.end - range.start);
-            let wanted = usize::try_from(together).unwrap_or(usize::MAX).min(self.remaining_bytes);
+            let contiguous = file.contiguous_length(range.start).min(range.end - range.start);
+            let wanted =
+                usize::try_from(contiguous).unwrap_or(usize::MAX).min(self.remaining_bytes);
             let bytes = file.read(range.start, wanted)?;
-            let got = bytes.len();
-            if got > 0 {
+            let read = bytes.len();
+            if read > 0 {
                 self.runs.push(ByteRun::Bytes { stream, at: range.start, bytes });
             }
-            self.remaining_bytes -= got;
-            range.start += got as u64;
-            if got < wanted {
-                // The file ends here, so the rest of the run was never written.
-                let lacking = together - got as u64;
-                self.runs.push(ByteRun::Dropped { bytes: lacking });
-                range.start += lacking;
+            self.remaining_bytes -= read;
+            range.start += read as u64;
+            if read < wanted {
+                // The file ends here, so the remaining bytes of the run were never written.
+                let missing = contiguous - read as u64;
+                self.runs.push(ByteRun::Dropped { bytes: missing });
+                range.start += missing;
             }
         }
         Ok(self.remaining_bytes > 0)
     }
 }
 
-/// The common part; empty, at the beginning of the first, when there is none.
+/// Returns the intersection. If there is none, it is empty and at the start of the first range.
 fn overlap(first: &Range<u64>, second: &Range<u64>) -> Range<u64> {
-    let (start, end) = (first.start.max(second.start), first.end.min(second.end));
+    let start = first.start.max(second.start);
+    let end = first.end.min(second.end);
     if start < end { start..end } else { first.start..first.start }
 }

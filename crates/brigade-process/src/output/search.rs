@@ -1,8 +1,8 @@
-//! Lines that match a pattern.
+//! Finds lines that match a pattern.
 //!
-//! A line belongs to one stream: in the combined view, bytes of the other stream do not end it, and
-//! it is found whole although it arrived in parts. Lines are found in the order in which they end.
-//! A cut ends the lines before it and begins new ones, since nobody knows what it held.
+//! A line belongs to one stream. In the combined view, bytes of the other stream do not end it, so
+//! it is found whole. Lines are found in the order of their ends. Dropped bytes end the open lines
+//! and start new ones.
 
 use std::io;
 
@@ -11,60 +11,62 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::line_matcher::{EXCERPT_MAX_BYTES, LineMatcher};
 use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage};
 
-/// How much is read at once.
+/// The bytes of one read.
 const PAGE_BYTES: usize = 256 * 1024;
-/// The most memory that a compiled pattern may take, and again as much for running it.
+/// The most memory of a compiled pattern, and of the cache for its execution.
 const PATTERN_BYTES: usize = 1024 * 1024;
 
-/// What to look for.
+/// A search for lines.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputSearch<'a> {
     pub view: OutputView,
-    /// A regular expression over the bytes of one line without its end. Classes such as `\w` and
-    /// the ignoring of case know ASCII alone.
+    /// A regular expression over the bytes of a line without its end. Classes such as `\w` and
+    /// `ignore_case` support ASCII only.
     pub pattern: &'a str,
     pub ignore_case: bool,
     pub cursor: SearchCursor,
-    /// Stop after so many, at least one. Where two lines end at one place it can be one more.
+    /// The most lines to return, at least one. If two lines end at the same position, there can be
+    /// one more.
     pub max_matches: usize,
-    /// The most of a line that is shown, up to 32 KiB. Longer ones are searched all the same.
+    /// The most bytes of a line to return, up to 32 KiB. Longer lines are searched too.
     pub max_line_bytes: usize,
 }
 
-/// Where a search goes on, so that no line is found twice or split.
+/// The position of a search, with which the next call continues without a repeated or split line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCursor {
-    /// Where reading begins: the oldest line that was not complete.
+    /// The start of the next read: the oldest incomplete line.
     pub read_from: u64,
-    /// Lines that end up to here were looked at.
+    /// Lines that end at or before this position were searched.
     pub searched_to: u64,
 }
 
-/// What a search has found so far.
+/// The result of one search call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchResult {
-    /// In the order in which they end.
+    /// The matching lines, in the order of their ends.
     pub lines: Vec<LineMatch>,
     pub next_cursor: SearchCursor,
-    /// Bytes that could not be searched because they were cut.
+    /// The bytes that could not be searched because they were dropped.
     pub dropped_bytes: u64,
-    /// All there is was searched, and nothing more will come.
+    /// True if all output was searched and no more will come.
     pub ended: bool,
 }
 
-/// A line that matches.
+/// A matching line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineMatch {
-    /// Where it begins in the view.
+    /// The position of its first byte in the view.
     pub at: u64,
     pub stream: StdStream,
-    /// Without its end. Of a long line the part with the match, and how much was left out.
+    /// The line without its end. A long line is truncated to the part with the match, with the
+    /// omitted sizes.
     pub text: String,
-    /// Its end has not come yet. It is found again when it has grown.
+    /// True if the end of the line has not arrived. A longer line is found again.
     pub unfinished: bool,
 }
 
-/// Why a search found nothing out.
+/// A reason why a search failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError {
     #[error("the pattern cannot be used: {0}")]
@@ -74,7 +76,7 @@ pub enum SearchError {
 }
 
 impl SearchCursor {
-    /// At a position of the view, as if a line began there.
+    /// Starts at a position of the view, as if a line began there.
     pub fn at(position: u64) -> Self {
         Self { read_from: position, searched_to: position }
     }
@@ -85,9 +87,9 @@ pub(super) fn search(
     search: &OutputSearch<'_>,
 ) -> Result<SearchResult, SearchError> {
     let pattern = compile(search)?;
-    let shown = search.max_line_bytes.min(EXCERPT_MAX_BYTES);
-    let mut searching = SearchState {
-        lines: LineMatcher::new(&pattern, shown, search.cursor.searched_to),
+    let excerpt_max_bytes = search.max_line_bytes.min(EXCERPT_MAX_BYTES);
+    let mut state = SearchState {
+        lines: LineMatcher::new(&pattern, excerpt_max_bytes, search.cursor.searched_to),
         position: search.cursor.read_from,
         limit: search.max_matches.max(1),
         searched_to: search.cursor.searched_to,
@@ -95,17 +97,17 @@ pub(super) fn search(
     };
     let mut goal = None;
     loop {
-        let from = ReadStart::At(searching.position);
+        let from = ReadStart::At(state.position);
         let page =
             output.read(OutputRead { view: search.view, start: from, max_bytes: PAGE_BYTES })?;
-        if !searching.search_page(&page) {
-            return Ok(searching.into_result(false));
+        if !state.search_page(&page) {
+            return Ok(state.into_result(false));
         }
-        // What there was at the first look is enough: a command that writes without end does not
-        // hold its reader.
+        // The total of the first read is the goal, so that a process that never stops writing does
+        // not block its reader.
         if page.next >= *goal.get_or_insert(page.total) {
-            searching.lines.finish_open_lines(searching.position, !page.ended);
-            return Ok(searching.into_result(page.ended));
+            state.lines.finish_open_lines(state.position, !page.ended);
+            return Ok(state.into_result(page.ended));
         }
     }
 }
@@ -120,7 +122,7 @@ fn compile(search: &OutputSearch<'_>) -> Result<Regex, SearchError> {
         .map_err(|error| SearchError::Pattern(pattern_problem(&error)))
 }
 
-/// The one line that names the problem, without the drawing that comes with it.
+/// Returns the line with the problem, without the diagram around it.
 fn pattern_problem(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => "it is too large; use fewer repetitions".to_owned(),
@@ -141,7 +143,7 @@ struct SearchState<'a> {
 }
 
 impl SearchState<'_> {
-    /// False when enough was found.
+    /// Searches one page. Returns false if there are enough matches.
     fn search_page(&mut self, page: &ViewPage) -> bool {
         page.pieces.iter().all(|piece| match piece {
             PagePiece::Bytes { stream, bytes, .. } => self.search_bytes(*stream, bytes),
@@ -150,7 +152,7 @@ impl SearchState<'_> {
                 self.dropped_bytes += end.saturating_sub(self.searched_to).min(*bytes);
                 self.lines.finish_open_lines(end, false);
                 self.position = end;
-                !self.is_enough()
+                !self.has_enough()
             }
         })
     }
@@ -160,23 +162,24 @@ impl SearchState<'_> {
             let used = self.lines.push_bytes(stream, self.position, bytes);
             self.position += used as u64;
             bytes = &bytes[used..];
-            if self.is_enough() {
+            if self.has_enough() {
                 return false;
             }
         }
         true
     }
 
-    fn is_enough(&self) -> bool {
+    fn has_enough(&self) -> bool {
         self.lines.matches.len() >= self.limit
     }
 
     fn into_result(self, ended: bool) -> SearchResult {
         let read_from = self.lines.oldest_open().unwrap_or(self.position);
-        let next = SearchCursor { read_from, searched_to: self.position.max(self.searched_to) };
+        let next_cursor =
+            SearchCursor { read_from, searched_to: self.position.max(self.searched_to) };
         SearchResult {
             lines: self.lines.matches,
-            next_cursor: next,
+            next_cursor,
             dropped_bytes: self.dropped_bytes,
             ended,
         }

@@ -1,19 +1,19 @@
-//! Output as text: UTF-8 where it is, U+FFFD where it is not, and a marker for each cut.
+//! Output as text: UTF-8, U+FFFD for invalid bytes, and a marker for dropped bytes.
 
 use std::io;
 
 use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage};
 
-/// Turns pages that follow each other into text without splitting a character at a border.
+/// A decoder of consecutive pages that splits no character at a page boundary.
 ///
-/// Each stream has its own unfinished character: what comes between from the other stream does not
-/// break it, and it appears where it is completed.
+/// Each stream has its own incomplete character. Bytes of the other stream do not break it. It
+/// appears where it is completed.
 #[derive(Clone, Debug, Default)]
 pub struct TextDecoder {
     unfinished: [Vec<u8>; 2],
 }
 
-/// A page by itself as text.
+/// Decodes one page alone.
 pub fn page_text(page: &ViewPage) -> String {
     let mut decoder = TextDecoder::default();
     let mut text = decoder.decode_page(page);
@@ -22,7 +22,7 @@ pub fn page_text(page: &ViewPage) -> String {
 }
 
 impl TextDecoder {
-    /// The text of the page that follows the last one.
+    /// Decodes the page that follows the previous one.
     pub fn decode_page(&mut self, page: &ViewPage) -> String {
         let mut text = String::new();
         for piece in &page.pieces {
@@ -32,14 +32,14 @@ impl TextDecoder {
                 }
                 PagePiece::Dropped { bytes } => {
                     self.flush(&mut text);
-                    text.push_str(&format!("\n[... {bytes} bytes cut ...]\n"));
+                    text.push_str(&format!("\n[... {bytes} bytes dropped ...]\n"));
                 }
             }
         }
         text
     }
 
-    /// What was left of characters that were never completed.
+    /// Returns the remaining bytes of incomplete characters as text.
     pub fn finish(mut self) -> String {
         let mut text = String::new();
         self.flush(&mut text);
@@ -47,29 +47,29 @@ impl TextDecoder {
     }
 
     fn decode_bytes(&mut self, stream: StdStream, bytes: &[u8], text: &mut String) {
-        let held = &mut self.unfinished[stream.index()];
+        let unfinished = &mut self.unfinished[stream.index()];
         let joined;
-        let bytes = if held.is_empty() {
+        let bytes = if unfinished.is_empty() {
             bytes
         } else {
-            held.extend_from_slice(bytes);
-            joined = std::mem::take(held);
+            unfinished.extend_from_slice(bytes);
+            joined = std::mem::take(unfinished);
             &joined
         };
         let (whole, rest) = bytes.split_at(bytes.len() - incomplete_character_bytes(bytes));
         text.push_str(&String::from_utf8_lossy(whole));
-        held.extend_from_slice(rest);
+        unfinished.extend_from_slice(rest);
     }
 
     fn flush(&mut self, text: &mut String) {
-        for held in &mut self.unfinished {
-            text.push_str(&String::from_utf8_lossy(held));
-            held.clear();
+        for unfinished in &mut self.unfinished {
+            text.push_str(&String::from_utf8_lossy(unfinished));
+            unfinished.clear();
         }
     }
 }
 
-/// Bytes at the end that begin a character which more bytes could complete.
+/// Returns the number of bytes at the end that more bytes could complete to a character.
 pub(super) fn incomplete_character_bytes(bytes: &[u8]) -> usize {
     let last = &bytes[bytes.len().saturating_sub(3)..];
     (0..last.len())
@@ -83,19 +83,20 @@ pub(super) fn incomplete_character_bytes(bytes: &[u8]) -> usize {
 }
 
 pub(super) fn read_tail_text(output: &ProcessOutput, max_bytes: usize) -> io::Result<String> {
-    // One byte more tells whether the rest begins a line.
-    let reach = max_bytes.saturating_add(1);
-    let from = ReadStart::FromEnd(reach as u64);
+    // One more byte shows whether the text begins at a line start.
+    let wanted = max_bytes.saturating_add(1);
+    let start = ReadStart::FromEnd(wanted as u64);
     let mut page =
-        output.read(OutputRead { view: OutputView::Combined, start: from, max_bytes: reach })?;
-    if page.next - page.from >= reach as u64 {
+        output.read(OutputRead { view: OutputView::Combined, start, max_bytes: wanted })?;
+    if page.next - page.from >= wanted as u64 {
         let skip = line_start(&page).unwrap_or_else(|| character_start(&page));
         skip_bytes(&mut page, skip);
     }
     Ok(page_text(&page))
 }
 
-/// Bytes up to and with the first line end, unless it is the last byte of all or behind a cut.
+/// Returns the bytes up to and including the first line end. Ignores a line end that is the last
+/// byte or follows dropped bytes.
 fn line_start(page: &ViewPage) -> Option<usize> {
     let mut before = 0;
     for (index, piece) in page.pieces.iter().enumerate() {
@@ -109,7 +110,7 @@ fn line_start(page: &ViewPage) -> Option<usize> {
     None
 }
 
-/// The byte too many, and with it the rest of the character that it may belong to.
+/// Returns the length of the extra byte and of the rest of its character.
 fn character_start(page: &ViewPage) -> usize {
     let Some(PagePiece::Bytes { bytes, .. }) = page.pieces.first() else { return 1 };
     let continues = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
@@ -118,19 +119,19 @@ fn character_start(page: &ViewPage) -> usize {
 
 fn skip_bytes(page: &mut ViewPage, skip: usize) {
     page.from += skip as u64;
-    let mut left = skip;
+    let mut remaining = skip;
     page.pieces.retain_mut(|piece| match piece {
         PagePiece::Bytes { at, bytes, .. } => {
-            let gone = left.min(bytes.len());
-            bytes.drain(..gone);
-            *at += gone as u64;
-            left -= gone;
+            let skipped = remaining.min(bytes.len());
+            bytes.drain(..skipped);
+            *at += skipped as u64;
+            remaining -= skipped;
             !bytes.is_empty()
         }
         PagePiece::Dropped { bytes } => {
-            let gone = (left as u64).min(*bytes);
-            *bytes -= gone;
-            left -= gone as usize;
+            let skipped = (remaining as u64).min(*bytes);
+            *bytes -= skipped;
+            remaining -= skipped as usize;
             *bytes > 0
         }
     });
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_become_a_character_is_held_back() {
+    fn only_incomplete_characters_are_held_back() {
         for (bytes, expected) in [
             (&b""[..], 0),
             (b"abc", 0),

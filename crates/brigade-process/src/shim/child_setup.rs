@@ -1,5 +1,4 @@
-//! What happens in the child between fork and exec: the terminal becomes its own, its limits are set,
-//! and it is sandboxed for good.
+//! Sets up the child between fork and exec: terminal, limits and sandbox.
 #![expect(unsafe_code, reason = "runs code between fork and exec")]
 
 use std::io;
@@ -13,10 +12,10 @@ use super::record::StartStep;
 use super::sandbox::ShimSandbox;
 use super::sys::{self, resource};
 
-/// Between being told that its time is up and being killed for it.
+/// The seconds between the CPU limit's signal and the kill.
 const CPU_GRACE: u64 = 2;
 
-/// Above any errno: which step failed travels in the same number.
+/// The shift of the step number, above any errno.
 const STEP_SHIFT: u32 = 16;
 const CHILD_STEPS: [StartStep; 7] = [
     StartStep::ControlGroup,
@@ -28,71 +27,78 @@ const CHILD_STEPS: [StartStep; 7] = [
     StartStep::Filter,
 ];
 
-/// What is applied to the command.
+/// The settings that the child applies to itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChildSetup {
     pub(super) settings: LaunchSettings,
     pub(super) sandbox: ShimSandbox,
     pub(super) group: Option<PathBuf>,
-    /// Entered again when other mounts lie over it.
+    /// The child enters it again if mounts cover it.
     pub(super) working_directory: PathBuf,
 }
 
-/// Has the command enclosed before it is executed. Whatever fails, it is not executed.
-pub(super) fn set_up_child(command: &mut Command, enclosing: ChildSetup) {
-    if enclosing.settings.terminal.is_none() {
+/// Lets the child apply the setup before it executes anything. If a step fails, nothing is
+/// executed.
+pub(super) fn set_up_child(command: &mut Command, setup: ChildSetup) {
+    if setup.settings.terminal.is_none() {
         command.process_group(0);
     }
-    if enclosing.settings.is_default() && enclosing.group.is_none() {
+    if setup.settings.is_default() && setup.group.is_none() {
         return;
     }
-    // SAFETY: the shim has one thread, so nothing that another one may have held at the fork is waited
-    // for: what may be done before it may be done after it. Errors are made from numbers, the only thing
-    // that reaches the parent.
-    unsafe { command.pre_exec(move || apply_setup(&enclosing)) };
+    // SAFETY: the shim has one thread, so no other thread holds a lock at the fork. Everything
+    // allowed before the fork is allowed after it. Errors are numbers, because nothing else reaches
+    // the parent.
+    unsafe { command.pre_exec(move || apply_setup(&setup)) };
 }
 
-/// What an error of the start is about.
-pub(super) fn failed_step(error: &io::Error) -> (StartStep, i32) {
+/// The reason of a failed start.
+pub(super) struct StartFailure {
+    pub(super) step: StartStep,
+    pub(super) errno: i32,
+}
+
+/// Decodes the step and errno of a failed start.
+pub(super) fn start_failure(error: &io::Error) -> StartFailure {
     let number = error.raw_os_error().unwrap_or(0);
     let step = usize::try_from(number >> STEP_SHIFT).unwrap_or(0);
-    match step.checked_sub(1).and_then(|at| CHILD_STEPS.get(at)) {
-        Some(step) => (*step, number & ((1 << STEP_SHIFT) - 1)),
-        None => (StartStep::Execute, number),
+    match step.checked_sub(1).and_then(|index| CHILD_STEPS.get(index)) {
+        Some(step) => StartFailure { step: *step, errno: number & ((1 << STEP_SHIFT) - 1) },
+        None => StartFailure { step: StartStep::Execute, errno: number },
     }
 }
 
-/// The namespaces come before the limits, which their making may need more than, and before all that
-/// forbids to make any. The filter comes last.
-fn apply_setup(enclosing: &ChildSetup) -> io::Result<()> {
-    let surroundings = &enclosing.settings;
-    if let Some(group) = &enclosing.group {
+/// Applies the setup. Namespaces come first: they may need more than the limits allow, and later
+/// steps forbid them. The filter comes last.
+fn apply_setup(setup: &ChildSetup) -> io::Result<()> {
+    let settings = &setup.settings;
+    if let Some(group) = &setup.group {
         cgroup::enter_group(group).map_err(tag_step(StartStep::ControlGroup))?;
     }
-    if surroundings.terminal.is_some() {
+    if settings.terminal.is_some() {
         sys::set_controlling_terminal().map_err(tag_step(StartStep::Terminal))?;
     }
-    separate(enclosing).map_err(tag_step(StartStep::Namespaces))?;
-    if enclosing.sandbox.namespaces.mount {
-        let entered = std::env::set_current_dir(&enclosing.working_directory);
+    enter_namespaces(setup).map_err(tag_step(StartStep::Namespaces))?;
+    if setup.sandbox.namespaces.mount {
+        let entered = std::env::set_current_dir(&setup.working_directory);
         entered.map_err(tag_step(StartStep::WorkingDirectory))?;
     }
-    apply_limits(&surroundings.limits).map_err(tag_step(StartStep::Limits))?;
-    confine(surroundings.layers).map_err(tag_step(StartStep::Sandbox))?;
-    filter(enclosing).map_err(tag_step(StartStep::Filter))
+    apply_limits(&settings.limits).map_err(tag_step(StartStep::Limits))?;
+    apply_rulesets(settings.layers).map_err(tag_step(StartStep::Sandbox))?;
+    apply_filter(setup).map_err(tag_step(StartStep::Filter))
 }
 
 #[cfg(full_linux)]
-fn separate(enclosing: &ChildSetup) -> io::Result<()> {
+fn enter_namespaces(setup: &ChildSetup) -> io::Result<()> {
     use super::launch_settings::FIRST_RULESET;
     use super::namespaces;
-    let ShimSandbox { namespaces, layers, .. } = &enclosing.sandbox;
+    let ShimSandbox { namespaces, layers, .. } = &setup.sandbox;
     namespaces::unshare_namespaces(*namespaces)?;
-    namespaces::mount_all_layers(layers, FIRST_RULESET..FIRST_RULESET + enclosing.settings.layers)
+    namespaces::mount_all_layers(layers, FIRST_RULESET..FIRST_RULESET + setup.settings.layers)
 }
 
 #[cfg(full_linux)]
-fn confine(layers: u32) -> io::Result<()> {
+fn apply_rulesets(layers: u32) -> io::Result<()> {
     if layers == 0 {
         return Ok(());
     }
@@ -102,34 +108,35 @@ fn confine(layers: u32) -> io::Result<()> {
 }
 
 #[cfg(full_linux)]
-fn filter(enclosing: &ChildSetup) -> io::Result<()> {
-    if enclosing.settings.layers == 0 {
+fn apply_filter(setup: &ChildSetup) -> io::Result<()> {
+    if setup.settings.layers == 0 {
         return Ok(());
     }
-    super::privileges::install_filter(&enclosing.sandbox.filter)
+    super::privileges::install_filter(&setup.sandbox.filter)
 }
 
 #[cfg(not(full_linux))]
-fn separate(_: &ChildSetup) -> io::Result<()> {
+fn enter_namespaces(_: &ChildSetup) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(not(full_linux))]
-fn confine(layers: u32) -> io::Result<()> {
+fn apply_rulesets(layers: u32) -> io::Result<()> {
     if layers == 0 { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
 #[cfg(not(full_linux))]
-fn filter(_: &ChildSetup) -> io::Result<()> {
+fn apply_filter(_: &ChildSetup) -> io::Result<()> {
     Ok(())
 }
 
-/// Notes the step in the number, the only thing that reaches the parent.
+/// Encodes the step in the error number, because nothing else reaches the parent.
 fn tag_step(step: StartStep) -> impl Fn(io::Error) -> io::Error {
-    let place = CHILD_STEPS.iter().position(|one| *one == step).map_or(0, |at| at + 1);
+    let step_number =
+        CHILD_STEPS.iter().position(|child_step| *child_step == step).map_or(0, |index| index + 1);
     move |error| {
         let number = error.raw_os_error().unwrap_or(0);
-        io::Error::from_raw_os_error((place as i32) << STEP_SHIFT | number)
+        io::Error::from_raw_os_error((step_number as i32) << STEP_SHIFT | number)
     }
 }
 
@@ -138,7 +145,7 @@ fn apply_limits(limits: &ProcessLimits) -> io::Result<()> {
         sys::set_limit(resource::ADDRESS_SPACE, bytes, bytes)?;
     }
     if let Some(seconds) = limits.cpu_seconds {
-        // A signal that says what it is about first, for those that could not say it themselves.
+        // A signal comes first, so that processes that exceed the limit show the reason.
         sys::set_limit(resource::CPU, seconds, seconds.saturating_add(CPU_GRACE))?;
     }
     if let Some(files) = limits.open_files {

@@ -1,4 +1,4 @@
-//! Who may execute: the one whose record got the name `claim`.
+//! The right to execute: the file `claim`, which only one process can create.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,9 +13,9 @@ use super::shim_args::ShimArgs;
 const FINAL_WRITE_TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// The record of a shim that won, and the file it is kept in.
+/// The record of a shim that won the claim, and its file.
 ///
-/// The file stays locked as long as the shim lives, which is the portable sign of life.
+/// The file stays locked until the shim exits. That is the portable sign of life.
 #[derive(Debug)]
 pub(super) struct Claim {
     file: File,
@@ -23,42 +23,43 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// None when somebody else has claimed the directory, or it is gone: nothing is to be executed.
-    pub(super) fn take(orders: &ShimArgs, shim: ProcessId) -> Option<Self> {
-        let record = ShimRecord::new(Claimer::Shim, orders.boot_id, shim, orders.output_cap);
-        let draft = orders.directory.join(format!("claim.{}", shim.pid));
+    /// Takes the claim. Returns `None` if it is taken or the directory is gone: then nothing must
+    /// be executed.
+    pub(super) fn take(args: &ShimArgs, shim: ProcessId) -> Option<Self> {
+        let record = ShimRecord::new(Claimer::Shim, args.boot_id, shim, args.output_cap);
+        let draft = args.directory.join(format!("claim.{}", shim.pid));
         let taken = (|| -> io::Result<File> {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
             record.write_to(&file)?;
             file.lock()?;
-            fs::hard_link(&draft, orders.directory.join(layout::CLAIM))?;
+            fs::hard_link(&draft, args.directory.join(layout::CLAIM))?;
             Ok(file)
         })();
-        // A draft that lies there from a killed shim with the same pid is removed as well; the
-        // runtime is then free to start another shim.
+        // This also removes a draft of a killed shim with the same pid. The runtime can then start
+        // another shim.
         let _ = fs::remove_file(&draft);
         Some(Self { file: taken.ok()?, record })
     }
 
-    /// Whether nobody can find the record any more: its directory was removed. A file system that does not
-    /// tell is taken to have it.
+    /// Returns true if the directory was removed. Returns false if the file system does not report
+    /// it.
     pub(super) fn is_removed(&self) -> bool {
-        self.file.metadata().is_ok_and(|found| found.nlink() == 0)
+        self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
     }
 
-    /// Overwrites the record. Most file systems have the space for it since it was claimed.
+    /// Overwrites the record. Most file systems reserved its space when it was claimed.
     pub(super) fn try_write(&self) -> io::Result<()> {
         self.record.write_to(&self.file)
     }
 
-    /// The same, where the next write tells as much: on a broken disk the command still deserves to
-    /// have its pipes drained.
+    /// Overwrites the record and ignores errors, because the next write repeats the data. With a
+    /// broken disk the pipes are still drained.
     pub(super) fn write(&self) {
         let _ = self.try_write();
     }
 
-    /// The same, where nothing follows that would tell: tried for a while.
+    /// Overwrites the record for the last time, with retries.
     pub(super) fn write_with_retries(&self) {
         for _ in 0..FINAL_WRITE_TRIES {
             if self.try_write().is_ok() {

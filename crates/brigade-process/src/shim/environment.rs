@@ -1,20 +1,20 @@
-//! The environment of a command, as it is handed to the shim: in a file, not as the shim's own.
+//! The environment of a process, passed to the shim in a file.
 //!
-//! A shim that is linked dynamically would obey variables such as `LD_PRELOAD`, outside of the sandbox
-//! that the command is to run in.
+//! A dynamically linked shim would obey variables such as `LD_PRELOAD`, outside the sandbox of the
+//! process.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// At the beginning of the file, which tells it from the null device.
-const HEAD: &[u8] = b"brigade environment\0";
+/// The first bytes of the file, which distinguish it from the null device.
+const MAGIC: &[u8] = b"brigade environment\0";
 
 /// A variable and its value.
 pub type EnvVariable = (OsString, OsString);
 
-/// The content of the file.
+/// Encodes the variables as the content of the file.
 pub fn encode(variables: &[EnvVariable]) -> Vec<u8> {
-    let mut bytes = HEAD.to_vec();
+    let mut bytes = MAGIC.to_vec();
     for (name, value) in variables {
         bytes.extend_from_slice(name.as_bytes());
         bytes.push(b'=');
@@ -24,9 +24,9 @@ pub fn encode(variables: &[EnvVariable]) -> Vec<u8> {
     bytes
 }
 
-/// The variables, or none where nothing was handed over. A variable without a name is left out.
+/// Decodes the variables. Returns `None` without a file. Skips variables without a name.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<EnvVariable>> {
-    let variables = bytes.strip_prefix(HEAD)?.split(|byte| *byte == 0);
+    let variables = bytes.strip_prefix(MAGIC)?.split(|byte| *byte == 0);
     let pairs = variables.filter_map(|variable| {
         let at = variable.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
         let text = |bytes| OsStr::from_bytes(bytes).to_owned();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_read_as_they_were_written() {
+    fn variables_round_trip() {
         let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         let all = vec![pair("A", "1=2\n"), pair("EMPTY", ""), pair("Ü", "ö")];
         assert_eq!(decode(&encode(&all)), Some(all.clone()));

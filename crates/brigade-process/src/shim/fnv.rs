@@ -1,15 +1,15 @@
-//! FNV-1a: tells contents apart, stays the same in every version, and is no protection.
+//! FNV-1a: a checksum that is the same in every version. It gives no security.
 //!
-//! It is here because the shim needs it, and the shim has nothing but its own source.
+//! It is here because the shim has no dependencies.
 
-/// The sum of these parts: bytes, or words where there are many.
+/// Returns the checksum of bytes, or of words for large inputs.
 pub fn fnv1a(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts
         .into_iter()
         .fold(0xcbf2_9ce4_8422_2325, |sum, part| (sum ^ part).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The sum of bytes.
+/// Returns the checksum of bytes.
 pub fn of_bytes(bytes: &[u8]) -> u64 {
     fnv1a(bytes.iter().map(|byte| u64::from(*byte)))
 }
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_that_were_published_with_it() {
+    fn checksums_match_the_published_values() {
         for (text, expect) in [
             ("", 0xcbf2_9ce4_8422_2325),
             ("a", 0xaf63_dc4c_8601_ec8c),

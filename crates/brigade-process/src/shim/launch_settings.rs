@@ -1,33 +1,33 @@
-//! What a command is started in, and what it is kept to: as a shim is told it, in one word.
+//! Layers, limits and terminal of a process, passed to the shim in one argument.
 
 use std::fmt;
 
-/// Where the first of the rulesets lies that a shim is handed, right after the three streams. After the
-/// last one follows the file with the rest of the sandbox.
+/// The descriptor of the first ruleset, right after the three streams. The file with the other
+/// parts of the sandbox follows the last ruleset.
 pub(crate) const FIRST_RULESET: u32 = 3;
-/// As many rulesets as the kernel stacks, less a few for whoever is confined already.
+/// The most rulesets. The kernel allows a few more, which are left for outer sandboxes.
 pub const LAYERS_MAX: usize = 12;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchSettings {
-    /// Rulesets of Landlock that the shim has open, each of which is to hold.
+    /// The number of Landlock rulesets that the shim receives. All of them apply.
     pub layers: u32,
     pub limits: ProcessLimits,
-    /// Instead of pipes.
+    /// A terminal instead of pipes.
     pub terminal: Option<PtySize>,
 }
 
-/// What each process of the command may use. The kernel counts them one by one, not together.
+/// The limits of each single process. The kernel does not add them up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Bytes of address space.
+    /// The bytes of address space.
     pub memory: Option<u64>,
-    /// Seconds of processor time.
+    /// The seconds of processor time.
     pub cpu_seconds: Option<u64>,
     pub open_files: Option<u64>,
 }
 
-/// A pseudo-terminal of this size.
+/// The size of a pseudo-terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PtySize {
     pub rows: u16,
@@ -35,12 +35,13 @@ pub struct PtySize {
 }
 
 impl LaunchSettings {
-    /// Descriptors that the shim is handed: the rulesets, and the file after them.
+    /// Returns the number of descriptors that the shim receives: the rulesets, and the file after
+    /// them.
     pub(super) fn descriptor_count(&self) -> u32 {
         if self.layers == 0 { 0 } else { self.layers + 1 }
     }
 
-    /// Nothing has to be done between fork and exec.
+    /// Returns true if the child has nothing to apply between fork and exec.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -56,10 +57,10 @@ impl LaunchSettings {
                 "files" => parsed.limits.open_files = Some(value.parse().ok()?),
                 "terminal" => {
                     let (rows, columns) = value.split_once('x')?;
-                    let (rows, columns) = (rows.parse().ok()?, columns.parse().ok()?);
-                    parsed.terminal = Some(PtySize { rows, columns });
+                    let size = PtySize { rows: rows.parse().ok()?, columns: columns.parse().ok()? };
+                    parsed.terminal = Some(size);
                 }
-                // A shim that does not know what it is to keep a command to must not start it.
+                // A shim that does not know a restriction must not start the process.
                 _ => return None,
             }
         }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn surroundings_are_understood_as_they_were_told() {
+    fn settings_round_trip() {
         let all = LaunchSettings {
             layers: 2,
             limits: ProcessLimits {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_settings_are_refused() {
         for wrong in ["layers", "layers=-1", "layers=13", "memory=1k", "terminal=24", "jail=1"] {
             assert_eq!(LaunchSettings::parse(wrong), None, "{wrong}");
         }

@@ -1,9 +1,9 @@
-//! Leases of readers on the output of a command.
+//! Leases of readers on the output of a process.
 //!
-//! A reader that must not miss anything says how far it has read, again and again. While its lease is fresh,
-//! the shim drops nothing that it has not read, and rather lets the command wait. The runtime writes the
-//! file, the shim reads it; both go by the clock of the machine since its start, so that a lease ends
-//! whoever has died.
+//! A reader that must not miss output reports its position regularly. While its lease is valid, the
+//! shim drops no output that it has not read; instead the process waits. The runtime writes the
+//! file, and the shim reads it. Both use the machine's monotonic clock, so that a lease expires
+//! whichever side died.
 
 use std::fs::File;
 use std::io;
@@ -11,30 +11,30 @@ use std::os::unix::fs::FileExt;
 
 use super::fnv::fnv1a;
 
-/// Readers that can hold the output of one command at a time.
+/// The most readers with a lease on one process.
 const LEASES_MAX: usize = 15;
 const TABLE_WORDS: usize = 2 + LEASES_MAX * 3;
-/// Bytes of the file. One page holds it.
+/// The size of the file. It fits into one page.
 pub const LEASE_BYTES: usize = TABLE_WORDS * 8;
 const MAGIC: u64 = u64::from_le_bytes(*b"brlease\x01");
 
-/// One reader's lease.
+/// The lease of one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLease {
-    /// Chosen by the reader, at random. Zero is a free place.
+    /// A random number chosen by the reader. Zero marks a free entry.
     pub holder: u64,
-    /// Bytes of both streams together that it has read.
+    /// The bytes that it has read of both streams together.
     pub position: u64,
-    /// Milliseconds of the machine's clock.
+    /// The end of the lease, in milliseconds of the monotonic clock.
     pub expires_at: u64,
 }
 
-/// The leases on one command's output.
+/// The leases on the output of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseTable([OutputLease; LEASES_MAX]);
 
 impl LeaseTable {
-    /// None when there is no whole table in the file.
+    /// Reads the table. Returns `None` if the file has no complete entry.
     pub fn read_from(file: &File) -> Option<Self> {
         let mut bytes = [0; LEASE_BYTES];
         file.read_exact_at(&mut bytes, 0).ok()?;
@@ -46,11 +46,12 @@ impl LeaseTable {
         file.write_all_at(&self.encode(), 0)
     }
 
-    /// Puts a lease in the place of the same holder's, or in a free one. False when all are taken.
+    /// Replaces the lease of the same holder, or takes a free entry. Returns false if all are
+    /// taken.
     pub fn insert(&mut self, lease: OutputLease, now: u64) -> bool {
-        let own = self.0.iter().position(|one| one.holder == lease.holder);
-        let free = || self.0.iter().position(|one| one.holder == 0 || one.expires_at <= now);
-        let Some(at) = own.or_else(free) else { return false };
+        let existing = self.0.iter().position(|entry| entry.holder == lease.holder);
+        let free = || self.0.iter().position(|entry| entry.holder == 0 || entry.expires_at <= now);
+        let Some(at) = existing.or_else(free) else { return false };
         self.0[at] = lease;
         true
     }
@@ -58,28 +59,29 @@ impl LeaseTable {
     pub fn remove(&mut self, holder: u64) {
         self.0
             .iter_mut()
-            .filter(|one| one.holder == holder)
-            .for_each(|one| *one = OutputLease::default());
+            .filter(|entry| entry.holder == holder)
+            .for_each(|entry| *entry = OutputLease::default());
     }
 
-    /// How far the slowest of the readers has read whose leases are fresh.
+    /// Returns the position of the slowest reader with a valid lease.
     pub fn slowest_position(&self, now: u64) -> Option<u64> {
-        let fresh = self.0.iter().filter(|one| one.holder != 0 && one.expires_at > now);
-        fresh.map(|one| one.position).min()
+        let valid = self.0.iter().filter(|entry| entry.holder != 0 && entry.expires_at > now);
+        valid.map(|entry| entry.position).min()
     }
 
-    /// The time of the machine's clock, which nobody sets.
+    /// Returns the time of the monotonic clock.
     pub fn now_millis() -> u64 {
         super::sys::monotonic_milliseconds()
     }
 
     fn encode(&self) -> [u8; LEASE_BYTES] {
-        let fields = self.0.iter().flat_map(|one| [one.holder, one.position, one.expires_at]);
+        let fields =
+            self.0.iter().flat_map(|entry| [entry.holder, entry.position, entry.expires_at]);
         let sum = fnv1a(fields.clone());
         let mut bytes = [0; LEASE_BYTES];
         let words = [MAGIC, sum].into_iter().chain(fields);
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
+        for (slot, word) in bytes.chunks_exact_mut(8).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
         }
         bytes
     }
@@ -103,12 +105,12 @@ impl LeaseTable {
 mod tests {
     use super::*;
 
-    fn lease(holder: u64, position: u64, expires: u64) -> OutputLease {
-        OutputLease { holder, position, expires_at: expires }
+    fn lease(holder: u64, position: u64, expires_at: u64) -> OutputLease {
+        OutputLease { holder, position, expires_at }
     }
 
     #[test]
-    fn the_slowest_reader_counts_until_its_lease_is_over() {
+    fn the_slowest_reader_counts_until_its_lease_expires() {
         let mut table = LeaseTable::default();
         assert_eq!(table.slowest_position(0), None);
         assert!(table.insert(lease(1, 500, 100), 0));
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_and_given_to_others_when_a_lease_is_over() {
+    fn entries_are_limited_and_reused_after_a_lease_expires() {
         let mut table = LeaseTable::default();
         for holder in 1..=LEASES_MAX as u64 {
             assert!(table.insert(lease(holder, holder, 100), 0));
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_as_it_was_written_or_not_at_all() {
+    fn a_table_round_trips_or_is_rejected() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(LeaseTable::read_from(&file), None);
         let mut table = LeaseTable::default();

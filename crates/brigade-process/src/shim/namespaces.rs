@@ -1,10 +1,11 @@
-//! The namespaces of a sandboxed command, made by the shim's child before it executes anything.
+//! The namespaces of a sandboxed process, created by the shim's child before it executes anything.
 //!
-//! An ordinary user needs a user namespace to be allowed the others; in it a user is who it was, and has
-//! no other. Root goes without: it would be root of the namespace, and gain what it is to lose.
+//! An ordinary user needs a user namespace to create the others. In it, the user keeps its id. Root
+//! gets no user namespace, because it would gain capabilities in it.
 //!
-//! Layers are carried out one after the other in one mount namespace. Each takes its sources out of what
-//! the one before left, and gives nothing more to be written: so a later layer never widens an earlier one.
+//! The layers are mounted one after the other in one mount namespace. Each takes its sources from
+//! the result of the previous one and makes nothing writable again. So a later layer never widens
+//! an earlier one.
 #![expect(unsafe_code, reason = "declares and calls functions of libc")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint};
@@ -42,7 +43,7 @@ unsafe extern "C" {
     fn getegid() -> c_uint;
 }
 
-/// What `mount_setattr` changes.
+/// The argument of `mount_setattr`.
 #[repr(C)]
 #[derive(Default)]
 struct MountAttributes {
@@ -52,7 +53,7 @@ struct MountAttributes {
     user_namespace: u64,
 }
 
-/// How `openat2` opens.
+/// The argument of `openat2`.
 #[repr(C)]
 struct OpenHow {
     flags: u64,
@@ -60,7 +61,7 @@ struct OpenHow {
     resolve: u64,
 }
 
-/// Leaves the namespaces that the shim is in. Whatever fails, the command is not to be executed.
+/// Moves this process into new namespaces. After an error, nothing must be executed.
 pub(super) fn unshare_namespaces(namespaces: SandboxNamespaces) -> io::Result<()> {
     const MOUNTS: c_int = 0x0002_0000;
     const IPC: c_int = 0x0800_0000;
@@ -76,8 +77,10 @@ pub(super) fn unshare_namespaces(namespaces: SandboxNamespaces) -> io::Result<()
     if flags == 0 {
         return Ok(());
     }
-    // SAFETY: all three take numbers only.
-    let (user, group) = unsafe { (geteuid(), getegid()) };
+    // SAFETY: takes no arguments.
+    let user = unsafe { geteuid() };
+    // SAFETY: as above.
+    let group = unsafe { getegid() };
     if user != 0 {
         flags |= USERS;
     }
@@ -94,7 +97,7 @@ pub(super) fn unshare_namespaces(namespaces: SandboxNamespaces) -> io::Result<()
     Ok(())
 }
 
-/// Carries out all layers. `rulesets` are those of Landlock, which learn of directories made here.
+/// Mounts all layers. The Landlock `rulesets` get a rule for each memory directory created here.
 pub(super) fn mount_all_layers(
     layers: &[MountLayer],
     rulesets: std::ops::Range<u32>,
@@ -120,15 +123,14 @@ pub(super) fn mount_all_layers(
                 }
             }
         }
-        for one in hidden {
-            set_attributes(one.as_raw_fd(), c"", EMPTY_PATH, READ_ONLY)?;
+        for mount in hidden {
+            set_attributes(mount.as_raw_fd(), c"", EMPTY_PATH, READ_ONLY)?;
         }
     }
     Ok(())
 }
 
-/// Tries all of it, in a process that does nothing else: whether mounts can be changed, and whether the
-/// network can be left.
+/// Tries to change mounts and to leave the network, in a process that does nothing else.
 pub(super) fn probe() -> [io::Result<()>; 2] {
     let mounted =
         unshare_namespaces(SandboxNamespaces { mount: true, network: false }).and_then(|()| {
@@ -140,8 +142,8 @@ pub(super) fn probe() -> [io::Result<()>; 2] {
             set_attributes(CURRENT_DIRECTORY, c"/", RECURSIVE, READ_ONLY)?;
             cover_with_tmpfs(Path::new("/dev")).map(drop)
         });
-    let separated = match &mounted {
-        // In the user namespace that there is now, if one was needed.
+    let unshared_network = match &mounted {
+        // The user namespace exists already, if one was needed.
         Ok(()) => {
             const NETWORK: c_int = 0x4000_0000;
             // SAFETY: takes a number.
@@ -149,17 +151,18 @@ pub(super) fn probe() -> [io::Result<()>; 2] {
         }
         Err(_) => unshare_namespaces(SandboxNamespaces { mount: false, network: true }),
     };
-    [mounted, separated]
+    [mounted, unshared_network]
 }
 
-/// What is mounted or unmounted outside from now on is not seen here, nor the other way round.
+/// Detaches mount propagation, so that later mounts outside are not seen here, and vice versa.
 fn make_mounts_private() -> io::Result<()> {
     const PRIVATE: u64 = 1 << 18;
     let attributes = MountAttributes { propagation: PRIVATE, ..MountAttributes::default() };
     mount_setattr(CURRENT_DIRECTORY, c"/", RECURSIVE, &attributes)
 }
 
-/// The sources of a layer, as they are now: none where a step has none, or an outer layer has hidden it.
+/// Opens the sources of a layer in their current state. A source is `None` if its step has none, or
+/// if an outer layer has hidden it.
 fn open_sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<OwnedFd>>> {
     let source = |step: &MountStep| {
         let MountStep::Bind { source, access, .. } = step else { return Ok(None) };
@@ -176,7 +179,7 @@ fn open_sources(layer: &MountLayer, depth: usize) -> io::Result<Vec<Option<Owned
     layer.steps.iter().map(source).collect()
 }
 
-/// Puts an empty directory in memory over one. None where there is no such directory.
+/// Mounts an empty file system in memory over a directory. Returns `None` without a directory.
 fn cover_with_tmpfs(at: &Path) -> io::Result<Option<File>> {
     let target = match open_path(at) {
         Err(error) if error.raw_os_error() == Some(NOT_FOUND) => return Ok(None),
@@ -187,7 +190,7 @@ fn cover_with_tmpfs(at: &Path) -> io::Result<Option<File>> {
     Ok(Some(File::from(memory)))
 }
 
-/// Puts a source where it belongs, which is made first if it is in a hidden directory.
+/// Mounts a source at its target. Creates the target first in a hidden directory.
 fn place_source(source: &OwnedFd, at: &Path) -> io::Result<()> {
     let target = match open_path(at) {
         Err(error) if error.raw_os_error() == Some(NOT_FOUND) => {
@@ -204,43 +207,45 @@ fn create_target(at: &Path, is_directory: bool) -> io::Result<()> {
     if is_directory {
         return fs::create_dir_all(at);
     }
-    if let Some(above) = at.parent() {
-        fs::create_dir_all(above)?;
+    if let Some(parent) = at.parent() {
+        fs::create_dir_all(parent)?;
     }
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(at).map(drop)
 }
 
-/// By its path alone: whoever was confined here before may have put a link into it.
+/// Opens a path without following links, because a sandboxed process may have created one.
 fn open_path(path: &Path) -> io::Result<OwnedFd> {
     const PATH_ONLY: u64 = 0o10000000;
     const NO_LINKS: u64 = 4;
     let path = c_path(path)?;
     let how = OpenHow { flags: PATH_ONLY | u64::from(CLOSE_ON_EXEC), mode: 0, resolve: NO_LINKS };
-    // SAFETY: the path ends with a zero; both live through the call, and the size is the struct's.
+    // SAFETY: the path ends with a zero. Both live during the call, and the size is that of the
+    // struct.
     let opened =
         unsafe { syscall(OPENAT2, CURRENT_DIRECTORY, path.as_ptr(), &how, size_of::<OpenHow>()) };
     into_owned_fd(opened)
 }
 
-/// A copy of the mounts from here on down, which is nowhere yet.
-fn clone_tree(of: &OwnedFd) -> io::Result<OwnedFd> {
+/// Clones the mounts of a directory. The clone is not attached yet.
+fn clone_tree(source: &OwnedFd) -> io::Result<OwnedFd> {
     const CLONE: c_uint = 1;
     let flags = CLONE | CLOSE_ON_EXEC | EMPTY_PATH | RECURSIVE;
     // SAFETY: the path is empty and ends with a zero.
-    into_owned_fd(unsafe { syscall(OPEN_TREE, of.as_raw_fd(), c"".as_ptr(), flags) })
+    into_owned_fd(unsafe { syscall(OPEN_TREE, source.as_raw_fd(), c"".as_ptr(), flags) })
 }
 
-/// A file system in memory, which is nowhere yet.
+/// Creates a file system in memory. It is not attached yet.
 fn create_tmpfs() -> io::Result<OwnedFd> {
     const SET_STRING: c_uint = 1;
     const CREATE: c_uint = 6;
     const CLOEXEC: c_uint = 1;
     let none = std::ptr::null::<c_char>();
-    // SAFETY: all strings end with a zero and live through the calls.
+    // SAFETY: all strings end with a zero and live during the calls.
     unsafe {
         let context = into_owned_fd(syscall(FSOPEN, c"tmpfs".as_ptr(), CLOEXEC))?;
         let fd = context.as_raw_fd();
-        let (mode, value) = (c"mode".as_ptr(), c"0755".as_ptr());
+        let mode = c"mode".as_ptr();
+        let value = c"0755".as_ptr();
         check_result(syscall(FSCONFIG, fd, SET_STRING, mode, value, 0 as c_int))?;
         check_result(syscall(FSCONFIG, fd, CREATE, none, none, 0 as c_int))?;
         into_owned_fd(syscall(FSMOUNT, fd, CLOEXEC, (NO_SET_UID | NO_DEVICES) as c_uint))
@@ -250,7 +255,8 @@ fn create_tmpfs() -> io::Result<OwnedFd> {
 fn attach_mount(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     const FROM_EMPTY_PATH: c_uint = 0x04;
     const TO_EMPTY_PATH: c_uint = 0x40;
-    let (from, to) = (mount.as_raw_fd(), target.as_raw_fd());
+    let from = mount.as_raw_fd();
+    let to = target.as_raw_fd();
     let empty = c"".as_ptr();
     let flags = FROM_EMPTY_PATH | TO_EMPTY_PATH;
     // SAFETY: both paths are empty and end with a zero.
@@ -268,8 +274,8 @@ fn mount_setattr(
     attributes: &MountAttributes,
 ) -> io::Result<()> {
     let size = size_of::<MountAttributes>();
-    // SAFETY: the path ends with a zero, the struct is as the kernel has it, and both live through the
-    // call.
+    // SAFETY: the path ends with a zero, the struct has the kernel's layout, and both live during
+    // the call.
     let set = unsafe { syscall(MOUNT_SETATTR, fd, path.as_ptr(), flags, attributes, size) };
     check_result(set).map(drop)
 }
@@ -284,6 +290,6 @@ fn check_result(result: c_long) -> io::Result<c_long> {
 
 fn into_owned_fd(result: c_long) -> io::Result<OwnedFd> {
     let fd = check_result(result)? as c_int;
-    // SAFETY: the kernel has just made this descriptor, nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,7 +1,7 @@
-//! Holding back the output of a command for a reader who must not miss anything.
+//! Holds back the output of a process for readers that must not miss any.
 //!
-//! Nothing is read from a pipe that would push out what a reader with a fresh lease has not read. The
-//! command then waits as it would for any slow reader of a pipe.
+//! The shim reads nothing from a pipe that would displace output which a reader with a valid lease
+//! has not read. The process then waits as for any slow reader of a pipe.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,40 +12,40 @@ use super::layout::{self, PIECE, SWITCHES_HALF};
 use super::lease::LeaseTable;
 use super::record::ShimRecord;
 
-/// Between two looks at the leases while output is held: soon at first, then more and more seldom.
+/// The bounds of the pause between reads of the leases while output is held. It doubles each time.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(1);
 const POLL_PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Between two looks for leases where there are none.
+/// The interval between checks for a first lease.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// How often the record is told how long it has been.
+/// The interval at which the held time is written into the record.
 const HELD_RECORD_INTERVAL: Duration = Duration::from_millis(500);
 
-/// So many changes between the streams are remembered as one.
+/// The number of switches between two marks.
 const SWITCHES_PER_MARK: u64 = 256;
 const MARKS_MAX: usize = 2 * (SWITCHES_HALF / SWITCHES_PER_MARK) as usize;
-/// Changes that may be kept before the oldest that a reader needs is in danger.
+/// The most unread switches, before the oldest one that a reader needs could be overwritten.
 const UNREAD_SWITCHES_MAX: u64 = SWITCHES_HALF - 2;
 
 #[derive(Debug)]
 pub(super) struct OutputHold {
     leases_path: PathBuf,
-    /// None until somebody has a lease.
+    /// `None` until a reader has a lease.
     leases_file: Option<File>,
-    /// When it is looked again whether somebody has.
+    /// The time of the next check for a first lease.
     next_lease_check: Option<Instant>,
-    /// Until then a first reader is waited for, if none has come.
+    /// The time until which output is held for a first reader.
     first_reader_deadline: Option<Instant>,
-    /// From then on nothing is held any more.
+    /// The time from which nothing is held.
     release_at: Option<Instant>,
     switch_marks: VecDeque<SwitchMark>,
-    /// None while nothing is held.
+    /// `None` while nothing is held.
     held_since: Option<Instant>,
-    /// What was held before that.
+    /// The held time of earlier holds.
     held_before: Duration,
     poll_pause: Duration,
 }
 
-/// A change between the streams, by what both had produced then.
+/// A switch between the streams, with the bytes of both streams before it.
 #[derive(Clone, Copy, Debug)]
 struct SwitchMark {
     position: u64,
@@ -67,29 +67,29 @@ impl OutputHold {
         }
     }
 
-    /// How many bytes of a stream may be read now. `switches` says that they would follow bytes of the
-    /// other stream.
+    /// Returns how many bytes of a stream may be read now. `switches` is true if they would follow
+    /// bytes of the other stream.
     pub(super) fn readable_bytes(
         &mut self,
         stream: usize,
         switches: bool,
         record: &ShimRecord,
     ) -> u64 {
-        let kept_whole = record.output_cap.saturating_sub(record.produced_bytes[stream]);
-        let orders_whole = !switches || record.switch_count < 2 * SWITCHES_HALF;
-        if record.output_cap == 0 || (kept_whole >= PIECE && orders_whole) {
+        let uncapped = record.output_cap.saturating_sub(record.produced_bytes[stream]);
+        let has_switch_space = !switches || record.switch_count < 2 * SWITCHES_HALF;
+        if record.output_cap == 0 || (uncapped >= PIECE && has_switch_space) {
             return PIECE;
         }
         let Some(position) = self.slowest_position() else { return PIECE };
-        if !orders_whole && self.unread_switches(position, record) >= UNREAD_SWITCHES_MAX {
+        if !has_switch_space && self.unread_switches(position, record) >= UNREAD_SWITCHES_MAX {
             return 0;
         }
         let unread = (record.produced_bytes[0] + record.produced_bytes[1]).saturating_sub(position);
         let tail = record.output_cap - record.output_cap / 2;
-        tail.saturating_sub(unread).max(kept_whole).min(PIECE)
+        tail.saturating_sub(unread).max(uncapped).min(PIECE)
     }
 
-    /// To be called with each change between the streams.
+    /// Records a switch between the streams. Call it after each one.
     pub(super) fn note_switch(&mut self, record: &ShimRecord) {
         if record.switch_count.is_multiple_of(SWITCHES_PER_MARK) {
             let position = record.produced_bytes[0] + record.produced_bytes[1];
@@ -100,13 +100,13 @@ impl OutputHold {
         }
     }
 
-    /// Says whether output waits for a reader. True when the record is to be written.
+    /// Updates the held time. Returns true if the record must be written.
     pub(super) fn update_held(&mut self, is_held: bool, record: &mut ShimRecord) -> bool {
         let now = Instant::now();
         let since = match (self.held_since, is_held) {
             (None, false) => return false,
             (None, true) => now,
-            (Some(began), _) => began,
+            (Some(since), _) => since,
         };
         self.held_since = is_held.then_some(since);
         let held = self.held_before + (now - since);
@@ -114,31 +114,32 @@ impl OutputHold {
             self.held_before = held;
         }
         let held = held.as_millis() as u64;
-        let is_news = !is_held || held >= record.held_ms + HELD_RECORD_INTERVAL.as_millis() as u64;
-        if is_news {
+        let must_write =
+            !is_held || held >= record.held_ms + HELD_RECORD_INTERVAL.as_millis() as u64;
+        if must_write {
             record.held_ms = held;
         }
-        is_news
+        must_write
     }
 
-    /// How long to wait before the leases are looked at again, each time longer.
+    /// Returns the pause before the next read of the leases, each time longer.
     pub(super) fn next_pause(&mut self) -> Duration {
         let pause = self.poll_pause;
         self.poll_pause = (pause * 2).min(POLL_PAUSE_MAX);
         pause
     }
 
-    /// The reader has read on.
+    /// Shortens the pause again, after a reader has progressed.
     pub(super) fn reset_pause(&mut self) {
         self.poll_pause = POLL_PAUSE_MIN;
     }
 
-    /// Ends all holding when this time is over. An earlier end stays.
+    /// Ends all holds after this time. An earlier end stays.
     pub(super) fn release_after(&mut self, time: Duration) {
         self.release_at.get_or_insert_with(|| Instant::now() + time);
     }
 
-    /// How far the slowest reader has read. None when nobody has a fresh lease.
+    /// Returns the position of the slowest reader, or `None` without a valid lease.
     fn slowest_position(&mut self) -> Option<u64> {
         if self.release_at.is_some_and(|then| Instant::now() >= then) {
             return None;
@@ -158,7 +159,7 @@ impl OutputHold {
         }
     }
 
-    /// At most so many changes are needed by who has read so far.
+    /// Returns an upper bound of the switches that a reader at this position needs.
     fn unread_switches(&self, position: u64, record: &ShimRecord) -> u64 {
         let read = self.switch_marks.iter().rev().find(|mark| mark.position <= position);
         record.switch_count - read.map_or(0, |mark| mark.switches)

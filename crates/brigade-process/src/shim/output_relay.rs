@@ -1,8 +1,7 @@
-//! The command's output, from its pipes, or its terminal, to the files.
+//! Moves the output of a process from its pipes or terminal to the files.
 //!
-//! The pipes are read whatever happens: a command must never wait for a disk that is full or a
-//! directory that is gone. What could not be written is counted. It waits only for a reader who must not
-//! miss anything, see `hold`.
+//! The pipes are always read: a process must never wait for a full disk or a removed directory.
+//! Unwritten bytes are counted. A process waits only for a reader with a lease, see `output_hold`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -18,16 +17,16 @@ use super::record::ShimRecord;
 
 type PieceBuffer = [u8; PIECE as usize];
 
-/// Static and all zero, so that it has memory only once output has come that fills it.
+/// Static and zero, so that pages of memory are used only after output has filled them.
 static BUFFER: Mutex<PieceBuffer> = Mutex::new([0; PIECE as usize]);
 
-/// What it holds is of no use between two pieces.
+/// Locks the buffer. Its content is meaningless between two pieces.
 pub(super) fn buffer() -> MutexGuard<'static, PieceBuffer> {
     BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most that is read of each stream when everybody who could write has ended: what the largest
-/// pipe holds. Somebody outside the tree may have been handed the pipe and write for ever.
+/// The most bytes to read from each stream after all writers have ended: the size of the largest
+/// pipe. A process outside the tree may hold the pipe and write for ever.
 const PIPE_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -36,16 +35,16 @@ pub(super) struct OutputRelay {
     layout: FileLayout,
     streams: [RelayStream; 2],
     order: Option<File>,
-    /// The stream whose bytes came last. The order begins with stdout.
+    /// The stream of the last bytes. The order begins with stdout.
     last_stream: usize,
     pub(super) hold: OutputHold,
 }
 
 #[derive(Debug)]
 struct RelayStream {
-    /// None after its end. A terminal is the first one, and there is no second.
+    /// `None` after its end. A terminal is the first stream, without a second.
     pipe: Option<File>,
-    /// None before the first byte.
+    /// `None` before the first byte.
     file: Option<File>,
 }
 
@@ -67,12 +66,12 @@ impl OutputRelay {
         }
     }
 
-    /// Descriptors to wait for; -1 for a stream that has ended.
+    /// Returns the descriptors to poll, or -1 for an ended stream.
     pub(super) fn fds(&self) -> [RawFd; 2] {
         self.streams.each_ref().map(|stream| stream.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd))
     }
 
-    /// Whether each stream waits for a reader.
+    /// Returns for each stream whether it waits for a reader.
     pub(super) fn held_streams(&mut self, record: &ShimRecord) -> [bool; 2] {
         [0, 1].map(|stream| {
             self.streams[stream].pipe.is_some() && self.readable_bytes(stream, record) == 0
@@ -83,19 +82,19 @@ impl OutputRelay {
         self.hold.readable_bytes(stream, stream != self.last_stream, record)
     }
 
-    /// Moves one piece of a stream that is ready, which never waits. False at its end.
+    /// Moves one piece of a ready stream, without blocking. Returns false at its end.
     ///
-    /// The record is to be written before the next piece: readers trust what it promises.
+    /// The caller must write the record before the next piece, because readers rely on it.
     pub(super) fn pump(&mut self, stream: usize, record: &mut ShimRecord) -> bool {
-        let room = self.readable_bytes(stream, record) as usize;
-        if room == 0 {
+        let allowed = self.readable_bytes(stream, record) as usize;
+        if allowed == 0 {
             return true;
         }
         let mut buffer = buffer();
         let Some(pipe) = &mut self.streams[stream].pipe else { return false };
-        // Copied, although the kernel could move the bytes to the file by itself: it would hold the
-        // pipe locked all the while, and the command would wait for the file.
-        match pipe.read(&mut buffer[..room]) {
+        // The bytes are copied, although the kernel could move them to the file. It would lock the
+        // pipe meanwhile, and the process would wait for the file.
+        match pipe.read(&mut buffer[..allowed]) {
             Err(error) if is_transient(&error) => true,
             Ok(0) | Err(_) => {
                 self.streams[stream].pipe = None;
@@ -112,13 +111,13 @@ impl OutputRelay {
         }
     }
 
-    /// Where each stream ends at the latest, when everybody who could write has ended.
+    /// Returns the last possible end of each stream after all writers have ended.
     pub(super) fn latest_ends(record: &ShimRecord) -> [u64; 2] {
         record.produced_bytes.map(|produced| produced + PIPE_BYTES_MAX)
     }
 
-    /// Moves what the pipes still hold, up to these ends. `is_ready` tells whether there is something to
-    /// read. False when a reader has to be waited for before the rest.
+    /// Moves the remaining bytes of the pipes, up to these ends. `is_ready` reports whether a pipe
+    /// is readable. Returns false if a reader must progress first.
     pub(super) fn drain(
         &mut self,
         claim: &mut Claim,
@@ -142,7 +141,7 @@ impl OutputRelay {
         is_drained
     }
 
-    /// How much of the piece could not be written.
+    /// Writes a piece. Returns the number of unwritten bytes.
     fn write_piece(&mut self, stream: usize, position: u64, piece: &[u8]) -> u64 {
         if self.layout == FileLayout::bytes(0) {
             return 0;
@@ -150,9 +149,9 @@ impl OutputRelay {
         let path = || self.directory.join(layout::STREAMS[stream]);
         let mut done = 0;
         while done < piece.len() {
-            let (at, room) = self.layout.locate(position + done as u64);
-            let part = &piece[done..][..room.min((piece.len() - done) as u64) as usize];
-            if write_at(&mut self.streams[stream].file, path, part, at).is_err() {
+            let range = self.layout.locate(position + done as u64);
+            let part = &piece[done..][..range.contiguous.min((piece.len() - done) as u64) as usize];
+            if write_at(&mut self.streams[stream].file, path, part, range.offset).is_err() {
                 return (piece.len() - done) as u64;
             }
             done += part.len();
@@ -160,15 +159,15 @@ impl OutputRelay {
         0
     }
 
-    /// An entry that cannot be written is tried again with the next piece.
+    /// Records a switch between the streams. A failed write is repeated with the next piece.
     fn record_switch(&mut self, stream: usize, record: &mut ShimRecord) {
         if stream == self.last_stream {
             return;
         }
         let entry = StreamSwitch { stream, at: record.produced_bytes }.encode();
-        let (place, _) = FileLayout::switches().locate(record.switch_count);
+        let index = FileLayout::switches().locate(record.switch_count).offset;
         let path = || self.directory.join(layout::ORDER);
-        if write_at(&mut self.order, path, &entry, place * SWITCH_BYTES).is_ok() {
+        if write_at(&mut self.order, path, &entry, index * SWITCH_BYTES).is_ok() {
             record.switch_count += 1;
             self.hold.note_switch(record);
             self.last_stream = stream;

@@ -1,4 +1,4 @@
-//! What a sandboxed command gives up for good: root's capabilities, and system calls.
+//! Drops root's capabilities and system calls of a sandboxed process.
 #![expect(unsafe_code, reason = "declares and calls functions of libc")]
 
 use std::ffi::{c_int, c_uint, c_ulong, c_ushort, c_void};
@@ -10,10 +10,11 @@ const READ_BOUNDING_SET: c_int = 23;
 const DROP_FROM_BOUNDING_SET: c_int = 24;
 const AMBIENT: c_int = 47;
 
-/// chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service: those over its files and
-/// processes. The others (loading modules, tracing everything, mounting) go around all rules.
+/// chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service: capabilities over
+/// its own files and processes. The others (loading modules, tracing, mounting) would bypass the
+/// sandbox.
 const KEPT_CAPABILITIES: [u32; 8] = [0, 1, 3, 4, 5, 6, 7, 10];
-/// More than the kernel has; it says so itself where they end.
+/// More than the kernel has. The kernel reports an error beyond its last one.
 const CAPABILITIES: u32 = 64;
 
 const NOT_PERMITTED: i32 = 1;
@@ -32,7 +33,7 @@ struct CapabilityHeader {
     pid: c_int,
 }
 
-/// Each set in two halves.
+/// One half of each set.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CapabilityHalf {
@@ -43,21 +44,23 @@ struct CapabilityHalf {
 
 type CapabilitySets = [CapabilityHalf; 2];
 
-/// Makes sure that what is executed next gains nothing by being set-uid, and of root's capabilities has
-/// only those that are kept. An error means that it would have more. Whoever is not root cannot take them
-/// out of its bounding set, and has no way to get any. Safe between fork and exec.
+/// Prevents set-uid gains and keeps only the listed capabilities of root. After an error, the
+/// process would have more. A user other than root cannot shrink its bounding set, but cannot gain
+/// capabilities either. Safe between fork and exec.
 pub(super) fn drop_privileges() -> io::Result<()> {
     const CLEAR_ALL: c_ulong = 4;
-    let (yes, no): (c_ulong, c_ulong) = (1, 0);
+    let yes: c_ulong = 1;
+    let no: c_ulong = 0;
     // SAFETY: all take numbers only.
     let is_root = unsafe {
         check_result(prctl(NO_NEW_PRIVILEGES, yes, no, no, no))?;
         check_result(prctl(AMBIENT, CLEAR_ALL, no, no, no))?;
         getuid() == 0 || geteuid() == 0
     };
-    for capability in (0..CAPABILITIES).filter(|one| !KEPT_CAPABILITIES.contains(one)) {
+    for capability in (0..CAPABILITIES).filter(|capability| !KEPT_CAPABILITIES.contains(capability))
+    {
         let number = c_ulong::from(capability);
-        // SAFETY: the same.
+        // SAFETY: both take numbers only.
         let is_bounded = unsafe {
             prctl(DROP_FROM_BOUNDING_SET, number, no, no, no);
             prctl(READ_BOUNDING_SET, number, no, no, no) != 1
@@ -69,26 +72,27 @@ pub(super) fn drop_privileges() -> io::Result<()> {
     drop_capabilities()
 }
 
-/// Executing a program gives root the inheritable set too, whatever the bounding set says.
+/// Clears the sets too: an executed program of root gets the inheritable set despite the bounding
+/// set.
 fn drop_capabilities() -> io::Result<()> {
     const VERSION: u32 = 0x2008_0522;
     let mut header = CapabilityHeader { version: VERSION, pid: 0 };
     let mut sets = CapabilitySets::default();
-    // SAFETY: the structs are as the kernel has them for this version, and live through the call.
+    // SAFETY: the structs have the kernel's layout for this version and live during the call.
     check_result(unsafe { capget(&mut header, &mut sets) })?;
-    // All that are kept are in the first half.
+    // All kept capabilities are in the first half.
     let kept = KEPT_CAPABILITIES.iter().fold(0, |bits, capability| bits | 1 << capability);
     for (half, kept) in sets.iter_mut().zip([kept, 0]) {
         half.permitted &= kept;
         half.effective &= kept;
         half.inheritable = 0;
     }
-    // SAFETY: the same.
+    // SAFETY: as above.
     check_result(unsafe { capset(&mut header, &sets) }).map(drop)
 }
 
-/// Has the kernel judge every system call from now on by the filter, in this process and in all that it
-/// ever starts. Safe between fork and exec.
+/// Installs the filter for all later system calls of this process and its descendants. Safe between
+/// fork and exec.
 pub(super) fn install_filter(filter: &[u8]) -> io::Result<()> {
     const BY_FILTER: c_ulong = 2;
     const INSTRUCTION_BYTES: usize = 8;
@@ -101,7 +105,7 @@ pub(super) fn install_filter(filter: &[u8]) -> io::Result<()> {
     let program =
         FilterProgram { length: (filter.len() / INSTRUCTION_BYTES) as c_ushort, instructions };
     let no: c_ulong = 0;
-    // SAFETY: the struct is as the kernel has it, and the bytes that it speaks of live through the call.
+    // SAFETY: the struct has the kernel's layout, and its bytes live during the call.
     check_result(unsafe { prctl(SET_SECCOMP, BY_FILTER, &program, no, no) }).map(drop)
 }
 

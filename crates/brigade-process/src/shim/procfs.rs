@@ -1,4 +1,4 @@
-//! Reading /proc: who a process is, and what came of it.
+//! Reads process identities and descendants from /proc.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 
 use super::record::ProcessId;
 
-/// What the kernel says of one process.
+/// The fields of `/proc/PID/stat` that Brigade uses.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     pub(crate) name: String,
@@ -17,20 +17,20 @@ pub(crate) struct ProcessStat {
     pub(crate) start: u64,
 }
 
-/// A process below the shim.
+/// A descendant of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TreeMember {
     pub(crate) pid: u32,
-    /// Its parent when it was found.
+    /// Its parent at the time of the scan.
     pub(crate) parent: u32,
 }
 
-/// None when there is no such process, or it cannot be looked at.
+/// Returns `None` if there is no such process or it cannot be read.
 pub(crate) fn stat_if_readable(pid: u32) -> Option<ProcessStat> {
     read_stat(pid).ok().flatten()
 }
 
-/// None when there is no such process. An error says nothing about it.
+/// Returns `None` if there is no such process. After an error, nothing is known about it.
 pub(crate) fn read_stat(pid: u32) -> io::Result<Option<ProcessStat>> {
     const NO_SUCH_PROCESS: i32 = 3;
     let mut line = [0; 1024];
@@ -48,28 +48,28 @@ pub(crate) fn own_id() -> ProcessId {
     ProcessId { pid, start: stat_if_readable(pid).map_or(0, |stat| stat.start) }
 }
 
-/// Everything below a process, parents before their children. What is born or moves while this
-/// looks may be missing.
-pub(crate) fn descendants(of: u32) -> Vec<TreeMember> {
+/// Returns all descendants of a process, parents before children. May miss processes that start or
+/// change their parent meanwhile.
+pub(crate) fn descendants(root: u32) -> Vec<TreeMember> {
     let mut found = Vec::new();
-    walk_descendants(of, |member| found.push(member));
+    walk_descendants(root, |member| found.push(member));
     found
 }
 
-/// The same, one by one and each as soon as it is found: the whole of a large tree takes longer to find
-/// than some processes live.
-pub(crate) fn walk_descendants(of: u32, visit: impl FnMut(TreeMember)) {
-    let lister = ChildLister::new(of);
-    walk_descendants_with(of, |parent| lister.children(parent), visit);
+/// Visits each descendant as soon as it is found, because listing a large tree takes longer than
+/// some processes live.
+pub(crate) fn walk_descendants(root: u32, visit: impl FnMut(TreeMember)) {
+    let lister = ChildLister::new(root);
+    walk_descendants_with(root, |parent| lister.children(parent), visit);
 }
 
 pub(crate) fn walk_descendants_with(
-    of: u32,
+    root: u32,
     mut children: impl FnMut(u32) -> Vec<TreeMember>,
     mut visit: impl FnMut(TreeMember),
 ) {
-    let mut seen = HashSet::from([of]);
-    let mut parents = VecDeque::from([of]);
+    let mut seen = HashSet::from([root]);
+    let mut parents = VecDeque::from([root]);
     while let Some(parent) = parents.pop_front() {
         for child in children(parent) {
             if seen.insert(child.pid) {
@@ -83,28 +83,30 @@ pub(crate) fn walk_descendants_with(
 enum ChildLister {
     /// The kernel lists the children of each thread.
     Files,
-    /// It does not: all processes with their parents.
+    /// The kernel does not: all processes with their parents.
     Table(Vec<TreeMember>),
 }
 
 impl ChildLister {
-    fn new(known_to_live: u32) -> Self {
-        let sample = format!("/proc/{known_to_live}/task/{known_to_live}/children");
+    fn new(alive_pid: u32) -> Self {
+        let sample = format!("/proc/{alive_pid}/task/{alive_pid}/children");
         if File::open(sample).is_ok() { Self::Files } else { Self::Table(all_processes()) }
     }
 
-    fn children(&self, of: u32) -> Vec<TreeMember> {
+    fn children(&self, parent: u32) -> Vec<TreeMember> {
         match self {
-            Self::Table(all) => all.iter().filter(|one| one.parent == of).copied().collect(),
+            Self::Table(all) => {
+                all.iter().filter(|member| member.parent == parent).copied().collect()
+            }
             Self::Files => {
-                let threads = numeric_entries(&format!("/proc/{of}/task"));
+                let threads = numeric_entries(&format!("/proc/{parent}/task"));
                 let lists = threads.filter_map(|thread| {
-                    fs::read(format!("/proc/{of}/task/{thread}/children")).ok()
+                    fs::read(format!("/proc/{parent}/task/{thread}/children")).ok()
                 });
                 let mut found = Vec::new();
                 for list in lists {
                     let pids = list.split(|byte| *byte == b' ').filter_map(parse_number);
-                    found.extend(pids.map(|pid| TreeMember { pid: pid as u32, parent: of }));
+                    found.extend(pids.map(|pid| TreeMember { pid: pid as u32, parent }));
                 }
                 found
             }
@@ -118,13 +120,13 @@ fn all_processes() -> Vec<TreeMember> {
         .collect()
 }
 
-/// The entries of a directory that are numbers.
+/// Returns the entries of a directory that are numbers.
 pub(crate) fn numeric_entries(path: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The name stands in parentheses and may contain anything, further parentheses included.
+/// Parses a stat line. The name is in parentheses and may itself contain parentheses.
 fn parse_stat(line: &[u8]) -> Option<ProcessStat> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -168,7 +170,7 @@ mod tests {
         let me = own_id();
         assert!(me.start > 0);
         let parent = stat_if_readable(me.pid).unwrap().parent;
-        let found = |members: Vec<TreeMember>| members.iter().any(|one| one.pid == me.pid);
+        let found = |members: Vec<TreeMember>| members.iter().any(|member| member.pid == me.pid);
         assert!(found(ChildLister::Table(all_processes()).children(parent)));
         assert!(
             found(ChildLister::Files.children(parent))

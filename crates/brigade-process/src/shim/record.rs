@@ -1,9 +1,8 @@
-//! The record a shim keeps of its command, in the claim file of its directory.
+//! The record of a shim about its process, in the claim file of its directory.
 //!
-//! It is written whole before it gets its name, so whoever finds it finds all of it; after that it
-//! is overwritten in place, which a full disk cannot prevent. Both sides know this file: the shim
-//! writes, the runtime reads, and a runtime that finds no claim puts one there itself so that a shim
-//! that comes late does nothing.
+//! The file gets its name after it was written completely. Later writes overwrite it in place, so a
+//! full disk cannot prevent them. The shim writes it and the runtime reads it. A runtime that finds
+//! no claim writes one itself, so that a late shim does nothing.
 
 use std::fs::File;
 use std::io;
@@ -13,54 +12,54 @@ use std::time::Duration;
 use super::fnv::fnv1a;
 use super::sandbox::SandboxParts;
 
-/// Bytes of a record. One page holds it, so that a write is never found half done after a kill.
+/// The size of a record. It fits into one page, so that a kill leaves no half write.
 pub const RECORD_BYTES: usize = 1024;
-/// Survivors that are named; further ones are counted.
+/// The most survivors with a name. The others are only counted.
 pub const SURVIVORS_MAX: usize = 16;
 
 const MAGIC: [u8; 8] = *b"brigade\x01";
 const NAME_BYTES: usize = 16;
-/// Where the fields begin that earlier versions did not have and left as zeros.
+/// The offset of fields that earlier versions left as zeros.
 const LATER_FIELDS_OFFSET: usize = 896;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShimRecord {
     pub claimer: Claimer,
     pub phase: ShimPhase,
-    /// The kernel's boot id: pids and start times of another boot mean nothing.
+    /// The boot id. Pids and start times of another boot mean nothing.
     pub boot_id: [u8; 16],
     pub shim: ProcessId,
-    /// None until the command was started.
+    /// `None` until the process was started.
     pub command: Option<ProcessId>,
-    /// The command has a terminal, and leads a session of its own.
+    /// True if the process has a terminal. It then leads an OS session of its own.
     pub has_terminal: bool,
-    /// None of them until the command was started.
+    /// The applied parts, or none until the process was started.
     pub sandbox: SandboxParts,
     pub exit: Option<ProcessExit>,
     pub stop_phase: ShimStopPhase,
-    /// Bytes that each stream has produced, kept or not.
+    /// The bytes that each stream has produced, stored or not.
     pub produced_bytes: [u64; 2],
-    /// Bytes that could not be written to the disk.
+    /// The bytes that could not be written to the disk.
     pub unwritten_bytes: [u64; 2],
-    /// Entries of the order file ever made.
+    /// The number of entries ever written to the order file.
     pub switch_count: u64,
-    /// The most bytes kept of each stream.
+    /// The most bytes stored of each stream.
     pub output_cap: u64,
-    /// Milliseconds since the epoch.
+    /// In milliseconds since the Unix epoch.
     pub started_at: u64,
     pub ended_at: u64,
     pub survivors: Vec<Survivor>,
-    /// Survivors in all; more than are named when there are many.
+    /// The number of survivors, including those without a name.
     pub survivors_total: u32,
-    /// How long output has waited for readers with a lease, in milliseconds.
+    /// The milliseconds for which output waited for readers with a lease.
     pub held_ms: u64,
-    /// Bytes that the command was given of those that were brought for its input.
+    /// The spooled bytes that the process received.
     pub input_delivered: u64,
-    /// Nothing can be given to it any more.
+    /// True if the process accepts no more input.
     pub input_closed: bool,
-    /// The shim is of a version that can be brought bytes.
+    /// True if the shim's version reads the spool.
     pub supports_spool: bool,
-    /// The time after which it was ended because its deadline had passed, in milliseconds; else zero.
+    /// The deadline in milliseconds, if the shim ended the process because of it; else zero.
     pub overdue_after_ms: u64,
 }
 
@@ -68,7 +67,7 @@ pub struct ShimRecord {
 pub enum Claimer {
     /// The shim won and may execute.
     Shim,
-    /// A runtime won: the command was never executed and never will be by this shim.
+    /// A runtime won. This shim has executed nothing and never will.
     Runtime,
 }
 
@@ -76,20 +75,20 @@ pub enum Claimer {
 pub enum ShimPhase {
     /// Nothing was executed yet.
     Claimed,
-    /// The command is being started: from here on it may have run.
+    /// The process is being started and may already have run.
     Launching,
     Running,
-    /// The command has ended; what it left behind is being ended.
+    /// The process has exited, and its descendants are being ended.
     Exited,
-    /// Nothing is left, or the survivors are named.
+    /// The tree is empty, or the survivors are listed.
     Done,
 }
 
-/// A process, told apart from later ones with the same pid.
+/// A process identity that differs from later ones with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessId {
     pub pid: u32,
-    /// Clock ticks since boot; zero where the system does not tell.
+    /// The clock ticks between boot and start, or zero if the system does not report them.
     pub start: u64,
 }
 
@@ -97,20 +96,20 @@ pub struct ProcessId {
 pub enum ProcessExit {
     Code(i32),
     Signal(i32),
-    /// The system refused to start it; the error is an errno.
+    /// The system refused the start with this errno.
     NotStarted {
         step: StartStep,
         errno: i32,
     },
 }
 
-/// What failed before the command could run.
+/// The step of a start that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStep {
     WorkingDirectory,
     Input,
     Execute,
-    /// The same of a command that is confined, whose confinement may be why.
+    /// The execution of a sandboxed process, which the sandbox may have denied.
     ExecuteSandboxed,
     Terminal,
     Limits,
@@ -134,7 +133,7 @@ pub struct Survivor {
 }
 
 impl ShimRecord {
-    /// Those that led the sessions of the command's processes, the shim first.
+    /// Returns the leaders of the OS sessions of the process tree, the shim first.
     pub fn session_leaders(&self) -> Vec<ProcessId> {
         let command = self.command.filter(|_| self.has_terminal);
         [self.shim].into_iter().chain(command).collect()
@@ -172,7 +171,7 @@ impl ShimRecord {
         file.write_all_at(&self.encode(), 0)
     }
 
-    /// Reads it while it may be being overwritten: a torn read is tried again.
+    /// Reads a record that may be overwritten meanwhile. Repeats a torn read.
     pub fn read_from(file: &File) -> io::Result<Self> {
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..10 {
@@ -229,8 +228,10 @@ impl ShimRecord {
     }
 
     fn numbers(&self) -> [u64; 8] {
-        let ([out, err], [out_lost, err_lost]) = (self.produced_bytes, self.unwritten_bytes);
-        let (started, ended) = (self.started_at, self.ended_at);
+        let [out, err] = self.produced_bytes;
+        let [out_lost, err_lost] = self.unwritten_bytes;
+        let started = self.started_at;
+        let ended = self.ended_at;
         [out, err, out_lost, err_lost, self.switch_count, self.output_cap, started, ended]
     }
 
@@ -239,7 +240,7 @@ impl ShimRecord {
         [self.held_ms, self.input_delivered, closed, self.overdue_after_ms, reads_spool]
     }
 
-    /// None when the bytes are not a whole record.
+    /// Decodes a record. Returns `None` if the bytes are incomplete or damaged.
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<Self> {
         let mut input = RecordReader { bytes, at: 0 };
         if input.take::<8>() != MAGIC || u64::from_le_bytes(input.take()) != checksum(bytes) {
@@ -317,12 +318,12 @@ const START_STEPS: [StartStep; 10] = [
 const STOP_PHASES: [ShimStopPhase; 3] =
     [ShimStopPhase::None, ShimStopPhase::Graceful, ShimStopPhase::Forced];
 
-fn damaged_record_error(how: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, how)
+fn damaged_record_error(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// FNV-1a over everything but the place of the sum itself, by words: a record is written with each
-/// piece of output, and byte by byte the sum would cost as much as the write.
+/// Returns the FNV-1a checksum of everything except its own field. It covers words, not bytes: a
+/// record is written with each piece of output, and the sum should cost less than the write.
 fn checksum(bytes: &[u8; RECORD_BYTES]) -> u64 {
     let (words, _) = bytes.as_chunks();
     let covered = words[..1].iter().chain(&words[2..]);
@@ -390,7 +391,8 @@ mod tests {
         record.produced_bytes = [u64::MAX, 2];
         record.unwritten_bytes = [3, 4];
         record.switch_count = 5;
-        (record.started_at, record.ended_at) = (6, 7);
+        record.started_at = 6;
+        record.ended_at = 7;
         record.survivors_total = 40;
         record.held_ms = 12_345;
         record.input_delivered = 23_456;
@@ -403,13 +405,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn a_record_round_trips() {
         let record = full();
         assert_eq!(ShimRecord::decode(&record.encode()), Some(record.clone()));
-        let refused = START_STEPS.map(|step| Some(ProcessExit::NotStarted { step, errno: 13 }));
-        let endings = [None, Some(ProcessExit::Code(-7)), Some(ProcessExit::Signal(15))];
-        for ending in endings.into_iter().chain(refused) {
-            let record = ShimRecord { exit: ending, command: None, ..record.clone() };
+        let failed_starts =
+            START_STEPS.map(|step| Some(ProcessExit::NotStarted { step, errno: 13 }));
+        let exits = [None, Some(ProcessExit::Code(-7)), Some(ProcessExit::Signal(15))];
+        for exit in exits.into_iter().chain(failed_starts) {
+            let record = ShimRecord { exit, command: None, ..record.clone() };
             assert_eq!(ShimRecord::decode(&record.encode()), Some(record));
         }
     }
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_short_is_an_error() {
+    fn a_truncated_record_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&full().encode()[..RECORD_BYTES / 2], 0).unwrap();
         assert!(ShimRecord::read_from(&file).is_err());

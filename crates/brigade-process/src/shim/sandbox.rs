@@ -1,39 +1,39 @@
-//! A sandbox as the library hands it to a shim: in a file of its own, beside the Landlock rulesets.
+//! The sandbox as the library passes it to a shim: in a file beside the Landlock rulesets.
 //!
-//! Paths and the system call filter are worked out by the library. The shim's child carries them out
-//! one by one, and what it does not understand it refuses.
+//! The library computes the paths and the filter. The shim's child executes the steps, and refuses
+//! what it cannot decode.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Everything that is done beside Landlock before the command is executed.
+/// All restrictions except Landlock that the child applies before it executes anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShimSandbox {
-    /// Instructions of the seccomp filter, as the kernel reads them.
+    /// The instructions of the seccomp filter, in the kernel's format.
     pub filter: Vec<u8>,
     pub namespaces: SandboxNamespaces,
-    /// Mounts of each layer, from the outermost on. Empty without a mount namespace.
+    /// The mounts of each layer, the outermost first. Empty without a mount namespace.
     pub layers: Vec<MountLayer>,
 }
 
-/// The namespaces that a command gets for itself.
+/// The namespaces of a sandboxed process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SandboxNamespaces {
     pub mount: bool,
     pub network: bool,
 }
 
-/// The parts of a sandbox that hold for a command.
+/// The parts of a sandbox that apply to a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SandboxParts {
     pub landlock: bool,
     pub seccomp: bool,
     pub mount: bool,
     pub network: bool,
-    /// No part of a sandbox by itself: all processes can be ended at once.
+    /// True if all processes can be ended at once. Not a restriction by itself.
     pub control_group: bool,
-    /// The memory of all processes is bounded together.
+    /// True if one limit applies to the memory of all processes together.
     pub memory_limit: bool,
 }
 
@@ -52,30 +52,31 @@ impl SandboxParts {
     }
 }
 
-/// The mounts of one layer. First the sources of all `Bind` steps are taken as they are, then everything
-/// becomes read-only, then the steps are carried out in their order.
+/// The mounts of one layer. The child opens the sources of all `Bind` steps, makes everything
+/// read-only, and then executes the steps in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountLayer {
     pub steps: Vec<MountStep>,
 }
 
-/// One change of what a command sees of the file system. No path has a symbolic link in it.
+/// One change to the file system that a process sees. No path contains a symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountStep {
-    /// An empty directory that cannot be written to. Left out where there is no such directory.
+    /// An empty, read-only directory over an existing one. Skipped if there is no such directory.
     Hide(PathBuf),
-    /// An empty directory in memory that can be written to. Left out where there is none.
+    /// An empty, writable directory in memory over an existing one. Skipped if there is no such
+    /// directory.
     Memory(PathBuf),
-    /// A symbolic link, in a hidden directory.
+    /// A new symbolic link in a hidden directory.
     Link { at: PathBuf, target: PathBuf },
-    /// A file or directory, with all mounts below it, as it was before the layer.
+    /// A mount of a file or directory with its submounts, as it was before the layer.
     Bind { source: PathBuf, at: PathBuf, access: BindAccess },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindAccess {
     Read,
-    /// As far as the layers outside leave it writable.
+    /// Writable if the outer layers allow it.
     Write,
 }
 
@@ -101,7 +102,7 @@ impl ShimSandbox {
         out
     }
 
-    /// None when it is not understood as a whole.
+    /// Decodes a sandbox. Returns `None` if any part is invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader(bytes);
         let filter = fields.next()?.to_vec();
@@ -117,23 +118,27 @@ impl ShimSandbox {
                 layers.last_mut()?.steps.push(MountStep::decode(field, &mut fields)?);
             }
         }
-        let whole = fields.0.is_empty() && (mount || layers.is_empty());
-        whole.then_some(Self { filter, namespaces: SandboxNamespaces { mount, network }, layers })
+        let is_complete = fields.0.is_empty() && (mount || layers.is_empty());
+        is_complete.then_some(Self {
+            filter,
+            namespaces: SandboxNamespaces { mount, network },
+            layers,
+        })
     }
 }
 
 impl MountStep {
     fn encode(&self, out: &mut Vec<u8>) {
-        let mut words = |tag: &[u8], paths: &[&Path]| {
+        let mut put_step = |tag: &[u8], paths: &[&Path]| {
             put_field(out, tag);
             paths.iter().for_each(|path| put_field(out, path.as_os_str().as_bytes()));
         };
         match self {
-            Self::Hide(at) => words(HIDE, &[at]),
-            Self::Memory(at) => words(MEMORY, &[at]),
-            Self::Link { at, target } => words(LINK, &[at, target]),
-            Self::Bind { source, at, access: BindAccess::Read } => words(READ, &[source, at]),
-            Self::Bind { source, at, access: BindAccess::Write } => words(WRITE, &[source, at]),
+            Self::Hide(at) => put_step(HIDE, &[at]),
+            Self::Memory(at) => put_step(MEMORY, &[at]),
+            Self::Link { at, target } => put_step(LINK, &[at, target]),
+            Self::Bind { source, at, access: BindAccess::Read } => put_step(READ, &[source, at]),
+            Self::Bind { source, at, access: BindAccess::Write } => put_step(WRITE, &[source, at]),
         }
     }
 
@@ -150,7 +155,7 @@ impl MountStep {
     }
 }
 
-/// A field is its length and its bytes.
+/// Writes a field: its length and its bytes.
 fn put_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend((field.len() as u32).to_le_bytes());
     out.extend(field);
@@ -194,27 +199,27 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_survives_its_encoding() {
+    fn a_sandbox_round_trips() {
         for given in [sandbox(), ShimSandbox::default()] {
             assert_eq!(ShimSandbox::decode(&given.encode()), Some(given));
         }
     }
 
     #[test]
-    fn parts_survive_their_encoding() {
+    fn parts_round_trip() {
         for bits in 0..64 {
             assert_eq!(SandboxParts::from_bits(bits).bits(), bits);
         }
     }
 
     #[test]
-    fn a_sandbox_that_is_not_whole_is_refused() {
+    fn an_incomplete_sandbox_is_refused() {
         let bytes = sandbox().encode();
         let layers: Vec<usize> =
             (0..bytes.len()).filter(|at| bytes[*at..].starts_with(LAYER)).collect();
         for cut in 0..bytes.len() {
             let read = ShimSandbox::decode(&bytes[..cut]);
-            // Where a layer or a step ends the bytes are whole, with less in them.
+            // Bytes that end after a layer or a step are valid, but contain less.
             assert!(read.is_none_or(|read| read.encode() == bytes[..cut]), "{cut}");
         }
         let mut wrong = bytes.clone();

@@ -1,4 +1,4 @@
-//! The loop of a shim: it waits for output, signals and its own deadlines, until nothing is left.
+//! The loop of a shim. It waits for output, signals and deadlines until the process tree is empty.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,26 +13,27 @@ use super::launch_settings::FIRST_RULESET;
 use super::layout;
 use super::output_hold::OutputHold;
 use super::output_relay::{self, OutputRelay};
+use super::process_tree::{self, ProcessTree, TreeStatus};
 use super::record::{SURVIVORS_MAX, ShimPhase, ShimStopPhase};
 use super::shim_args::ShimArgs;
 use super::signals::{CaughtSignals, PendingSignals};
 use super::sys::{self, PollEntry, signal};
-use super::tree::{self, ProcessTree, TreeStatus};
 
-/// After this long of killing without an end the survivors are named, and the shim gives up.
+/// The time limit for killing. The shim then reports the survivors and exits.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
-/// A runtime that is there keeps the deadline itself, and says why it ends the command.
+/// The delay of the shim's deadline. A live runtime enforces the deadline first and records the
+/// reason.
 const RUNTIME_DEADLINE_GRACE: Duration = Duration::from_millis(500);
-/// Between two looks at a tree whose end no signal announces.
+/// The poll interval for a process tree whose end causes no signal.
 const TREE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The longest grace, which still fits into all clocks.
+/// The longest grace period. It fits into all clocks.
 const GRACE_MAX: Duration = Duration::from_secs(20 * 24 * 3600);
 
-/// Claims, launches and stays with the command until nothing is left of it.
-pub(super) fn run_shim(orders: ShimArgs) {
-    let descriptors = orders.settings.descriptor_count();
-    tree::prepare(FIRST_RULESET + descriptors);
+/// Takes the claim, starts the process, and runs until its process tree is empty.
+pub(super) fn run_shim(args: ShimArgs) {
+    let descriptors = args.settings.descriptor_count();
+    process_tree::prepare(FIRST_RULESET + descriptors);
     sys::become_session_leader();
     if mark_close_on_exec(descriptors).is_err() {
         return;
@@ -42,18 +43,18 @@ pub(super) fn run_shim(orders: ShimArgs) {
         return;
     }
     sys::take_environment();
-    let Some(mut claim) = Claim::take(&orders, tree::own_id()) else { return };
-    match launch::launch_process(&orders, &mut claim) {
+    let Some(mut claim) = Claim::take(&args, process_tree::own_id()) else { return };
+    match launch::launch_process(&args, &mut claim) {
         Ok(launched) => {
             close_descriptors(descriptors);
-            ShimLoop::new(orders, claim, signals, launched).run();
+            ShimLoop::new(args, claim, signals, launched).run();
         }
-        Err(ending) => {
-            let _ = fs::remove_file(orders.directory.join(layout::STDIN));
-            if let Some(group) = cgroup::read_group_path(&orders.directory) {
+        Err(exit) => {
+            let _ = fs::remove_file(args.directory.join(layout::STDIN));
+            if let Some(group) = cgroup::read_group_path(&args.directory) {
                 cgroup::remove_group(&group);
             }
-            claim.record.exit = Some(ending);
+            claim.record.exit = Some(exit);
             claim.record.ended_at = launch::now();
             claim.record.phase = ShimPhase::Done;
             claim.write_with_retries();
@@ -61,14 +62,15 @@ pub(super) fn run_shim(orders: ShimArgs) {
     }
 }
 
-/// Waits until the runtime has registered this shim, or is dead. A null device as the input is passed at
-/// once. False when the shim was told to end first: its runtime cannot hold it, and waits for its end.
+/// Waits until the runtime has registered this shim or has died. A null device passes at once.
+/// Returns false if the shim got an order to end first: its runtime cannot hold it, and waits for
+/// its exit.
 fn wait_start_gate(signals: &CaughtSignals) -> bool {
     const GATE: i32 = 0;
     loop {
-        let mut watches = [GATE, signals.fd()].map(PollEntry::new);
-        sys::poll_entries(&mut watches, None);
-        if watches[0].is_ready() {
+        let mut entries = [GATE, signals.fd()].map(PollEntry::new);
+        sys::poll_entries(&mut entries, None);
+        if entries[0].is_ready() {
             sys::read_gate();
             return true;
         }
@@ -78,7 +80,7 @@ fn wait_start_gate(signals: &CaughtSignals) -> bool {
     }
 }
 
-/// The rulesets and the file that the shim was handed are for the child to apply, not for the command to have.
+/// Closes the passed descriptors on exec. They are for the child to apply, not for the process.
 fn mark_close_on_exec(count: u32) -> std::io::Result<()> {
     #[cfg(full_linux)]
     return sys::close_on_exec(FIRST_RULESET, count);
@@ -105,20 +107,20 @@ struct ShimLoop {
     input: InputSource,
     spool: InputSpool,
     state: ShimState,
-    /// By a clock that nobody sets.
+    /// The start by a monotonic clock.
     began: Instant,
-    /// When it is next looked whether the directory is there.
+    /// The time of the next check for the directory.
     next_dir_check: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum ShimState {
     Running,
-    /// All were asked to end, and are killed at the deadline.
+    /// All processes got TERM, and get KILL at the deadline.
     Terminating {
         deadline: Instant,
     },
-    /// All are killed, and whatever came of them meanwhile, until nothing is left.
+    /// All processes get KILL, repeatedly, until the tree is empty.
     Killing {
         give_up: Instant,
     },
@@ -127,26 +129,26 @@ enum ShimState {
 
 impl ShimLoop {
     fn new(
-        orders: ShimArgs,
+        args: ShimArgs,
         claim: Claim,
         signals: CaughtSignals,
         launched: LaunchedProcess,
     ) -> Self {
-        let hold = OutputHold::new(&orders.directory, orders.timing.first_reader_timeout);
+        let hold = OutputHold::new(&args.directory, args.timing.first_reader_timeout);
         Self {
             relay: OutputRelay::new(
-                orders.directory.clone(),
-                orders.output_cap,
+                args.directory.clone(),
+                args.output_cap,
                 launched.outputs,
                 hold,
             ),
-            tree: ProcessTree::new(launched.id, cgroup::read_group_path(&orders.directory)),
+            tree: ProcessTree::new(launched.id, cgroup::read_group_path(&args.directory)),
             input: launched.input,
-            spool: InputSpool::new(&orders.directory),
+            spool: InputSpool::new(&args.directory),
             state: ShimState::Running,
             began: launched.began,
-            next_dir_check: Instant::now() + orders.timing.dir_check_interval,
-            args: orders,
+            next_dir_check: Instant::now() + args.timing.dir_check_interval,
+            args,
             claim,
             signals,
         }
@@ -154,11 +156,11 @@ impl ShimLoop {
 
     fn run(mut self) {
         while !matches!(self.state, ShimState::Done) {
-            let [is_signalled, is_typing, ready @ ..] = self.wait();
+            let [is_signalled, can_write_input, ready @ ..] = self.wait();
             let pending = if is_signalled { self.signals.take() } else { PendingSignals::NOTHING };
             self.handle_signals(pending);
             self.relay_pieces(ready);
-            if is_typing {
+            if can_write_input {
                 self.write_input();
             }
             if pending.has(signal::CHLD) || !matches!(self.state, ShimState::Running) {
@@ -169,32 +171,33 @@ impl ShimLoop {
         self.finish();
     }
 
-    /// Whether a signal has come, whether there is something to type, and which stream is ready.
+    /// Returns, after a wait, whether a signal came, whether input can be written, and which
+    /// streams are ready.
     fn wait(&mut self) -> [bool; 4] {
         let held = self.update_held();
         let [out, err] = self.relay.fds();
         let [out, err] =
             [(out, held[0]), (err, held[1])].map(|(fd, held)| if held { -1 } else { fd });
         self.feed_terminal();
-        let typing = match &self.input {
-            InputSource::Terminal(typist) => typist.poll_entry(),
+        let input = match &self.input {
+            InputSource::Terminal(terminal) => terminal.poll_entry(),
             InputSource::Pipe { held } if self.has_input() => PollEntry::writable(held.as_raw_fd()),
             InputSource::None | InputSource::Pipe { .. } => PollEntry::new(-1),
         };
         let [signals, out, err] = [self.signals.fd(), out, err].map(PollEntry::new);
-        let mut watches = [signals, typing, out, err];
-        // Rounded up, or the last millisecond would be spent in turning around.
+        let mut entries = [signals, input, out, err];
+        // Rounded up, to avoid a busy loop in the last millisecond.
         let milliseconds = |time: Duration| time.as_micros().div_ceil(1000) as i32;
         let pause = held.contains(&true).then(|| self.relay.hold.next_pause());
         if pause.is_none() {
             self.relay.hold.reset_pause();
         }
         let timeout = self.timeout().into_iter().chain(pause).min();
-        sys::poll_entries(&mut watches, timeout.map(milliseconds));
-        watches.map(|watch| watch.is_ready())
+        sys::poll_entries(&mut entries, timeout.map(milliseconds));
+        entries.map(|entry| entry.is_ready())
     }
 
-    /// Which streams wait for a reader. The time is counted while there is something in them.
+    /// Returns the streams that wait for a reader. Counts the time while they contain output.
     fn update_held(&mut self) -> [bool; 2] {
         let held = self.relay.held_streams(&self.claim.record);
         let fds = self.relay.fds();
@@ -205,7 +208,7 @@ impl ShimLoop {
         held
     }
 
-    /// None while there is nothing to be done at a certain time.
+    /// Returns the time until the next deadline, or `None` if there is none.
     fn timeout(&self) -> Option<Duration> {
         let until = |then: Instant| then.saturating_duration_since(Instant::now());
         match self.state {
@@ -214,7 +217,7 @@ impl ShimLoop {
                 Some(until(self.next_dir_check)).into_iter().chain(deadline).min()
             }
             ShimState::Terminating { deadline }
-                if tree::NEEDS_POLLING && self.has_command_ended() =>
+                if process_tree::NEEDS_POLLING && self.has_command_ended() =>
             {
                 Some(until(deadline).min(TREE_POLL_INTERVAL))
             }
@@ -244,7 +247,8 @@ impl ShimLoop {
         }
     }
 
-    /// One piece of each, so that neither the other stream nor a signal waits for a chatterer.
+    /// Moves one piece of each stream, so that a fast one delays neither the other stream nor
+    /// signals.
     fn relay_pieces(&mut self, ready: [bool; 2]) {
         let mut is_changed = false;
         for stream in [0, 1] {
@@ -256,21 +260,21 @@ impl ShimLoop {
     }
 
     fn check_tree(&mut self) {
-        let mut left = self.tree.reap_ended();
-        if let TreeStatus::CommandExited(ending) = left {
-            self.claim.record.exit = Some(ending);
-            let ran = self.began.elapsed().as_millis() as u64;
-            self.claim.record.ended_at = self.claim.record.started_at + ran;
+        let mut status = self.tree.reap_ended();
+        if let TreeStatus::CommandExited(exit) = status {
+            self.claim.record.exit = Some(exit);
+            let elapsed = self.began.elapsed().as_millis() as u64;
+            self.claim.record.ended_at = self.claim.record.started_at + elapsed;
             self.claim.record.phase = ShimPhase::Exited;
-            // Written before it is reaped: as long as the pid exists it is the command's.
+            // Written before the reap: an unreaped process still owns its pid.
             self.claim.write();
             self.tree.reap_command();
-            left = self.tree.reap_ended();
-            if left == TreeStatus::Alive {
+            status = self.tree.reap_ended();
+            if status == TreeStatus::Alive {
                 self.terminate();
             }
         }
-        match (left, self.state) {
+        match (status, self.state) {
             (TreeStatus::Empty, _) => self.state = ShimState::Done,
             (_, ShimState::Killing { .. }) => self.tree.kill(),
             _ => {}
@@ -288,7 +292,7 @@ impl ShimLoop {
             }
             ShimState::Running if now >= self.next_dir_check => self.check_directory(now),
             ShimState::Terminating { deadline } if now >= deadline => {
-                // What a command leaves behind is ended without anybody having asked for a stop.
+                // Remaining descendants are ended without a stop order.
                 if self.claim.record.stop_phase == ShimStopPhase::Graceful {
                     self.claim.record.stop_phase = ShimStopPhase::Forced;
                 }
@@ -305,7 +309,7 @@ impl ShimLoop {
         }
     }
 
-    /// When the command is ended although nobody says so.
+    /// Returns the time at which the shim enforces the deadline itself.
     fn deadline(&self) -> Option<Instant> {
         let after = self.args.timing.deadline?.min(GRACE_MAX);
         Some(self.began + after + RUNTIME_DEADLINE_GRACE)
@@ -315,40 +319,40 @@ impl ShimLoop {
         self.spool.has_unread(self.claim.record.input_delivered)
     }
 
-    /// Gives the command a piece of what was brought for it, or types, which never waits.
+    /// Writes a piece of spooled bytes to the process, or pumps the terminal. Does not block.
     fn write_input(&mut self) {
-        let taken = self.claim.record.input_delivered;
+        let delivered = self.claim.record.input_delivered;
         let written = match &mut self.input {
             InputSource::None => return,
-            InputSource::Terminal(typist) => return typist.pump(),
+            InputSource::Terminal(terminal) => return terminal.pump(),
             InputSource::Pipe { held } => {
                 let mut buffer = output_relay::buffer();
-                self.spool.read(taken, &mut *buffer).and_then(|piece| held.write(piece))
+                self.spool.read(delivered, &mut *buffer).and_then(|piece| held.write(piece))
             }
         };
         self.record_input(written);
     }
 
-    /// Has a piece of what was brought for the command typed.
+    /// Queues a piece of spooled bytes for the terminal.
     fn feed_terminal(&mut self) {
-        let taken = self.claim.record.input_delivered;
-        let InputSource::Terminal(typist) = &mut self.input else { return };
-        if !self.spool.has_unread(taken) || !typist.is_idle() {
+        let delivered = self.claim.record.input_delivered;
+        let InputSource::Terminal(terminal) = &mut self.input else { return };
+        if !self.spool.has_unread(delivered) || !terminal.is_idle() {
             return;
         }
         let mut piece = [0; 1024];
-        let given = self.spool.read(taken, &mut piece).map(|piece| {
-            typist.queue_bytes(piece);
+        let queued = self.spool.read(delivered, &mut piece).map(|piece| {
+            terminal.queue_bytes(piece);
             piece.len()
         });
-        self.record_input(given);
+        self.record_input(queued);
     }
 
-    fn record_input(&mut self, given: io::Result<usize>) {
-        match given {
+    fn record_input(&mut self, written: io::Result<usize>) {
+        match written {
             Ok(length) => self.claim.record.input_delivered += length as u64,
             Err(error) if output_relay::is_transient(&error) => return,
-            // The command has closed its input, or the file is gone.
+            // The process has closed its stdin, or the file is gone.
             Err(_) => {
                 self.claim.record.input_closed = true;
                 self.spool.close();
@@ -361,7 +365,7 @@ impl ShimLoop {
         self.claim.write();
     }
 
-    /// Without its directory nobody can ever find the command or its shim, and nobody will stop it.
+    /// Ends the process tree if the directory is gone: nobody could find or stop it.
     fn check_directory(&mut self, now: Instant) {
         self.next_dir_check = now + self.args.timing.dir_check_interval;
         if self.claim.is_removed() {
@@ -370,7 +374,8 @@ impl ShimLoop {
         }
     }
 
-    /// Kind: all are asked to end, and have the grace to do it. Asking again can only shorten it.
+    /// Sends TERM to all processes and starts the grace period. A repeated call can only shorten
+    /// it.
     fn terminate(&mut self) {
         let deadline = Instant::now() + self.grace();
         self.state = match self.state {
@@ -378,13 +383,14 @@ impl ShimLoop {
             ShimState::Terminating { deadline: earlier } => {
                 ShimState::Terminating { deadline: earlier.min(deadline) }
             }
-            already @ (ShimState::Killing { .. } | ShimState::Done) => already,
+            current @ (ShimState::Killing { .. } | ShimState::Done) => current,
         };
         self.claim.write();
         self.tree.terminate();
     }
 
-    /// Firm. The stage is written first, so that a stop that was firm is never taken for a kind one.
+    /// Kills all processes. Writes the phase first, so that a forced stop is never reported as
+    /// graceful.
     fn kill(&mut self) {
         if matches!(self.state, ShimState::Running | ShimState::Terminating { .. }) {
             self.state = ShimState::Killing { give_up: Instant::now() + KILL_TIMEOUT };
@@ -394,9 +400,10 @@ impl ShimLoop {
     }
 
     fn grace(&self) -> Duration {
-        let told = fs::read_to_string(self.args.directory.join(layout::GRACE)).ok();
-        let told = told.and_then(|text| text.trim().parse().ok()).map(Duration::from_millis);
-        told.unwrap_or(self.args.grace).min(GRACE_MAX)
+        let stop_grace = fs::read_to_string(self.args.directory.join(layout::GRACE)).ok();
+        let stop_grace =
+            stop_grace.and_then(|text| text.trim().parse().ok()).map(Duration::from_millis);
+        stop_grace.unwrap_or(self.args.grace).min(GRACE_MAX)
     }
 
     fn close_input(&mut self) {
@@ -406,7 +413,7 @@ impl ShimLoop {
                 self.input = InputSource::None;
                 true
             }
-            InputSource::Terminal(typist) => typist.close(),
+            InputSource::Terminal(terminal) => terminal.close(),
         };
         if was_open {
             let _ = fs::remove_file(self.args.directory.join(layout::STDIN));
@@ -419,8 +426,8 @@ impl ShimLoop {
         self.claim.record.phase >= ShimPhase::Exited
     }
 
-    /// Moves what the pipes still hold. A reader who must not miss it is waited for, but only for a while
-    /// where somebody wants the command to be over.
+    /// Moves the remaining output of the pipes. Waits for readers with a lease, but only for a
+    /// limited time if a stop was requested.
     fn drain(&mut self) {
         let ends = OutputRelay::latest_ends(&self.claim.record);
         let mut produced = self.claim.record.produced_bytes;
@@ -432,9 +439,9 @@ impl ShimLoop {
                 self.relay.hold.release_after(KILL_TIMEOUT);
             }
             self.update_held();
-            let mut watches = [PollEntry::new(self.signals.fd())];
-            sys::poll_entries(&mut watches, Some(self.relay.hold.next_pause().as_millis() as i32));
-            if watches[0].is_ready() {
+            let mut entries = [PollEntry::new(self.signals.fd())];
+            sys::poll_entries(&mut entries, Some(self.relay.hold.next_pause().as_millis() as i32));
+            if entries[0].is_ready() {
                 let pending = self.signals.take();
                 self.handle_signals(pending);
             }
@@ -453,9 +460,9 @@ impl ShimLoop {
     }
 }
 
-/// Whether there is something to read, or nothing ever will be.
+/// Returns true if there is something to read, or the stream has ended.
 fn is_readable(fd: std::os::fd::RawFd) -> bool {
-    let mut watch = [PollEntry::new(fd)];
-    sys::poll_entries(&mut watch, Some(0));
-    watch[0].is_ready()
+    let mut entries = [PollEntry::new(fd)];
+    sys::poll_entries(&mut entries, Some(0));
+    entries[0].is_ready()
 }

@@ -1,7 +1,7 @@
-//! Signals as something to poll for.
+//! Signals as a descriptor to poll.
 //!
-//! Handlers and not ignored or blocked signals: exec turns handlers back into the default, so that
-//! the command starts with default dispositions and an empty mask.
+//! Signals get handlers, because exec resets handlers. So the process starts with default
+//! dispositions and an empty mask.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::sys::{self, signal};
 
-/// One bit for each signal that has come and was not taken.
+/// One bit for each pending signal.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
-/// Signals that mean something to a shim.
+/// The signals that are orders to a shim, and the end of a child.
 const ORDER_SIGNALS: [i32; 5] =
     [signal::TERM, signal::USR1, signal::USR2, signal::IO, signal::CHLD];
-/// Signals that would end or stop it, or that a starter may have ignored.
+/// The signals that would end or stop the shim, or that its starter may have ignored.
 const IGNORED_SIGNALS: [i32; 10] = [
     signal::HUP,
     signal::INT,
@@ -32,19 +32,19 @@ const IGNORED_SIGNALS: [i32; 10] = [
 
 #[derive(Debug)]
 pub(super) struct CaughtSignals {
-    woken: PipeReader,
-    /// Kept open for the handler, which knows it by its number.
-    _wake: PipeWriter,
+    wake_reader: PipeReader,
+    /// Held open for the handler, which uses its number.
+    _wake_writer: PipeWriter,
 }
 
-/// What has come since the last look.
+/// The signals since the last call of `take`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingSignals(u32);
 
 impl CaughtSignals {
     pub(super) fn catch() -> io::Result<Self> {
-        let (woken, wake) = io::pipe()?;
-        WAKE.store(wake.as_raw_fd(), Ordering::Relaxed);
+        let (wake_reader, wake_writer) = io::pipe()?;
+        WAKE.store(wake_writer.as_raw_fd(), Ordering::Relaxed);
         for number in ORDER_SIGNALS {
             sys::set_signal_handler(number, note_signal);
         }
@@ -52,23 +52,23 @@ impl CaughtSignals {
             sys::set_signal_handler(number, do_nothing);
         }
         sys::clear_signal_mask();
-        Ok(Self { woken, _wake: wake })
+        Ok(Self { wake_reader, _wake_writer: wake_writer })
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.woken.as_raw_fd()
+        self.wake_reader.as_raw_fd()
     }
 
-    /// Whether it was told to stop or to kill, which is still to be taken.
+    /// Returns true if a stop or kill order is pending.
     pub(super) fn has_order(&self) -> bool {
         let pending = PendingSignals(PENDING.load(Ordering::Relaxed));
         pending.has(signal::TERM) || pending.has(signal::USR1)
     }
 
-    /// To be called when the pipe is readable. The bytes go first: a signal that comes in between
-    /// leaves a byte too many, never one too few.
+    /// Takes the pending signals. Call it when the pipe is readable. The bytes are read first, so
+    /// that a concurrent signal leaves a byte too many, never one too few.
     pub(super) fn take(&mut self) -> PendingSignals {
-        let _ = self.woken.read(&mut [0; 16]);
+        let _ = self.wake_reader.read(&mut [0; 16]);
         PendingSignals(PENDING.swap(0, Ordering::Relaxed))
     }
 }
@@ -81,10 +81,10 @@ impl PendingSignals {
     }
 }
 
-/// The handler; also for whoever wants to look at something again soon, as if it had come.
+/// Handles a signal. Other code calls it to request another check, as if the signal had come.
 ///
-/// A byte goes into the pipe only with the first signal since the last look, so that the pipe can
-/// never be full and the write never waits for the thread that it interrupts.
+/// Only the first signal since the last `take` writes a byte. So the pipe is never full, and the
+/// write never blocks the interrupted thread.
 pub(super) extern "C" fn note_signal(number: i32) {
     if PENDING.fetch_or(1 << number, Ordering::Relaxed) == 0 {
         sys::write_byte(WAKE.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! The few functions of libc that the standard library does not offer, each behind a safe one.
+//! Safe wrappers for the libc functions that the standard library does not offer.
 #![expect(unsafe_code, reason = "declares and calls functions of libc")]
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_long, c_ulong};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::environment;
 use super::record::ProcessExit;
 
-/// Numbers that systems agree on are written once.
+/// Signal numbers. Those that systems share are written once.
 pub(super) mod signal {
     pub(crate) const HUP: i32 = 1;
     pub(crate) const INT: i32 = 2;
@@ -54,16 +54,16 @@ pub(super) mod signal {
     }
 }
 
-/// What `open` is told beside what everybody tells it.
+/// Additional flags for `open`.
 pub(super) mod flags {
     const IS_LINUX: bool = cfg!(target_os = "linux");
-    /// A terminal that is opened does not become the one that signals come from.
+    /// The flag that opens a terminal without making it the controlling terminal.
     pub(crate) const NO_TERMINAL: i32 = if IS_LINUX { 0o400 } else { 0x2_0000 };
-    /// Reading and writing say that there is nothing to be done instead of waiting.
+    /// The flag that makes reads and writes return an error instead of blocking.
     pub(crate) const NO_WAITING: i32 = if IS_LINUX { 0o4000 } else { 4 };
 }
 
-/// What can be limited.
+/// Resources with a limit.
 pub(super) mod resource {
     const IS_LINUX: bool = cfg!(target_os = "linux");
     pub(crate) const CPU: i32 = 0;
@@ -71,7 +71,7 @@ pub(super) mod resource {
     pub(crate) const ADDRESS_SPACE: i32 = if IS_LINUX { 9 } else { 5 };
 }
 
-/// What `poll` waits for: something to read, room to write, or the other end closed.
+/// An entry of `poll`: readable, writable, or the other end closed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollEntry {
@@ -84,7 +84,7 @@ impl PollEntry {
     const READABLE: i16 = 1;
     const WRITABLE: i16 = 4;
 
-    /// A negative descriptor is never ready.
+    /// Polls for reading. A negative descriptor is never ready.
     pub(super) fn new(fd: RawFd) -> Self {
         Self { fd, events: Self::READABLE, returned_events: 0 }
     }
@@ -97,7 +97,7 @@ impl PollEntry {
         self.returned_events != 0
     }
 
-    /// After a wait that was interrupted the kernel has said nothing of it.
+    /// Clears the result after an interrupted wait, for which the kernel has set none.
     pub(super) fn clear(&mut self) {
         self.returned_events = 0;
     }
@@ -107,25 +107,25 @@ type SignalHandler = extern "C" fn(c_int);
 #[cfg(target_os = "linux")]
 type PollCount = c_ulong;
 #[cfg(not(target_os = "linux"))]
-type Count = std::ffi::c_uint;
+type PollCount = std::ffi::c_uint;
 #[cfg(target_os = "linux")]
 type FileMode = u32;
 #[cfg(not(target_os = "linux"))]
-type Mode = u16;
+type FileMode = u16;
 
 #[cfg(all(target_env = "gnu", target_pointer_width = "32"))]
-type Amount = u32;
+type LimitAmount = u32;
 #[cfg(not(all(target_env = "gnu", target_pointer_width = "32")))]
-type Amount = u64;
+type LimitAmount = u64;
 
-/// What is warned of, and what cannot be passed.
+/// The limit that causes a signal or an error, and its upper bound.
 #[repr(C)]
 struct ResourceBounds {
-    soft: Amount,
-    hard: Amount,
+    soft: LimitAmount,
+    hard: LimitAmount,
 }
 
-/// In characters, and in pixels, of which nobody knows.
+/// The size in characters and in pixels. The pixels are unknown.
 #[repr(C)]
 struct WindowSize {
     rows: u16,
@@ -133,14 +133,14 @@ struct WindowSize {
     pixels: [u16; 2],
 }
 
-/// Since the start of the machine.
+/// The time since the start of the machine.
 #[repr(C)]
 struct Timespec {
     seconds: c_long,
     nanoseconds: c_long,
 }
 
-/// As long as the longest set of signals known, which is glibc's.
+/// As long as the longest known signal set, which is glibc's.
 #[repr(C)]
 struct SignalSet([c_ulong; 16]);
 
@@ -149,7 +149,7 @@ unsafe extern "C" {
     fn sigemptyset(set: *mut SignalSet) -> c_int;
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
     fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
-    fn poll(watches: *mut PollEntry, count: PollCount, timeout: c_int) -> c_int;
+    fn poll(entries: *mut PollEntry, count: PollCount, timeout: c_int) -> c_int;
     fn kill(pid: c_int, number: c_int) -> c_int;
     fn mkfifo(path: *const std::ffi::c_char, mode: FileMode) -> c_int;
     fn dup2(from: c_int, to: c_int) -> c_int;
@@ -165,49 +165,49 @@ unsafe extern "C" {
 }
 
 pub(super) fn set_signal_handler(number: i32, handler: SignalHandler) {
-    // SAFETY: the handlers given only touch atomics and call `write`, which is allowed in one.
+    // SAFETY: the handlers only use atomics and `write`, which are allowed in a handler.
     unsafe { signal(number, handler) };
 }
 
 pub(super) fn clear_signal_mask() {
     const SET_MASK: c_int = if cfg!(target_os = "linux") { 2 } else { 3 };
     let mut none = SignalSet([0; 16]);
-    // SAFETY: the set is as long as that of any system, and no old set is asked for.
+    // SAFETY: the set is as long as that of any system, and the old set is not requested.
     unsafe {
         sigemptyset(&mut none);
         sigprocmask(SET_MASK, &none, std::ptr::null_mut());
     }
 }
 
-/// Safe to call from a signal handler.
+/// Writes one byte. Safe to call from a signal handler.
 pub(super) fn write_byte(fd: RawFd) {
-    // SAFETY: one byte is read from a local that lives through the call.
+    // SAFETY: one byte is read from a constant that lives during the call.
     unsafe { write(fd, &0, 1) };
 }
 
-/// Waits until one of them is ready, a signal comes, or the time is up. None waits for ever.
-/// Returns whether the time was up.
-pub(super) fn poll_entries(watches: &mut [PollEntry], milliseconds: Option<i32>) -> bool {
-    // SAFETY: the pointer and the count are those of one slice.
+/// Waits for a ready entry, a signal or the timeout; `None` waits for ever. Returns true after the
+/// timeout.
+pub(super) fn poll_entries(entries: &mut [PollEntry], milliseconds: Option<i32>) -> bool {
+    // SAFETY: the pointer and the count belong to one slice.
     let ready = unsafe {
-        poll(watches.as_mut_ptr(), watches.len() as PollCount, milliseconds.unwrap_or(-1))
+        poll(entries.as_mut_ptr(), entries.len() as PollCount, milliseconds.unwrap_or(-1))
     };
     if ready < 0 {
-        watches.iter_mut().for_each(PollEntry::clear);
+        entries.iter_mut().for_each(PollEntry::clear);
     }
     ready == 0
 }
 
-/// The time of a clock that nobody sets, and that all processes of the machine share.
+/// Returns the time of the monotonic clock, which all processes of the machine share.
 pub(super) fn monotonic_milliseconds() -> u64 {
     const MONOTONIC: c_int = if cfg!(target_os = "linux") { 1 } else { 6 };
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: the struct is as the C library has it and lives through the call.
+    // SAFETY: the struct has the C library's layout and lives during the call.
     unsafe { clock_gettime(MONOTONIC, &mut time) };
     time.seconds as u64 * 1000 + time.nanoseconds as u64 / 1_000_000
 }
 
-/// A negative pid is a process group.
+/// Sends a signal. A negative pid is a process group.
 pub(super) fn send_signal(pid: i32, number: i32) -> io::Result<()> {
     // SAFETY: takes two numbers.
     check_result(unsafe { kill(pid, number) }).map(drop)
@@ -215,11 +215,11 @@ pub(super) fn send_signal(pid: i32, number: i32) -> io::Result<()> {
 
 pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the path ends with a zero and lives through the call.
+    // SAFETY: the path ends with a zero and lives during the call.
     check_result(unsafe { mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
-/// Takes the byte with which the runtime lets this shim go on, or the end that stands for it.
+/// Reads the byte with which the runtime releases this shim, or the end of the pipe.
 pub(super) fn read_gate() {
     let mut byte = [0];
     while let Err(error) = io::stdin().read(&mut byte) {
@@ -229,11 +229,11 @@ pub(super) fn read_gate() {
     }
 }
 
-/// Takes over the environment that lies at the standard output, if one does, and puts the null device in
-/// place of what the shim was handed at its streams.
+/// Takes the environment from the file at stdout, if there is one. Then replaces stdin and stdout
+/// with the null device.
 pub(super) fn take_environment() {
     let variables = read_descriptor(1).ok().and_then(|bytes| environment::decode(&bytes));
-    // SAFETY: the shim has one thread. The calls take numbers; neither stream is used before.
+    // SAFETY: the shim has one thread. The calls take numbers, and neither stream is used before.
     unsafe {
         if let Some(variables) = variables {
             std::env::vars_os().for_each(|(name, _)| std::env::remove_var(name));
@@ -244,10 +244,10 @@ pub(super) fn take_environment() {
     }
 }
 
-/// All of a file that this process was handed, from its beginning. It stays open, and where it is read
-/// or written next stays as it is: whoever shares the descriptor does not notice.
+/// Reads a whole file that this process received. Leaves it open and its offset unchanged, because
+/// other processes may share it.
 pub(super) fn read_descriptor(fd: u32) -> io::Result<Vec<u8>> {
-    // SAFETY: the descriptor is one that the shim was handed, and is not closed here.
+    // SAFETY: the shim received this descriptor, and does not close it here.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd as RawFd) });
     let mut bytes = Vec::new();
     let mut part = [0; 4096];
@@ -260,7 +260,7 @@ pub(super) fn read_descriptor(fd: u32) -> io::Result<Vec<u8>> {
 }
 
 pub(super) fn become_session_leader() {
-    // SAFETY: both take no memory. A failure leaves the shim in the session it was started in.
+    // SAFETY: both take no memory. After a failure the shim stays in its starter's session.
     unsafe {
         if getsid(0) != std::process::id() as c_int {
             setsid();
@@ -268,24 +268,24 @@ pub(super) fn become_session_leader() {
     }
 }
 
-/// Bounds this process and what it starts, never above what it is bounded to already. Safe to call
-/// between fork and exec.
+/// Limits this process and its descendants, never above an existing limit. Safe between fork and
+/// exec.
 pub(super) fn set_limit(kind: i32, soft: u64, hard: u64) -> io::Result<()> {
     let mut bounds = ResourceBounds { soft: 0, hard: 0 };
-    // SAFETY: the struct is a local that lives through the call.
+    // SAFETY: the struct is a local that lives during the call.
     check_result(unsafe { getrlimit(kind, &mut bounds) })?;
-    let amount = |wanted: u64| Amount::try_from(wanted).unwrap_or(Amount::MAX);
+    let amount = |value: u64| LimitAmount::try_from(value).unwrap_or(LimitAmount::MAX);
     bounds.hard = bounds.hard.min(amount(hard));
     bounds.soft = bounds.hard.min(amount(soft));
-    // SAFETY: the same.
+    // SAFETY: as above.
     check_result(unsafe { setrlimit(kind, &bounds) }).map(drop)
 }
 
-/// Lets the command's end of a pseudo-terminal be opened, and says where it is.
-pub(super) fn unlock_terminal(ours: &File) -> io::Result<PathBuf> {
-    let fd = ours.as_raw_fd();
-    // SAFETY: all take the number of an open descriptor. The name is in memory that the next call of
-    // `ptsname` would overwrite, and is copied at once; the shim has one thread.
+/// Unlocks the child's end of a pseudo-terminal. Returns its path.
+pub(super) fn unlock_terminal(shim_end: &File) -> io::Result<PathBuf> {
+    let fd = shim_end.as_raw_fd();
+    // SAFETY: all take the number of an open descriptor. The next call of `ptsname` would overwrite
+    // the name, which is copied at once. The shim has one thread.
     unsafe {
         check_result(grantpt(fd))?;
         check_result(unlockpt(fd))?;
@@ -300,11 +300,11 @@ pub(super) fn unlock_terminal(ours: &File) -> io::Result<PathBuf> {
 pub(super) fn resize_terminal(terminal: &File, rows: u16, columns: u16) -> io::Result<()> {
     const SET_WINDOW_SIZE: c_ulong = if HAS_PLAIN_IOCTLS { 0x5414 } else { 0x8008_7467 };
     let size = WindowSize { rows, columns, pixels: [0; 2] };
-    // SAFETY: the request reads one such struct, which lives through the call.
+    // SAFETY: the request reads one such struct, which lives during the call.
     check_result(unsafe { ioctl(terminal.as_raw_fd(), SET_WINDOW_SIZE, &size) }).map(drop)
 }
 
-/// The input becomes the terminal of a session that this process leads. Safe between fork and exec.
+/// Makes stdin the controlling terminal of a new session. Safe between fork and exec.
 pub(super) fn set_controlling_terminal() -> io::Result<()> {
     const SET_TERMINAL: c_ulong = if cfg!(target_os = "linux") { 0x540e } else { 0x2000_7461 };
     // SAFETY: both take numbers only.
@@ -314,7 +314,7 @@ pub(super) fn set_controlling_terminal() -> io::Result<()> {
     }
 }
 
-/// Most of Linux. The rest and others have the numbers of an older time.
+/// True for most of Linux. Other systems use older ioctl numbers.
 const HAS_PLAIN_IOCTLS: bool = cfg!(all(
     target_os = "linux",
     not(any(target_arch = "powerpc", target_arch = "powerpc64", target_arch = "sparc64"))
@@ -334,11 +334,11 @@ mod posix {
         fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
     }
 
-    /// The ending of a child, which is reaped with it. None while it lives.
+    /// Reaps a child. Returns its exit, or `None` while it runs.
     pub(crate) fn reap(pid: u32) -> Option<ProcessExit> {
         const NO_HANG: c_int = 1;
         let mut status = 0;
-        // SAFETY: the status is a local that lives through the call.
+        // SAFETY: the status is a local that lives during the call.
         let reaped = unsafe { waitpid(pid as c_int, &mut status, NO_HANG) };
         if reaped <= 0 {
             return None;
@@ -360,7 +360,7 @@ mod linux {
 
     use super::*;
 
-    /// The head of the kernel's `siginfo_t` as `waitid` fills it.
+    /// The head of the kernel's `siginfo_t`, as `waitid` fills it.
     #[repr(C)]
     struct ChildInfo {
         head: [c_int; 2],
@@ -386,20 +386,20 @@ mod linux {
         fn syscall(number: c_long, ...) -> c_long;
     }
 
-    /// What there is to know of the children.
+    /// The state of all children.
     pub(crate) enum ChildrenState {
-        /// This one has ended and is not reaped yet.
+        /// This child has ended and is not reaped yet.
         Ended(u32, ProcessExit),
         Alive,
         None,
     }
 
-    /// Looks for a child that has ended, without reaping it.
+    /// Finds an ended child without reaping it.
     pub(crate) fn peek_ended_child() -> ChildrenState {
         const CODE: c_int = 1;
-        // SAFETY: all its fields are integers, for which zeroes are a value.
+        // SAFETY: all fields are integers, for which zeroes are valid.
         let mut info: ChildInfo = unsafe { std::mem::zeroed() };
-        // SAFETY: the struct is as long as the kernel's and lives through the call.
+        // SAFETY: the struct is as long as the kernel's and lives during the call.
         match unsafe { waitid(ANY, 0, &mut info, EXITED | NO_WAIT | NO_HANG) } {
             0 if info.pid == 0 => ChildrenState::Alive,
             0 if info.code == CODE => {
@@ -411,24 +411,24 @@ mod linux {
     }
 
     pub(crate) fn reap(pid: u32) {
-        // SAFETY: nothing is asked to be filled in.
+        // SAFETY: no result is requested.
         unsafe { waitid(THIS_PID, pid, std::ptr::null_mut(), EXITED | NO_HANG) };
     }
 
-    /// What is left behind below becomes a child of this process, not of init.
+    /// Makes this process the subreaper of its descendants.
     pub(crate) fn inherit_orphans() {
         const SET_CHILD_SUBREAPER: c_int = 36;
         // SAFETY: this option takes one number.
         unsafe { prctl(SET_CHILD_SUBREAPER, 1 as c_ulong) };
     }
 
-    /// Closes all descriptors from this one on. A kernel that cannot do it leaves them open.
+    /// Closes all descriptors from this one on. An old kernel leaves them open.
     pub(crate) fn close_inherited(first: u32) {
-        // SAFETY: at this time the process has opened nothing itself.
+        // SAFETY: the process has opened nothing itself at this time.
         unsafe { syscall(CLOSE_RANGE, first, c_uint::MAX, 0 as c_uint) };
     }
 
-    /// What a command that is executed does not get to see.
+    /// Closes descriptors in every program that is executed.
     pub(crate) fn close_on_exec(first: u32, count: u32) -> io::Result<()> {
         const ON_EXEC: c_uint = 4;
         close_range(first, count, ON_EXEC)
@@ -438,34 +438,35 @@ mod linux {
         close_range(first, count, 0)
     }
 
-    /// Of descriptors that this process was handed and that nothing else in it owns.
+    /// Closes descriptors that this process received and that nothing else owns.
     fn close_range(first: u32, count: u32, flags: c_uint) -> io::Result<()> {
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: takes three numbers, and nobody believes to own what is closed.
+        // SAFETY: takes three numbers, and nothing owns the closed descriptors.
         let closed = unsafe { syscall(CLOSE_RANGE, first, first + count - 1, flags) };
         check_result(closed as c_int).map(drop)
     }
 
-    /// What a rule of Landlock is about: a file or all below a directory. The kernel's has no gap.
+    /// A Landlock rule for a file, or a directory with its contents. The kernel's struct has no
+    /// padding.
     #[repr(C, packed)]
     struct PathRule {
         allowed: u64,
         file: c_int,
     }
 
-    /// Lets whoever is confined by the ruleset open this terminal.
+    /// Allows sandboxed processes of this ruleset to open this terminal.
     pub(crate) fn allow_terminal(ruleset: u32, terminal: &File) -> io::Result<()> {
         const WRITE: u64 = 1 << 1;
         const READ: u64 = 1 << 2;
         const ASK_DEVICE: u64 = 1 << 15;
-        // Refused by a kernel that does not know it, and then allowed without.
+        // An older kernel refuses the ioctl right; then the rule is added without it.
         add_rule(ruleset, terminal, READ | WRITE | ASK_DEVICE)
             .or_else(|_| add_rule(ruleset, terminal, READ | WRITE))
     }
 
-    /// Lets whoever is confined by the ruleset share memory in this directory.
+    /// Allows sandboxed processes of this ruleset to share memory in this directory.
     pub(crate) fn allow_memory(ruleset: u32, directory: &File) -> io::Result<()> {
         const WRITE: u64 = 1 << 1;
         const READ: u64 = 1 << 2;
@@ -480,13 +481,13 @@ mod linux {
         const ADD_RULE: c_long = 445;
         const BENEATH_PATH: c_uint = 1;
         let rule = PathRule { allowed, file: file.as_raw_fd() };
-        // SAFETY: the struct is as the kernel has it and lives through the call.
+        // SAFETY: the struct has the kernel's layout and lives during the call.
         let added =
             unsafe { syscall(ADD_RULE, ruleset as c_int, BENEATH_PATH, &rule, 0 as c_uint) };
         check_result(added as c_int).map(drop)
     }
 
-    /// Confines this process, and all that it ever starts, for good. Safe between fork and exec.
+    /// Restricts this process and its descendants for ever. Safe between fork and exec.
     pub(crate) fn apply_ruleset(ruleset: u32) -> io::Result<()> {
         const RESTRICT_SELF: c_long = 446;
         // SAFETY: takes two numbers.
@@ -494,7 +495,7 @@ mod linux {
         check_result(restricted as c_int).map(drop)
     }
 
-    /// A process that stays the same one even when its pid goes to another.
+    /// A process held by a pidfd, even if its pid passes to another one.
     pub(crate) struct ProcessHandle(OwnedFd);
 
     impl ProcessHandle {
@@ -503,14 +504,14 @@ mod linux {
             // SAFETY: takes two numbers.
             let fd = unsafe { syscall(PIDFD_OPEN, pid as c_int, 0 as c_uint) };
             let fd = check_result(fd as c_int)?;
-            // SAFETY: the kernel has just made this descriptor, nobody else knows it.
+            // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
             Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
 
         pub(crate) fn send_signal(&self, number: i32) -> io::Result<()> {
             const PIDFD_SEND_SIGNAL: c_long = 424;
             let none = std::ptr::null::<ChildInfo>();
-            // SAFETY: no details of the signal are given, and the descriptor is open.
+            // SAFETY: no signal info is passed, and the descriptor is open.
             let sent = unsafe {
                 syscall(PIDFD_SEND_SIGNAL, self.0.as_raw_fd(), number, none, 0 as c_uint)
             };

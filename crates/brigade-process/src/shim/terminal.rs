@@ -1,8 +1,8 @@
-//! A pseudo-terminal that belongs to the shim, and somebody who types.
+//! A pseudo-terminal of the shim, and its input.
 //!
-//! The shim holds both ends for as long as it lives: what was typed early is not lost, and a command
-//! that closes its terminal and opens it again finds it. What is to be typed comes through the same
-//! named pipe as any other input, so that the next runtime finds it where the last one did.
+//! The shim holds both ends until it exits. So early input is not lost, and a process can close its
+//! terminal and open it again. Input comes through the same named pipe as without a terminal, where
+//! the next runtime finds it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,15 +14,15 @@ use super::launch_settings::PtySize;
 use super::output_relay::is_transient;
 use super::sys::{self, PollEntry, flags};
 
-/// What a terminal takes for the end of the input, at the beginning of a line.
+/// The end of input for a terminal, at the beginning of a line.
 const END_OF_INPUT: u8 = 4;
-/// What is taken from the pipe at once.
+/// The most bytes of one read from the pipe.
 const READ_BYTES: usize = 1024;
 
 /// Both ends of a pseudo-terminal.
 #[derive(Debug)]
 pub(super) struct PtyPair {
-    /// What the command writes is read here, and what is written here the command reads.
+    /// The end that reads the output of the process and writes its input.
     pub(super) shim_end: File,
     pub(super) child_end: File,
 }
@@ -31,33 +31,33 @@ impl PtyPair {
     pub(super) fn open(size: PtySize) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        // The shim leads a session without a terminal, and would get this one.
-        let ours =
+        // The shim leads a session without a terminal, and would otherwise get this one.
+        let shim_end =
             options.custom_flags(flags::NO_TERMINAL | flags::NO_WAITING).open("/dev/ptmx")?;
-        let path: PathBuf = sys::unlock_terminal(&ours)?;
-        let commands = options.custom_flags(flags::NO_TERMINAL).open(path)?;
-        sys::resize_terminal(&commands, size.rows, size.columns)?;
-        Ok(Self { shim_end: ours, child_end: commands })
+        let path: PathBuf = sys::unlock_terminal(&shim_end)?;
+        let child_end = options.custom_flags(flags::NO_TERMINAL).open(path)?;
+        sys::resize_terminal(&child_end, size.rows, size.columns)?;
+        Ok(Self { shim_end, child_end })
     }
 }
 
-/// Types what comes through the pipe, as fast as it is read.
+/// The path of input from the pipe to the terminal, as fast as the process reads.
 #[derive(Debug)]
 pub(super) struct TerminalInput {
     terminal: PtyPair,
     state: InputState,
-    /// Taken from the pipe and not typed yet.
+    /// Bytes from the pipe that are not written yet.
     unwritten: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum InputState {
-    /// The writing end keeps the pipe from ending between two writers.
+    /// Open for input. The held write end prevents an end of file between two writers.
     Open {
         pipe: File,
         _held: File,
     },
-    /// What the pipe holds is the last.
+    /// Closed for writers. The remaining bytes of the pipe are written.
     Draining {
         pipe: File,
     },
@@ -65,7 +65,7 @@ enum InputState {
 }
 
 impl TerminalInput {
-    /// Makes the pipe. Where that fails, nothing is left of it.
+    /// Creates the pipe. Removes it again after an error.
     pub(super) fn new(terminal: PtyPair, path: &Path) -> io::Result<Self> {
         sys::make_fifo(path)?;
         let opened = (|| -> io::Result<InputState> {
@@ -79,7 +79,7 @@ impl TerminalInput {
         Ok(Self { terminal, state: opened?, unwritten: Vec::new() })
     }
 
-    /// What to wait for: something to type, or room for it.
+    /// Returns the next event to poll for: input in the pipe, or space in the terminal.
     pub(super) fn poll_entry(&self) -> PollEntry {
         if !self.unwritten.is_empty() {
             return PollEntry::writable(self.terminal.shim_end.as_raw_fd());
@@ -92,37 +92,37 @@ impl TerminalInput {
         }
     }
 
-    /// Takes a piece and types what the terminal has room for, which never waits.
+    /// Reads a piece and writes as much as the terminal accepts, without blocking.
     pub(super) fn pump(&mut self) {
         if self.unwritten.is_empty() {
             self.read_pipe();
         }
         match self.terminal.shim_end.write(&self.unwritten) {
-            Ok(typed) => drop(self.unwritten.drain(..typed)),
+            Ok(written) => drop(self.unwritten.drain(..written)),
             Err(error) if is_transient(&error) => {}
             Err(_) => self.unwritten.clear(),
         }
     }
 
-    /// Whether everything is typed that it was given.
+    /// Returns true if all bytes were written.
     pub(super) fn is_idle(&self) -> bool {
         self.unwritten.is_empty()
     }
 
-    /// Has these bytes typed next.
+    /// Queues these bytes.
     pub(super) fn queue_bytes(&mut self, bytes: &[u8]) {
         self.unwritten.extend_from_slice(bytes);
     }
 
-    /// Nothing more will be written to the pipe. False if that was so before.
+    /// Accepts no more writers to the pipe. Returns false if it was closed before.
     pub(super) fn close(&mut self) -> bool {
         match std::mem::replace(&mut self.state, InputState::Closed) {
             InputState::Open { pipe, .. } => {
                 self.state = InputState::Draining { pipe };
                 true
             }
-            already => {
-                self.state = already;
+            state => {
+                self.state = state;
                 false
             }
         }

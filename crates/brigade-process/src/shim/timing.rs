@@ -1,19 +1,20 @@
-//! The times that a shim keeps by itself, as it is told them, in one word.
+//! The intervals and deadlines of a shim, passed to it in one argument.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Between two looks at the directory of a shim that has nothing else to do.
+/// The default interval between checks for the directory.
 const DIR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// `look=MS reader=MS deadline=MS`, each part of it optional.
+/// `look=MS reader=MS deadline=MS`, with each part optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShimTiming {
-    /// How often a shim looks whether its directory is still there.
+    /// The interval at which a shim checks that its directory exists.
     pub dir_check_interval: Duration,
-    /// How long a first reader is waited for who must not miss any output. None when nobody is.
+    /// The time for which output is held for a first reader with a lease, if any.
     pub first_reader_timeout: Option<Duration>,
-    /// How long the command may run. The runtime ends it then; a shim without one does, a little later.
+    /// The time that the process may run. The runtime enforces it; without a runtime the shim does,
+    /// slightly later.
     pub deadline: Option<Duration>,
 }
 
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_understood_as_they_were_told() {
+    fn timing_round_trips() {
         let all = ShimTiming {
             dir_check_interval: Duration::from_millis(7),
             first_reader_timeout: Some(Duration::from_secs(10)),

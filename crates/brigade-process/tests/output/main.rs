@@ -1,4 +1,4 @@
-//! The output reader against a writer that does what a shim does.
+//! Tests the output reader against a writer that imitates a shim.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot write its files has failed")]
 

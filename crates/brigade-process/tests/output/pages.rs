@@ -1,4 +1,4 @@
-//! Reading by position when nobody writes.
+//! Reads by position without a concurrent writer.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -9,18 +9,15 @@ use brigade_process::output::{
 };
 use brigade_process::shim::layout::{CLAIM, ORDER, STREAMS};
 
-use crate::writer::{Random, Reference, Seen, VIEWS, Writer, flatten, read_all};
+use crate::writer::{Random, Reference, SeenByte, VIEWS, Writer, flatten, read_all};
 
 const ALL: usize = 1 << 30;
 
-fn read(dir: &Path, which: OutputView, from: ReadStart, max_bytes: usize) -> ViewPage {
-    ProcessOutput::open(dir)
-        .unwrap()
-        .read(OutputRead { view: which, start: from, max_bytes })
-        .unwrap()
+fn read(dir: &Path, view: OutputView, start: ReadStart, max_bytes: usize) -> ViewPage {
+    ProcessOutput::open(dir).unwrap().read(OutputRead { view, start, max_bytes }).unwrap()
 }
 
-fn write_at_random(random: &mut Random, dir: &Path, cap: u64) -> Reference {
+fn write_random(random: &mut Random, dir: &Path, cap: u64) -> Reference {
     let mut writer = Writer::new(dir, cap);
     let mut reference = Reference::default();
     let largest = random.pick(&[1, 30, 3_000, 20_000]);
@@ -38,29 +35,29 @@ fn write_at_random(random: &mut Random, dir: &Path, cap: u64) -> Reference {
 }
 
 #[test]
-fn pages_joined_are_what_was_written_with_cuts_for_what_was_dropped() {
+fn joined_pages_are_the_written_output_with_dropped_ranges() {
     for seed in 0..80 {
         let random = &mut Random(seed);
         let dir = tempfile::tempdir().unwrap();
         let cap = random.pick(&[0, 1, 2, 7, 100, 1_000, 100_000, 10_000_000]);
-        let reference = write_at_random(random, dir.path(), cap);
+        let reference = write_random(random, dir.path(), cap);
         let output = ProcessOutput::open(dir.path()).unwrap();
-        for which in VIEWS {
-            let expected = reference.seen(which, cap);
+        for view in VIEWS {
+            let expected = reference.expected_view(view, cap);
             let from = random.below(expected.len() as u64 + 1);
             for from in [0, from] {
                 let size = random.pick(&[0, 1, 13, 1_000, 70_000, ALL]);
                 let size = size.max(expected.len() / 2_000);
-                let seen = read_all(&output, which, from, size);
+                let seen = read_all(&output, view, from, size);
                 let same = seen == expected[from as usize..];
-                assert!(same, "seed {seed} cap {cap} {which:?} from {from} by {size}");
+                assert!(same, "seed {seed} cap {cap} {view:?} from {from} by {size}");
             }
         }
     }
 }
 
 #[test]
-fn pieces_say_where_they_lie_in_their_stream() {
+fn pieces_have_their_position_in_their_stream() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 1_000);
     writer.out("abc");
@@ -68,30 +65,31 @@ fn pieces_say_where_they_lie_in_their_stream() {
     writer.out("fgh");
     let piece = |stream, at, bytes: &str| PagePiece::Bytes { stream, at, bytes: bytes.into() };
     let page = read(dir.path(), OutputView::Combined, ReadStart::At(1), 6);
-    let (out, err) = (StdStream::Stdout, StdStream::Stderr);
+    let out = StdStream::Stdout;
+    let err = StdStream::Stderr;
     assert_eq!(page.pieces, [piece(out, 1, "bc"), piece(err, 0, "de"), piece(out, 3, "fg")]);
     assert_eq!((page.from, page.next, page.total, page.ended), (1, 7, 8, false));
 }
 
 #[test]
-fn a_start_in_the_dropped_middle_begins_with_the_rest_of_the_cut() {
+fn a_start_in_the_dropped_range_begins_with_its_rest() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 10);
     writer.out("01234middle56789");
     writer.end();
     let tail = PagePiece::Bytes { stream: StdStream::Stdout, at: 11, bytes: b"56789".into() };
-    for which in [OutputView::Stdout, OutputView::Combined] {
-        let page = read(dir.path(), which, ReadStart::At(7), 100);
+    for view in [OutputView::Stdout, OutputView::Combined] {
+        let page = read(dir.path(), view, ReadStart::At(7), 100);
         assert_eq!(page.pieces, [PagePiece::Dropped { bytes: 4 }, tail.clone()]);
         assert_eq!((page.dropped_bytes(), page.next, page.ended), (4, 16, true));
-        let page = read(dir.path(), which, ReadStart::FromEnd(8), 100);
+        let page = read(dir.path(), view, ReadStart::FromEnd(8), 100);
         assert_eq!((page.from, page.dropped_bytes()), (8, 3));
-        assert_eq!(read(dir.path(), which, ReadStart::FromEnd(99), 100).from, 0);
+        assert_eq!(read(dir.path(), view, ReadStart::FromEnd(99), 100).from, 0);
     }
 }
 
 #[test]
-fn the_end_is_told_only_with_the_last_page() {
+fn only_the_last_page_is_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("abcd");
@@ -105,7 +103,7 @@ fn the_end_is_told_only_with_the_last_page() {
 }
 
 #[test]
-fn totals_count_what_was_produced_and_what_was_not_written() {
+fn totals_count_produced_and_unwritten_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let output = ProcessOutput::open(dir.path()).unwrap();
     assert_eq!(output.totals().unwrap(), OutputTotals::default());
@@ -120,36 +118,37 @@ fn totals_count_what_was_produced_and_what_was_not_written() {
         totals,
         OutputTotals { stdout: 3, stderr: 2, unwritten: 7, held_ms: 0, ended: true }
     );
-    assert_eq!(VIEWS.map(|which| totals.in_view(which)), [3, 2, 5]);
+    assert_eq!(VIEWS.map(|view| totals.in_view(view)), [3, 2, 5]);
     assert_eq!(read(dir.path(), OutputView::Combined, ReadStart::At(0), 5).unwritten, 7);
 }
 
 #[test]
-fn a_stretch_whose_order_was_dropped_is_a_cut_of_the_combined_view_alone() {
+fn a_segment_of_unknown_order_is_dropped_from_the_combined_view_only() {
     const SWITCHES: usize = 40_000;
     const KEPT: usize = 8 * 1024;
     let dir = tempfile::tempdir().unwrap();
-    let (mut writer, mut reference) = (Writer::new(dir.path(), 1 << 20), Reference::default());
+    let mut writer = Writer::new(dir.path(), 1 << 20);
+    let mut reference = Reference::default();
     for index in 0..SWITCHES {
         let stream = [StdStream::Stdout, StdStream::Stderr][index % 2];
         writer.put(stream, &[index as u8]);
         reference.put(stream, &[index as u8]);
     }
     let output = ProcessOutput::open(dir.path()).unwrap();
-    let mut expected = reference.seen(OutputView::Combined, 1 << 20);
-    // The last kept entry of the beginning says who began there, and not for how long.
+    let mut expected = reference.expected_view(OutputView::Combined, 1 << 20);
+    // The last stored entry of the beginning has the stream, but not the length.
     expected[KEPT - 1..SWITCHES - KEPT].fill(None);
     for from in [0, 100, KEPT as u64, 30_000, 31_808, 31_809, 39_990] {
         let seen = read_all(&output, OutputView::Combined, from, 5_000);
         assert!(seen == expected[from as usize..], "from {from}");
     }
-    for which in [OutputView::Stdout, OutputView::Stderr] {
-        assert!(read_all(&output, which, 0, ALL) == reference.seen(which, 1 << 20));
+    for view in [OutputView::Stdout, OutputView::Stderr] {
+        assert!(read_all(&output, view, 0, ALL) == reference.expected_view(view, 1 << 20));
     }
 }
 
 #[test]
-fn what_the_disk_did_not_take_is_cut() {
+fn unwritten_bytes_are_marked_as_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("abcdef");
@@ -158,8 +157,8 @@ fn what_the_disk_did_not_take_is_cut() {
     file.set_len(2).unwrap();
     fs::remove_file(dir.path().join(STREAMS[1])).unwrap();
     let page = read(dir.path(), OutputView::Combined, ReadStart::At(0), 1_000);
-    let kept = b"ab".map(|byte| Some((StdStream::Stdout, byte)));
-    let expected: Vec<Seen> = kept.into_iter().chain([None; 7]).collect();
+    let stored = b"ab".map(|byte| Some((StdStream::Stdout, byte)));
+    let expected: Vec<SeenByte> = stored.into_iter().chain([None; 7]).collect();
     assert_eq!(flatten(&page), expected);
     fs::remove_file(dir.path().join(ORDER)).unwrap();
     assert_eq!(read(dir.path(), OutputView::Combined, ReadStart::At(0), 9).dropped_bytes(), 9);

@@ -1,4 +1,4 @@
-//! Reading while somebody writes as fast as it can.
+//! Reads during writes at full speed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +9,21 @@ use brigade_process::output::{
 
 use crate::writer::{Random, VIEWS, Writer, mix};
 
-/// What is written, so that each byte and its place can be told from its position.
+/// The planned output. Each byte and its place follow from its position.
 struct Plan {
     cap: u64,
-    /// Stream, position in it and in both, length.
+    /// The stream, the positions in it and in both streams, and the length.
     chunks: Vec<(StdStream, u64, u64, u64)>,
 }
 
 impl Plan {
     fn new(cap: u64, count: usize, longest: u64) -> Self {
         let random = &mut Random(cap);
-        let (mut produced, mut chunks) = ([0; 2], Vec::new());
+        let mut produced = [0; 2];
+        let mut chunks = Vec::new();
         for _ in 0..count {
-            let (stream, length) = (random.stream(), 1 + random.below(longest));
+            let stream = random.stream();
+            let length = 1 + random.below(longest);
             let at = produced[stream as usize];
             chunks.push((stream, at, produced[0] + produced[1], length));
             produced[stream as usize] += length;
@@ -37,29 +39,30 @@ impl Plan {
         writer.end();
     }
 
-    /// Which byte arrived at this position of the combined view.
-    fn arrived(&self, position: u64) -> (StdStream, u64) {
+    /// Returns the byte at this position of the combined view.
+    fn byte_at(&self, position: u64) -> (StdStream, u64) {
         let index = self.chunks.partition_point(|(_, _, begin, _)| *begin <= position) - 1;
         let (stream, at, begin, _) = self.chunks[index];
         (stream, at + position - begin)
     }
 
-    fn check(&self, which: OutputView, page: &ViewPage) -> u64 {
-        let (mut position, mut checked) = (page.from, 0);
+    fn check(&self, view: OutputView, page: &ViewPage) -> u64 {
+        let mut position = page.from;
+        let mut checked = 0;
         for piece in &page.pieces {
             match piece {
                 PagePiece::Dropped { bytes } => position += bytes,
                 PagePiece::Bytes { stream, at, bytes } => {
                     for (offset, found) in (0..).zip(bytes) {
-                        assert_eq!(*found, byte(*stream, at + offset), "{which:?} {position}");
+                        assert_eq!(*found, byte(*stream, at + offset), "{view:?} {position}");
                     }
                     let length = bytes.len() as u64;
                     for (position, at) in
                         [(position, *at), (position + length - 1, at + length - 1)]
                     {
-                        match which {
+                        match view {
                             OutputView::Combined => {
-                                assert_eq!(self.arrived(position), (*stream, at))
+                                assert_eq!(self.byte_at(position), (*stream, at))
                             }
                             OutputView::Stdout | OutputView::Stderr => assert_eq!(position, at),
                         }
@@ -78,64 +81,67 @@ fn byte(stream: StdStream, at: u64) -> u8 {
     mix(at * 2 + stream as u64) as u8
 }
 
-/// Readers of all views from all kinds of places, until the writer has ended.
-fn hammer(plan: &Plan, dir: &Path) {
+/// Reads all views from many positions until the writer has ended.
+fn read_during_writes(plan: &Plan, dir: &Path) {
     let mut writer = Writer::new(dir, plan.cap);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let output = ProcessOutput::open(dir).unwrap();
-            let (random, mut checked) = (&mut Random(7), 0);
+            let random = &mut Random(7);
+            let mut checked = 0;
             while !done.load(Ordering::Relaxed) {
-                let which = random.pick(&VIEWS);
-                let total = output.totals().unwrap().in_view(which);
+                let view = random.pick(&VIEWS);
+                let total = output.totals().unwrap().in_view(view);
                 let oldest = ReadStart::FromEnd(plan.cap / 2);
                 let from = ReadStart::At(random.below(total + 1));
                 let from = random.pick(&[from, oldest, ReadStart::FromEnd(100), ReadStart::At(0)]);
                 let max_bytes = random.pick(&[1, 500, 100_000]);
-                let page = output.read(OutputRead { view: which, start: from, max_bytes }).unwrap();
-                checked += plan.check(which, &page);
+                let page = output.read(OutputRead { view, start: from, max_bytes }).unwrap();
+                checked += plan.check(view, &page);
             }
             checked
         });
         plan.write(&mut writer);
         done.store(true, Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 100_000, "the reader saw too little to prove anything");
+        assert!(reader.join().unwrap() > 100_000, "the reader read too little");
     });
 }
 
 #[test]
-fn no_wrong_byte_is_read_while_large_pieces_go_round_a_small_ring() {
+fn no_wrong_byte_is_read_while_large_pieces_wrap_a_small_ring() {
     let dir = tempfile::tempdir().unwrap();
-    hammer(&Plan::new(100_000, 2_500, 60_000), dir.path());
+    read_during_writes(&Plan::new(100_000, 2_500, 60_000), dir.path());
 }
 
 #[test]
-fn no_byte_is_put_in_a_wrong_place_while_the_order_goes_round_its_ring() {
+fn no_byte_is_misplaced_while_the_order_file_wraps() {
     let dir = tempfile::tempdir().unwrap();
-    hammer(&Plan::new(200_000, 150_000, 3), dir.path());
+    read_during_writes(&Plan::new(200_000, 150_000, 3), dir.path());
 }
 
 #[test]
-fn a_follower_that_is_overtaken_goes_on_behind_the_cut() {
+fn an_overtaken_follower_continues_after_the_dropped_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let plan = &Plan::new(100_000, 2_000, 20_000);
     let mut writer = Writer::new(dir.path(), plan.cap);
     let output = ProcessOutput::open(dir.path()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| plan.write(&mut writer));
-        let mut follow =
+        let mut follower =
             output.clone().follow(OutputView::Combined, ReadStart::At(0)).max_bytes(3_000);
-        let (mut next, mut cut) = (0, 0);
+        let mut next = 0;
+        let mut dropped = 0;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            while let Some(page) = follow.next().await.unwrap() {
+            while let Some(page) = follower.next().await.unwrap() {
                 assert_eq!(page.from, next);
                 plan.check(OutputView::Combined, &page);
-                (next, cut) = (page.next, cut + page.dropped_bytes());
+                next = page.next;
+                dropped += page.dropped_bytes();
             }
         });
         assert_eq!(next, output.totals().unwrap().combined());
-        assert!(cut > 0, "the writer was to be faster");
+        assert!(dropped > 0, "the writer must be faster");
     });
 }

@@ -1,4 +1,4 @@
-//! Lines that match.
+//! Searches for matching lines.
 
 use brigade_process::output::{
     LineMatch, OutputSearch, OutputView, ProcessOutput, ReadStart, SearchCursor, SearchError,
@@ -31,7 +31,7 @@ fn written(cap: u64, write: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Pro
 }
 
 #[test]
-fn lines_are_found_with_their_place() {
+fn lines_are_found_with_their_position() {
     let (_dir, output) = written(1_000, |writer| {
         writer.out("first error\r\nfine\n");
         writer.err("Error 2\n");
@@ -60,7 +60,7 @@ fn lines_are_found_with_their_place() {
 }
 
 #[test]
-fn a_line_is_whole_although_the_other_stream_came_between() {
+fn a_line_is_whole_despite_bytes_of_the_other_stream() {
     let (_dir, output) = written(1_000, |writer| {
         writer.out("half and ");
         writer.err("warning: a");
@@ -73,7 +73,7 @@ fn a_line_is_whole_although_the_other_stream_came_between() {
 }
 
 #[test]
-fn a_search_goes_on_without_a_line_lost_or_found_twice() {
+fn a_continued_search_finds_each_line_once() {
     for seed in 0..60 {
         let random = &mut Random(seed);
         let mut expected = Vec::new();
@@ -98,14 +98,15 @@ fn a_search_goes_on_without_a_line_lost_or_found_twice() {
         });
         expected.retain(|line| line.contains('a'));
         let max_matches = random.pick(&[1, 2, 5, 1_000]);
-        let (mut all, mut from) = (Vec::new(), SearchCursor::default());
+        let mut all = Vec::new();
+        let mut cursor = SearchCursor::default();
         loop {
-            let search = OutputSearch { cursor: from, max_matches, ..search_for("a") };
+            let search = OutputSearch { cursor, max_matches, ..search_for("a") };
             let found = output.search(search).unwrap();
             assert!(found.lines.len() <= max_matches + 1);
-            assert!(found.next_cursor != from || found.ended, "seed {seed}: no way forward");
+            assert!(found.next_cursor != cursor || found.ended, "seed {seed}: no progress");
             all.extend(found.lines.into_iter().map(|line| line.text));
-            from = found.next_cursor;
+            cursor = found.next_cursor;
             if found.ended {
                 break;
             }
@@ -119,22 +120,22 @@ fn an_unfinished_line_is_found_again_only_when_it_has_grown() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 1_000);
     let output = ProcessOutput::open(dir.path()).unwrap();
-    let go_on = |from| output.search(OutputSearch { cursor: from, ..search_for("word") }).unwrap();
+    let search_at = |cursor| output.search(OutputSearch { cursor, ..search_for("word") }).unwrap();
     writer.out("x\npassword:");
-    let found = go_on(SearchCursor::default());
+    let found = search_at(SearchCursor::default());
     assert_eq!(texts(&found), ["password:"]);
     assert!(found.lines[0].unfinished && !found.ended);
-    let again = go_on(found.next_cursor);
+    let again = search_at(found.next_cursor);
     assert_eq!((texts(&again), again.next_cursor), (vec![], found.next_cursor));
     writer.out(" ok\n");
-    let grown = go_on(again.next_cursor);
+    let grown = search_at(again.next_cursor);
     assert_eq!(texts(&grown), ["password: ok"]);
     assert!(!grown.lines[0].unfinished);
-    assert_eq!(texts(&go_on(grown.next_cursor)), Vec::<&str>::new());
+    assert_eq!(texts(&search_at(grown.next_cursor)), Vec::<&str>::new());
 }
 
 #[test]
-fn lines_are_found_across_the_borders_of_the_ring() {
+fn lines_are_found_across_the_boundaries_of_the_ring() {
     let cap = 50_000;
     let numbers = 0..40_000;
     let (_dir, output) = written(cap, |writer| {
@@ -146,19 +147,20 @@ fn lines_are_found_across_the_borders_of_the_ring() {
     let found = output.search(search_for("^line [0-9]{5}$")).unwrap();
     let dropped = FileLayout::bytes(cap).dropped_range(40_000 * 11);
     assert_eq!(found.dropped_bytes, dropped.end - dropped.start);
-    let kept = |number: &u64| {
-        let (begin, end) = (number * 11, number * 11 + 11);
-        end <= dropped.start || begin >= dropped.end
+    let is_stored = |number: &u64| {
+        let start = number * 11;
+        let end = start + 11;
+        end <= dropped.start || start >= dropped.end
     };
-    // What is left of the lines at the cut does not match.
+    // The remains of the lines at the dropped range do not match.
     let expected: Vec<String> =
-        numbers.filter(kept).map(|number| format!("line {number:05}")).collect();
+        numbers.filter(is_stored).map(|number| format!("line {number:05}")).collect();
     assert!(expected.len() > 4_000);
     assert_eq!(texts(&found), expected);
 }
 
 #[test]
-fn a_cut_ends_a_line() {
+fn dropped_bytes_end_a_line() {
     let (_dir, output) = written(20, |writer| {
         writer.out("0123456-ab");
         writer.out(&"x".repeat(100));
@@ -171,31 +173,31 @@ fn a_cut_ends_a_line() {
 }
 
 #[test]
-fn long_lines_are_searched_to_their_end_and_shown_in_part() {
+fn long_lines_are_searched_whole_and_truncated() {
     let filler = "é".repeat(100_000);
     let (_dir, output) = written(1 << 20, |writer| {
         writer.out(&format!("begin{filler}needle{filler}end\nshort\n"));
     });
-    let shown = |pattern: &str| {
+    let excerpt = |pattern: &str| {
         let found = output.search(search_for(pattern)).unwrap();
         assert!(found.lines.len() <= 1, "{pattern} {found:?}");
         found.lines.into_iter().next().map(|line| line.text)
     };
-    let needle = shown("needle").unwrap();
+    let needle = excerpt("needle").unwrap();
     assert!(needle.starts_with("[... 199955 bytes before ...]é"), "{needle}");
     assert!(needle.contains("éneedleé") && needle.len() < 300, "{needle}");
     assert!(needle.ends_with(&format!("[... {} bytes more ...]", 400_014 - 199_955 - 200)));
-    assert!(shown("^begin").unwrap().starts_with("beginé"));
-    assert!(shown("end$").unwrap().ends_with("éend"));
-    assert!(shown("begin.*").unwrap().starts_with("beginé"));
+    assert!(excerpt("^begin").unwrap().starts_with("beginé"));
+    assert!(excerpt("end$").unwrap().ends_with("éend"));
+    assert!(excerpt("begin.*").unwrap().starts_with("beginé"));
     for absent in ["^needle", "needle$", "^\u{e9}", "begin$", "^[^bs]", "[^dt]$", "begin.*short"] {
-        assert_eq!(shown(absent), None, "{absent}");
+        assert_eq!(excerpt(absent), None, "{absent}");
     }
-    assert_eq!(shown("^short$").as_deref(), Some("short"));
+    assert_eq!(excerpt("^short$").as_deref(), Some("short"));
 }
 
 #[test]
-fn a_match_on_the_border_of_two_windows_is_found() {
+fn a_match_across_two_windows_is_found() {
     const WINDOW: usize = 64 * 1024;
     for before in WINDOW - 7..WINDOW + 2 {
         let (_dir, output) = written(1 << 20, |writer| {
@@ -206,7 +208,7 @@ fn a_match_on_the_border_of_two_windows_is_found() {
 }
 
 #[test]
-fn a_bad_pattern_is_named_in_one_line() {
+fn an_invalid_pattern_is_explained_in_one_line() {
     let (_dir, output) = written(10, |writer| writer.out("x"));
     for (pattern, problem) in
         [("a(b", "unclosed group"), ("(?:x{1000}){1000}", "too large"), ("[z-a]", "range")]
@@ -219,7 +221,7 @@ fn a_bad_pattern_is_named_in_one_line() {
 }
 
 #[test]
-fn a_search_may_begin_anywhere() {
+fn a_search_may_start_anywhere() {
     let (_dir, output) = written(100, |writer| writer.out("one\ntwo\nthree\n"));
     let found =
         output.search(OutputSearch { cursor: SearchCursor::at(4), ..search_for("o|e") }).unwrap();

@@ -1,4 +1,4 @@
-//! Output as text.
+//! Decodes output as text.
 
 use brigade_process::output::{
     OutputRead, OutputView, ProcessOutput, ReadStart, StdStream, TextDecoder, ViewPage, page_text,
@@ -8,15 +8,15 @@ use crate::writer::{Random, Writer};
 
 fn pages(
     output: &ProcessOutput,
-    which: OutputView,
+    view: OutputView,
     max_bytes: usize,
-    whole: bool,
+    end_on_character: bool,
 ) -> Vec<ViewPage> {
     let mut pages: Vec<ViewPage> = Vec::new();
     loop {
         let from = ReadStart::At(pages.last().map_or(0, |page| page.next));
-        let page = output.read(OutputRead { view: which, start: from, max_bytes }).unwrap();
-        let page = if whole { page.end_on_character() } else { page };
+        let page = output.read(OutputRead { view, start: from, max_bytes }).unwrap();
+        let page = if end_on_character { page.end_on_character() } else { page };
         if page.is_empty() {
             return pages;
         }
@@ -25,13 +25,13 @@ fn pages(
 }
 
 #[test]
-fn characters_survive_page_borders() {
-    let words = ["a", "é", "€", "😀", "\n"];
+fn characters_survive_page_boundaries() {
+    let characters = ["a", "é", "€", "😀", "\n"];
     for seed in 0..30 {
         let random = &mut Random(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut writer = Writer::new(dir.path(), 1 << 20);
-        let written: String = (0..200).map(|_| random.pick(&words)).collect();
+        let written: String = (0..200).map(|_| random.pick(&characters)).collect();
         writer.out(&written);
         writer.end();
         let output = ProcessOutput::open(dir.path()).unwrap();
@@ -51,13 +51,13 @@ fn characters_survive_page_borders() {
 }
 
 #[test]
-fn a_page_too_small_for_a_character_still_goes_on() {
+fn a_page_too_small_for_a_character_still_progresses() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.out("€");
     let output = ProcessOutput::open(dir.path()).unwrap();
     assert_eq!(pages(&output, OutputView::Stdout, 1, true).len(), 3);
-    // Half a character at the end of a running command waits for its other half.
+    // An incomplete character at the end of a running process waits for its other bytes.
     writer.put(StdStream::Stdout, b"x\xc3");
     assert_eq!(pages(&output, OutputView::Stdout, 100, true).last().unwrap().next, 4);
     writer.end();
@@ -65,7 +65,7 @@ fn a_page_too_small_for_a_character_still_goes_on() {
 }
 
 #[test]
-fn a_character_is_whole_although_the_other_stream_came_between() {
+fn a_character_is_whole_despite_bytes_of_the_other_stream() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 100);
     writer.put(StdStream::Stdout, b"1\xe2\x82");
@@ -77,25 +77,25 @@ fn a_character_is_whole_although_the_other_stream_came_between() {
 }
 
 #[test]
-fn a_cut_shows_its_size() {
+fn dropped_bytes_show_their_number() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 4);
     writer.out("abcdefg");
     let page = &pages(&ProcessOutput::open(dir.path()).unwrap(), OutputView::Stdout, 100, false)[0];
-    assert_eq!(page_text(page), "ab\n[... 3 bytes cut ...]\nfg");
+    assert_eq!(page_text(page), "ab\n[... 3 bytes dropped ...]\nfg");
 }
 
 #[test]
-fn a_cut_ends_a_character() {
+fn dropped_bytes_end_a_character() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 4);
     writer.put(StdStream::Stdout, b"a\xe2\x82\xacb\xacc");
     let page = &pages(&ProcessOutput::open(dir.path()).unwrap(), OutputView::Stdout, 100, false)[0];
-    assert_eq!(page_text(page), "a\u{fffd}\n[... 3 bytes cut ...]\n\u{fffd}c");
+    assert_eq!(page_text(page), "a\u{fffd}\n[... 3 bytes dropped ...]\n\u{fffd}c");
 }
 
 #[test]
-fn the_tail_begins_with_a_line_where_it_can() {
+fn the_tail_begins_with_a_line_if_possible() {
     for (written, max_bytes, expected) in [
         ("", 10, ""),
         ("one\ntwo\n", 100, "one\ntwo\n"),
@@ -119,11 +119,11 @@ fn the_tail_begins_with_a_line_where_it_can() {
 }
 
 #[test]
-fn the_tail_of_much_output_marks_what_is_cut() {
+fn the_tail_of_much_output_marks_dropped_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::new(dir.path(), 10);
     writer.out("0123456789abcdef\n");
     let output = ProcessOutput::open(dir.path()).unwrap();
-    assert_eq!(output.tail_text(9).unwrap(), "\n[... 4 bytes cut ...]\ncdef\n");
+    assert_eq!(output.tail_text(9).unwrap(), "\n[... 4 bytes dropped ...]\ncdef\n");
     assert_eq!(output.tail_text(5).unwrap(), "cdef\n");
 }

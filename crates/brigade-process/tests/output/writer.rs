@@ -1,4 +1,4 @@
-//! A stand-in for the shim, and what a reader is to find of what it wrote.
+//! A writer that imitates the shim, and a reference for the expected output.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,8 +15,8 @@ use brigade_process::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
 pub(crate) const VIEWS: [OutputView; 3] =
     [OutputView::Stdout, OutputView::Stderr, OutputView::Combined];
 
-/// A byte of a view: None where it was cut.
-pub(crate) type Seen = Option<(StdStream, u8)>;
+/// A byte of a view, or `None` if it was dropped.
+pub(crate) type SeenByte = Option<(StdStream, u8)>;
 
 pub(crate) struct Writer {
     dir: PathBuf,
@@ -48,10 +48,10 @@ impl Writer {
                 .get_or_insert_with(|| File::create(self.dir.join(STREAMS[index])).unwrap());
             let mut rest = bytes;
             while !rest.is_empty() {
-                let (place, run) = FileLayout::bytes(self.record.output_cap).locate(position);
-                let (now, later) = rest.split_at(rest.len().min(run as usize));
-                file.write_all_at(now, place).unwrap();
-                position += now.len() as u64;
+                let range = FileLayout::bytes(self.record.output_cap).locate(position);
+                let (part, later) = rest.split_at(rest.len().min(range.contiguous as usize));
+                file.write_all_at(part, range.offset).unwrap();
+                position += part.len() as u64;
                 rest = later;
             }
             self.record.produced_bytes[index] = position;
@@ -77,14 +77,14 @@ impl Writer {
             return;
         }
         let switch = StreamSwitch { stream, at: self.record.produced_bytes };
-        let (place, _) = FileLayout::switches().locate(self.record.switch_count);
+        let index = FileLayout::switches().locate(self.record.switch_count).offset;
         let order = self.order.get_or_insert_with(|| File::create(self.dir.join(ORDER)).unwrap());
-        order.write_all_at(&switch.encode(), place * SWITCH_BYTES).unwrap();
+        order.write_all_at(&switch.encode(), index * SWITCH_BYTES).unwrap();
         self.record.switch_count += 1;
     }
 }
 
-/// All that was written, to compare with.
+/// All written bytes, for comparison.
 #[derive(Default)]
 pub(crate) struct Reference {
     bytes: Vec<(StdStream, u8)>,
@@ -95,16 +95,18 @@ impl Reference {
         self.bytes.extend(bytes.iter().map(|byte| (stream, *byte)));
     }
 
-    /// What a reader finds of a view when the order of arrival is kept.
-    pub(crate) fn seen(&self, which: OutputView, cap: u64) -> Vec<Seen> {
-        let count = |stream| self.bytes.iter().filter(|(of, _)| *of == stream).count() as u64;
+    /// Returns the expected view, given a complete order of arrival.
+    pub(crate) fn expected_view(&self, view: OutputView, cap: u64) -> Vec<SeenByte> {
+        let count = |stream| {
+            self.bytes.iter().filter(|(byte_stream, _)| *byte_stream == stream).count() as u64
+        };
         let dropped = [StdStream::Stdout, StdStream::Stderr]
             .map(|stream| FileLayout::bytes(cap).dropped_range(count(stream)));
         let mut produced = [0; 2];
         let mut seen = Vec::new();
         for (stream, byte) in &self.bytes {
             let index = *stream as usize;
-            if is_in(*stream, which) {
+            if is_in_view(*stream, view) {
                 let is_dropped = dropped[index].contains(&produced[index]);
                 seen.push((!is_dropped).then_some((*stream, *byte)));
             }
@@ -114,21 +116,21 @@ impl Reference {
     }
 }
 
-fn is_in(stream: StdStream, which: OutputView) -> bool {
-    match which {
+fn is_in_view(stream: StdStream, view: OutputView) -> bool {
+    match view {
         OutputView::Stdout => stream == StdStream::Stdout,
         OutputView::Stderr => stream == StdStream::Stderr,
         OutputView::Combined => true,
     }
 }
 
-/// The bytes of a page, one by one.
-pub(crate) fn flatten(page: &ViewPage) -> Vec<Seen> {
+/// Returns the bytes of a page, one by one.
+pub(crate) fn flatten(page: &ViewPage) -> Vec<SeenByte> {
     let mut seen = Vec::new();
     for piece in &page.pieces {
         match piece {
             PagePiece::Bytes { stream, bytes, .. } => {
-                assert!(!bytes.is_empty(), "a piece holds something");
+                assert!(!bytes.is_empty(), "a piece is not empty");
                 seen.extend(bytes.iter().map(|byte| Some((*stream, *byte))));
             }
             PagePiece::Dropped { bytes } => seen.extend((0..*bytes).map(|_| None)),
@@ -141,18 +143,17 @@ pub(crate) fn flatten(page: &ViewPage) -> Vec<Seen> {
 /// Reads a view from a position to its end, page by page.
 pub(crate) fn read_all(
     output: &ProcessOutput,
-    which: OutputView,
+    view: OutputView,
     from: u64,
     max_bytes: usize,
-) -> Vec<Seen> {
+) -> Vec<SeenByte> {
     let mut seen = Vec::new();
     let mut at = from;
     loop {
-        let page =
-            output.read(OutputRead { view: which, start: ReadStart::At(at), max_bytes }).unwrap();
+        let page = output.read(OutputRead { view, start: ReadStart::At(at), max_bytes }).unwrap();
         assert_eq!(page.from, at);
         let part = flatten(&page);
-        assert!(part.iter().flatten().count() <= max_bytes.max(1), "no more than asked for");
+        assert!(part.iter().flatten().count() <= max_bytes.max(1), "no more than requested");
         seen.extend(part);
         at = page.next;
         if page.is_empty() {
@@ -161,7 +162,7 @@ pub(crate) fn read_all(
     }
 }
 
-/// Small numbers that look random and are the same each time.
+/// A reproducible sequence of pseudo-random numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -183,7 +184,7 @@ impl Random {
     }
 }
 
-/// Of splitmix64.
+/// Mixes the bits of a number as splitmix64 does.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

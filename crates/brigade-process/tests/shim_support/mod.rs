@@ -1,4 +1,4 @@
-//! A shim under test: started directly, watched through its files.
+//! A shim under test, started directly and observed through its files.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is not as expected")]
 #![allow(dead_code, reason = "each test binary uses another part of this")]
 
@@ -17,62 +17,62 @@ pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine; reached only when a test fails.
+/// Longer than any step on a busy machine. Reached only if a test fails.
 const TOO_LONG: Duration = Duration::from_secs(30);
 
 pub(crate) const BOOT: &str = "000102030405060708090a0b0c0d0e0f";
 
-/// What a shim is told.
+/// The arguments of a shim.
 #[derive(Clone)]
-pub(crate) struct Orders {
+pub(crate) struct TestArgs {
     pub(crate) cap: u64,
     pub(crate) grace_ms: u64,
     pub(crate) input: &'static str,
-    pub(crate) surroundings: &'static str,
+    pub(crate) settings: &'static str,
     pub(crate) timing: &'static str,
     pub(crate) working_directory: PathBuf,
 }
 
-impl Default for Orders {
+impl Default for TestArgs {
     fn default() -> Self {
         Self {
             cap: 1 << 20,
             grace_ms: 5_000,
             input: "none",
-            surroundings: "",
+            settings: "",
             timing: "",
             working_directory: PathBuf::new(),
         }
     }
 }
 
-impl Orders {
-    /// A shell script, with the shim's directory in `$D`.
+impl TestArgs {
+    /// Runs a shell script, with the shim's directory in `$D`.
     pub(crate) fn script(&self, script: &str) -> Shim {
         self.run(&["sh", "-c", script])
     }
 
-    pub(crate) fn run(&self, words: &[&str]) -> Shim {
-        self.run_in(tempfile::tempdir().unwrap(), words)
+    pub(crate) fn run(&self, argv: &[&str]) -> Shim {
+        self.run_in(tempfile::tempdir().unwrap(), argv)
     }
 
-    pub(crate) fn run_in(&self, directory: TempDir, words: &[&str]) -> Shim {
-        let child = self.command(directory.path(), words).spawn().unwrap();
+    pub(crate) fn run_in(&self, directory: TempDir, argv: &[&str]) -> Shim {
+        let child = self.command(directory.path(), argv).spawn().unwrap();
         Shim { directory, child }
     }
 
-    pub(crate) fn command(&self, directory: &Path, words: &[&str]) -> Command {
-        let (program, leading) = companion().command();
-        let mut command = Command::new(program);
-        command.args(leading).arg("run").arg(directory).arg(BOOT);
+    pub(crate) fn command(&self, directory: &Path, argv: &[&str]) -> Command {
+        let shim = companion().command();
+        let mut command = Command::new(shim.program);
+        command.args(shim.leading_args).arg("run").arg(directory).arg(BOOT);
         command.args([self.cap, self.grace_ms].map(|number| number.to_string()));
         command
             .arg(self.input)
-            .arg(self.surroundings)
+            .arg(self.settings)
             .arg(self.timing)
             .arg(&self.working_directory)
             .arg("--")
-            .args(words);
+            .args(argv);
         command.env("D", directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
@@ -84,12 +84,12 @@ pub(crate) fn companion() -> &'static Companion {
     COMPANION.get_or_init(|| Companion::prepare(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap())
 }
 
-/// A shell script under a shim with the usual orders.
+/// Runs a shell script under a shim with the default arguments.
 pub(crate) fn script(script: &str) -> Shim {
-    Orders::default().script(script)
+    TestArgs::default().script(script)
 }
 
-/// Kills itself and what it runs when a test gives up on it.
+/// A running shim. It is killed when dropped.
 pub(crate) struct Shim {
     pub(crate) directory: TempDir,
     pub(crate) child: Child,
@@ -117,60 +117,61 @@ impl Shim {
         ShimRecord::read_from(&File::open(self.path(layout::CLAIM)).ok()?).ok()
     }
 
-    pub(crate) fn wait_until(&self, is_so: impl Fn(&ShimRecord) -> bool) -> ShimRecord {
-        eventually("the record", || self.record().filter(|record| is_so(record)))
+    pub(crate) fn wait_until(&self, is_met: impl Fn(&ShimRecord) -> bool) -> ShimRecord {
+        eventually("the record", || self.record().filter(|record| is_met(record)))
     }
 
     pub(crate) fn wait_for_file(&self, name: &str) -> String {
         eventually(name, || {
-            fs::read_to_string(self.path(name)).ok().filter(|it| it.ends_with('\n'))
+            fs::read_to_string(self.path(name)).ok().filter(|text| text.ends_with('\n'))
         })
     }
 
     pub(crate) fn exit(&mut self) -> ExitStatus {
-        eventually("the shim's end", || self.child.try_wait().unwrap())
+        eventually("the exit of the shim", || self.child.try_wait().unwrap())
     }
 
-    /// The record after the shim has ended as it should.
+    /// Returns the record after a normal exit of the shim.
     pub(crate) fn done(&mut self) -> ShimRecord {
         let status = self.exit();
-        assert_eq!((status.code(), status.signal()), (Some(0), None), "of the shim");
+        assert_eq!((status.code(), status.signal()), (Some(0), None), "exit status of the shim");
         let record = self.record().expect("a record");
         assert_eq!(record.phase, ShimPhase::Done);
         record
     }
 
-    /// The kept beginning and end of a stream.
-    pub(crate) fn kept(&self, stream: usize) -> (Vec<u8>, Vec<u8>) {
+    /// Returns the stored beginning and end of a stream.
+    pub(crate) fn stored(&self, stream: usize) -> (Vec<u8>, Vec<u8>) {
         let record = self.record().unwrap();
         let layout = FileLayout::bytes(record.output_cap);
         let file = fs::read(self.path(layout::STREAMS[stream])).unwrap_or_default();
         let dropped = layout.dropped_range(record.produced_bytes[stream]);
-        let byte = |position: u64| file[layout.locate(position).0 as usize];
+        let byte = |position: u64| file[layout.locate(position).offset as usize];
         let head = 0..dropped.start.min(record.produced_bytes[stream]);
         let tail = dropped.end..record.produced_bytes[stream];
         (head.map(byte).collect(), tail.map(byte).collect())
     }
 
-    /// All of a stream of which nothing was dropped.
+    /// Returns a whole stream of which nothing was dropped.
     pub(crate) fn text(&self, stream: usize) -> String {
-        let (mut head, tail) = self.kept(stream);
+        let (mut head, tail) = self.stored(stream);
         head.extend(tail);
         String::from_utf8(head).unwrap()
     }
 
-    /// The processes that wrote their pid, a line each, to the file `pids`.
+    /// Returns the pids that processes wrote to the file `pids`, one per line.
     pub(crate) fn pids(&self, count: usize) -> Vec<i32> {
         eventually("pids", || {
             let text =
-                fs::read_to_string(self.path("pids")).ok().filter(|it| it.ends_with('\n'))?;
+                fs::read_to_string(self.path("pids")).ok().filter(|text| text.ends_with('\n'))?;
             let pids: Vec<i32> = text.lines().map(|line| line.trim().parse().unwrap()).collect();
             (pids.len() == count).then_some(pids)
         })
     }
 }
 
-/// Whether the shim was built with all that Linux offers. The variable is set for build and test.
+/// Returns true if the shim was built with all Linux features. The variable is set for build and
+/// test.
 pub(crate) fn is_full_linux() -> bool {
     cfg!(target_os = "linux") && std::env::var_os("BRIGADE_POSIX_ONLY").is_none()
 }
@@ -179,19 +180,19 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     test_kill_process(Pid::from_raw(pid).unwrap()).is_ok()
 }
 
-pub(crate) fn assert_gone(pids: &[i32]) {
+pub(crate) fn assert_ended(pids: &[i32]) {
     for pid in pids {
-        assert!(!is_alive(*pid), "{pid} of {pids:?} is left");
+        assert!(!is_alive(*pid), "{pid} of {pids:?} is alive");
     }
 }
 
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
+pub(crate) fn eventually<T>(name: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = check() {
             return found;
         }
-        assert!(begin.elapsed() < TOO_LONG, "{what} does not come");
+        assert!(start.elapsed() < TOO_LONG, "{name} does not appear");
         thread::sleep(Duration::from_millis(2));
     }
 }

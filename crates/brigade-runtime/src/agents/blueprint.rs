@@ -1,11 +1,12 @@
-//! What one agent is made of: settled when it is spawned, so that a later edit does not change it.
+//! Blueprints: agents as resolved for one spawn, so that later edits of a definition do not change
+//! them.
 
 use std::sync::Arc;
 
 use brigade_agent::AgentOverrides;
 use brigade_agent::definition::Definition;
-use brigade_file_tools::WorkingDirectory;
 use brigade_agent::permission::{PermissionRules, Permissions};
+use brigade_file_tools::WorkingDirectory;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest};
@@ -13,74 +14,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::sandbox;
 
-/// Kept with the task.
+/// An agent as resolved for one spawn. Stored with the task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Blueprint {
     pub(crate) definition: Arc<Definition>,
     pub(crate) permissions: Permissions,
     pub(crate) model: Arc<str>,
-    /// Where its commands run, unless they say otherwise.
+    /// The default working directory of its processes.
     #[serde(default)]
     pub(crate) directory: Option<Arc<str>>,
     #[serde(default)]
     pub(crate) config: Option<Json>,
     #[serde(default)]
     pub(crate) result_schema: Option<Json>,
-    /// The definitions that it and all below it may use. None is all.
+    /// The definitions that it and its descendants may use. `None` means all.
     #[serde(default)]
     pub(super) may_delegate_to: Option<Vec<String>>,
-    /// The MCP servers that it and all below it may use.
+    /// The MCP servers that it and its descendants may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) mcp_servers: Vec<Arc<str>>,
-    /// A budget of money holds here, so what a model costs must be known.
+    /// True if a money budget applies, so that the price of a model must be known.
     #[serde(default)]
     pub(super) has_money_budget: bool,
     #[serde(default)]
     pub(crate) is_child: bool,
-    /// Nobody is there to approve anything, here and below.
+    /// True if nobody approves calls of the agent and its descendants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) unattended: bool,
     #[serde(default, skip_serializing_if = "AgentOverrides::is_empty")]
     pub(crate) overrides: AgentOverrides,
-    /// What its commands are kept to, and those of all below it.
+    /// The sandbox of its processes and those of its descendants.
     #[serde(default, skip_serializing_if = "Sandbox::is_empty")]
     pub(crate) sandbox: Sandbox,
-    /// A command of the agent acts with it, and not the agent itself.
+    /// True if a process of the agent acts with this blueprint, and not the agent itself.
     #[serde(skip)]
     pub(super) acts_through_process: bool,
 }
 
-/// Whom an agent is made for.
+/// The parent of a new task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SpawnParent<'a> {
     TopLevel,
     Agent(&'a Blueprint),
-    /// A command that is kept to something.
+    /// A process in a sandbox.
     SandboxedProcess(&'a Sandbox),
 }
 
 impl<'a> SpawnParent<'a> {
-    /// What whoever asks is kept to itself. An agent is not: only its commands are.
+    /// Returns the sandbox of the parent itself. An agent has none: only its processes have.
     pub(crate) fn own_sandbox(self) -> Option<&'a Sandbox> {
-        let enclosure = match self {
+        let sandbox = match self {
             Self::TopLevel => None,
             Self::Agent(parent) => parent.acts_through_process.then_some(&parent.sandbox),
-            Self::SandboxedProcess(enclosure) => Some(enclosure),
+            Self::SandboxedProcess(sandbox) => Some(sandbox),
         };
-        enclosure.filter(|enclosure| !enclosure.layers.is_empty())
+        sandbox.filter(|sandbox| !sandbox.layers.is_empty())
     }
 
-    /// What everything that it starts is kept to as well.
+    /// Returns the sandbox that everything started by the parent inherits.
     pub(crate) fn inherited_sandbox(self) -> Option<&'a Sandbox> {
         match self {
             Self::TopLevel => None,
             Self::Agent(parent) => Some(&parent.sandbox),
-            Self::SandboxedProcess(enclosure) => Some(enclosure),
+            Self::SandboxedProcess(sandbox) => Some(sandbox),
         }
     }
 }
 
-/// What whoever starts an agent leaves to it.
+/// The permissions, limits and sandbox that a spawn gives to a new agent.
 #[derive(Debug)]
 pub(crate) struct SpawnGrant<'a> {
     pub(crate) rules: PermissionRules,
@@ -90,23 +91,23 @@ pub(crate) struct SpawnGrant<'a> {
 }
 
 impl Blueprint {
-    /// What is left of it for a command of its: that is kept to no less than the agent is, and where it
-    /// is confined it has none of the servers, which are outside.
-    pub(crate) fn restrict_to_process(&mut self, command: &Sandbox) {
-        self.sandbox.clone_from(command);
+    /// Restricts the blueprint for a process of its agent, which has at least the agent's sandbox.
+    /// A sandboxed process gets no MCP servers, since these run outside of the sandbox.
+    pub(crate) fn restrict_to_process(&mut self, process: &Sandbox) {
+        self.sandbox.clone_from(process);
         self.acts_through_process = true;
-        if !command.layers.is_empty() {
+        if !process.layers.is_empty() {
             self.mcp_servers.clear();
         }
     }
 
-    /// The name of what carries it out, where that is not our own loop.
+    /// Returns the name of the backend, if it is not the agent loop.
     pub(super) fn backend(&self) -> Option<&str> {
         backend(&self.overrides, &self.definition)
     }
 
-    /// The files that it works on, where it is known which. Those tools work outside of what its
-    /// commands are confined to, so they are for directories only that these may write.
+    /// Returns the directory of the file tools, if it is known. These tools run outside of the
+    /// sandbox, so they get only a directory that the sandbox allows to write.
     pub(super) fn workspace(&self) -> Option<WorkingDirectory> {
         let directory = self.directory.as_deref().filter(|path| path.starts_with('/'))?;
         let workspace = WorkingDirectory::new(directory, self.permissions.clone());
@@ -119,7 +120,7 @@ impl Blueprint {
     }
 }
 
-/// The name of what carries out an agent, where that is not our own loop.
+/// Returns the name of the backend of an agent, if it is not the agent loop.
 pub(super) fn backend<'a>(
     overrides: &'a AgentOverrides,
     definition: &'a Definition,

@@ -1,13 +1,13 @@
-//! The agent of a blueprint, made for each attempt.
+//! Builds the agent of a blueprint for each attempt.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use brigade_file_tools as builtin;
 use brigade_agent::inbox::Quoter;
 use brigade_agent::json_schema::Schema;
-use brigade_mcp::client::GrantedTools;
 use brigade_agent::{Agent, Backend, Plugin, StopPolicy, Tool, ToolSet, client_tool};
+use brigade_file_tools as builtin;
+use brigade_mcp::client::GrantedTools;
 use brigade_model::action::StartAction;
 use brigade_model::ids::Millis;
 use brigade_model::json::Json;
@@ -22,33 +22,40 @@ use super::services::AgentServices;
 use super::spans::provider_and_model;
 use crate::performer::Reporter;
 
-/// As many blueprints are kept ready; when there are more, all are forgotten and made again.
+/// The largest number of prepared blueprints. When it is reached, all are dropped and prepared
+/// again.
 const PREPARED_BLUEPRINTS_MAX: usize = 1_000;
 
-/// Signs of life come no more often than this.
+/// The shortest interval between two heartbeats of an agent.
 const HEARTBEAT_MIN: Millis = Millis(20);
 
-/// What follows from a blueprint.
+/// The part of an agent that is the same for all attempts of its blueprint.
 #[derive(Debug)]
 pub(super) struct PreparedBlueprint {
     blueprint: Arc<Blueprint>,
     system_prompt: Arc<str>,
-    /// The tools that are left by the permissions.
+    /// The tools that the permissions allow.
     allowed_tools: HashSet<Arc<str>>,
-    /// Those beside the delegation tools, which each attempt has its own of.
+    /// The tools beside the delegation tools, which are bound to each attempt.
     own_tools: Vec<Arc<dyn Tool>>,
     plugins: Vec<Arc<dyn Plugin>>,
     result_schema: Option<Schema>,
     server_tools: Option<Arc<GrantedTools>>,
 }
 
+/// An agent and its backend, for one attempt.
+pub(super) struct BuiltAgent {
+    pub(super) agent: Agent,
+    pub(super) backend: Arc<dyn Backend>,
+}
+
 impl AgentServices {
-    /// The agent itself, and what carries it out, for one attempt.
-    pub(crate) fn build(
+    /// Builds the agent and its backend for one attempt.
+    pub(super) fn build(
         self: &Arc<Self>,
         start: &StartAction,
         reporter: Reporter,
-    ) -> Result<(Agent, Arc<dyn Backend>), Refusal> {
+    ) -> Result<BuiltAgent, Refusal> {
         let Work::Agent(work) = &start.spec.work else {
             return Err(Refusal::internal("this is not an agent"));
         };
@@ -56,12 +63,14 @@ impl AgentServices {
         let blueprint = &prepared.blueprint;
         let chosen = self.options.models.find(&blueprint.model)?;
         let link = self.link(reporter);
-        let (agents, blueprint) = (self.clone(), blueprint.clone());
+        let blueprint = blueprint.clone();
+        let agents = self.clone();
         let quoter = Quoter::new(work.quote_mark);
         let delegate =
             Arc::new(DelegationContext { link, agents, blueprint: blueprint.clone(), quoter });
         let tools = prepared.build_tools(&delegate);
-        let (definition, overrides) = (&blueprint.definition, &blueprint.overrides);
+        let definition = &blueprint.definition;
+        let overrides = &blueprint.overrides;
         let name = start.spec.name.as_ref().map_or(definition.name.as_str(), |name| name.as_str());
         let policy = StopPolicy::default();
         let cost = chosen.cost;
@@ -94,19 +103,19 @@ impl AgentServices {
             context_window: chosen.context_window,
             cost: Arc::new(move |usage| cost.price_usage(usage)),
         };
-        Ok((agent, self.backend(blueprint.backend())?))
+        Ok(BuiltAgent { agent, backend: self.backend(blueprint.backend())? })
     }
 
-    /// Whether another agent spawned it.
+    /// Returns true if another agent spawned this one.
     pub(crate) fn is_child(&self, start: &StartAction) -> bool {
         let Work::Agent(work) = &start.spec.work else { return false };
         self.prepare_blueprint(&work.blueprint).is_ok_and(|prepared| prepared.blueprint.is_child)
     }
 
-    /// What is the same for all agents of a blueprint. They are often many.
+    /// Returns what all agents of a blueprint share. Often many agents have the same one.
     fn prepare_blueprint(&self, blueprint: &Json) -> Result<Arc<PreparedBlueprint>, Refusal> {
-        let kept = || self.prepared_blueprints.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(prepared) = kept().get(blueprint) {
+        let cache = || self.prepared_blueprints.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = cache().get(blueprint) {
             return Ok(prepared.clone());
         }
         let decoded: Arc<Blueprint> = Arc::new(blueprint.decode()?);
@@ -125,15 +134,16 @@ impl AgentServices {
             plugins,
             blueprint: decoded,
         });
-        let mut kept = kept();
-        if kept.len() >= PREPARED_BLUEPRINTS_MAX {
-            kept.clear();
+        let mut cache = cache();
+        if cache.len() >= PREPARED_BLUEPRINTS_MAX {
+            cache.clear();
         }
-        kept.insert(blueprint.clone(), prepared.clone());
+        cache.insert(blueprint.clone(), prepared.clone());
         Ok(prepared)
     }
 
-    /// Tools beside the delegation tools, in this order: of two with the same name the later one counts.
+    /// Returns the tools beside the delegation tools. Of two with the same name, the later one is
+    /// used.
     fn own_tools(&self, blueprint: &Blueprint, plugins: &[Arc<dyn Plugin>]) -> Vec<Arc<dyn Tool>> {
         let private = self.options.private_directories.clone();
         let workspace = blueprint.workspace().map(|workspace| workspace.without_private(private));
@@ -146,22 +156,23 @@ impl AgentServices {
 }
 
 impl PreparedBlueprint {
-    /// What the permissions leave.
+    /// Returns the tools that the permissions allow.
     fn build_tools(&self, delegate: &Arc<DelegationContext>) -> ToolSet {
         let mut tools = delegation::delegation_tools(delegate);
         for tool in &self.own_tools {
             tools.add(tool.clone());
         }
         tools.retain(|name| self.allowed_tools.contains(name));
-        if let Some(from_servers) = &self.server_tools {
-            tools.add_source(from_servers.clone());
+        if let Some(server_tools) = &self.server_tools {
+            tools.add_source(server_tools.clone());
         }
         tools
     }
 }
 
-/// An agent that is watched shows a sign of life well before its silence is too long.
+/// Returns the heartbeat interval: a watched agent reports well before its silence counts as a
+/// stall.
 fn heartbeat_interval(watch: Option<StallWatch>, policy: &StopPolicy) -> Millis {
-    let often = watch.map(|watch| Millis((watch.after.0 / 4).max(HEARTBEAT_MIN.0)));
-    often.map_or(policy.progress_interval, |often| often.min(policy.progress_interval))
+    let interval = watch.map(|watch| Millis((watch.after.0 / 4).max(HEARTBEAT_MIN.0)));
+    interval.map_or(policy.progress_interval, |interval| interval.min(policy.progress_interval))
 }

@@ -1,8 +1,8 @@
-//! Delegation as tools: what each call does, a file each. Their arguments, descriptions and replies are
-//! those of `brigade-delegation`.
+//! The delegation tools of agents, one file per tool. `brigade-delegation` has their arguments,
+//! descriptions and replies.
 //!
-//! Each acts as the agent's own task, through the same door as everybody else. What a call did is
-//! recorded in its slots with the deed itself, so that a call that is entered again finds it.
+//! Each tool acts as the agent's own task and submits commands like every other caller. A command
+//! records its effect in the slots of the call, so that a call that is entered again finds it.
 
 mod ask_parent;
 mod list_tasks;
@@ -36,31 +36,32 @@ use super::blueprint::Blueprint;
 use super::services::AgentServices;
 use super::task_link::TaskLink;
 
-/// What every delegation tool has.
+/// The context of the delegation tools of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct DelegationContext {
     pub(crate) link: TaskLink,
     pub(crate) agents: Arc<AgentServices>,
     pub(crate) blueprint: Arc<Blueprint>,
-    /// How words of its tasks are quoted to the agent.
+    /// The renderer of texts that are quoted to the agent.
     pub(crate) quoter: Quoter,
 }
 
-/// What a delegation tool does for an agent.
+/// A delegation tool as agents use it.
 pub(crate) trait AgentDelegationTool: ToolArgs {
     const EFFECT: ToolEffect;
 
-    /// What a permission's pattern is held against, for an agent that works in this directory.
+    /// Returns the text that a permission pattern is matched against, for an agent in this
+    /// directory.
     fn subject(&self, _directory: Option<&str>) -> ToolSubject {
         ToolSubject::Nothing
     }
 
-    /// What it starts that goes on after the agent has ended.
+    /// Returns the work that the call starts and that outlives the agent.
     fn outliving(&self) -> OutlivingWork {
         OutlivingWork::Nothing
     }
 
-    /// The directory in which a call acts, for an agent that works in this directory.
+    /// Returns the directory in which a call acts, for an agent in this directory.
     fn acts_in(&self, directory: Option<&str>) -> Option<String> {
         directory.map(str::to_owned)
     }
@@ -72,7 +73,7 @@ pub(crate) trait AgentDelegationTool: ToolArgs {
     ) -> impl Future<Output = Result<ToolReply, ToolError>> + Send;
 }
 
-/// The eight, for one agent.
+/// Returns the eight delegation tools of one agent.
 pub(crate) fn delegation_tools(delegate: &Arc<DelegationContext>) -> ToolSet {
     let tools: [Arc<dyn Tool>; 8] = [
         bind_tool::<SpawnAgent>(delegate),
@@ -117,14 +118,14 @@ impl<T: AgentDelegationTool> Tool for BoundDelegationTool<T> {
     fn subject(&self, arguments: &Value) -> ToolSubject {
         match parse_args::<T>(arguments.clone()) {
             Ok(arguments) => arguments.subject(self.delegate.blueprint.directory.as_deref()),
-            // It is refused for another reason.
+            // The call itself refuses wrong arguments.
             Err(_) => ToolSubject::Nothing,
         }
     }
 
     fn outliving(&self, arguments: &Value) -> OutlivingWork {
-        // What cannot be read is refused for another reason.
-        parse_args::<T>(arguments.clone()).map_or(OutlivingWork::Nothing, |asked| asked.outliving())
+        // The call itself refuses wrong arguments.
+        parse_args::<T>(arguments.clone()).map_or(OutlivingWork::Nothing, |args| args.outliving())
     }
 
     fn acts_in(&self, arguments: &Value) -> Option<String> {
@@ -152,6 +153,6 @@ fn parse_args<T: AgentDelegationTool>(arguments: Value) -> Result<T, ToolError> 
 
 impl<T> fmt::Debug for BoundDelegationTool<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delegation").field("tool", &self.spec.name).finish_non_exhaustive()
+        f.debug_struct("BoundDelegationTool").field("tool", &self.spec.name).finish_non_exhaustive()
     }
 }

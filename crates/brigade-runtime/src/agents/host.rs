@@ -1,4 +1,4 @@
-//! What the loop of an agent is given by the runtime: its journal and its purse.
+//! The host of an agent: its journal, inbox and budget.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use super::spans::AttemptSpending;
 use super::task_link::{TaskLink, retry_while_unavailable};
 use crate::performer::Reporter;
 
-/// Bytes of the last words that are kept while an agent waits.
+/// The largest number of bytes of the last message that is stored while an agent is suspended.
 const PARTIAL_MAX_BYTES: usize = 300;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct AgentHost {
     partial: PartialResult,
 }
 
-/// What the loop of the runtime hands to an agent that is at work.
+/// The completions, the reporter and the spending of a running attempt.
 #[derive(Debug, Default)]
 pub(crate) struct InboxHandle {
     inner: Mutex<InboxState>,
@@ -41,17 +41,17 @@ pub(crate) struct InboxHandle {
 
 #[derive(Debug, Default)]
 struct InboxState {
-    /// Calls that wait. Of others nothing needs to be told: the agent wrote them down itself.
+    /// Parked calls. The agent recorded the completions of all other calls itself.
     parked_calls: BTreeSet<CallIndex>,
     completions: VecDeque<(CallIndex, Arc<CallCompletion>)>,
     reporter: Option<Reporter>,
-    /// What the model call under way has cost, as far as is known, until that is stored.
+    /// The known cost of the current model call, until it is stored.
     unrecorded_usage: Usage,
-    /// The entry by which it is.
+    /// The journal entry that stores it.
     usage_recorded_by: Option<CallIndex>,
-    /// Nothing more is to be said of the attempt: it has ended or waits, or there is nobody to be told.
+    /// True if the attempt needs no further report: it has ended, is suspended, or has no receiver.
     is_concluded: bool,
-    /// What all replies have cost.
+    /// The tokens and the cost of all replies.
     attempt_spending: AttemptSpending,
 }
 
@@ -73,19 +73,19 @@ impl InboxHandle {
         self.lock().reporter.clone()
     }
 
-    pub(crate) fn deliver_completion(&self, index: CallIndex, answer: Arc<CallCompletion>) {
+    pub(crate) fn deliver_completion(&self, index: CallIndex, completion: Arc<CallCompletion>) {
         let mut inner = self.lock();
-        // Heard here and not from the answer to the report: a stop may come between the two.
+        // Cleared here and not by the reply to the report, since a stop may come between the two.
         if inner.usage_recorded_by.take_if(|by| *by == index).is_some() {
             inner.unrecorded_usage = Usage::NONE;
         }
         if inner.parked_calls.remove(&index) {
-            inner.completions.push_back((index, answer));
+            inner.completions.push_back((index, completion));
             self.arrived.notify_one();
         }
     }
 
-    /// Whether whatever carries the agent out may leave without another word.
+    /// Returns true if the backend may return without a further report.
     pub(crate) fn is_concluded(&self) -> bool {
         self.lock().is_concluded
     }
@@ -98,12 +98,12 @@ impl InboxHandle {
         self.interrupted.notify_one();
     }
 
-    /// What was spent of what was set aside last.
+    /// Returns the known cost of the current model call that is not stored yet.
     pub(crate) fn unrecorded_usage(&self) -> Usage {
         self.lock().unrecorded_usage
     }
 
-    /// What this attempt has spent so far.
+    /// Returns the spending of this attempt so far.
     pub(crate) fn attempt_spending(&self) -> AttemptSpending {
         self.lock().attempt_spending
     }
@@ -111,8 +111,8 @@ impl InboxHandle {
     async fn next_completion(&self) -> (CallIndex, Arc<CallCompletion>) {
         loop {
             let arrived = self.arrived.notified();
-            if let Some(answer) = self.lock().completions.pop_front() {
-                return answer;
+            if let Some(completed) = self.lock().completions.pop_front() {
+                return completed;
             }
             arrived.await;
         }
@@ -124,26 +124,25 @@ impl AgentHost {
         Self { link, inbox, partial }
     }
 
-    /// Says something until it is heard.
-    async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
+    /// Submits a report, and retries while the store is unavailable.
+    async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
         let reporter = &self.link.reporter;
-        let told = retry_while_unavailable(reporter, || reporter.report(what.clone())).await;
-        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
-        // on from what is stored.
-        let gone = [RefusalKind::Unavailable, RefusalKind::Unknown];
-        if told.as_ref().is_err_and(|refusal| gone.contains(&refusal.kind)) {
+        let result = retry_while_unavailable(reporter, || reporter.report(report.clone())).await;
+        // The runtime shuts down. The next one continues from the stored state.
+        let shutdown_kinds = [RefusalKind::Unavailable, RefusalKind::Unknown];
+        if result.as_ref().is_err_and(|refusal| shutdown_kinds.contains(&refusal.kind)) {
             self.inbox.conclude();
         }
-        told
+        result
     }
 
-    /// Writes down entries before something else. One of them may say what a model call has cost.
-    fn with_records(&self, records: Vec<JournalRecord>, what: AttemptReport) -> AttemptReport {
-        let paid = records.iter().find(|record| record.spent.is_some());
-        if let Some(paid) = paid {
-            self.inbox.lock().usage_recorded_by = Some(paid.index);
+    /// Returns a report that first stores records. One of them may hold the cost of a model call.
+    fn with_records(&self, records: Vec<JournalRecord>, report: AttemptReport) -> AttemptReport {
+        let charged = records.iter().find(|record| record.spent.is_some());
+        if let Some(charged) = charged {
+            self.inbox.lock().usage_recorded_by = Some(charged.index);
         }
-        prepend_records(records, what)
+        prepend_records(records, report)
     }
 }
 
@@ -156,13 +155,12 @@ impl Host for AgentHost {
     ) -> BoxFuture<'_, Result<StepGrant, Refusal>> {
         Box::pin(async move {
             self.inbox.lock().unrecorded_usage = Usage::NONE;
-            let CostEstimate { max: most, min: least } = cost;
-            let what = self
-                .with_records(records, AttemptReport::BeginStep { index, max: most, min: least });
-            Ok(match self.report(what).await? {
-                CommandReply::InboxTaken(news) => StepGrant::Inbox(news),
-                CommandReply::Reserved { amount, remaining: left } => {
-                    StepGrant::Budget { amount, remaining: left }
+            let CostEstimate { max, min } = cost;
+            let report = self.with_records(records, AttemptReport::BeginStep { index, max, min });
+            Ok(match self.report(report).await? {
+                CommandReply::InboxTaken(batch) => StepGrant::Inbox(batch),
+                CommandReply::Reserved { amount, remaining } => {
+                    StepGrant::Budget { amount, remaining }
                 }
                 CommandReply::Exhausted(limit) => StepGrant::Exhausted(limit),
                 other => return Err(unexpected_host_reply(&other)),
@@ -176,8 +174,8 @@ impl Host for AgentHost {
             if last.spent.is_some() {
                 self.inbox.lock().usage_recorded_by = Some(last.index);
             }
-            let what = self.with_records(records, AttemptReport::Record(to_call_record(last)));
-            self.report(what).await.map(|_| ())
+            let report = self.with_records(records, AttemptReport::Record(to_call_record(last)));
+            self.report(report).await.map(|_| ())
         })
     }
 
@@ -192,12 +190,13 @@ impl Host for AgentHost {
     fn park(
         &self,
         index: CallIndex,
-        asked: ConditionRequest,
+        request: ConditionRequest,
     ) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
-            // The answer may come before we hear that the call is parked.
+            // The completion may arrive before the reply that the call is parked.
             self.inbox.lock().parked_calls.insert(index);
-            let (calls, then) = (vec![(index, asked)], AfterPark::Continue);
+            let calls = vec![(index, request)];
+            let then = AfterPark::Continue;
             let parked =
                 self.report(AttemptReport::Park { calls, acked_entries: u32::MAX, then }).await;
             if parked.is_err() {
@@ -210,8 +209,8 @@ impl Host for AgentHost {
     fn suspend(&self, open: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>> {
         Box::pin(async move {
             let arrived = self.inbox.lock().completions.pop_front();
-            if let Some((index, answer)) = arrived {
-                return Ok(SuspendResult::Completed(index, answer));
+            if let Some((index, completion)) = arrived {
+                return Ok(SuspendResult::Completed(index, completion));
             }
             let partial = self.partial.get().and_then(truncate_partial);
             match self.report(AttemptReport::Suspend { parked_count: open, partial }).await? {
@@ -220,8 +219,8 @@ impl Host for AgentHost {
                     Ok(SuspendResult::Suspended)
                 }
                 CommandReply::Parked { suspended: false } => {
-                    let (index, answer) = self.inbox.next_completion().await;
-                    Ok(SuspendResult::Completed(index, answer))
+                    let (index, completion) = self.inbox.next_completion().await;
+                    Ok(SuspendResult::Completed(index, completion))
                 }
                 other => Err(unexpected_host_reply(&other)),
             }
@@ -271,30 +270,30 @@ impl Host for AgentHost {
     }
 }
 
-fn prepend_records(records: Vec<JournalRecord>, what: AttemptReport) -> AttemptReport {
+fn prepend_records(records: Vec<JournalRecord>, report: AttemptReport) -> AttemptReport {
     if records.is_empty() {
-        return what;
+        return report;
     }
     let records = records.into_iter().map(to_call_record).collect();
-    AttemptReport::WithRecords { records, report: Box::new(what) }
+    AttemptReport::WithRecords { records, report: Box::new(report) }
 }
 
 fn to_call_record(record: JournalRecord) -> CallRecord {
-    let JournalRecord { index, label, completion: answer, spent, shared } = record;
-    CallRecord { spent, shared_writes: shared, ..CallRecord::new(index, label, answer) }
+    let JournalRecord { index, label, completion, spent, shared } = record;
+    CallRecord { spent, shared_writes: shared, ..CallRecord::new(index, label, completion) }
 }
 
-/// What is kept of the last words of an agent that waits. Many do, and each has them in memory: whoever
-/// ends one has no time to read its journal, and the conversation has the words whole.
+/// Truncates the last message of an agent that is suspended. Many agents are, and each message is
+/// in memory for a stop that has no time to read the journal. The transcript has the whole message.
 fn truncate_partial(partial: Json) -> Option<Json> {
     if partial.as_str().len() <= PARTIAL_MAX_BYTES {
         return Some(partial);
     }
-    let words: String = partial.decode().ok()?;
-    let head = &words[..words.floor_char_boundary(PARTIAL_MAX_BYTES)];
-    Json::of(&format!("{head} [cut: the first of {} bytes]", words.len())).ok()
+    let message: String = partial.decode().ok()?;
+    let head = &message[..message.floor_char_boundary(PARTIAL_MAX_BYTES)];
+    Json::of(&format!("{head} [cut: the first of {} bytes]", message.len())).ok()
 }
 
 fn unexpected_host_reply(reply: &CommandReply) -> Refusal {
-    Refusal::internal(format!("an agent was answered with {reply:?}"))
+    Refusal::internal(format!("a report of an agent got the reply {reply:?}"))
 }

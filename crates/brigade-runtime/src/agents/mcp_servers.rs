@@ -1,4 +1,4 @@
-//! Which MCP servers an agent may use.
+//! Resolves the MCP servers that an agent may use.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use brigade_model::work::AgentWork;
 
 use super::blueprint::SpawnParent;
 
-/// At top level those that were asked for and those of the definition, each of which has to be there;
-/// below that never more than the parent has.
+/// Returns the servers of a new agent. At top level these are the requested ones and those of the
+/// definition, and each must be configured. A child never gets more than its parent.
 pub(super) fn resolve_servers(
     work: &AgentWork,
     definition: &Definition,
     parent: SpawnParent<'_>,
-    there: &McpServers,
+    configured: &McpServers,
 ) -> Result<Vec<Arc<str>>, Refusal> {
     let defined = definition.mcp_servers.as_ref();
     let named = defined.into_iter().flatten().map(|name| Arc::from(name.as_str()));
@@ -30,29 +30,30 @@ pub(super) fn resolve_servers(
             servers.retain(|name| parent.mcp_servers.contains(name));
             Ok(servers)
         }
-        // A server runs outside: with it a confined command would reach what it is kept from.
+        // A server runs outside of the sandbox, so a sandboxed process could reach through it what
+        // the sandbox denies.
         SpawnParent::SandboxedProcess(outer) if !outer.layers.is_empty() && !servers.is_empty() => {
-            Err(Refusal::forbidden("a confined command can start no agent that uses MCP servers"))
+            Err(Refusal::forbidden("a sandboxed process can start no agent that uses MCP servers"))
         }
         SpawnParent::SandboxedProcess(_) | SpawnParent::TopLevel => {
-            match servers.iter().find(|name| !there.has(name)) {
+            match servers.iter().find(|name| !configured.has(name)) {
                 None => Ok(servers),
-                Some(unknown) => Err(unknown_server_refusal(unknown, definition, there)),
+                Some(unknown) => Err(unknown_server_refusal(unknown, definition, configured)),
             }
         }
     }
 }
 
-fn unknown_server_refusal(name: &str, definition: &Definition, there: &McpServers) -> Refusal {
-    let defined = definition.mcp_servers.iter().flatten().any(|one| one == name);
-    let who = match defined {
+fn unknown_server_refusal(name: &str, definition: &Definition, configured: &McpServers) -> Refusal {
+    let is_defined = definition.mcp_servers.iter().flatten().any(|one| one == name);
+    let source = match is_defined {
         true => format!("the definition {} names", definition.name),
-        false => "there was asked for".to_owned(),
+        false => "the request names".to_owned(),
     };
-    let known = there.names().map(|name| &**name).collect::<Vec<_>>().join(", ");
+    let known = configured.names().map(|name| &**name).collect::<Vec<_>>().join(", ");
     let known = match known.is_empty() {
         true => "none is configured".to_owned(),
-        false => format!("there are: {known}"),
+        false => format!("configured are: {known}"),
     };
-    Refusal::invalid(format!("{who} the MCP server {name:?}, which is not there; {known}"))
+    Refusal::invalid(format!("{source} the MCP server {name:?}, which is not configured; {known}"))
 }

@@ -1,4 +1,4 @@
-//! What a program lets agents have.
+//! The settings of a program for its agents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -6,53 +6,54 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, DefinitionSet};
-use brigade_file_tools::PrivateDirectory;
-use brigade_mcp::client::{McpServerConfig, McpServerError, McpServers};
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{Backend, Plugin, Tool};
+use brigade_file_tools::PrivateDirectory;
 use brigade_llm::prices::TokenPrice;
 use brigade_llm::{Model, Recorder, TokenUsage};
+use brigade_mcp::client::{McpServerConfig, McpServerError, McpServers};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
 
 use super::trust::{DefinitionTrust, TrustNothing};
 
-/// Models by name.
+/// A source of models by name.
 pub trait ModelSource: Debug + Send + Sync + 'static {
-    /// The model that is meant. Refused as unavailable, an agent waits until a runtime has it.
+    /// Returns the model of this name. If it is refused as unavailable, an agent waits for a
+    /// runtime that has it.
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal>;
 
-    /// Says what is missing before an agent starts with it: a key, above all.
+    /// Refuses a model that lacks something, such as a key, before an agent starts with it.
     fn check_ready(&self, _name: &str) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Whether the name is that of a file, to be read or written. Such a model is for whoever could use
-    /// the file as well, and not for a definition in a workspace or a command that is confined.
+    /// Returns true if the name is a file that is read or written. Such a model is for callers who
+    /// could use the file themselves, not for a workspace definition or a sandboxed process.
     fn is_file(&self, _name: &str) -> bool {
         false
     }
 }
 
-/// A model, and what is known of it.
+/// A model and its known facts.
 #[derive(Clone, Debug)]
 pub struct ChosenModel {
     pub model: Arc<dyn Model>,
-    /// The provider's name of it.
+    /// The provider's name for the model.
     pub name: Arc<str>,
-    /// Tokens that it takes in all.
+    /// The largest number of tokens of input and output together.
     pub context_window: u64,
-    /// The most tokens of one reply.
+    /// The largest number of tokens in one reply.
     pub max_output: u32,
     pub cost: ModelCost,
 }
 
-/// What tokens cost.
+/// The price of tokens.
 #[derive(Clone, Copy, Debug)]
 pub enum ModelCost {
     Free,
     Known(TokenPrice),
-    /// A guess would make a budget of money a lie.
+    /// The price is not known. A guess would make a money budget wrong.
     Unknown,
 }
 
@@ -70,7 +71,7 @@ impl ModelCost {
     }
 }
 
-/// One model, whatever is asked for: for tests, scripts and demonstrations.
+/// One model for every name, for tests, scripts and demos.
 #[derive(Clone, Debug)]
 pub struct OneModel(pub Arc<dyn Model>);
 
@@ -86,7 +87,7 @@ impl ModelSource for OneModel {
     }
 }
 
-/// Models whose calls are written down, to be played again in tests.
+/// Models whose calls are recorded, to be replayed in tests.
 #[derive(Debug)]
 pub struct RecordedModels<S> {
     pub source: S,
@@ -104,10 +105,10 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
     }
 }
 
-/// The folders with the definitions for a directory.
+/// A function that returns the definition folders for a directory.
 pub type DefinitionFolderLookup = fn(Option<&Path>) -> Vec<DefinitionFolder>;
 
-/// What agents are made of.
+/// The settings for agents: models, definitions, tools, plugins, permissions.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     pub(crate) models: Arc<dyn ModelSource>,
@@ -140,64 +141,63 @@ impl AgentOptions {
         }
     }
 
-    /// Directories that file tools stay out of, wherever an agent works.
+    /// Sets directories that file tools cannot enter.
     #[must_use]
     pub fn private_directories(mut self, private: Vec<PrivateDirectory>) -> Self {
         self.private_directories = private.into();
         self
     }
 
-    /// What agents use whose definition names no model.
+    /// Sets the model of agents whose definition names none.
     #[must_use]
     pub fn model(mut self, name: &str) -> Self {
         self.model = Some(name.into());
         self
     }
 
-    /// An agent that is defined here, whatever the files say.
+    /// Adds a definition, which takes precedence over files.
     pub fn definition(mut self, definition: Definition) -> Result<Self, DefinitionError> {
         self.definitions.add(definition)?;
         Ok(self)
     }
 
-    /// Where the definitions are of agents that work in a directory. Asked at each spawn.
+    /// Sets the lookup of definition folders for a directory. It is called at each spawn.
     #[must_use]
     pub fn definition_folders(mut self, folders: DefinitionFolderLookup) -> Self {
         self.definition_folders = folders;
         self
     }
 
-    /// Which definitions of a workspace may do more than read. Without a word, none.
+    /// Sets which workspace definitions are trusted. Without this, none are, and their agents only
+    /// read.
     #[must_use]
     pub fn definition_trust(mut self, trust: Arc<dyn DefinitionTrust>) -> Self {
         self.trust = trust;
         self
     }
 
-    /// Something that agents can do in this program. It takes the place of a built-in one with the same
-    /// name.
+    /// Adds a tool of the program. It replaces a built-in tool of the same name.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.tools.push(Arc::new(tool));
         self
     }
 
-    /// Something that has its say in the work of agents.
+    /// Adds a plugin.
     #[must_use]
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
         self.plugins.push(Arc::new(plugin));
         self
     }
 
-    /// Something else than our own loop that agents can be carried out by, when they are started
-    /// with its name.
+    /// Adds a backend, which replaces the agent loop for agents that name it.
     #[must_use]
     pub fn backend(mut self, name: &str, backend: impl Backend) -> Self {
         self.backends.insert(name.into(), Arc::new(backend));
         self
     }
 
-    /// A server whose tools agents have that are given it by this name, as `NAME__TOOL`.
+    /// Adds an MCP server. Agents that may use it get its tools as `NAME__TOOL`.
     pub fn mcp_server(
         mut self,
         name: &str,
@@ -208,7 +208,7 @@ impl AgentOptions {
         Ok(self)
     }
 
-    /// What agents at top level may do, unless they are started with less.
+    /// Sets the permissions of top-level agents.
     #[must_use]
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.permissions = permissions;

@@ -20,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
+use super::build::BuiltAgent;
 use super::host::{AgentHost, InboxHandle};
 use super::services::AgentServices;
 use super::spans::{self, AttemptEnd};
 use super::task_link::retry_while_unavailable;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 
-/// How long leaving waits for futures that do not yield.
+/// The time that a shutdown waits for futures that do not yield.
 const HALT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct AgentPerformer {
     tracker: TaskTracker,
 }
 
-/// Agents that are at work. One that waits has nothing here.
+/// Agents that run. A suspended agent has no entry.
 type RunningAgents = Mutex<HashMap<TaskId, RunningAgent>>;
 
 #[derive(Debug)]
@@ -58,19 +59,20 @@ impl AgentPerformer {
     }
 }
 
-/// Forgets an agent, unless a later attempt has taken its place.
-fn remove_agent(live: &RunningAgents, task: TaskId, attempt: Attempt) {
-    let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
-    if live.get(&task).is_some_and(|agent| agent.attempt == attempt) {
-        live.remove(&task);
+/// Removes an agent, unless a later attempt has replaced it.
+fn remove_agent(running: &RunningAgents, task: TaskId, attempt: Attempt) {
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    if running.get(&task).is_some_and(|agent| agent.attempt == attempt) {
+        running.remove(&task);
     }
 }
 
 impl Performer for AgentPerformer {
     fn start(&self, start: StartAction, reporter: Reporter) {
-        let (task, attempt) = (reporter.task, start.attempt);
-        let mut live = self.lock();
-        if live.get(&task).is_some_and(|agent| agent.attempt == attempt) {
+        let task = reporter.task;
+        let attempt = start.attempt;
+        let mut running = self.lock();
+        if running.get(&task).is_some_and(|agent| agent.attempt == attempt) {
             return;
         }
         let inbox = Arc::new(InboxHandle::with_parked_calls(
@@ -85,38 +87,40 @@ impl Performer for AgentPerformer {
             stop: stop.clone(),
             reporter,
         };
-        // The agent is known before its driver runs, so that the driver can forget it.
+        // The agent is inserted before the lock is released, so that its driver can remove it.
         let driver = self.tracker.spawn(driver.run(start));
-        live.insert(task, RunningAgent { attempt, inbox, stop, driver: Some(driver) });
+        running.insert(task, RunningAgent { attempt, inbox, stop, driver: Some(driver) });
     }
 
     fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery) {
-        let live = self.lock();
-        // An agent that waits is not in memory. The answer is in its journal, with which it is entered again.
-        let Some(agent) = live.get(&task).filter(|agent| agent.attempt == attempt) else { return };
+        let running = self.lock();
+        // A suspended agent is not in memory. Its next attempt reads the completion from the
+        // journal.
+        let agent = running.get(&task).filter(|agent| agent.attempt == attempt);
+        let Some(agent) = agent else { return };
         match delivery {
-            Delivery::Completion { index, answer, .. } => {
-                agent.inbox.deliver_completion(index, answer)
+            Delivery::Completion { index, completion, .. } => {
+                agent.inbox.deliver_completion(index, completion)
             }
             Delivery::Interrupt => agent.inbox.interrupt(),
             Delivery::Message(_) => {}
         }
     }
 
-    fn stop(&self, task: TaskId, how: StopMode) {
-        let mut live = self.lock();
-        let Some(agent) = live.get_mut(&task) else { return };
-        match how {
+    fn stop(&self, task: TaskId, mode: StopMode) {
+        let mut running = self.lock();
+        let Some(agent) = running.get_mut(&task) else { return };
+        match mode {
             StopMode::Graceful { .. } => agent.stop.cancel(),
             StopMode::Forced { attempt } => {
                 let Some(driver) = agent.driver.take() else { return };
                 let reporter = agent.inbox.reporter();
                 driver.abort();
-                let live = self.running.clone();
+                let running = self.running.clone();
                 self.tracker.spawn(async move {
-                    // A future that does not yield is gone only when it returns.
+                    // A future that does not yield ends only when it returns.
                     let _ = driver.await;
-                    remove_agent(&live, task, attempt);
+                    remove_agent(&running, task, attempt);
                     if let Some(reporter) = reporter {
                         reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
                     }
@@ -150,7 +154,7 @@ impl Performer for AgentPerformer {
     }
 }
 
-/// Carries one attempt of an agent.
+/// The driver of one attempt of an agent.
 struct AgentDriver {
     agents: Arc<AgentServices>,
     store: Arc<dyn Store>,
@@ -165,41 +169,41 @@ impl AgentDriver {
         self.inbox.set_reporter(self.reporter.clone());
         let partial = PartialResult::default();
         let span = spans::invoke_agent_span(&start, self.reporter.task);
-        let ended = |ending| spans::record_end(&span, &ending, self.inbox.attempt_spending());
+        let record_end = |end| spans::record_end(&span, &end, self.inbox.attempt_spending());
         let work = self.run_attempt(start, &partial, &span).instrument(span.clone());
-        let what = tokio::select! {
+        let report = tokio::select! {
             biased;
             () = self.stop.cancelled() => {
-                ended(AttemptEnd::Stopped);
+                record_end(AttemptEnd::Stopped);
                 Some(stopped_report(&partial, &self.inbox))
             }
             worked = AssertUnwindSafe(work).catch_unwind() => match worked {
                 Ok(exit) => {
-                    ended(exit.as_ref().map_or(AttemptEnd::NotStarted, AttemptEnd::Exit));
+                    record_end(exit.as_ref().map_or(AttemptEnd::NotStarted, AttemptEnd::Exit));
                     exit.and_then(|exit| exit_report(exit, &partial, &self.inbox))
                 }
                 Err(panic) => {
-                    ended(AttemptEnd::Panicked);
+                    record_end(AttemptEnd::Panicked);
                     Some(panic_report(&*panic, &partial))
                 }
             },
         };
         drop(span);
         remove_agent(&self.running, self.reporter.task, self.reporter.attempt);
-        if let Some(what) = what {
-            self.reporter.post(what).await;
+        if let Some(report) = report {
+            self.reporter.post(report).await;
         }
     }
 
-    /// `None` when nobody here can do it, and that has been said.
+    /// Runs the attempt. Returns `None` if nothing here can execute it, which has been reported.
     async fn run_attempt(
         &self,
         start: StartAction,
         partial: &PartialResult,
         span: &Span,
     ) -> Option<AgentExit> {
-        let (agent, backend) = match self.agents.build(&start, self.reporter.clone()) {
-            Ok(agent) => agent,
+        let BuiltAgent { agent, backend } = match self.agents.build(&start, self.reporter.clone()) {
+            Ok(built) => built,
             Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
                 let reason = refusal.message.into();
                 self.reporter.post(AttemptReport::NoPerformer { reason }).await;
@@ -216,27 +220,26 @@ impl AgentDriver {
             Err(refusal) => return Some(failed_exit(&refusal)),
         };
         let link = self.agents.link(self.reporter.clone());
-        // An agent may be begun while the runtime still starts. What its session shares is not to be
-        // seen before: it would be taken for nothing.
+        // Recovery may start an agent while the runtime is still starting. It must not read the
+        // shared state before that: the state would seem empty.
         tokio::select! {
             _ = link.runtime.wait() => {}
             () = self.reporter.inputs.closed() => {}
         }
         let host = AgentHost::new(link, self.inbox.clone(), partial.clone());
-        // Later attempts may have much to do before they ask the model.
-        let at_leave = start.skip_first_gate && start.journal_len == 0;
-        let begun = AttemptInput {
+        // Later attempts may have much to do before their first model call.
+        let input = AttemptInput {
             run: start.run,
             journal,
             parked_calls: start.parked_calls,
-            skip_first_gate: at_leave,
+            skip_first_gate: start.skip_first_gate && start.journal_len == 0,
         };
-        let run = BackendRun { agent: &agent, host: &host, input: begun, partial };
+        let run = BackendRun { agent: &agent, host: &host, input, partial };
         let exit = backend.run(run).await;
         Some(if self.inbox.is_concluded() { exit } else { correct_unreported_exit(exit, partial) })
     }
 
-    /// What is written down. A store that is away is waited for; one that is damaged is not.
+    /// Loads the journal. Waits for a store that is unavailable, but not for a damaged one.
     async fn load_journal(&self) -> Result<Vec<JournalEntry>, Refusal> {
         let task = self.reporter.task;
         retry_while_unavailable(&self.reporter, || async {
@@ -250,19 +253,19 @@ impl AgentDriver {
     }
 }
 
-/// What an exit means of which the host has not heard: the run has not ended and waits for nothing, so
-/// that nothing would ever be heard of it again.
+/// Turns an exit that the host has no report of into a failure: the run has not ended and waits for
+/// nothing, so it would stay silent forever.
 fn correct_unreported_exit(exit: AgentExit, partial: &PartialResult) -> AgentExit {
     let failure: Arc<str> = match exit {
         AgentExit::Finished | AgentExit::Suspended => {
-            "what carries it out left before the run had ended or waited for anything".into()
+            "its backend returned before the run had ended or was suspended".into()
         }
         AgentExit::Refused(refusal)
             if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
         {
             refusal.to_string().into()
         }
-        told => return told,
+        reported => return reported,
     };
     AgentExit::Failed { failure: Failure::Error(failure), partial: partial.take() }
 }
@@ -277,12 +280,11 @@ fn exit_report(
         AgentExit::Failed { failure, partial } => {
             Some(AttemptReport::Ended(WorkResult::Failed { failure, partial }.into()))
         }
-        // It was told to end, or another attempt has taken its place.
+        // The task is being stopped, or another attempt has replaced this one.
         AgentExit::Refused(refusal) if refusal.kind == RefusalKind::Ended => {
             Some(stopped_report(partial, inbox))
         }
-        // The runtime goes away. What became of the agent is not ours to say: the next runtime goes
-        // on from what is stored.
+        // The runtime shuts down. The next one continues from the stored state.
         AgentExit::Refused(refusal)
             if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Unknown) =>
         {
@@ -297,7 +299,8 @@ fn exit_report(
 }
 
 fn stopped_report(partial: &PartialResult, inbox: &InboxHandle) -> AttemptReport {
-    let (partial, spent) = (partial.take(), Some(inbox.unrecorded_usage()));
+    let partial = partial.take();
+    let spent = Some(inbox.unrecorded_usage());
     AttemptReport::Ended(EndReport::from(WorkResult::Stopped { partial, spent }))
 }
 
@@ -318,16 +321,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_goes_away_is_no_ending() {
-        let told = |refusal| {
+    fn a_shutdown_of_the_runtime_reports_no_end() {
+        let report = |refusal| {
             let inbox = InboxHandle::with_parked_calls(std::iter::empty());
             exit_report(AgentExit::Refused(refusal), &PartialResult::default(), &inbox)
         };
-        assert_eq!(told(crate::error::shutdown_refusal()), None);
-        assert_eq!(told(crate::error::in_doubt_refusal()), None);
-        let ended = told(Refusal::ended("it is stopping"));
-        let how = WorkResult::Stopped { partial: None, spent: Some(Usage::NONE) };
-        assert_eq!(ended, Some(AttemptReport::Ended(how.into())));
-        assert!(matches!(told(Refusal::internal("a defect")), Some(AttemptReport::Ended(_))));
+        assert_eq!(report(crate::error::shutdown_refusal()), None);
+        assert_eq!(report(crate::error::in_doubt_refusal()), None);
+        let ended = report(Refusal::ended("it is stopping"));
+        let result = WorkResult::Stopped { partial: None, spent: Some(Usage::NONE) };
+        assert_eq!(ended, Some(AttemptReport::Ended(result.into())));
+        assert!(matches!(report(Refusal::internal("a defect")), Some(AttemptReport::Ended(_))));
     }
 }

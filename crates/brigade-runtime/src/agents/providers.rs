@@ -1,4 +1,4 @@
-//! The models of real providers, as agents use them.
+//! The models of real providers, for agents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +13,14 @@ use brigade_model::refusal::Refusal;
 
 use super::options::{ChosenModel, ModelCost, ModelSource};
 
-/// What a model takes of which nothing is known. A configuration that knows better says so.
+/// The context window of a model without known facts. The configuration can override it.
 const DEFAULT_CONTEXT_WINDOW: u64 = 128_000;
 const DEFAULT_MAX_OUTPUT: u32 = 8_192;
-/// Long thoughts take many minutes, but not hours.
+/// The time limit of one model call. Long reasoning takes many minutes, but not hours.
 const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Every provider that is known, and those of the user's own, by `provider/model`. All agents that
-/// ask one provider pass the same gate, and each call is tried again as often as makes sense.
+/// All known providers and those of the user, by `provider/model`. All agents of one provider share
+/// its rate limiter, and each call is retried.
 #[derive(Debug)]
 pub struct ModelProviders {
     catalog: ProviderCatalog,
@@ -32,17 +32,17 @@ pub struct ModelProviders {
     opened: Mutex<BTreeMap<Arc<str>, RateLimitedProvider>>,
 }
 
-/// One provider behind its gate.
+/// One provider behind its rate limiter.
 #[derive(Clone, Debug)]
 struct RateLimitedProvider {
     model: Arc<dyn Model>,
     rate_limiter: RateLimiter,
-    /// A model on the user's own machine sends no bill.
+    /// True for a model on the user's own machine, which costs nothing.
     is_free: bool,
 }
 
 impl ModelProviders {
-    /// Each with its defaults: at home, with the key in its usual environment variable.
+    /// Creates the known providers with their defaults: usual address, key in the usual variable.
     pub fn new() -> Self {
         Self {
             catalog: ProviderCatalog::default(),
@@ -55,80 +55,80 @@ impl ModelProviders {
         }
     }
 
-    /// How long one call may take in all, however lively it is.
+    /// Sets the time limit of one call, however active it is.
     #[must_use]
-    pub fn call_timeout(mut self, most: Duration) -> Self {
-        self.call_timeout = most;
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
         self
     }
 
-    /// Sets up a provider under this name, also one that is there by default.
+    /// Configures a provider under this name, also a built-in one.
     #[must_use]
     pub fn provider(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
         self.catalog = self.catalog.with_provider(name, options);
         self
     }
 
-    /// What models cost and how much fits into them, where the built-in table does not say it.
+    /// Sets prices and limits of models that the built-in table does not have.
     #[must_use]
     pub fn prices(mut self, prices: PriceTable) -> Self {
         self.prices = prices;
         self
     }
 
-    /// What a provider is asked at most, unless it has a gate of its own.
+    /// Sets the rate limit of providers without one of their own.
     #[must_use]
-    pub fn rate_limit(mut self, gate: RateLimiterOptions) -> Self {
-        self.default_rate_limit = gate;
+    pub fn rate_limit(mut self, limit: RateLimiterOptions) -> Self {
+        self.default_rate_limit = limit;
         self
     }
 
-    /// What this provider is asked at most.
+    /// Sets the rate limit of this provider.
     #[must_use]
     pub fn provider_rate_limit(
         mut self,
         provider: impl Into<String>,
-        gate: RateLimiterOptions,
+        limit: RateLimiterOptions,
     ) -> Self {
-        self.provider_rate_limits.insert(provider.into(), gate);
+        self.provider_rate_limits.insert(provider.into(), limit);
         self
     }
 
-    /// How often and how long calls are tried again.
+    /// Sets the retries of calls.
     #[must_use]
     pub fn retry(mut self, retry: RetryOptions) -> Self {
         self.retry = retry;
         self
     }
 
-    /// How things are at the gates of the providers that were asked for so far.
+    /// Returns the state of the rate limiters of all providers that were used so far.
     pub fn rate_limiter_status(&self) -> BTreeMap<Arc<str>, RateLimiterStatus> {
-        let made = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        made.iter().map(|(name, made)| (name.clone(), made.rate_limiter.status())).collect()
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.iter().map(|(name, one)| (name.clone(), one.rate_limiter.status())).collect()
     }
 
     fn open_provider(&self, full: &str, name: &ModelName) -> Result<RateLimitedProvider, Refusal> {
-        let mut all = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = all.get(&name.provider) {
-            return Ok(made.clone());
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(provider) = opened.get(&name.provider) {
+            return Ok(provider.clone());
         }
-        // The name may be right for another program, or for this one with other settings: an agent
-        // that has it waits.
+        // The name may be right for another program or for other settings: an agent that has it
+        // waits.
         let options = self.catalog.options(&name.provider);
         let options = options.map_err(|error| Refusal::unavailable(error.message))?;
         let found = self.catalog.find(full).map_err(model_refusal)?;
-        let gate =
+        let limit =
             self.provider_rate_limits.get(&*name.provider).unwrap_or(&self.default_rate_limit);
-        let gate = RateLimiter::new(gate.clone());
+        let rate_limiter = RateLimiter::new(limit.clone());
         let bounded = DeadlineModel::wrap(found.provider, self.call_timeout);
-        let gated = RateLimitedModel::wrap(Arc::new(bounded), gate.clone());
-        let made = RateLimitedProvider {
-            model: Arc::new(RetryModel::wrap(Arc::new(gated), self.retry.clone())),
-            rate_limiter: gate,
+        let limited = RateLimitedModel::wrap(Arc::new(bounded), rate_limiter.clone());
+        let provider = RateLimitedProvider {
+            model: Arc::new(RetryModel::wrap(Arc::new(limited), self.retry.clone())),
+            rate_limiter,
             is_free: options.kind == ProviderKind::Ollama && options.key == KeySource::None,
         };
-        all.insert(name.provider.clone(), made.clone());
-        Ok(made)
+        opened.insert(name.provider.clone(), provider.clone());
+        Ok(provider)
     }
 }
 
@@ -139,19 +139,19 @@ impl Default for ModelProviders {
 }
 
 impl ModelSource for ModelProviders {
-    /// Nothing is sent, and no key is read yet.
+    /// Sends nothing and reads no key yet.
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
         let parsed: ModelName = name.parse().map_err(model_refusal)?;
-        let made = self.open_provider(name, &parsed)?;
+        let provider = self.open_provider(name, &parsed)?;
         let facts = self.prices.facts(name);
         Ok(ChosenModel {
-            model: made.model,
+            model: provider.model,
             name: parsed.model,
             context_window: facts.context.unwrap_or(DEFAULT_CONTEXT_WINDOW),
             max_output: facts.max_output.unwrap_or(DEFAULT_MAX_OUTPUT),
             cost: match facts.price {
                 Some(price) => ModelCost::Known(price),
-                None if made.is_free => ModelCost::Free,
+                None if provider.is_free => ModelCost::Free,
                 None => ModelCost::Unknown,
             },
         })
@@ -162,8 +162,8 @@ impl ModelSource for ModelProviders {
         let options = self.catalog.options(&provider).map_err(model_refusal)?;
         options.key.check().map_err(|error| {
             Refusal::invalid(format!(
-                "there is no key for {provider}: {}; a daemon that was started without it has to be \
-                 started again",
+                "there is no key for {provider}: {}; restart the daemon if it was started without \
+                the key",
                 error.message
             ))
         })
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_comes_with_what_is_known_of_it() {
+    fn a_model_comes_with_its_known_facts() {
         let chosen = ModelProviders::new().find("anthropic/claude-opus-4-5").unwrap();
         assert_eq!(&*chosen.name, "claude-opus-4-5");
         assert_eq!((chosen.context_window, chosen.max_output), (200_000, 64_000));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_said_to_be_unknown() {
+    fn a_model_without_facts_has_defaults_and_an_unknown_cost() {
         let providers = ModelProviders::new();
         let chosen = providers.find("openai/brand-new").unwrap();
         assert_eq!(
@@ -214,7 +214,7 @@ mod tests {
             .base_url("https://ollama.example")
             .key(KeySource::Env("OLLAMA_KEY".into()));
         let providers = ModelProviders::new().provider("cloud", elsewhere);
-        assert_eq!(cost(&providers, "cloud/qwen3"), None, "who wants a key may send a bill");
+        assert_eq!(cost(&providers, "cloud/qwen3"), None, "a server with a key may cost money");
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_one_provider_pass_one_gate() {
+    fn agents_of_one_provider_share_one_rate_limiter() {
         let few = RateLimiterOptions { max_running: 1, ..RateLimiterOptions::default() };
         let providers = ModelProviders::new().provider_rate_limit("openai", few);
         for model in ["openai/a", "openai/b", "gemini/c"] {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_missing_is_named_before_anything_starts() {
+    fn a_missing_key_is_named_before_the_agent_starts() {
         let nowhere = ProviderOptions::new(ProviderKind::Anthropic)
             .key(KeySource::Env("BRIGADE_TEST_NO_SUCH_KEY".into()));
         let providers = ModelProviders::new().provider("mine", nowhere);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_name_says_what_would_be_right() {
+    fn a_wrong_name_is_refused_with_the_right_form() {
         let broken = ProviderOptions::new(ProviderKind::Ollama).base_url("localhost:1");
         let providers = ModelProviders::new().provider("broken", broken);
         for (name, kind, part) in [

@@ -1,4 +1,4 @@
-//! What a new agent is made of: found, checked and put into its blueprint when it is asked for.
+//! Resolves a requested agent: finds and checks its definition and creates its blueprint.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use crate::jobs::HandlerRegistry;
 use crate::new_task::NewTask;
 use crate::sandbox;
 
-/// The definition that is meant when none is named.
+/// The definition of an agent that names none.
 pub(crate) const GENERAL_DEFINITION: &str = "general";
 
-/// How many levels of agents there are below one that nobody set a limit for. Definitions may name each
-/// other in a circle; somewhere that has to end.
+/// The depth limit of a top-level agent without one. Definitions may name each other in a circle,
+/// so the depth must be bounded.
 const DEFAULT_DEPTH_LIMIT: u16 = 8;
 
 impl AgentServices {
-    /// What an agent's own task is started with.
+    /// Returns the spec of a child of an agent.
     pub(crate) fn child_spec(
         self: &Arc<Self>,
         parent: &Blueprint,
@@ -53,16 +53,16 @@ impl AgentServices {
         )
     }
 
-    /// The definitions that an agent in this directory can be made from. Whoever is confined has those of
+    /// Returns the definitions for agents in this directory. A sandboxed caller gets only those of
     /// the folders that it could read itself.
     pub(crate) fn definitions(
         &self,
         directory: Option<&str>,
-        confined: Option<&Sandbox>,
+        sandbox: Option<&Sandbox>,
     ) -> DefinitionSet {
         let mut folders = (self.options.definition_folders)(directory.map(Path::new));
-        if let Some(confined) = confined {
-            folders.retain(|folder| sandbox::may_read(confined, &folder.path));
+        if let Some(sandbox) = sandbox {
+            folders.retain(|folder| sandbox::may_read(sandbox, &folder.path));
         }
         let mut definitions = DefinitionSet::load(&folders);
         definitions.by_name.extend(self.options.definitions.by_name.clone());
@@ -70,28 +70,29 @@ impl AgentServices {
         definitions
     }
 
-    /// The same without those that nothing can be started with: what is wrong with them is told.
+    /// Returns the definitions that an agent can be started with. Those with problems are listed as
+    /// problems.
     pub(crate) fn usable_definitions(
         &self,
         directory: Option<&str>,
-        confined: Option<&Sandbox>,
+        sandbox: Option<&Sandbox>,
     ) -> DefinitionSet {
-        let mut definitions = self.definitions(directory, confined);
+        let mut definitions = self.definitions(directory, sandbox);
         let tools = self.tool_names(&AgentOverrides::default());
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         definitions.by_name.retain(|_, found| {
             let problem = definition_problem(&found.definition, found.file(), &tools);
             let problem =
                 problem.or_else(|| model_files::model_file_problem(&*self.options.models, found));
             let is_usable = problem.is_none();
-            wrong.extend(problem);
+            problems.extend(problem);
             is_usable
         });
-        definitions.problems.extend(wrong);
+        definitions.problems.extend(problems);
         definitions
     }
 
-    /// Finds what was asked for, and keeps it with the request.
+    /// Resolves a requested agent and stores its blueprint in the work.
     pub(crate) fn resolve_agent(
         &self,
         mut work: AgentWork,
@@ -106,8 +107,8 @@ impl AgentServices {
         if let SpawnParent::SandboxedProcess(outer) = parent {
             sandbox::check_may_start_agents(outer)?;
         }
-        if let (Some(confined), Some(cwd)) = (parent.own_sandbox(), work.cwd.as_deref()) {
-            sandbox::check_directory(confined, Path::new(cwd))?;
+        if let (Some(sandbox), Some(cwd)) = (parent.own_sandbox(), work.cwd.as_deref()) {
+            sandbox::check_directory(sandbox, Path::new(cwd))?;
         }
         let overrides = self.decode_overrides(&work)?;
         let tools = self.tool_names(&overrides);
@@ -136,9 +137,9 @@ impl AgentServices {
             }
             SpawnParent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
         };
-        let enclosure = resolve_sandbox(&grant, &definition, work.cwd.as_deref(), parent)?;
+        let sandbox = resolve_sandbox(&grant, &definition, work.cwd.as_deref(), parent)?;
         let rules = match parent {
-            // What may outlive an unattended run is said where that was started.
+            // The `keep` rules of an unattended run come from its top-level spawn.
             SpawnParent::Agent(_) => definition.permissions.clone().without_keep(),
             _ => definition.permissions.clone(),
         };
@@ -166,17 +167,17 @@ impl AgentServices {
                  provider/model, or set `model` in the configuration"
             )));
         };
-        let counts_money = grant.limits.money.or(definition.limits.money).is_some()
+        let has_money_budget = grant.limits.money.or(definition.limits.money).is_some()
             || matches!(parent, SpawnParent::Agent(parent) if parent.has_money_budget);
-        // Work that is there waits for a runtime that has its model; new work is told at once.
+        // Existing work waits for a runtime that has its model; new work is refused at once.
         let chosen = self.options.models.find(&model);
         let chosen = chosen.map_err(|refusal| Refusal::invalid(refusal.message))?;
         self.options.models.check_ready(&model)?;
         work.resolved_model = Some(model.clone());
         work.unpriced_model = chosen.cost.is_unknown().then(|| model.clone());
-        if counts_money && chosen.cost.is_unknown() {
+        if has_money_budget && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
-                "there is a budget of money, and what {model} costs is not known; give its price"
+                "there is a money budget, and the price of {model} is not known; give its price"
             )));
         }
         let result_schema = match &work.result_schema {
@@ -184,7 +185,7 @@ impl AgentServices {
             None => definition.result_schema.as_ref().map(Json::of).transpose()?,
         };
         self.result_schema(result_schema.as_ref())?;
-        work.limits = resolve_limits(&definition, (grant.limits, &overrides), parent);
+        work.limits = resolve_limits(&definition, grant.limits, &overrides, parent);
         let blueprint = Blueprint {
             result_schema,
             config: self.resolve_config(&work, &definition)?,
@@ -194,11 +195,11 @@ impl AgentServices {
             permissions,
             model,
             directory: work.cwd.clone(),
-            has_money_budget: counts_money,
+            has_money_budget,
             is_child: matches!(parent, SpawnParent::Agent(_)),
             overrides,
             unattended,
-            sandbox: enclosure,
+            sandbox,
             acts_through_process: false,
         };
         work.blueprint = Json::of(&blueprint)?;
@@ -224,8 +225,9 @@ impl AgentServices {
         let definitions = self.definitions(work.cwd.as_deref(), parent.own_sandbox());
         match definitions.find(name) {
             Ok(found) => {
-                if let Some(wrong) = model_files::model_file_problem(&*self.options.models, found) {
-                    return Err(Refusal::invalid(wrong.to_string()));
+                let problem = model_files::model_file_problem(&*self.options.models, found);
+                if let Some(problem) = problem {
+                    return Err(Refusal::invalid(problem.to_string()));
                 }
                 check_definition(&found.definition, found.file(), tools)?;
                 check_delegates(&definitions, name, work.cwd.as_deref())?;
@@ -236,7 +238,7 @@ impl AgentServices {
                 Err(Refusal::invalid(ambiguous.to_string()))
             }
             Err(missing) => {
-                // A file that could not be read may be the one that is meant.
+                // A file that could not be read may be the requested one.
                 let problems = definitions.problems.iter().take(5).map(|one| format!("; {one}"));
                 let problems: String = problems.collect();
                 Err(Refusal::not_found(format!("{missing}{problems}")))
@@ -244,7 +246,7 @@ impl AgentServices {
         }
     }
 
-    /// What is changed of the definition, as far as it makes sense here.
+    /// Decodes and checks the overrides of a definition.
     fn decode_overrides(&self, work: &AgentWork) -> Result<AgentOverrides, Refusal> {
         let Some(overrides) = &work.overrides else { return Ok(AgentOverrides::default()) };
         let overrides: AgentOverrides = overrides.decode()?;
@@ -266,7 +268,7 @@ impl AgentServices {
             (config, Some(schema)) => {
                 let schema =
                     self.schemas.get_or_compile(schema).map_err(|error| schema_refusal(&error))?;
-                // Settings that all have defaults may be left out.
+                // Settings may be omitted if all of them have defaults.
                 let config = config.clone().map_or_else(|| Json::parse("{}"), Ok)?;
                 schema.check(&config.decode::<Value>()?).map_err(|mismatch| {
                     Refusal::invalid(format!("the settings of {name:?} do not fit: {mismatch}"))
@@ -277,8 +279,8 @@ impl AgentServices {
     }
 }
 
-/// Refuses a name with an origin to an agent that may not use the plain name without being asked: a rule
-/// on `spawn_agent(reviewer)` holds for `user:reviewer` too.
+/// Refuses a name with an origin to an agent that may not use the plain name without approval: a
+/// rule on `spawn_agent(reviewer)` also holds for `user:reviewer`.
 fn check_alias(
     name: &str,
     found: &LoadedDefinition,
@@ -294,15 +296,16 @@ fn check_alias(
         _ if name == plain => Ok(()),
         PermissionVerdict::Refused(refused) => Err(Refusal::forbidden(refused.to_string())),
         PermissionVerdict::Ask { .. } if parent.permissions.check(&subject(name)).is_allowed() => {
-            let problem = format!("there is a rule about {plain:?} that asks: name {plain:?}");
+            let problem =
+                format!("a rule about {plain:?} asks for approval: use the name {plain:?}");
             Err(Refusal::forbidden(problem))
         }
         PermissionVerdict::Ask { .. } => Ok(()),
     }
 }
 
-/// A definition that lists its tools leaves out those of a client without a word from anybody; whoever
-/// denies one has said so.
+/// Refuses client tools that the definition's own list of tools leaves out. Such a tool would be
+/// missing silently, while a deny rule is explicit.
 fn check_client_tools(overrides: &AgentOverrides, definition: &Definition) -> Result<(), Refusal> {
     let name = &definition.name;
     let listed = Permissions::of(name.as_str(), rules_for_tools(definition.tools.as_deref())?);
@@ -314,24 +317,27 @@ fn check_client_tools(overrides: &AgentOverrides, definition: &Definition) -> Re
     }
 }
 
-/// The definition's limits, and what holds where neither it nor whoever asks says anything.
+/// Returns the definition's limits, with defaults where neither the definition nor the spawn sets
+/// one.
 fn resolve_limits(
     definition: &Definition,
-    (asked, overrides): (&Limits, &AgentOverrides),
+    requested: &Limits,
+    overrides: &AgentOverrides,
     parent: SpawnParent<'_>,
 ) -> Option<Box<Limits>> {
     let mut limits = definition.limits;
-    if matches!(parent, SpawnParent::TopLevel) && limits.depth.is_none() && asked.depth.is_none() {
+    let has_depth = limits.depth.is_some() || requested.depth.is_some();
+    if matches!(parent, SpawnParent::TopLevel) && !has_depth {
         limits.depth = Some(DEFAULT_DEPTH_LIMIT);
     }
-    // Of what carries it out instead of our loop nobody knows how often it is heard of.
+    // A backend may report progress seldom, so that it would seem to stall.
     if backend(overrides, definition).is_some() && limits.stall.is_none() {
         limits.stall = Some(StallPolicy::Off);
     }
     (!limits.is_empty()).then(|| Box::new(limits))
 }
 
-/// The tools that a definition lists, as a rule: so they hold for all below it too.
+/// Returns the listed tools of a definition as rules, so that they also hold for its descendants.
 fn rules_for_tools(tools: Option<&[String]>) -> Result<PermissionRules, Refusal> {
     let Some(tools) = tools else { return Ok(PermissionRules::all()) };
     let rules: Result<Vec<PermissionRule>, RuleError> =
@@ -340,27 +346,27 @@ fn rules_for_tools(tools: Option<&[String]>) -> Result<PermissionRules, Refusal>
     Ok(PermissionRules { allow: Some(allow), ..PermissionRules::default() })
 }
 
-/// What the commands of a new agent are kept to: by whoever starts it, by its definition, and by all
-/// above it.
+/// Returns the sandbox for the processes of a new agent: the one of the spawn and the definition,
+/// nested in the inherited one.
 fn resolve_sandbox(
     grant: &SpawnGrant<'_>,
     definition: &Definition,
     directory: Option<&str>,
     parent: SpawnParent<'_>,
 ) -> Result<Sandbox, Refusal> {
-    let asked = grant.sandbox_request.into_iter().chain(&definition.sandbox);
-    let confinement = asked.map(|asked| sandbox::canonicalize(asked, directory));
+    let requests = grant.sandbox_request.into_iter().chain(&definition.sandbox);
+    let layers = requests.map(|request| sandbox::canonicalize(request, directory));
     let own = Sandbox {
         terminal: None,
         resources: grant.resources.intersect(&definition.resources),
-        layers: confinement.collect::<Result<_, _>>()?,
+        layers: layers.collect::<Result<_, _>>()?,
     };
     let outer =
         Sandbox { terminal: None, ..parent.inherited_sandbox().cloned().unwrap_or_default() };
     Ok(own.nested_in(&outer))
 }
 
-/// The definitions that a new agent may use in its turn: never more than its parent.
+/// Returns the definitions that a new agent may use: never more than its parent.
 fn resolve_delegates(definition: &Definition, parent: SpawnParent<'_>) -> Option<Vec<String>> {
     let inherited = match parent {
         SpawnParent::TopLevel | SpawnParent::SandboxedProcess(_) => None,
@@ -377,7 +383,7 @@ fn resolve_delegates(definition: &Definition, parent: SpawnParent<'_>) -> Option
 
 fn general_definition() -> Definition {
     Definition::new(GENERAL_DEFINITION).description("Any task.").prompt(
-        "You are a capable agent. Do the task that you are given, completely, and say truthfully what \
-         came of it.",
+        "You are a capable agent. Complete the task that you are given, and report the result \
+        truthfully.",
     )
 }

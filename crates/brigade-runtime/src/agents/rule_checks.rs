@@ -1,22 +1,23 @@
-//! Rules that can never match: most are typing errors, and a deny among them would protect nothing.
+//! Checks for permission rules that can never match. Most are typing errors, and such a deny would
+//! protect nothing.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
-use brigade_mcp::client::{McpServers, check_name};
 use brigade_agent::permission::{KEEP, PermissionRule, PermissionRules, PermissionSubject};
 use brigade_llm::suggestion::did_you_mean;
+use brigade_mcp::client::{McpServers, check_name};
 use brigade_model::refusal::Refusal;
 
-/// Tools of our own whose calls have nothing that a pattern could be held against.
+/// Delegation tools whose calls have no subject that a pattern could match.
 const TOOLS_WITHOUT_SUBJECT: [&str; 6] =
     ["list_tasks", "wait_tasks", "send_message", "stop_task", "read_output", "ask_parent"];
 
-/// Tools whose calls can start what outlives their agent.
+/// Tools whose calls can start tasks that outlive their agent.
 const KEEPING_TOOLS: [&str; 2] = ["spawn_agent", "run_process"];
 
-/// Refuses a definition with rules or tools that mean nothing here.
+/// Refuses a definition with rules or tools that do not exist here.
 pub(super) fn check_definition(
     definition: &Definition,
     file: Option<&Path>,
@@ -31,24 +32,25 @@ pub(super) fn check_definition(
     }
 }
 
-/// What is wrong with the rules or tools of a definition.
+/// Returns the first problem in the rules or tools of a definition.
 pub(super) fn definition_problem(
     definition: &Definition,
     file: Option<&Path>,
     known: &[Arc<str>],
 ) -> Option<DefinitionError> {
-    let wrong_tool = || {
+    let tool_problem = || {
         let tools = definition.tools.iter().flatten();
         let rules = tools.filter_map(|tool| tool.parse::<PermissionRule>().ok());
         rules.into_iter().find_map(|rule| Some(("tools".to_owned(), rule_problem(&rule, known)?)))
     };
-    let (field, problem) = rule_list_problem(&definition.permissions, known).or_else(wrong_tool)?;
+    let (field, problem) =
+        rule_list_problem(&definition.permissions, known).or_else(tool_problem)?;
     let error = DefinitionError { file: None, line: 0, field: Some(field), problem };
     Some(file.map_or(error.clone(), |file| error.with_file(file)))
 }
 
-/// Refuses a definition that may delegate to one that is not there. The user's own definitions are for
-/// every directory, and name what only some of them have.
+/// Refuses a definition that may delegate to a missing one. The user's own definitions are exempt:
+/// they are for every directory, and name definitions that only some directories have.
 pub(super) fn check_delegates(
     definitions: &DefinitionSet,
     name: &str,
@@ -63,7 +65,7 @@ pub(super) fn check_delegates(
     }
 }
 
-/// The same for the rules that somebody starts an agent with.
+/// Refuses the rules of a spawn if one can never match.
 pub(super) fn check_rules(rules: &PermissionRules, known: &[Arc<str>]) -> Result<(), Refusal> {
     if let Some((field, problem)) = rule_list_problem(rules, known) {
         return Err(Refusal::invalid(format!("`{field}`: {problem}")));
@@ -77,23 +79,23 @@ pub(super) fn check_rules(rules: &PermissionRules, known: &[Arc<str>]) -> Result
     }
 }
 
-/// Refuses rules for tools of a server that is not there. Which tools a server has is its own affair, and
-/// a definition may be for other machines too.
+/// Refuses rules for tools of an unknown server. The tools of a known server are not checked, since
+/// they can change and a definition may be for other machines too.
 pub(super) fn check_servers(
     rules: &PermissionRules,
     known: &[Arc<str>],
     servers: &McpServers,
 ) -> Result<(), Refusal> {
-    let wrong = rule_lists(rules).find_map(|(list, rule)| {
+    let problem = rule_lists(rules).find_map(|(list, rule)| {
         let server = unknown_server(rule, known, servers)?;
         let near = did_you_mean(server, servers.names().map(|name| &**name));
         let problem = format!("can never match: there is no MCP server {server:?}{near}");
         Some(format!("`permissions.{list}`: `{rule}` {problem}"))
     });
-    wrong.map_or(Ok(()), |problem| Err(Refusal::invalid(problem)))
+    problem.map_or(Ok(()), |problem| Err(Refusal::invalid(problem)))
 }
 
-/// The server that a rule is for, if it is for one that is not there.
+/// Returns the server of a rule, if that server is unknown.
 fn unknown_server<'a>(
     rule: &'a PermissionRule,
     known: &[Arc<str>],
@@ -101,10 +103,10 @@ fn unknown_server<'a>(
 ) -> Option<&'a str> {
     let (server, _) = rule.tool().split_once("__")?;
     let is_name = check_name(server).is_ok();
-    // A tool of the program itself may be called so too.
-    let is_there =
-        |name: &Arc<str>| name.split_once("__").is_some_and(|(begin, _)| begin == server);
-    (is_name && !servers.has(server) && !known.iter().any(is_there)).then_some(server)
+    // A tool of the program itself may have such a name too.
+    let is_own =
+        |name: &Arc<str>| name.split_once("__").is_some_and(|(prefix, _)| prefix == server);
+    (is_name && !servers.has(server) && !known.iter().any(is_own)).then_some(server)
 }
 
 fn rule_list_problem(rules: &PermissionRules, known: &[Arc<str>]) -> Option<(String, String)> {
@@ -115,7 +117,7 @@ fn rule_list_problem(rules: &PermissionRules, known: &[Arc<str>]) -> Option<(Str
     rule_lists(rules).find_map(|(list, rule)| Some((format!("permissions.{list}"), problem(rule)?)))
 }
 
-/// Why a rule on what may outlive an agent can never match.
+/// Returns the reason why a `keep` rule can never match, if so.
 fn keep_rule_problem(rule: &PermissionRule) -> Option<String> {
     let matches =
         |tool| rule.denies(&PermissionSubject { tool: KEEP, text: Some(tool), is_shell: false });
@@ -134,13 +136,13 @@ fn rule_lists(rules: &PermissionRules) -> impl Iterator<Item = (&'static str, &P
     lists.into_iter().flat_map(|(list, rules)| rules.iter().map(move |rule| (list, rule)))
 }
 
-/// Why a rule can never match, if that is sure. Tools of other servers come and go, and have names of
-/// their own kind.
+/// Returns the reason why a rule can never match, if that is certain. Tools of MCP servers are not
+/// checked.
 fn rule_problem(rule: &PermissionRule, known: &[Arc<str>]) -> Option<String> {
     let tool = rule.tool();
     if TOOLS_WITHOUT_SUBJECT.contains(&tool) && !rule.is_whole_tool() {
         return Some(format!(
-            "`{rule}` can never match: calls of {tool} have nothing that a pattern is held against; \
+            "`{rule}` can never match: calls of {tool} have no subject for a pattern; \
              write `{tool}`"
         ));
     }
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_match_is_told() {
+    fn a_rule_that_can_never_match_is_refused() {
         for (list, rule, expect) in [
             ("allow", "run_process(cargo *)", None),
             ("deny", "mcp_*", None),
@@ -196,22 +198,22 @@ mod tests {
                 "list_tasks(x)",
                 Some(
                     "`permissions.ask`: `list_tasks(x)` can never match: calls of list_tasks have \
-                     nothing that a pattern is held against; write `list_tasks`",
+                    no subject for a pattern; write `list_tasks`",
                 ),
             ),
         ] {
-            let told =
+            let problem =
                 check_rules(&rules(list, rule), &known()).err().map(|refusal| refusal.message);
-            assert_eq!(told.as_deref(), expect, "{list} {rule}");
+            assert_eq!(problem.as_deref(), expect, "{list} {rule}");
         }
         let shadowed = serde_json::json!({ "ask": ["run_process(rm x)"], "deny": ["run_process"] });
         let shadowed: PermissionRules = serde_json::from_value(shadowed).expect("rules");
-        let told = check_rules(&shadowed, &known()).expect_err("shadowed").message;
-        assert!(told.contains("`run_process` denies all of it"), "{told}");
+        let problem = check_rules(&shadowed, &known()).expect_err("shadowed").message;
+        assert!(problem.contains("`run_process` denies all of it"), "{problem}");
     }
 
     #[test]
-    fn a_rule_for_a_server_that_is_not_there_is_told() {
+    fn a_rule_for_an_unknown_server_is_refused() {
         let server = McpServerConfig::stdio("server", [""; 0]);
         let servers = McpServers::new([("github".to_owned(), server)]).expect("a server");
         let own = ["kitchen__bake".into()];
@@ -225,31 +227,33 @@ mod tests {
             ("ask", "gitlab__push(main)", true),
             ("allow", "docs__*", true),
         ] {
-            let told = check_servers(&rules(list, rule), &own, &servers);
-            assert_eq!(told.is_err(), is_wrong, "{list} {rule}");
+            let checked = check_servers(&rules(list, rule), &own, &servers);
+            assert_eq!(checked.is_err(), is_wrong, "{list} {rule}");
         }
-        let told = check_servers(&rules("deny", "githb__*"), &own, &servers).expect_err("unknown");
+        let refused =
+            check_servers(&rules("deny", "githb__*"), &own, &servers).expect_err("unknown");
         assert_eq!(
-            told.message,
+            refused.message,
             "`permissions.deny`: `githb__*` can never match: there is no MCP server \"githb\"; did \
              you mean `github`?"
         );
     }
 
     #[test]
-    fn a_definition_is_told_with_its_file_line_and_field() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("cook.md");
+    fn a_problem_of_a_definition_names_file_line_and_field() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("cook.md");
         let text = "---\nname: cook\ndescription: Cooks.\npermissions:\n  ask:\n    - run_process\n    \
                     - bake(bread)\n---\nCook.";
-        std::fs::write(&file, text).expect("it can be written");
+        std::fs::write(&file, text).expect("the file is written");
         let definition = Definition::parse(&file, text).expect("a definition");
-        let told =
+        let problem =
             check_definition(&definition, Some(&file), &known()).expect_err("unknown").message;
         let expect = format!("{}:7: `permissions.ask`: `bake(bread)` can never", file.display());
-        assert!(told.starts_with(&expect), "{told}");
+        assert!(problem.starts_with(&expect), "{problem}");
         let listed = Definition::new("cook").prompt("Cook.").tools(["run_process", "bake"]);
-        let told = check_definition(&listed, None, &known()).expect_err("unknown").message;
-        assert!(told.starts_with("the definition cook: `tools`: `bake` can never match"), "{told}");
+        let problem = check_definition(&listed, None, &known()).expect_err("unknown").message;
+        let expect = "the definition cook: `tools`: `bake` can never match";
+        assert!(problem.starts_with(expect), "{problem}");
     }
 }

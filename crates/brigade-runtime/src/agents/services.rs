@@ -1,15 +1,15 @@
-//! What all agents of a runtime have in common.
+//! The services that all agents of a runtime share.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::backend::OwnLoop;
-use brigade_file_tools as builtin;
 use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
-use brigade_mcp::client::McpServers;
 use brigade_agent::{AgentOverrides, Backend, client_tool};
+use brigade_file_tools as builtin;
 use brigade_llm::ToolSpec;
+use brigade_mcp::client::McpServers;
 use brigade_model::ids::Time;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -22,7 +22,7 @@ use super::task_link::{DeferredRuntime, TaskLink};
 use crate::clock::Clock;
 use crate::performer::Reporter;
 
-/// Everything that agents of this runtime have in common.
+/// The services that all agents of a runtime share.
 #[derive(Debug)]
 pub(crate) struct AgentServices {
     pub(super) options: AgentOptions,
@@ -30,25 +30,23 @@ pub(crate) struct AgentServices {
     runtime: DeferredRuntime,
     clock: Arc<dyn Clock>,
     pub(super) schemas: SchemaCache,
-    /// Tools as models are told of them: always the same, and costly to make.
+    /// The tool specs for models: always the same, and expensive to create.
     tool_specs: Mutex<HashMap<&'static str, ToolSpec>>,
     pub(super) prepared_blueprints: Mutex<HashMap<Json, Arc<PreparedBlueprint>>>,
 }
 
 impl AgentServices {
-    /// `folder` is where it is written down what runs.
+    /// Creates the services. `pid_dir` is the directory for the pid files of MCP servers.
     pub(crate) fn new(
         options: AgentOptions,
         runtime: DeferredRuntime,
         clock: Arc<dyn Clock>,
-        folder: Option<PathBuf>,
+        pid_dir: Option<PathBuf>,
     ) -> Self {
-        let (schemas, specs, prepared) =
-            (SchemaCache::default(), Mutex::default(), Mutex::default());
-        // Each was checked when it was added.
+        // Each server was checked when it was added.
         let servers = options.mcp_servers.clone();
-        let mcp_servers = match folder.filter(|folder| !servers.is_empty() || folder.exists()) {
-            Some(folder) => McpServers::with_pid_registry(servers, folder),
+        let mcp_servers = match pid_dir.filter(|dir| !servers.is_empty() || dir.exists()) {
+            Some(dir) => McpServers::with_pid_registry(servers, dir),
             None => McpServers::new(servers),
         };
         let mcp_servers = mcp_servers.unwrap_or_default();
@@ -57,9 +55,9 @@ impl AgentServices {
             mcp_servers,
             runtime,
             clock,
-            schemas,
-            tool_specs: specs,
-            prepared_blueprints: prepared,
+            schemas: SchemaCache::default(),
+            tool_specs: Mutex::default(),
+            prepared_blueprints: Mutex::default(),
         }
     }
 
@@ -76,20 +74,22 @@ impl AgentServices {
         specs.entry(name).or_insert_with(make).clone()
     }
 
-    /// A task's hold on the runtime.
+    /// Returns a task's link to the runtime.
     pub(crate) fn link(&self, reporter: Reporter) -> TaskLink {
         TaskLink { reporter, runtime: self.runtime.clone() }
     }
 
-    /// What carries out an agent.
+    /// Returns the backend of this name, or the agent loop without one.
     pub(super) fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>, Refusal> {
         let Some(name) = name else { return Ok(Arc::new(OwnLoop)) };
-        self.options.backends.get(name).cloned().ok_or_else(|| {
-            Refusal::unavailable(format!("nothing here carries out agents as {name:?}"))
-        })
+        self.options
+            .backends
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Refusal::unavailable(format!("no backend is registered as {name:?}")))
     }
 
-    /// Every tool that an agent of this runtime can have.
+    /// Returns the names of all tools that an agent of this runtime can have.
     pub(super) fn tool_names(&self, overrides: &AgentOverrides) -> Vec<Arc<str>> {
         let of_plugins = self.options.plugins.iter().flat_map(|plugin| plugin.tools());
         let own = of_plugins.chain(self.options.tools.iter().cloned());

@@ -1,6 +1,7 @@
-//! What a session does with agents beside what it does with every task.
+//! The methods of runtimes and sessions that are for agents only.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use brigade_agent::definition::{
     DefinitionOrigin, DefinitionSet, DefinitionText, LoadedDefinition,
@@ -11,6 +12,7 @@ use brigade_model::call::JournalEntry;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
+use super::services::AgentServices;
 use super::trust;
 use crate::error::store_refusal;
 use crate::runtime::Runtime;
@@ -18,26 +20,29 @@ use crate::sandbox;
 use crate::session::Session;
 
 impl Runtime {
-    /// The definitions that an agent in this directory can be made from.
-    pub fn definitions(&self, directory: Option<&str>) -> Result<DefinitionSet, Refusal> {
+    /// Returns the services of agents, or refuses if this runtime has none.
+    fn agent_services(&self) -> Result<&Arc<AgentServices>, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
-        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
-        Ok(agents.usable_definitions(directory, None))
+        agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))
     }
 
-    /// The definitions that come with a directory, whole: what trust in them is trust in.
+    /// Returns the definitions for agents in this directory.
+    pub fn definitions(&self, directory: Option<&str>) -> Result<DefinitionSet, Refusal> {
+        Ok(self.agent_services()?.usable_definitions(directory, None))
+    }
+
+    /// Returns the texts of the definitions of a workspace, which the operator can trust.
     pub fn workspace_definitions(
         &self,
         directory: Option<&str>,
     ) -> Result<Vec<DefinitionText>, Refusal> {
-        let agents = self.inner.handlers.agents.as_ref();
-        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let agents = self.agent_services()?;
         let folders = (agents.options.definition_folders)(directory.map(Path::new));
-        let theirs = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
-        Ok(theirs.flat_map(DefinitionSet::read_texts).collect())
+        let of_workspace = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
+        Ok(of_workspace.flat_map(DefinitionSet::read_texts).collect())
     }
 
-    /// Whether agents of this definition may have all that they are granted in this directory.
+    /// Returns true if agents of this definition get all their permissions in this directory.
     pub fn trusts_definition(&self, found: &LoadedDefinition, directory: Option<&str>) -> bool {
         let agents = self.inner.handlers.agents.as_ref();
         agents.is_some_and(|agents| {
@@ -47,21 +52,20 @@ impl Runtime {
 }
 
 impl Session {
-    /// The definitions that whoever acts here can make an agent in this directory from: no others than it
-    /// could read itself, where it is confined.
+    /// Returns the definitions for agents that this caller can start in this directory. A sandboxed
+    /// caller gets only those that it could read itself.
     pub fn definitions(&self, directory: &str) -> Result<DefinitionSet, Refusal> {
-        let agents = self.runtime.inner.handlers.agents.as_ref();
-        let agents = agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))?;
+        let agents = self.runtime.agent_services()?;
         let own = self.acting_task()?;
-        let confined = own.as_ref().and_then(|row| row.spec.work.sandbox());
-        let confined = confined.filter(|enclosure| !enclosure.layers.is_empty());
-        if let Some(confined) = confined {
-            sandbox::check_directory(confined, Path::new(directory))?;
+        let sandbox = own.as_ref().and_then(|row| row.spec.work.sandbox());
+        let sandbox = sandbox.filter(|sandbox| !sandbox.layers.is_empty());
+        if let Some(sandbox) = sandbox {
+            sandbox::check_directory(sandbox, Path::new(directory))?;
         }
-        Ok(agents.usable_definitions(Some(directory), confined))
+        Ok(agents.usable_definitions(Some(directory), sandbox))
     }
 
-    /// What an agent has said and done so far, as text. `None` for work that is no agent.
+    /// Renders the transcript of an agent so far. Returns `None` for other kinds of work.
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
         let (no, row) = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };

@@ -12,7 +12,7 @@ use tracing::field::Empty;
 
 use crate::performer::TaskId;
 
-/// What an attempt has spent so far.
+/// The tokens and the cost of an attempt so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttemptSpending {
     pub(crate) input: u64,
@@ -28,8 +28,8 @@ impl AttemptSpending {
     }
 }
 
-/// A root: the attempts of a child are not within those of its parent, which they may outlive. Which
-/// task it is and which one spawned it is said in the runtime's own terms, the same after a restart.
+/// Creates the span of an attempt. It is a root, since a child's attempts may outlive those of its
+/// parent. Its attributes name the task and its spawner, so they are the same after a restart.
 pub(crate) fn invoke_agent_span(start: &StartAction, task: TaskId) -> Span {
     tracing::info_span!(
         target: TARGET,
@@ -47,19 +47,19 @@ pub(crate) fn invoke_agent_span(start: &StartAction, task: TaskId) -> Span {
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
         brigade.session = start.session.as_str(),
-        brigade.tree = %task.session,
+        brigade.session.id = %task.session,
         brigade.task = start.no.get(),
         brigade.run = start.run.0,
         brigade.attempt = start.attempt.0,
         brigade.parent.task = Empty,
         brigade.parent.attempt = Empty,
-        brigade.outcome = Empty,
+        brigade.attempt.end = Empty,
         brigade.cost = Empty,
         error.type = Empty,
     )
 }
 
-/// Who the agent is, and whose child.
+/// Records the agent's name, its model and the attempt that spawned it.
 pub(crate) fn record_agent(span: &Span, agent: &Agent, parent: Option<SpawningAttempt>) {
     if span.is_disabled() {
         return;
@@ -74,44 +74,45 @@ pub(crate) fn record_agent(span: &Span, agent: &Agent, parent: Option<SpawningAt
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptEnd<'a> {
     Exit(&'a AgentExit),
-    /// Nobody here can carry it out.
+    /// No performer here can execute the attempt.
     NotStarted,
     Stopped,
     Panicked,
 }
 
-pub(crate) fn record_end(span: &Span, ending: &AttemptEnd<'_>, spent: AttemptSpending) {
+pub(crate) fn record_end(span: &Span, end: &AttemptEnd<'_>, spent: AttemptSpending) {
     if span.is_disabled() {
         return;
     }
     span.record("gen_ai.usage.input_tokens", spent.input);
     span.record("gen_ai.usage.output_tokens", spent.output);
     record_cost(span, spent.cost);
-    let (outcome, error) = match ending {
+    let (label, error) = match end {
         AttemptEnd::Exit(AgentExit::Finished) => ("finished", None),
-        AttemptEnd::Exit(AgentExit::Suspended) => ("waits", None),
+        AttemptEnd::Exit(AgentExit::Suspended) => ("suspended", None),
         AttemptEnd::Exit(AgentExit::Failed { failure, .. }) => ("failed", Some(failure.label())),
         AttemptEnd::Exit(AgentExit::Refused(refusal)) => match refusal.kind {
             RefusalKind::Ended => ("stopped", None),
-            RefusalKind::Unavailable | RefusalKind::Unknown => ("left", None),
+            RefusalKind::Unavailable | RefusalKind::Unknown => ("shut_down", None),
             _ => ("failed", Some("refused")),
         },
-        AttemptEnd::NotStarted => ("not_begun", None),
+        AttemptEnd::NotStarted => ("not_started", None),
         AttemptEnd::Stopped => ("stopped", None),
         AttemptEnd::Panicked => ("failed", Some("panic")),
     };
-    span.record("brigade.outcome", outcome);
+    span.record("brigade.attempt.end", label);
     if let Some(error) = error {
         record_error(span, error);
     }
 }
 
-/// Provider and model as telemetry names them: providers by the conventions' names where they have
-/// one. What is not written as `provider/model` is named by what is before the colon.
+/// Returns the provider and the model as telemetry names them. Providers have the names of the
+/// OpenTelemetry conventions, if those have one. A name without a slash has the part before the
+/// colon as its provider.
 pub(crate) fn provider_and_model(name: &str) -> (&str, &str) {
     let Some(at) = name.find(['/', ':']) else { return ("_OTHER", name) };
     let provider = match &name[..at] {

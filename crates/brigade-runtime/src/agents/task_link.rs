@@ -1,4 +1,4 @@
-//! An agent's hold on the runtime: through it the delegation tools act as the task that it is.
+//! An agent's link to the runtime, by which the delegation tools act as its task.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -16,11 +16,12 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use tokio::sync::SetOnce;
 
-use crate::performer::{Reporter, TaskId, submit};
-use crate::runtime::{Runtime, RuntimeInner};
+use crate::performer::{Reporter, TaskId};
+use crate::runtime::{Runtime, RuntimeInner, submit};
 use crate::session::Session;
 
-/// The runtime, once it is there, for as long as somebody else holds it.
+/// The runtime, set when it has started. A weak reference, so that it does not keep the runtime
+/// alive.
 pub(crate) type DeferredRuntime = Arc<SetOnce<Weak<RuntimeInner>>>;
 
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct TaskLink {
     pub(crate) runtime: DeferredRuntime,
 }
 
-/// What the session shares, as it was last committed.
+/// Reads the shared values of the session as of the last commit.
 impl SessionStateReader for TaskLink {
     fn read(&self, name: &str) -> Option<SharedValue> {
         let runtime = self.runtime.get()?.upgrade()?;
@@ -50,7 +51,7 @@ impl TaskLink {
         Caller::Task { no: self.task().no, attempt: self.attempt() }
     }
 
-    /// The session as this task sees it: not to be kept, for it keeps the runtime.
+    /// Returns the session as this task sees it. Do not store it, since it keeps the runtime alive.
     pub(crate) async fn session(&self) -> Result<Session, Refusal> {
         let inner =
             self.runtime.wait().await.upgrade().ok_or_else(crate::error::shutdown_refusal)?;
@@ -63,78 +64,85 @@ impl TaskLink {
         self.retry_while_unavailable(|| submit(inputs, task.session, command.clone())).await
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a call until the store is available.
     pub(crate) async fn retry_while_unavailable<T, F>(
         &self,
-        ask: impl Fn() -> F,
+        call: impl Fn() -> F,
     ) -> Result<T, Refusal>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        retry_while_unavailable(&self.reporter, ask).await
+        retry_while_unavailable(&self.reporter, call).await
     }
 
-    /// Spawns a child once: the record of it is in the slot, or is made with it.
+    /// Spawns a child once: returns the recorded spawn of the slot, or spawns and records it.
     pub(crate) async fn spawn(
         &self,
-        (index, before): (CallIndex, Option<&Arc<CallCompletion>>),
+        slot: CallSlot<'_>,
         spec: impl FnOnce() -> Result<TaskSpec, Refusal>,
     ) -> Result<Arc<CallCompletion>, Refusal> {
-        if let Some(before) = before {
-            return Ok(before.clone());
+        if let Some(recorded) = slot.recorded {
+            return Ok(recorded.clone());
         }
-        let (caller, spec) = (self.caller(), Arc::new(spec()?));
-        let spawn = SpawnCommand { caller, spec, call: Some(index) };
+        let caller = self.caller();
+        let spec = Arc::new(spec()?);
+        let spawn = SpawnCommand { caller, spec, call: Some(slot.index) };
         match self.submit(Command::Spawn(spawn)).await? {
             CommandReply::Spawned(spawned) => Ok(Arc::new(CallCompletion::Spawned(spawned))),
             _ => Err(crate::session::unexpected_reply()),
         }
     }
 
-    /// The child that is meant.
+    /// Returns the child with this address or name.
     pub(crate) async fn find_child(&self, task: &str) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
         let task: TaskRef = task.parse()?;
         let session = self.session().await?;
         self.retry_while_unavailable(|| session.get(task.clone())).await
     }
 
-    /// What an agent has said and done. `None` for a child that is no agent.
+    /// Returns the transcript of an agent, or `None` for a child that is no agent.
     pub(crate) async fn transcript(&self, child: TaskNo) -> Result<Option<String>, Refusal> {
         let session = self.session().await?;
         self.retry_while_unavailable(|| session.transcript(child.into())).await
     }
 }
 
-/// How long before something is asked again that the store would not do.
+/// The journal slot of a call's effect, and the completion recorded there before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallSlot<'a> {
+    pub(crate) index: CallIndex,
+    pub(crate) recorded: Option<&'a Arc<CallCompletion>>,
+}
+
+/// The pause before a call is repeated that the store could not take.
 const UNAVAILABLE_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks until there is an answer: that the store was away for a moment changes nothing, is no news to
-/// an agent, and must not be written down as what came of a call. Only without a runtime there will
-/// be no answer.
+/// Repeats a call until the store is available. A short outage must not reach an agent, nor be
+/// recorded as the result of a call. Gives up when the runtime has ended.
 pub(crate) async fn retry_while_unavailable<T, F>(
     reporter: &Reporter,
-    ask: impl Fn() -> F,
+    call: impl Fn() -> F,
 ) -> Result<T, Refusal>
 where
     F: Future<Output = Result<T, Refusal>>,
 {
     loop {
-        match ask().await {
+        match call().await {
             Err(refusal)
                 if refusal.kind == RefusalKind::Unavailable && !reporter.inputs.is_closed() =>
             {
                 tokio::time::sleep(UNAVAILABLE_RETRY_PAUSE).await;
             }
-            answer => return answer,
+            result => return result,
         }
     }
 }
 
-/// The child that a record speaks of.
-pub(crate) fn expect_spawned(answer: &CallCompletion) -> Result<&SpawnedTask, Refusal> {
-    match answer {
+/// Returns the child of a recorded spawn.
+pub(crate) fn expect_spawned(completion: &CallCompletion) -> Result<&SpawnedTask, Refusal> {
+    match completion {
         CallCompletion::Spawned(spawned) => Ok(spawned),
         CallCompletion::Refused(refusal) => Err(refusal.clone()),
-        other => Err(Refusal::internal(format!("a spawn was answered with {other:?}"))),
+        other => Err(Refusal::internal(format!("a spawn was completed with {other:?}"))),
     }
 }

@@ -1,8 +1,8 @@
 //! Trust in definitions that come with a workspace.
 //!
-//! A cloned repository may hold definitions. Until the operator trusts one, its agents and all below
-//! them only read: they write no file, run no process and use no MCP server. Where nobody could be
-//! asked about it, it is not run at all.
+//! A cloned repository may hold definitions. Until the operator trusts one, its agents and their
+//! descendants only read: they write no file, run no process and use no MCP server. In an
+//! unattended run an untrusted definition is refused.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -17,11 +17,11 @@ use super::options::AgentOptions;
 
 /// The definitions of workspaces that the operator trusts.
 pub trait DefinitionTrust: Debug + Send + Sync + 'static {
-    /// Whether a file with this digest is trusted in this repository ([`repository_of`]).
+    /// Returns true if a file with this digest is trusted in this repository ([`repository_of`]).
     fn is_trusted(&self, repository: &Path, digest: &DefinitionDigest) -> bool;
 }
 
-/// For programs whose workspaces are other people's.
+/// The trust of programs that trust no workspace definition.
 #[derive(Clone, Copy, Debug)]
 pub struct TrustNothing;
 
@@ -31,7 +31,7 @@ impl DefinitionTrust for TrustNothing {
     }
 }
 
-/// Whether agents of a definition may have all that they are granted.
+/// The trust in a definition, which decides about the permissions of its agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrustLevel {
     Trusted,
@@ -55,28 +55,30 @@ pub(super) fn trust_level(
     }
 }
 
-/// Refuses an untrusted definition where restricting it is not enough: nobody is there who could have
-/// been asked, or something else than our own loop carries it out.
+/// Refuses an untrusted definition if a restriction is not enough: in an unattended run, or with a
+/// backend.
 pub(super) fn check_untrusted(
     found: &LoadedDefinition,
     definition: &Definition,
     unattended: bool,
 ) -> Result<(), Refusal> {
-    let why = match (unattended, &definition.backend) {
+    let reason = match (unattended, &definition.backend) {
         (true, _) => "nobody is there to be asked".to_owned(),
-        (false, Some(backend)) => format!("it is carried out by {backend:?}"),
+        (false, Some(backend)) => format!("its backend is {backend:?}"),
         (false, None) => return Ok(()),
     };
     let Some(source) = &found.source else { return Ok(()) };
-    let (name, file) = (&definition.name, source.file.display());
+    let name = &definition.name;
+    let file = source.file.display();
     Err(Refusal::forbidden(format!(
-        "the agent definition {name:?} ({file}) comes with the workspace and is not trusted, and {why}: \
+        "the agent definition {name:?} ({file}) comes with the workspace and is not trusted, and \
+     {reason}: \
          read it, then run `brigade trust grant {}`",
         source.digest
     )))
 }
 
-/// The rules for agents of an untrusted definition and all below them.
+/// Returns the rules for agents of an untrusted definition and their descendants.
 pub(super) fn untrusted_rules() -> PermissionRules {
     let denied = brigade_file_tools::WRITING_TOOLS.into_iter().chain(["run_process", "*__*"]);
     let deny: Vec<PermissionRule> = denied.filter_map(|rule| rule.parse().ok()).collect();
@@ -92,12 +94,12 @@ mod tests {
     #[test]
     fn an_untrusted_definition_only_reads() {
         let all = Permissions::of("the operator", PermissionRules::all());
-        let left = all.narrow("an untrusted definition", untrusted_rules());
+        let narrowed = all.narrow("an untrusted definition", untrusted_rules());
         for tool in ["write_file", "edit_file", "run_process", "github__push", "a__b__c"] {
-            assert!(all.may_use(tool) && !left.may_use(tool), "{tool}");
+            assert!(all.may_use(tool) && !narrowed.may_use(tool), "{tool}");
         }
         for tool in ["read_file", "list_files", "spawn_agent", "ask_parent", "kitchen_bell"] {
-            assert!(left.may_use(tool), "{tool}");
+            assert!(narrowed.may_use(tool), "{tool}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The calls of one attempt.
+//! The calls of one attempt of a job.
 //!
-//! Each call has the next index. Whatever answers one is an entry of the journal, and the job hears
-//! of the entries in their order, one at a time: it is polled after each before it hears of the
-//! next. Entered again it is told the same in the same order, so a job that waited for two things
-//! at once takes the same turn again.
+//! Each call has the next index. A completion is an entry of the journal, and the job gets the
+//! entries in order, one at a time: it is polled after each before it gets the next. A job that is
+//! entered again gets the same entries in the same order. A job that waited for two calls at once
+//! therefore takes the same branch again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, Parked
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
 
-/// Shared by the driver, the job's context and the performer.
+/// The calls of a job, shared by its driver, its context and the performer.
 #[derive(Debug, Default)]
 pub(crate) struct JobCalls {
     inner: Mutex<CallTable>,
@@ -24,35 +24,50 @@ pub(crate) struct JobCalls {
 #[derive(Debug, Default)]
 struct CallTable {
     next: u32,
-    /// Entries of the journal with their numbers.
-    replay: VecDeque<(u32, JournalEntry)>,
-    /// How many entries of the journal the job has heard of.
+    /// Journal entries that are to be replayed.
+    replay: VecDeque<NumberedEntry>,
+    /// The number of journal entries that the job has processed.
     processed_entries: u32,
-    /// How many of these the model knows of.
+    /// The number of processed entries that were acknowledged to the model.
     acked_entries: u32,
-    /// What the journal has for an index, until it is asked for.
+    /// The recorded label of each index, until its call is begun.
     recorded: BTreeMap<CallIndex, Arc<str>>,
-    /// Calls that were parked before this attempt began.
+    /// Calls that were parked before this attempt started.
     parked_before: BTreeMap<CallIndex, &'static str>,
     waiting: BTreeMap<CallIndex, PendingCall>,
-    /// Entries that came since, in their order, and that the job has not heard of.
-    arrived: VecDeque<(u32, CallIndex, Arc<CallCompletion>)>,
-    /// Answers to calls that were parked before and that the job has not made again yet.
+    /// Entries that arrived during this attempt, in order, which the job has not processed.
+    arrived: VecDeque<ArrivedEntry>,
+    /// Completions of calls that were parked before and that the job has not begun again yet.
     early_completions: BTreeMap<CallIndex, Arc<CallCompletion>>,
     driver: Option<Waker>,
-    /// New calls that wait until the job has gone over what it did before.
+    /// New calls that wait until the replay is over.
     held_back: Vec<Waker>,
     held_back_released: bool,
     to_park: Vec<(CallIndex, ConditionRequest)>,
     abandoned_calls: Vec<CallIndex>,
-    /// Calls that the work itself carries out: while there are any, it does not rest.
+    /// The number of calls that the job itself executes. It is not suspended while there are any.
     running_calls: usize,
-    /// The model says that an answer is on its way: asking to rest again would be in vain.
+    /// True if the model announced a completion, so that another request to suspend is pointless.
     completion_expected: bool,
     delivered_count: u64,
-    /// The job is being let go of: dropped calls mean nothing.
+    /// True while the job's future is dropped, so that dropped calls mean nothing.
     closed: bool,
     stopped: bool,
+}
+
+/// A journal entry with its ordinal.
+#[derive(Debug)]
+struct NumberedEntry {
+    ordinal: u32,
+    entry: JournalEntry,
+}
+
+/// A completion that arrived during the attempt, with the ordinal of its journal entry.
+#[derive(Debug)]
+struct ArrivedEntry {
+    ordinal: u32,
+    index: CallIndex,
+    completion: Arc<CallCompletion>,
 }
 
 #[derive(Debug)]
@@ -62,45 +77,51 @@ struct PendingCall {
     waker: Option<Waker>,
 }
 
-/// What the driver has to do when the job itself is waiting.
+/// The next step of the driver while the job itself waits.
 #[derive(Debug, PartialEq)]
 pub(crate) enum DriverStep {
-    /// The job has been told something: poll it again.
+    /// Poll the job again, since a call was completed.
     Poll,
-    /// Nothing to do until something wakes us.
+    /// Wait until something wakes the driver.
     Wait,
-    /// Tell the model of calls that were dropped.
+    /// Report calls that the job dropped.
     Abandon(Vec<CallIndex>),
-    /// Tell the model of calls that wait, and of how much the job has heard. With `rest`, nothing
-    /// else is going on.
-    Park { calls: Vec<(CallIndex, ConditionRequest)>, heard: u32, rest: Option<usize> },
+    /// Report parked calls and the number of acknowledged entries. With `suspend_open`, the number
+    /// of open calls, nothing else is running and the task can be suspended.
+    Park {
+        calls: Vec<(CallIndex, ConditionRequest)>,
+        acked_entries: u32,
+        suspend_open: Option<usize>,
+    },
 }
 
-/// What becomes of a call when it is made.
+/// The state of a call when it is begun.
 pub(crate) enum CallStart {
-    /// Its answer comes by [`Calls::answer`].
+    /// The call is in the journal or parked: its result comes by [`JobCalls::completion`].
     Known(CallIndex),
-    /// It is new: the caller carries it out, or parks it.
+    /// The call is new: the caller executes it, or parks it.
     New(CallIndex),
 }
 
 impl JobCalls {
     pub(crate) fn load(&self, journal: Vec<JournalEntry>, open: &[ParkedCall], run: RunNo) {
         let mut inner = self.lock();
-        // What came while the journal was read may be in it already.
+        // An entry that arrived while the journal was read may be in it already.
         let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
-        inner.arrived.retain(|(ordinal, ..)| *ordinal >= known);
-        let mut entries: VecDeque<(u32, JournalEntry)> = (0..).zip(journal).collect();
-        // What an earlier run died of is tried anew, and what came of that takes its place.
+        inner.arrived.retain(|arrived| arrived.ordinal >= known);
+        let entries = (0..).zip(journal);
+        let mut entries: VecDeque<NumberedEntry> =
+            entries.map(|(ordinal, entry)| NumberedEntry { ordinal, entry }).collect();
+        // Failures at the end of an earlier run are tried again, and the new results replace them.
         if run > RunNo::FIRST {
-            while entries.back().is_some_and(|(_, entry)| is_failed_entry(entry)) {
+            while entries.back().is_some_and(|last| is_failed_entry(&last.entry)) {
                 entries.pop_back();
             }
         }
         let last: BTreeMap<CallIndex, u32> =
-            entries.iter().map(|(ordinal, entry)| (entry.index, *ordinal)).collect();
-        entries.retain(|(ordinal, entry)| last.get(&entry.index) == Some(ordinal));
-        let labels = entries.iter().map(|(_, entry)| (entry.index, entry.label.clone()));
+            entries.iter().map(|numbered| (numbered.entry.index, numbered.ordinal)).collect();
+        entries.retain(|numbered| last.get(&numbered.entry.index) == Some(&numbered.ordinal));
+        let labels = entries.iter().map(|n| (n.entry.index, n.entry.label.clone()));
         inner.recorded = labels.collect();
         inner.replay = entries;
         inner.parked_before =
@@ -111,7 +132,7 @@ impl JobCalls {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next call. Refused when the journal has something else in its place.
+    /// Begins the next call. Refuses if the journal has another call in its place.
     pub(crate) fn begin(&self, label: &str) -> Result<CallStart, Refusal> {
         let mut inner = self.lock();
         let index = CallIndex(inner.next);
@@ -123,46 +144,46 @@ impl JobCalls {
             && before != label
         {
             return Err(Refusal::conflict(format!(
-                "the job went another way than before: call {index} was {before:?} and is now \
-                 {label:?}; a job must make the same calls when it is entered again"
+                "the job took another path than before: call {index} was {before:?} and is now \
+                {label:?}; a job must make the same calls when it is entered again"
             )));
         }
         if recorded.is_none() && parked.is_none() {
             return Ok(CallStart::New(index));
         }
         let early = inner.early_completions.remove(&index).map(Ok);
-        // Nothing will answer a parked call of a task that is being stopped.
+        // Nothing completes a parked call of a task that is being stopped.
         let stopped = (inner.stopped && recorded.is_none()).then(|| Err(stopping_refusal()));
-        let answer = early.or(stopped);
-        let waiting = PendingCall { completion: answer, parked: parked.is_some(), waker: None };
+        let completion = early.or(stopped);
+        let waiting = PendingCall { completion, parked: parked.is_some(), waker: None };
         inner.waiting.insert(index, waiting);
         inner.replay_next();
         Ok(CallStart::Known(index))
     }
 
     /// Parks a new call.
-    pub(crate) fn park(&self, index: CallIndex, asked: ConditionRequest) {
+    pub(crate) fn park(&self, index: CallIndex, request: ConditionRequest) {
         let mut inner = self.lock();
-        let answer = inner.stopped.then(|| Err(stopping_refusal()));
-        inner.waiting.insert(index, PendingCall { completion: answer, parked: true, waker: None });
+        let completion = inner.stopped.then(|| Err(stopping_refusal()));
+        inner.waiting.insert(index, PendingCall { completion, parked: true, waker: None });
         if !inner.stopped {
-            inner.to_park.push((index, asked));
+            inner.to_park.push((index, request));
         }
     }
 
-    /// The answer of a parked or replayed call. Dropping it drops the call.
+    /// Returns the future of a parked or replayed call. Dropping it drops the call.
     pub(crate) fn completion(self: &Arc<Self>, index: CallIndex) -> CompletionFuture {
         CompletionFuture { calls: self.clone(), index, done: false }
     }
 
-    /// Marks something that the work itself carries out.
+    /// Marks a call that the job itself executes, until the guard is dropped.
     pub(crate) fn mark_running(self: &Arc<Self>) -> RunningCallGuard {
         self.lock().running_calls += 1;
         RunningCallGuard(self.clone())
     }
 
-    /// Returns when the job has gone over what it did before, or cannot go on with that without
-    /// this. Until then a call without an answer may be one that the job dropped the last time.
+    /// Returns when the replay is over, or when it cannot continue without this call. Until then, a
+    /// call without a completion may be one that the job dropped the last time.
     pub(crate) fn wait_replayed(&self) -> impl Future<Output = ()> {
         poll_fn(|context| {
             let mut inner = self.lock();
@@ -174,50 +195,51 @@ impl JobCalls {
         })
     }
 
-    /// Makes ready for the answer of a call that the work itself carries out.
+    /// Registers a call that the job itself executes, so that it can be completed.
     pub(crate) fn register_call(&self, index: CallIndex) {
         let waiting = PendingCall { completion: None, parked: false, waker: None };
         self.lock().waiting.insert(index, waiting);
     }
 
-    /// The journal has a new entry.
+    /// Delivers a new entry of the journal.
     pub(crate) fn deliver_entry(
         &self,
         index: CallIndex,
         ordinal: u32,
-        answer: Arc<CallCompletion>,
+        completion: Arc<CallCompletion>,
     ) {
         let mut inner = self.lock();
         inner.completion_expected = false;
         inner.delivered_count += 1;
-        inner.arrived.push_back((ordinal, index, answer));
+        inner.arrived.push_back(ArrivedEntry { ordinal, index, completion });
         if let Some(driver) = inner.driver.take() {
             driver.wake();
         }
     }
 
-    /// A call was refused, and the journal will not say so.
+    /// Refuses a call whose refusal is not in the journal.
     pub(crate) fn refuse(&self, index: CallIndex, refusal: Refusal) {
         self.lock().complete_call(index, Err(refusal));
     }
 
-    /// Whether the job is still going over what it did before.
+    /// Returns true while the job replays recorded calls.
     pub(crate) fn is_replaying(&self) -> bool {
         !self.lock().replay.is_empty()
     }
 
-    /// How many answers have come so far.
+    /// Returns the number of completions that were delivered so far.
     pub(crate) fn delivered_count(&self) -> u64 {
         self.lock().delivered_count
     }
 
-    /// An answer is on its way, unless it has come since `told` was asked for.
-    pub(crate) fn expect_completion(&self, told: u64) {
+    /// Notes that a completion is on its way, unless one was delivered since the count was
+    /// `delivered`.
+    pub(crate) fn expect_completion(&self, delivered: u64) {
         let mut inner = self.lock();
-        inner.completion_expected = inner.delivered_count == told;
+        inner.completion_expected = inner.delivered_count == delivered;
     }
 
-    /// Every parked call is told that the task is being stopped.
+    /// Refuses every parked call, since the task is being stopped.
     pub(crate) fn stop(&self) {
         let mut inner = self.lock();
         inner.stopped = true;
@@ -233,7 +255,8 @@ impl JobCalls {
         self.lock().closed = true;
     }
 
-    /// What to do, given that the job itself waits and has reacted to all that it was told.
+    /// Returns the next step, given that the job waits and has processed every delivered
+    /// completion.
     pub(crate) fn next_step(&self, driver: &Waker) -> DriverStep {
         let mut inner = self.lock();
         if inner.replay_next()
@@ -247,41 +270,45 @@ impl JobCalls {
         }
         let calls = std::mem::take(&mut inner.to_park);
         let open = inner.waiting.values().filter(|w| w.parked && w.completion.is_none()).count();
-        let rests = inner.running_calls == 0 && open > 0 && !inner.completion_expected;
-        let news = open > 0 && inner.processed_entries > inner.acked_entries;
-        if calls.is_empty() && !rests && !news {
+        let can_suspend = inner.running_calls == 0 && open > 0 && !inner.completion_expected;
+        let has_unacked = open > 0 && inner.processed_entries > inner.acked_entries;
+        if calls.is_empty() && !can_suspend && !has_unacked {
             inner.driver = Some(driver.clone());
             return DriverStep::Wait;
         }
         inner.acked_entries = inner.processed_entries;
-        DriverStep::Park { calls, heard: inner.processed_entries, rest: rests.then_some(open) }
+        DriverStep::Park {
+            calls,
+            acked_entries: inner.processed_entries,
+            suspend_open: can_suspend.then_some(open),
+        }
     }
 }
 
 impl CallTable {
-    /// Hands out recorded answers in their order, as far as they have been asked for.
+    /// Delivers the next recorded completion, if its call was begun. Returns true if it did.
     fn replay_next(&mut self) -> bool {
-        let mut told = false;
-        while let Some((_, front)) = self.replay.front() {
-            let index = front.index;
-            let asked = self.waiting.contains_key(&index);
-            let dropped = !asked && index.0 < self.next && !self.recorded.contains_key(&index);
-            if !asked && !dropped {
+        let mut delivered = false;
+        while let Some(front) = self.replay.front() {
+            let index = front.entry.index;
+            let is_called = self.waiting.contains_key(&index);
+            let dropped = !is_called && index.0 < self.next && !self.recorded.contains_key(&index);
+            if !is_called && !dropped {
                 break;
             }
-            let Some((ordinal, entry)) = self.replay.pop_front() else { break };
+            let Some(NumberedEntry { ordinal, entry }) = self.replay.pop_front() else { break };
             self.processed_entries = ordinal + 1;
-            if asked && *entry.completion != CallCompletion::Abandoned {
+            if is_called && *entry.completion != CallCompletion::Abandoned {
                 self.complete_call(index, Ok(entry.completion));
-                told = true;
-                // One at a time: the job reacts to it before it hears of the next.
+                delivered = true;
+                // One at a time: the job processes it before it gets the next.
                 break;
             }
         }
-        told
+        delivered
     }
 
-    /// Lets new calls go on that were held back, since nothing else does.
+    /// Releases new calls that were held back, when nothing else can continue.
     fn release_held_back(&mut self) -> bool {
         let any = !self.held_back.is_empty();
         self.held_back_released |= any;
@@ -289,26 +316,30 @@ impl CallTable {
         any
     }
 
-    /// Hands out the next entry that came meanwhile.
+    /// Delivers the next entry that arrived during the attempt.
     fn deliver_next(&mut self) -> bool {
-        while let Some((ordinal, index, answer)) = self.arrived.pop_front() {
+        while let Some(ArrivedEntry { ordinal, index, completion }) = self.arrived.pop_front() {
             self.processed_entries = ordinal + 1;
             if self.waiting.contains_key(&index) {
-                self.complete_call(index, Ok(answer));
+                self.complete_call(index, Ok(completion));
                 return true;
             }
             if self.parked_before.contains_key(&index) {
-                self.early_completions.insert(index, answer);
+                self.early_completions.insert(index, completion);
             }
         }
         false
     }
 
-    fn complete_call(&mut self, index: CallIndex, answer: Result<Arc<CallCompletion>, Refusal>) {
+    fn complete_call(
+        &mut self,
+        index: CallIndex,
+        completion: Result<Arc<CallCompletion>, Refusal>,
+    ) {
         if let Some(waiting) = self.waiting.get_mut(&index)
             && waiting.completion.is_none()
         {
-            waiting.completion = Some(answer);
+            waiting.completion = Some(completion);
             if let Some(waker) = waiting.waker.take() {
                 waker.wake();
             }
@@ -341,10 +372,10 @@ impl Future for CompletionFuture {
             waiting.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let answer = inner.waiting.remove(&self.index).and_then(|waiting| waiting.completion);
+        let completion = inner.waiting.remove(&self.index).and_then(|waiting| waiting.completion);
         self.done = true;
-        match answer {
-            Some(answer) => Poll::Ready(answer),
+        match completion {
+            Some(completion) => Poll::Ready(completion),
             None => Poll::Pending,
         }
     }

@@ -1,4 +1,4 @@
-//! What a job can do.
+//! The context of a job, through which it makes its calls.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,9 +30,10 @@ use super::stop_signal::StopSignal;
 use crate::agents::SpawnParent;
 use crate::loop_input::LoopInput;
 use crate::new_task::NewTask;
-use crate::performer::{Reporter, TaskId, submit};
+use crate::performer::{Reporter, TaskId};
+use crate::runtime::submit;
 
-/// How long to wait before saying again what the store could not take.
+/// The pause before a command is submitted again that the store could not take.
 pub(crate) const REPORT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 tokio::task_local! {
@@ -40,15 +41,15 @@ tokio::task_local! {
     pub(crate) static CURRENT: JobContext;
 }
 
-/// A job's side of the runtime. Cheap to clone.
+/// A job's access to the runtime. Cheap to clone.
 ///
-/// Calls are recorded: when the job is entered again after a wait or a crash, each returns what it
-/// returned before. A job must therefore make the same calls in the same order; whatever depends
-/// on the outside (time, randomness, the network) belongs into a [`JobContext::step`]. A call is
-/// made when its method is called, not when its future is first polled.
+/// Calls are recorded: when the job is entered again after a wait or a crash, each call returns its
+/// recorded result. A job must therefore make the same calls in the same order. Code that depends
+/// on the outside (time, randomness, the network) belongs in a [`JobContext::step`]. A call is made
+/// when its method is called, not when its future is first polled.
 ///
-/// `sleep`, `wait`, `receive` and `ask` let go of the job: its future is dropped and made again
-/// when the answer is there. Anything else that the future was doing outside of a step is dropped
+/// `sleep`, `wait`, `receive` and `ask` suspend the job. The future of a named job is dropped, and
+/// created again when the call is complete. Work that it was doing outside of a step is dropped
 /// with it.
 #[derive(Clone, Debug)]
 pub struct JobContext {
@@ -68,7 +69,7 @@ pub(crate) struct JobContextInner {
     pub(crate) stop: StopSignal,
 }
 
-/// A child that this job spawned.
+/// A child that a job spawned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildTask {
     pub no: TaskNo,
@@ -76,16 +77,16 @@ pub struct ChildTask {
     pub kind: TaskKind,
 }
 
-/// How a wait came out.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChildWaitResult {
     Ended(Vec<RunResult>),
-    /// The time was up. Nothing was consumed.
+    /// The timeout passed. Nothing was consumed.
     TimedOut,
 }
 
 impl JobContext {
-    /// The job that is calling, if one is.
+    /// Returns the job that is calling, if one is.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok()
     }
@@ -102,7 +103,7 @@ impl JobContext {
         self.inner.task.session
     }
 
-    /// Cancelled when the task is told to stop. There is a grace period to end in.
+    /// Returns a token that is cancelled when the task is asked to stop. A grace period follows.
     pub fn stop_token(&self) -> CancellationToken {
         self.inner.stop.token()
     }
@@ -111,8 +112,8 @@ impl JobContext {
         self.inner.stop.is_set()
     }
 
-    /// Does something once. Its result is recorded; when the job is entered again, that is
-    /// returned instead. If the process dies before the record, the body runs again.
+    /// Runs the body once and records its result, which is returned when the job is entered again.
+    /// If the process dies before the record is stored, the body runs again.
     pub fn step<T, E, Fut>(
         &self,
         name: &str,
@@ -127,30 +128,30 @@ impl JobContext {
         let call = self.begin(&label);
         async move {
             let index = match call? {
-                JobCall::Known(answer) => return step_result(&*answer.await?),
+                JobCall::Known(completion) => return step_result(&*completion.await?),
                 JobCall::New(index) => index,
             };
             self.inner.calls.wait_replayed().await;
-            let _under_way = self.inner.calls.mark_running();
+            let _running = self.inner.calls.mark_running();
             let result = body().await.map_err(Into::into);
-            let answer = match result.and_then(|value| Ok(Json::of(&value)?)) {
+            let completion = match result.and_then(|value| Ok(Json::of(&value)?)) {
                 Ok(value) => CallCompletion::Value(value),
                 Err(error) => CallCompletion::Error(error.message().clone()),
             };
             self.inner.calls.register_call(index);
-            let written = CallRecord::new(index, label, Arc::new(answer));
-            self.report(AttemptReport::Record(written)).await?;
+            let record = CallRecord::new(index, label, Arc::new(completion));
+            self.report(AttemptReport::Record(record)).await?;
             step_result(&*self.inner.calls.completion(index).await?)
         }
     }
 
-    /// Rests for a while, across restarts.
-    pub fn sleep(&self, span: Duration) -> impl Future<Output = Result<(), Refusal>> {
-        let slept = self.park_call(ConditionRequest::Timer { duration: span.into() });
+    /// Sleeps for a duration, across restarts.
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = Result<(), Refusal>> {
+        let slept = self.park_call(ConditionRequest::Timer { duration: duration.into() });
         async move { slept.await.map(|_| ()) }
     }
 
-    /// The next message of the inbox.
+    /// Waits for the next message of the inbox.
     pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
         let received = self.park_call(ConditionRequest::Message { patience: None });
         async move {
@@ -161,13 +162,12 @@ impl JobContext {
         }
     }
 
-    /// The next message, or `None` when none comes in time.
+    /// Waits for the next message with a timeout. Returns `None` when it passed.
     pub fn receive_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
-        let received =
-            self.park_call(ConditionRequest::Message { patience: Some(patience.into()) });
+        let received = self.park_call(ConditionRequest::Message { patience: Some(timeout.into()) });
         async move {
             match &*received.await? {
                 CallCompletion::Message(message) => Ok(Some(message.clone())),
@@ -177,7 +177,7 @@ impl JobContext {
         }
     }
 
-    /// Asks the parent, or the operator, and rests until the answer is there.
+    /// Asks the parent, or the operator, and suspends the job until the answer arrives.
     pub fn ask<T: DeserializeOwned>(
         &self,
         question: impl Serialize,
@@ -193,20 +193,21 @@ impl JobContext {
         }
     }
 
-    /// Starts a child. Entered again, the job finds the child that it started before.
+    /// Starts a child. When the job is entered again, this returns the child that it started
+    /// before.
     pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<ChildTask, Refusal>> {
         let call = self.begin("spawn");
         async move {
             let index = match call? {
-                JobCall::Known(answer) => {
-                    return match &*completion_result(answer.await?)? {
+                JobCall::Known(completion) => {
+                    return match &*completion_result(completion.await?)? {
                         CallCompletion::Spawned(spawned) => Ok(spawned.clone().into()),
                         other => Err(unexpected_completion("spawn", other)),
                     };
                 }
                 JobCall::New(index) => index,
             };
-            let _under_way = self.inner.calls.mark_running();
+            let _running = self.inner.calls.mark_running();
             let spec = task.into_spec(
                 &self.inner.handlers,
                 Some(&format!("call:{index}")),
@@ -221,7 +222,7 @@ impl JobContext {
         }
     }
 
-    /// Waits for one of these children; their results are consumed.
+    /// Waits for any of these children and consumes its result.
     pub fn wait_any<'a>(
         &self,
         children: impl IntoIterator<Item = &'a ChildTask>,
@@ -230,7 +231,7 @@ impl JobContext {
         async move { waited.await.and_then(expect_ended) }
     }
 
-    /// Waits for all of these children; their results are consumed.
+    /// Waits for all of these children and consumes their results.
     pub fn wait_all<'a>(
         &self,
         children: impl IntoIterator<Item = &'a ChildTask>,
@@ -239,28 +240,27 @@ impl JobContext {
         async move { waited.await.and_then(expect_ended) }
     }
 
-    /// Waits for children. None named means all whose results nobody has taken.
+    /// Waits for children. Without children, waits for all whose results were not collected.
     pub fn wait<'a>(
         &self,
         children: impl IntoIterator<Item = &'a ChildTask>,
         mode: WaitMode,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> impl Future<Output = Result<ChildWaitResult, Refusal>> {
         let tasks = children.into_iter().map(|child| child.no).collect();
-        let patience: Option<Millis> = patience.map(Into::into);
-        let asked =
-            ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible: false };
-        let waited = self.park_call(asked);
+        let timeout: Option<Millis> = timeout.map(Into::into);
+        let request = ConditionRequest::Tasks { tasks, mode, timeout, interruptible: false };
+        let waited = self.park_call(request);
         async move {
             match &*waited.await? {
-                CallCompletion::Results(endings) => Ok(ChildWaitResult::Ended(endings.clone())),
+                CallCompletion::Results(results) => Ok(ChildWaitResult::Ended(results.clone())),
                 CallCompletion::Elapsed => Ok(ChildWaitResult::TimedOut),
                 other => Err(unexpected_completion("wait", other)),
             }
         }
     }
 
-    /// Answers the question that a child is waiting with.
+    /// Answers the open question of a child.
     pub fn answer(
         &self,
         child: &ChildTask,
@@ -269,20 +269,19 @@ impl JobContext {
         let task = TaskRef::from(child.no);
         let answered = Json::of(&reply).map(|reply| {
             self.submit_once("answer", move |caller, record| {
-                let (answer, record) = (GivenAnswer::Reply(reply), Some(record));
                 Command::Answer(AnswerCommand {
                     caller,
                     task,
                     call: None,
-                    answer,
-                    caller_call: record,
+                    answer: GivenAnswer::Reply(reply),
+                    caller_call: Some(record),
                 })
             })
         });
         async move { answered?.await.map(|_| ()) }
     }
 
-    /// Stops a child and all below it.
+    /// Stops a child and its descendants.
     pub fn stop(
         &self,
         child: &ChildTask,
@@ -291,7 +290,7 @@ impl JobContext {
         self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason)
     }
 
-    /// Stops this job itself and all below it.
+    /// Stops this job and its descendants.
     pub fn stop_itself(
         &self,
         reason: Option<&str>,
@@ -299,7 +298,7 @@ impl JobContext {
         self.stop_target(StopTarget::Itself, reason)
     }
 
-    /// Stops every living child.
+    /// Stops all children that are alive.
     pub fn stop_children(
         &self,
         reason: Option<&str>,
@@ -324,8 +323,8 @@ impl JobContext {
         }
     }
 
-    /// A command that is recorded with its answer, so that a job that is entered again is told the
-    /// answer and does not give the command twice.
+    /// Submits a command that records its completion. When the job is entered again, it gets the
+    /// completion without submitting the command twice.
     fn submit_once(
         &self,
         label: &'static str,
@@ -340,17 +339,16 @@ impl JobContext {
         async move {
             match (call?, command) {
                 (JobCall::New(index), Some(command)) => {
-                    let _under_way = context.inner.calls.mark_running();
+                    let _running = context.inner.calls.mark_running();
                     context.submit_recorded(index, label, command).await
                 }
-                (JobCall::Known(answer), _) => completion_result(answer.await?),
+                (JobCall::Known(completion), _) => completion_result(completion.await?),
                 (JobCall::New(_), None) => Err(Refusal::internal("a call has no command")),
             }
         }
     }
 
-    /// Says how far it is. Everybody who watches sees it, in order. While a job that was entered
-    /// again goes over what it did before, it says nothing.
+    /// Reports progress, which every observer sees in order. Does nothing during replay.
     pub async fn progress(&self, note: impl Serialize) -> Result<(), Refusal> {
         if self.inner.calls.is_replaying() {
             return Ok(());
@@ -358,31 +356,31 @@ impl JobContext {
         self.report(AttemptReport::Progress(Json::of(&note)?)).await.map(|_| ())
     }
 
-    /// Sets aside what something may cost, up the whole tree, before it is spent. Belongs into a
-    /// step, together with the spending and the [`JobContext::charge`].
+    /// Reserves an amount in the budgets of the task and its ancestors. Belongs in a step, together
+    /// with the spending and the [`JobContext::charge`].
     pub async fn reserve(&self, most: Usage, least: Usage) -> Result<Usage, Refusal> {
         match self.report(AttemptReport::Reserve { most, least }).await? {
             CommandReply::Granted(granted) => Ok(granted),
             CommandReply::Exhausted(limit) => {
                 Err(Refusal::limit(format!("the {limit} budget is spent")))
             }
-            _ => Err(Refusal::internal("a reservation was answered with something else")),
+            _ => Err(Refusal::internal("a reservation got the wrong kind of reply")),
         }
     }
 
-    /// Says what was spent. Whatever was reserved is free again.
+    /// Charges the amount that was spent, and releases the reservation.
     pub async fn charge(&self, spent: Usage) -> Result<(), Refusal> {
         self.report(AttemptReport::Charge(spent)).await.map(|_| ())
     }
 
-    /// The state that was set last, also by an earlier attempt.
+    /// Returns the state that was set last, also by an earlier attempt.
     pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>, Refusal> {
         let state = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
         state.map(|state| state.decode()).transpose()
     }
 
-    /// Keeps typed state: restored when the job goes on. While a job that was entered again goes
-    /// over what it did before, what it had set last stays.
+    /// Stores typed state, which later attempts get. Does nothing during replay, so that the last
+    /// state stays.
     pub async fn set_state(&self, state: impl Serialize) -> Result<(), Refusal> {
         if self.inner.calls.is_replaying() {
             return Ok(());
@@ -393,9 +391,9 @@ impl JobContext {
         Ok(())
     }
 
-    /// Makes the next call. That happens when it is asked for and not when it is first polled, so
-    /// that the order of the calls is the order of the program also where a `select!` polls them
-    /// in any order.
+    /// Begins the next call. This happens when its method is called and not when its future is
+    /// first polled. A `select!` polls in any order, but the order of calls stays that of the
+    /// program.
     pub(super) fn begin(&self, label: &str) -> Result<JobCall, Refusal> {
         Ok(match self.inner.calls.begin(label)? {
             CallStart::Known(index) => JobCall::Known(self.inner.calls.completion(index)),
@@ -405,33 +403,33 @@ impl JobContext {
 
     fn park_call(
         &self,
-        asked: ConditionRequest,
+        request: ConditionRequest,
     ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> + use<> {
-        let answer = self.begin(call_label(&asked)).map(|call| match call {
-            JobCall::Known(answer) => answer,
+        let completion = self.begin(call_label(&request)).map(|call| match call {
+            JobCall::Known(completion) => completion,
             JobCall::New(index) => {
-                self.inner.calls.park(index, asked);
+                self.inner.calls.park(index, request);
                 self.inner.calls.completion(index)
             }
         });
-        async move { completion_result(answer?.await?) }
+        async move { completion_result(completion?.await?) }
     }
 
     pub(crate) fn caller(&self) -> Caller {
         Caller::Task { no: self.inner.task.no, attempt: self.inner.attempt() }
     }
 
-    async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
-        let _under_way = self.inner.calls.mark_running();
-        self.inner.report(what).await
+    async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
+        let _running = self.inner.calls.mark_running();
+        self.inner.report(report).await
     }
 
     async fn submit(&self, command: Command) -> Result<CommandReply, Refusal> {
         self.inner.submit(command).await
     }
 
-    /// Submits a command that records its answer, and hears of it in its turn; a refusal is recorded
-    /// beside it.
+    /// Submits a command that records its completion, and returns that completion in its order. A
+    /// refusal is recorded instead.
     pub(super) async fn submit_recorded(
         &self,
         index: CallIndex,
@@ -439,17 +437,17 @@ impl JobContext {
         command: Command,
     ) -> Result<Arc<CallCompletion>, Refusal> {
         self.inner.calls.register_call(index);
-        let answer = self.inner.calls.completion(index);
+        let completion = self.inner.calls.completion(index);
         if let Err(refusal) = self.submit(command).await
             && !self.inner.record_refusal(index, label, &refusal).await
         {
             return Err(refusal);
         }
-        completion_result(answer.await?)
+        completion_result(completion.await?)
     }
 }
 
-/// A call that was made: the journal knows it, or it is to be carried out.
+/// A call that was begun: it is in the journal, or it is new and to be executed.
 pub(super) enum JobCall {
     Known(CompletionFuture),
     New(CallIndex),
@@ -464,24 +462,25 @@ impl JobContextInner {
         Reporter { task: self.task, attempt: self.attempt(), inputs: self.inputs.clone() }
     }
 
-    pub(crate) async fn report(&self, what: AttemptReport) -> Result<CommandReply, Refusal> {
-        self.submit(self.reporter().command(what)).await
+    pub(crate) async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
+        self.submit(self.reporter().command(report)).await
     }
 
-    /// Records that a call was refused, so that the job is told the same when it is entered again.
+    /// Records the refusal of a call, so that the job gets the same when it is entered again.
     pub(crate) async fn record_refusal(
         &self,
         index: CallIndex,
         label: &'static str,
         refusal: &Refusal,
     ) -> bool {
-        let answer = Arc::new(CallCompletion::Refused(refusal.clone()));
-        // An attempt that is over records nothing more, and will not be entered again with it.
-        let written = CallRecord::new(index, label, answer);
-        self.report(AttemptReport::Record(written)).await.is_ok()
+        let completion = Arc::new(CallCompletion::Refused(refusal.clone()));
+        // An attempt that has ended records nothing more, and no later one replays it.
+        let record = CallRecord::new(index, label, completion);
+        self.report(AttemptReport::Record(record)).await.is_ok()
     }
 
-    /// Says something until it is heard: that the store was away for a moment is no news to a job.
+    /// Submits a command and retries while the store is unavailable, so that jobs do not see
+    /// outages.
     async fn submit(&self, command: Command) -> Result<CommandReply, Refusal> {
         loop {
             match submit(&self.inputs, self.task.session, command.clone()).await {
@@ -490,26 +489,26 @@ impl JobContextInner {
                 {
                     tokio::time::sleep(REPORT_RETRY_PAUSE).await;
                 }
-                heard => return heard,
+                result => return result,
             }
         }
     }
 }
 
-fn step_result<T: DeserializeOwned>(answer: &CallCompletion) -> Result<T, JobError> {
-    match answer {
+fn step_result<T: DeserializeOwned>(completion: &CallCompletion) -> Result<T, JobError> {
+    match completion {
         CallCompletion::Value(value) => Ok(value.decode()?),
         CallCompletion::Error(message) => Err(JobError::new(message)),
         other => Err(unexpected_completion("step", other).into()),
     }
 }
 
-/// The word under which a parked call is found again in the journal.
-pub(crate) fn call_label(asked: &ConditionRequest) -> &'static str {
-    match asked {
+/// Returns the label under which a parked call is found again in the journal.
+pub(crate) fn call_label(request: &ConditionRequest) -> &'static str {
+    match request {
         ConditionRequest::Tasks { .. } => "wait",
         ConditionRequest::Message { .. } => "receive",
-        ConditionRequest::Inbox => "news",
+        ConditionRequest::Inbox => "inbox",
         ConditionRequest::Timer { .. } => "sleep",
         ConditionRequest::Question { .. } => "ask",
         ConditionRequest::Approval { .. } => "approve",
@@ -517,13 +516,13 @@ pub(crate) fn call_label(asked: &ConditionRequest) -> &'static str {
     }
 }
 
-/// An answer from the journal, where the value of anything but a step is a refusal.
+/// Returns a recorded completion. A recorded refusal becomes an error.
 pub(super) fn completion_result(
-    answer: Arc<CallCompletion>,
+    completion: Arc<CallCompletion>,
 ) -> Result<Arc<CallCompletion>, Refusal> {
-    match &*answer {
+    match &*completion {
         CallCompletion::Refused(refusal) => Err(refusal.clone()),
-        _ => Ok(answer),
+        _ => Ok(completion),
     }
 }
 
@@ -533,13 +532,13 @@ pub(super) fn first_message_no(sent: &[MessageNo]) -> Result<MessageNo, Refusal>
 
 fn expect_ended(waited: ChildWaitResult) -> Result<Vec<RunResult>, Refusal> {
     match waited {
-        ChildWaitResult::Ended(endings) => Ok(endings),
-        ChildWaitResult::TimedOut => Err(Refusal::internal("a wait without patience timed out")),
+        ChildWaitResult::Ended(results) => Ok(results),
+        ChildWaitResult::TimedOut => Err(Refusal::internal("a wait without a timeout timed out")),
     }
 }
 
-pub(super) fn unexpected_completion(call: &str, answer: &CallCompletion) -> Refusal {
-    Refusal::conflict(format!("the journal answers {call} with {answer:?}"))
+pub(super) fn unexpected_completion(call: &str, completion: &CallCompletion) -> Refusal {
+    Refusal::conflict(format!("the journal has {completion:?} for {call}"))
 }
 
 impl From<SpawnedTask> for ChildTask {

@@ -1,4 +1,4 @@
-//! What a job says to others.
+//! The messages that a job sends.
 
 use std::future::Future;
 
@@ -17,6 +17,13 @@ use super::context::{
 };
 use crate::error::store_refusal;
 
+/// The end of a process's input: more messages follow, or this is the last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InputEnd {
+    More,
+    Last,
+}
+
 impl JobContext {
     /// Sends a message to a child.
     pub fn send(
@@ -25,33 +32,35 @@ impl JobContext {
         body: impl Serialize,
     ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(to.no));
-        let sent = Json::of(&body).map(|body| self.send_to(to, body, false));
+        let sent = Json::of(&body).map(|body| self.send_to(to, body, InputEnd::More));
         async move { first_message_no(&sent?.await?) }
     }
 
-    /// Says that nothing more will be sent to a child that is a command: it reads the end of its
-    /// input after what was sent before.
+    /// Closes the input of a child that is a process. It reads the end of its input after all that
+    /// was sent before.
     pub fn close_input(&self, of: &ChildTask) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(of.no));
-        let sent = self.send_to(to, Json::null(), true);
+        let sent = self.send_to(to, Json::null(), InputEnd::Last);
         async move { first_message_no(&sent.await?) }
     }
 
-    /// Sends a message to whoever spawned this job.
+    /// Sends a message to the parent of this job.
     pub fn send_parent(
         &self,
         body: impl Serialize,
     ) -> impl Future<Output = Result<MessageNo, Refusal>> {
-        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Parent, body, false));
+        let sent =
+            Json::of(&body).map(|body| self.send_to(Recipient::Parent, body, InputEnd::More));
         async move { first_message_no(&sent?.await?) }
     }
 
-    /// Sends a message to every living child.
+    /// Sends a message to all children that are alive.
     pub fn send_children(
         &self,
         body: impl Serialize,
     ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
-        let sent = Json::of(&body).map(|body| self.send_to(Recipient::Children, body, false));
+        let sent =
+            Json::of(&body).map(|body| self.send_to(Recipient::Children, body, InputEnd::More));
         async move { sent?.await }
     }
 
@@ -59,29 +68,28 @@ impl JobContext {
         &self,
         to: Recipient,
         body: Json,
-        last: bool,
+        end: InputEnd,
     ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
         let call = self.begin("send");
         async move {
             let index = match call? {
-                JobCall::Known(answer) => {
-                    return match &*completion_result(answer.await?)? {
+                JobCall::Known(completion) => {
+                    return match &*completion_result(completion.await?)? {
                         CallCompletion::Sent(numbers) => Ok(numbers.clone()),
                         other => Err(unexpected_completion("send", other)),
                     };
                 }
                 JobCall::New(index) => index,
             };
-            let _under_way = self.inner.calls.mark_running();
-            let (caller, call) = (self.caller(), Some(index));
+            let _running = self.inner.calls.mark_running();
             let send = SendCommand {
-                caller,
+                caller: self.caller(),
                 to,
                 body,
                 interrupt: false,
                 reply_to: None,
-                closes_input: last,
-                call,
+                closes_input: end == InputEnd::Last,
+                call: Some(index),
             };
             match &*self.submit_recorded(index, "send", Command::Send(send)).await? {
                 CallCompletion::Sent(numbers) => Ok(numbers.clone()),
@@ -90,7 +98,8 @@ impl JobContext {
         }
     }
 
-    /// How far a message that this job sent has come. Read from outside, so it belongs into a step.
+    /// Returns the delivery state of a message that this job sent. Not recorded, so it belongs in a
+    /// step.
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<Receipt>, Refusal> {
         let found = self.inner.store.message(self.session_id(), no).await;
         let found = found.map_err(|error| store_refusal(&error))?;

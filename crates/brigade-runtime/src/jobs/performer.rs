@@ -31,7 +31,7 @@ use super::stop_signal::StopSignal;
 use crate::agents::retry_while_unavailable;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 
-/// How long leaving waits for futures that do not yield.
+/// The time that a shutdown waits for futures that do not yield.
 const HALT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct JobPerformer {
@@ -41,7 +41,7 @@ pub(crate) struct JobPerformer {
     tracker: TaskTracker,
 }
 
-/// Jobs with a future, in shards: the loop starts them while workers end them.
+/// Jobs with a future. In shards, since the loop starts jobs while workers end them.
 #[derive(Debug, Default)]
 struct RunningJobs {
     shards: [Mutex<JobShard>; 16],
@@ -52,7 +52,7 @@ type JobShard = HashMap<TaskId, RunningJob>;
 #[derive(Debug)]
 struct RunningJob {
     context: Arc<JobContextInner>,
-    /// Tells a closure that rests to go on.
+    /// The signal that resumes a suspended closure.
     resume_signal: Option<Arc<Notify>>,
     driver: Option<JoinHandle<()>>,
 }
@@ -63,7 +63,7 @@ impl RunningJobs {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a job, unless a later attempt has taken its place.
+    /// Removes a job, unless a later attempt has replaced it.
     fn remove(&self, task: TaskId, attempt: Attempt) {
         let mut jobs = self.lock(task);
         if jobs.get(&task).is_some_and(|job| job.context.attempt() == attempt) {
@@ -82,15 +82,15 @@ impl RunningJobs {
 }
 
 impl RunningJob {
-    /// Whether this start is nothing new: the attempt is under way, or a closure rests and goes on
-    /// with it.
+    /// Returns true if this start needs no new driver: the attempt is running, or a suspended
+    /// closure continues with it.
     fn accept_attempt(&self, attempt: Attempt) -> bool {
         if self.context.attempt() == attempt {
             return true;
         }
-        let Some(resumed) = &self.resume_signal else { return false };
+        let Some(resume) = &self.resume_signal else { return false };
         self.context.attempt.store(attempt.0, Ordering::Release);
-        resumed.notify_one();
+        resume.notify_one();
         true
     }
 }
@@ -104,7 +104,7 @@ impl JobPerformer {
 impl Performer for JobPerformer {
     fn start(&self, start: StartAction, reporter: Reporter) {
         let task = reporter.task;
-        // The job is known before its driver runs, so that the driver can forget it when it ends.
+        // The job is inserted before its driver runs, so that the driver can remove it at its end.
         let mut jobs = self.running.lock(task);
         if jobs.get(&task).is_some_and(|job| job.accept_attempt(start.attempt)) {
             return;
@@ -137,16 +137,16 @@ impl Performer for JobPerformer {
 
     fn deliver(&self, task: TaskId, _attempt: Attempt, delivery: Delivery) {
         let jobs = self.running.lock(task);
-        if let (Some(job), Delivery::Completion { index, ordinal, answer }) =
+        if let (Some(job), Delivery::Completion { index, ordinal, completion }) =
             (jobs.get(&task), delivery)
         {
-            job.context.calls.deliver_entry(index, ordinal, answer);
+            job.context.calls.deliver_entry(index, ordinal, completion);
         }
     }
 
-    fn stop(&self, task: TaskId, how: StopMode) {
+    fn stop(&self, task: TaskId, mode: StopMode) {
         let mut jobs = self.running.lock(task);
-        match how {
+        match mode {
             StopMode::Graceful { .. } => {
                 if let Some(job) = jobs.get(&task) {
                     job.context.stop.set();
@@ -158,18 +158,18 @@ impl Performer for JobPerformer {
                 let reporter = jobs.get(&task).map(|job| job.context.reporter());
                 if let (Some(driver), Some(reporter)) = (driver, reporter) {
                     driver.abort();
-                    let live = self.running.clone();
+                    let running = self.running.clone();
                     self.tracker.spawn(async move {
-                        // A future that does not yield is gone only when it returns.
+                        // A future that does not yield ends only when it returns.
                         let _ = driver.await;
-                        live.remove(task, attempt);
+                        running.remove(task, attempt);
                         reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
                     });
                 }
             }
             StopMode::Release => {
-                let resting = jobs.get(&task).is_some_and(|job| job.resume_signal.is_some());
-                if resting && let Some(job) = jobs.remove(&task) {
+                let is_closure = jobs.get(&task).is_some_and(|job| job.resume_signal.is_some());
+                if is_closure && let Some(job) = jobs.remove(&task) {
                     job.context.calls.close();
                     if let Some(driver) = job.driver {
                         driver.abort();
@@ -203,7 +203,7 @@ impl Performer for JobPerformer {
     }
 }
 
-/// Polls one job.
+/// The driver of one job, which polls its future.
 struct JobDriver {
     context: Arc<JobContextInner>,
     handlers: Arc<HandlerRegistry>,
@@ -212,7 +212,7 @@ struct JobDriver {
     resume_signal: Option<Arc<Notify>>,
 }
 
-/// What the job came to when it was polled.
+/// The result of polling a job.
 enum JobPoll {
     Returned(Result<Json, JobError>),
     Panicked(Arc<str>),
@@ -222,18 +222,18 @@ enum JobPoll {
 impl JobDriver {
     async fn run(self, start: StartAction) {
         let entered = self.enter(&start).await;
-        let what = match entered {
+        let report = match entered {
             Ok(future) => self.drive(future).await,
-            Err(what) => Some(what),
+            Err(report) => Some(report),
         };
         let reporter = self.context.reporter();
         self.running.remove(reporter.task, reporter.attempt);
-        if let Some(what) = what {
-            reporter.post(what).await;
+        if let Some(report) = report {
+            reporter.post(report).await;
         }
     }
 
-    /// The job's future, with its journal loaded; or what to report instead.
+    /// Returns the job's future with its journal loaded, or the report to send instead.
     async fn enter(&self, start: &StartAction) -> Result<JobFuture, AttemptReport> {
         let context = JobContext { inner: self.context.clone() };
         let Work::Job(job) = &start.spec.work else {
@@ -245,7 +245,7 @@ impl JobDriver {
                 let body = body.and_then(|body| body.0.downcast_ref::<ClosureBody>());
                 match body.and_then(ClosureBody::take) {
                     Some(enter) => Ok(enter(context)),
-                    None => Err(failed_report("the closure is gone")),
+                    None => Err(failed_report("the closure no longer exists")),
                 }
             }
             JobWork::Named { handler, args, .. } => {
@@ -264,7 +264,7 @@ impl JobDriver {
         }
     }
 
-    /// A store that is away is waited for; one that is damaged is not.
+    /// Loads the journal. Waits for a store that is unavailable, but not for a damaged one.
     async fn load_journal(&self, start: &StartAction) -> Result<(), Refusal> {
         let task = self.context.task;
         let reporter = self.context.reporter();
@@ -279,12 +279,13 @@ impl JobDriver {
         Ok(())
     }
 
-    /// Polls the job until it returns (what to report) or rests without a future (`None`).
+    /// Polls the job until it ends and returns the report, or `None` if it is suspended without a
+    /// future.
     async fn drive(&self, future: JobFuture) -> Option<AttemptReport> {
         let context = JobContext { inner: self.context.clone() };
         let calls = &self.context.calls;
         let mut future = std::pin::pin!(CURRENT.scope(context, future));
-        let _close_before_the_future_goes = CloseOnDrop(calls.clone());
+        let _close_before_future_drops = CloseOnDrop(calls.clone());
         loop {
             match poll_job(future.as_mut(), calls).await {
                 JobPoll::Returned(Ok(result)) => {
@@ -295,15 +296,17 @@ impl JobDriver {
                 }
                 JobPoll::Panicked(message) => {
                     let failure = Failure::Panic(message);
-                    let how = WorkResult::Failed { failure, partial: None };
-                    return Some(AttemptReport::Ended(how.into()));
+                    let result = WorkResult::Failed { failure, partial: None };
+                    return Some(AttemptReport::Ended(result.into()));
                 }
                 JobPoll::Step(DriverStep::Poll | DriverStep::Wait) => {}
                 JobPoll::Step(DriverStep::Abandon(calls)) => {
                     let _ = self.context.report(AttemptReport::Abandon { calls }).await;
                 }
-                JobPoll::Step(DriverStep::Park { calls, heard, rest }) => {
-                    if self.park(calls, heard, rest).await && !self.suspend_with_future().await {
+                JobPoll::Step(DriverStep::Park { calls, acked_entries, suspend_open }) => {
+                    if self.park(calls, acked_entries, suspend_open).await
+                        && !self.suspend_with_future().await
+                    {
                         return None;
                     }
                 }
@@ -311,37 +314,38 @@ impl JobDriver {
         }
     }
 
-    /// Tells the model of calls that wait. True when the task now waits and the driver must rest.
+    /// Reports parked calls. Returns true if the task is suspended now and the driver must wait.
     async fn park(
         &self,
         mut calls: Vec<(CallIndex, ConditionRequest)>,
-        heard: u32,
-        rest: Option<usize>,
+        acked_entries: u32,
+        suspend_open: Option<usize>,
     ) -> bool {
-        // Each alone, so that a refusal reaches the call that it is about.
+        // One report for each call, so that a refusal reaches the call that it is about.
         let last = calls.pop();
         let mut refused = 0;
-        for (index, asked) in calls {
-            let label = call_label(&asked);
-            let (calls, then) = (vec![(index, asked)], AfterPark::Continue);
-            let what = AttemptReport::Park { calls, acked_entries: heard, then };
-            if let Err(refusal) = self.context.report(what).await {
+        for (index, request) in calls {
+            let label = call_label(&request);
+            let calls = vec![(index, request)];
+            let then = AfterPark::Continue;
+            let report = AttemptReport::Park { calls, acked_entries, then };
+            if let Err(refusal) = self.context.report(report).await {
                 self.record_refused_call(index, label, refusal).await;
                 refused += 1;
             }
         }
-        let told = self.context.calls.delivered_count();
-        let then = match rest {
+        let delivered = self.context.calls.delivered_count();
+        let then = match suspend_open {
             Some(open) if refused == 0 => AfterPark::Suspend { parked_count: open },
             _ => AfterPark::Continue,
         };
-        let call = last.as_ref().map(|(index, asked)| (*index, call_label(asked)));
-        let what =
-            AttemptReport::Park { calls: last.into_iter().collect(), acked_entries: heard, then };
-        match self.context.report(what).await {
+        let call = last.as_ref().map(|(index, request)| (*index, call_label(request)));
+        let calls = last.into_iter().collect();
+        let report = AttemptReport::Park { calls, acked_entries, then };
+        match self.context.report(report).await {
             Ok(CommandReply::Parked { suspended }) => {
                 if !suspended && then != AfterPark::Continue {
-                    self.context.calls.expect_completion(told);
+                    self.context.calls.expect_completion(delivered);
                 }
                 suspended
             }
@@ -349,7 +353,7 @@ impl JobDriver {
             Err(refusal) => {
                 match call {
                     Some((index, label)) => self.record_refused_call(index, label, refusal).await,
-                    None => self.context.calls.expect_completion(told),
+                    None => self.context.calls.expect_completion(delivered),
                 }
                 false
             }
@@ -362,11 +366,12 @@ impl JobDriver {
         }
     }
 
-    /// A closure keeps its future while it rests. False for a named job, which does not.
+    /// Waits until a closure is resumed, with its future. Returns false for a named job, which has
+    /// none.
     async fn suspend_with_future(&self) -> bool {
         match &self.resume_signal {
-            Some(resumed) => {
-                resumed.notified().await;
+            Some(resume) => {
+                resume.notified().await;
                 true
             }
             None => false,
@@ -374,7 +379,7 @@ impl JobDriver {
     }
 }
 
-/// Polls the job once it is woken, then looks at what its calls want.
+/// Polls the job when it is woken, then returns the next step of its calls.
 async fn poll_job(
     mut future: Pin<&mut impl Future<Output = Result<Json, JobError>>>,
     calls: &JobCalls,
@@ -404,7 +409,7 @@ fn failed_report(message: impl Into<Arc<str>>) -> AttemptReport {
     AttemptReport::Ended(WorkResult::Failed { failure, partial: None }.into())
 }
 
-/// Calls that are dropped with their future were not given up by the job.
+/// A guard that closes the calls before the future drops, so that they do not count as abandoned.
 struct CloseOnDrop(Arc<JobCalls>);
 
 impl Drop for CloseOnDrop {
@@ -415,6 +420,6 @@ impl Drop for CloseOnDrop {
 
 impl std::fmt::Debug for JobPerformer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobEngine").field("handlers", &self.handlers).finish_non_exhaustive()
+        f.debug_struct("JobPerformer").field("handlers", &self.handlers).finish_non_exhaustive()
     }
 }

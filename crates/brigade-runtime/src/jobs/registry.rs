@@ -1,4 +1,4 @@
-//! Handlers and what they return.
+//! Job handlers and their results.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::context::JobContext;
 use crate::agents::AgentServices;
 
-/// Why a job failed: any error, as text.
+/// The failure of a job: any error, as text.
 ///
 /// It is not an error type itself, so that `?` turns every error type into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +56,20 @@ impl fmt::Display for JobError {
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
 type JobHandler = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 
-/// What a program can be asked to do: its named handlers, and agents.
+/// The work that a program can start by name: its job handlers, and agents.
 #[derive(Default)]
 pub(crate) struct HandlerRegistry {
-    by_name: HashMap<Arc<str>, (RecoveryPolicy, Box<JobHandler>)>,
+    by_name: HashMap<Arc<str>, RegisteredJob>,
     pub(crate) agents: Option<Arc<AgentServices>>,
 }
 
+struct RegisteredJob {
+    recovery: RecoveryPolicy,
+    handler: Box<JobHandler>,
+}
+
 impl HandlerRegistry {
-    /// Nothing but agents.
+    /// Creates a registry without job handlers.
     pub(crate) fn agents_only(agents: Arc<AgentServices>) -> Self {
         Self { by_name: HashMap::new(), agents: Some(agents) }
     }
@@ -83,19 +88,20 @@ impl HandlerRegistry {
     {
         let handler = Arc::new(handler);
         let enter = move |context: JobContext, args: &Json| {
-            let (handler, args) = (handler.clone(), args.clone());
+            let handler = handler.clone();
+            let args = args.clone();
             box_job_future(async move {
                 let args: A = args.decode().map_err(JobError::from)?;
                 handler(context, args).await.map_err(Into::into)
             })
         };
-        self.by_name.insert(name.into(), (recovery, Box::new(enter)));
+        self.by_name.insert(name.into(), RegisteredJob { recovery, handler: Box::new(enter) });
     }
 
-    /// The handler's name, shared by all its tasks, and its policy.
+    /// Returns the handler's name, shared by all its tasks, and its recovery policy.
     pub(crate) fn find(&self, name: &str) -> Result<(Arc<str>, RecoveryPolicy), Refusal> {
         let found = self.by_name.get_key_value(name);
-        found.map(|(name, (recovery, _))| (name.clone(), *recovery)).ok_or_else(|| {
+        found.map(|(name, job)| (name.clone(), job.recovery)).ok_or_else(|| {
             let mut known: Vec<&str> = self.by_name.keys().map(|name| &**name).collect();
             known.sort_unstable();
             Refusal::not_found(format!(
@@ -105,13 +111,13 @@ impl HandlerRegistry {
         })
     }
 
-    /// Enters a handler, or `None` where there is none of this name.
+    /// Enters the handler of this name, if there is one.
     pub(crate) fn enter(&self, name: &str, context: JobContext, args: &Json) -> Option<JobFuture> {
-        self.by_name.get(name).map(|(_, enter)| enter(context, args))
+        self.by_name.get(name).map(|job| (job.handler)(context, args))
     }
 }
 
-/// The handler's own code runs inside the future, so that a panic in it is caught with the rest.
+/// Boxes a job's future. The handler's own code runs inside it, so that its panics are caught too.
 fn box_job_future<Fut, R, E>(future: Fut) -> JobFuture
 where
     Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -130,7 +136,7 @@ impl fmt::Debug for HandlerRegistry {
     }
 }
 
-/// A closure on its way to its one start.
+/// A closure on its way to its only start.
 #[derive(Clone)]
 pub(crate) struct ClosureBody(Arc<Mutex<Option<ClosureHandler>>>);
 
@@ -149,7 +155,7 @@ impl ClosureBody {
         Self(Arc::new(Mutex::new(Some(enter))))
     }
 
-    /// Drops the body that is held here, if it is one.
+    /// Drops the closure in an attachment, if it holds one.
     pub(crate) fn drop_attachment(held: &LocalAttachment) {
         if let Some(body) = held.0.downcast_ref::<Self>() {
             drop(body.take());

@@ -1,11 +1,11 @@
-//! How a job learns that it is to stop.
+//! The stop signal of a job.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// Whether the task was told to stop. The token is made only for those who ask for it.
+/// A stop request to a job. The token is created on first use.
 #[derive(Debug, Default)]
 pub(crate) struct StopSignal {
     set: AtomicBool,
@@ -26,7 +26,7 @@ impl StopSignal {
 
     pub(crate) fn token(&self) -> CancellationToken {
         let token = self.token.get_or_init(CancellationToken::new).clone();
-        // Whoever set the signal before the token was there could not cancel it.
+        // A signal that was set before the token existed could not cancel it.
         if self.is_set() {
             token.cancel();
         }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_asked_for_late_is_cancelled_all_the_same() {
+    fn a_token_that_is_requested_late_is_cancelled_too() {
         let signal = StopSignal::default();
         let early = signal.token();
         assert!(!early.is_cancelled());

@@ -1,4 +1,4 @@
-//! Watches over one command from its start, or its adoption, to its end.
+//! The driver of one process, which follows it from its start or adoption to its end.
 
 use std::fs;
 use std::io;
@@ -24,19 +24,19 @@ use super::report::{CommandDescription, ProcessReport, SandboxPart, end_from_rec
 use crate::clock::Clock;
 use crate::performer::Reporter;
 
-/// A command that lives longer than this is recorded as begun, so that a directory which is gone
-/// later is not taken for one that never was.
+/// The time after which a running process is recorded as started. A directory that disappears later
+/// is then not taken for one that never existed.
 const START_RECORD_DELAY: Duration = Duration::from_millis(50);
 
-/// How often, and how long apart, it is tried to find out what became of a command.
+/// The number of probes of an execution whose shim died, and the pause between them.
 const PROBE_TRIES: u32 = 60;
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a command is told while it runs.
+/// A request to a running process.
 #[derive(Debug)]
 pub(crate) enum DriverRequest {
     Message(Arc<Message>),
-    /// Bytes were brought for its input.
+    /// A notice that bytes were stored for its input.
     Input,
     Stop {
         deadline: Time,
@@ -44,7 +44,7 @@ pub(crate) enum DriverRequest {
     Kill,
 }
 
-/// What is known of the execution in the store.
+/// The knowledge in the store about the start of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartRecorded {
     No,
@@ -54,15 +54,15 @@ pub(crate) enum StartRecorded {
 impl StartRecorded {
     pub(crate) fn of_row(row: &TaskRow) -> Self {
         let state = row.extras.as_ref().and_then(|extra| extra.state.as_ref());
-        let begun = state.and_then(|state| state.decode::<StartedProcess>().ok());
-        match begun {
-            Some(begun) if begun.attempt == row.attempt => Self::Yes,
+        let started = state.and_then(|state| state.decode::<StartedProcess>().ok());
+        match started {
+            Some(started) if started.attempt == row.attempt => Self::Yes,
             _ => Self::No,
         }
     }
 }
 
-/// The stored state of a command's task.
+/// The stored state of a process's task.
 #[derive(Serialize, Deserialize)]
 struct StartedProcess {
     attempt: Attempt,
@@ -71,12 +71,13 @@ struct StartedProcess {
     sandbox: Vec<SandboxPart>,
 }
 
-/// The parts of its sandbox that hold for a command. Empty without one, and until they are known.
+/// Returns the parts of the sandbox that are in effect for a process. Empty without a sandbox, and
+/// until they are known.
 pub fn sandbox_parts(row: &TaskRow) -> Vec<SandboxPart> {
     let state = row.extras.as_ref().and_then(|extra| extra.state.as_ref());
-    let begun = state.and_then(|state| state.decode::<StartedProcess>().ok());
-    if let Some(begun) = begun.filter(|begun| begun.attempt == row.attempt) {
-        return begun.sandbox;
+    let started = state.and_then(|state| state.decode::<StartedProcess>().ok());
+    if let Some(started) = started.filter(|started| started.attempt == row.attempt) {
+        return started.sandbox;
     }
     let report = row.ended().and_then(|ended| match &*ended.outcome {
         Outcome::Succeeded { result } => Some(result),
@@ -102,7 +103,7 @@ pub(crate) struct ProcessDriver {
 }
 
 impl ProcessDriver {
-    /// Follows the shim until it is gone, and says how the command ended.
+    /// Follows the shim until it exits, and reports the end of the process.
     pub(crate) async fn follow_shim(mut self, shim: Shim) {
         self.serve_requests(&shim).await;
         let end = match read_finished_record(&self.dir) {
@@ -118,43 +119,43 @@ impl ProcessDriver {
         self.reporter.post(AttemptReport::Ended(end)).await;
     }
 
-    /// Hands over what the command is told until its shim is gone.
+    /// Serves requests until the shim exits.
     async fn serve_requests(&mut self, shim: &Shim) {
         let (lines, mut waiting) = mpsc::unbounded_channel();
         let writer =
             InputWriter { reads_input: self.reads_input, shim, reporter: self.reporter.clone() };
         let mut writing = pin!(writer.run(ProcessInput::new(&self.dir), &mut waiting));
-        let mut gone = pin!(shim.wait_exit());
-        // A runtime may have died between bringing bytes and saying so.
+        let mut exited = pin!(shim.wait_exit());
+        // A runtime may have died between storing bytes and notifying the shim.
         if self.reads_input && input_spool::has_input(&self.dir) {
             send_order(shim, ShimOrder::ReadInput);
         }
-        let mut begun = tokio::time::interval(START_RECORD_DELAY);
+        let mut start_check = tokio::time::interval(START_RECORD_DELAY);
         // The first tick comes at once.
-        begun.tick().await;
+        start_check.tick().await;
         loop {
             tokio::select! {
                 biased;
-                result = &mut gone => {
+                result = &mut exited => {
                     if let Err(error) = result {
-                        tracing::error!(%error, dir = %self.dir.display(), "a shim is out of sight");
+                        tracing::error!(%error, dir = %self.dir.display(), "lost track of a shim");
                     }
                     return;
                 }
-                Some(told) = self.requests.recv() => match told {
-                    // The writer is there as long as this is.
+                Some(request) = self.requests.recv() => match request {
+                // The writer exists as long as this loop.
                     DriverRequest::Message(message) => drop(lines.send(message)),
                     DriverRequest::Input => send_order(shim, ShimOrder::ReadInput),
                     DriverRequest::Stop { deadline } => self.request_stop(shim, deadline),
                     DriverRequest::Kill => send_order(shim, ShimOrder::Kill),
                 },
                 () = &mut writing => {}
-                _ = begun.tick(), if self.start_recorded == StartRecorded::No => self.record_start(shim).await,
+                _ = start_check.tick(), if self.start_recorded == StartRecorded::No => self.record_start(shim).await,
             }
         }
     }
 
-    /// Records that it was executed, once the shim says so.
+    /// Records the start of the process, once the shim has recorded it.
     async fn record_start(&mut self, shim: &Shim) {
         let Some(record) =
             read_record(&self.dir).filter(|record| record.phase >= ShimPhase::Running)
@@ -162,9 +163,9 @@ impl ProcessDriver {
             return;
         };
         let sandbox = SandboxPart::all_of(record.sandbox);
-        let begun =
+        let started =
             StartedProcess { attempt: self.execution.attempt, shim_pid: shim.pid(), sandbox };
-        if let Ok(state) = Json::of(&begun) {
+        if let Ok(state) = Json::of(&started) {
             self.start_recorded = StartRecorded::Yes;
             self.reporter.post(AttemptReport::State(state)).await;
         }
@@ -172,43 +173,40 @@ impl ProcessDriver {
 
     fn request_stop(&self, shim: &Shim, deadline: Time) {
         let grace = deadline.since(self.clock.now()).0;
-        // Without the file the shim uses the grace that it was started with.
+        // Without the file the shim uses the grace period that it was started with.
         if let Err(error) = fs::write(self.dir.join(GRACE), grace.to_string()) {
-            tracing::warn!(%error, "a stop could not say how long it stays kind");
+            tracing::warn!(%error, "the grace period of a stop could not be written");
         }
         send_order(shim, ShimOrder::Stop);
     }
 
-    /// The shim is gone and has left no ending: somebody killed it. What cannot be looked at, for want
-    /// of descriptors perhaps, is looked at again.
+    /// Finds out how the process of a killed shim ended. A probe that fails, perhaps for want of
+    /// file descriptors, is repeated.
     async fn probe_until_known(&self) -> EndReport {
-        let (execution, dir, boot) = (self.execution, self.dir.clone(), self.boot_id);
-        let was_begun = self.start_recorded == StartRecorded::Yes;
-        let names = self.names.clone();
-        let sought = ExecutionProbe {
-            execution,
-            dir,
-            boot_id: boot,
-            names,
-            was_started: was_begun,
+        let probe = ExecutionProbe {
+            execution: self.execution,
+            dir: self.dir.clone(),
+            boot_id: self.boot_id,
+            names: self.names.clone(),
+            was_started: self.start_recorded == StartRecorded::Yes,
             saw_shim_die: true,
         };
         let mut tried = 0;
         loop {
-            let sought = sought.clone();
-            let looked = tokio::task::spawn_blocking(move || sought.probe()).await;
-            let problem = match looked.map_err(io::Error::other).and_then(|looked| looked) {
+            let probe = probe.clone();
+            let problem = match run_blocking(move || probe.probe()).await {
                 Ok(ProbeResult::Ended(end)) => return end,
                 Ok(ProbeResult::NeverStarted) => {
                     return failed_end(Failure::Error(
-                        "its shim ended before the command began".into(),
+                        "its shim ended before the process started".into(),
                     ));
                 }
-                Ok(ProbeResult::Alive(_)) => "its shim is out of sight".to_owned(),
-                Err(error) => format!("it cannot be looked for: {error}"),
+                Ok(ProbeResult::Alive(_)) => "the runtime lost track of its shim".to_owned(),
+                Err(error) => format!("it could not be probed: {error}"),
             };
             if tried == PROBE_TRIES {
-                let (by, evidence) = ("the runtime".into(), problem.into());
+                let by = "the runtime".into();
+                let evidence = problem.into();
                 let lost = failed_end(Failure::Lost { by, evidence });
                 return EndReport { confirmation: EndConfirmation::Unconfirmed, ..lost };
             }
@@ -222,7 +220,7 @@ fn failed_end(failure: Failure) -> EndReport {
     WorkResult::Failed { failure, partial: None }.into()
 }
 
-/// The record of a shim that finished its work.
+/// Returns the record of a shim that finished its work.
 fn read_finished_record(dir: &Path) -> Option<ShimRecord> {
     read_record(dir).filter(|record| record.phase == ShimPhase::Done)
 }
@@ -231,13 +229,20 @@ fn read_record(dir: &Path) -> Option<ShimRecord> {
     ShimRecord::read_from(&fs::File::open(dir.join(CLAIM)).ok()?).ok()
 }
 
+/// Runs blocking file operations on a thread for them.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
 fn send_order(shim: &Shim, order: ShimOrder) {
     if let Err(error) = shim.send_order(order) {
         tracing::error!(%error, ?order, pid = shim.pid(), "a shim cannot be reached");
     }
 }
 
-/// Writes messages to the command, a line each, and says which arrived.
+/// A writer of messages to a process, one line each, which reports their delivery.
 struct InputWriter<'a> {
     reads_input: bool,
     shim: &'a Shim,
@@ -252,27 +257,26 @@ impl InputWriter<'_> {
     ) {
         let mut open = self.reads_input;
         while let Some(message) = messages.recv().await {
-            let arrival = if open {
+            let result = if open {
                 self.write(&mut input, &message).await
             } else {
-                let closed = if self.reads_input { "its input was closed" } else { NO_INPUT };
-                PushResult::Refused { reason: closed.into() }
+                let reason = if self.reads_input { "its input was closed" } else { NO_INPUT };
+                PushResult::Refused { reason: reason.into() }
             };
             if message.closes_input && open {
                 open = false;
                 input.close();
                 send_order(self.shim, ShimOrder::CloseInput);
             }
-            self.reporter
-                .post(AttemptReport::Pushed { message: message.no, result: arrival })
-                .await;
+            self.reporter.post(AttemptReport::Pushed { message: message.no, result }).await;
         }
     }
 
     async fn write(&self, input: &mut ProcessInput, message: &Message) -> PushResult {
         let Some(line) = render_line(message) else { return PushResult::Delivered };
         let written = input.write(line.as_bytes()).await;
-        // Not held on to: the end of bytes that are brought beside messages must reach the command.
+        // Closed after each message, so that the end of bytes from another writer reaches the
+        // process.
         input.close();
         match written {
             Ok(()) => PushResult::Delivered,
@@ -283,7 +287,8 @@ impl InputWriter<'_> {
 
 const NO_INPUT: &str = "it was started without an input";
 
-/// Text as it is, anything else as JSON. Nothing, when the message only says that it is the last.
+/// Renders a text as it is and any other body as JSON. Returns `None` for a message that only
+/// closes the input.
 fn render_line(message: &Message) -> Option<String> {
     if message.closes_input && message.body == Json::null() {
         return None;

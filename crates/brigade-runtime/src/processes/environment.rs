@@ -1,4 +1,4 @@
-//! The environment that a command gets.
+//! The environment of a process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -9,13 +9,13 @@ use brigade_model::work::EnvValue;
 
 use super::options::PassedVariables;
 
-/// Who the command is: `session/process:4`.
+/// The variable with the address of the task, such as `session/process:4`.
 pub(crate) const TASK_VARIABLE: &str = "BRIGADE_TASK";
 
-/// The longest value, as the kernel takes it.
+/// The largest length of a value that the kernel accepts.
 const VALUE_MAX: u64 = 128 * 1024;
 
-/// Variables of this process that are on the list, in their order.
+/// Returns the variables of this process that are on the list, in order.
 pub(crate) fn collect_passed(list: &PassedVariables) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| is_passed(list, name)).collect()
 }
@@ -24,7 +24,7 @@ fn is_passed(list: &PassedVariables, name: &OsStr) -> bool {
     !is_withheld(list, name) && list.names.iter().any(|item| matches_name(item, name))
 }
 
-/// Whether a variable is a secret that nobody passes on by its whole name.
+/// Returns true if a variable is a secret that the list does not pass by its whole name.
 pub(crate) fn is_withheld(list: &PassedVariables, name: &OsStr) -> bool {
     let has = |names: &[String]| names.iter().any(|item| name == item.as_str());
     has(&list.withheld) && !has(&list.names)
@@ -37,15 +37,15 @@ fn matches_name(item: &str, name: &OsStr) -> bool {
     }
 }
 
-/// What a value is, or what a reference stands for now. The error names the reference only.
+/// Returns a value, or the current value of a reference. The error names only the reference.
 pub(crate) fn resolve_value(name: &str, value: &EnvValue) -> Result<OsString, String> {
     match value {
         EnvValue::Text(text) => Ok(OsString::from(&**text)),
         EnvValue::FromEnv(variable) => std::env::var_os(&**variable).ok_or_else(|| {
-            format!("{name} is to be {variable} of the runtime's environment, which is not set")
+            format!("{name} refers to {variable} of the runtime's environment, which is not set")
         }),
         EnvValue::FromFile(path) => {
-            let problem = |what: &str| format!("{name} is to be read from {path}: {what}");
+            let problem = |problem: &str| format!("{name} refers to the file {path}: {problem}");
             let text = read_value_file(Path::new(&**path)).map_err(|e| problem(&e.to_string()))?;
             let text = text.strip_suffix('\n').unwrap_or(&text);
             if text.contains('\0') {
@@ -56,21 +56,21 @@ pub(crate) fn resolve_value(name: &str, value: &EnvValue) -> Result<OsString, St
     }
 }
 
-/// The content of a file that is one: a pipe or a device might never end.
+/// Returns the content of a plain file. A pipe or a device might never end.
 fn read_value_file(path: &Path) -> io::Result<String> {
-    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    let invalid = |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     if !fs::metadata(path)?.is_file() {
-        return wrong("it is not a plain file");
+        return invalid("it is not a plain file");
     }
     let mut text = String::new();
     File::open(path)?.take(VALUE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > VALUE_MAX {
-        return wrong("it is longer than 128 KiB");
+        return invalid("it is longer than 128 KiB");
     }
     Ok(text)
 }
 
-/// Sets variables over those that are there.
+/// Sets a variable, and replaces an existing one of the same name.
 pub(crate) fn set_variable(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((OsString::from(name), value));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed_is_passed_on() {
+    fn only_listed_variables_are_passed_on() {
         for (item, name, expect) in [
             ("PATH", "PATH", true),
             ("PATH", "PATHS", false),

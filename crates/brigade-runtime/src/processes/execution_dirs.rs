@@ -1,4 +1,4 @@
-//! Where each execution of a command has its directory.
+//! The directories of executions of processes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,16 +11,16 @@ use brigade_process::remove_tree::remove_tree;
 
 use crate::performer::TaskId;
 
-/// In the directory of an execution.
+/// The scratch directory, in the directory of an execution.
 const SCRATCH_DIR: &str = "tmp";
 
-/// `processes/TREE/TASK.RUN.ATTEMPT` below the state folder.
+/// The directories `processes/SESSION/TASK.RUN.ATTEMPT` in the state directory.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecutionDirs {
     root: PathBuf,
 }
 
-/// One execution.
+/// One execution of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessExecution {
     pub(crate) task: TaskId,
@@ -29,7 +29,7 @@ pub(crate) struct ProcessExecution {
 }
 
 impl ProcessExecution {
-    /// What its processes bear in their environment.
+    /// Returns the mark that its processes have in their environment.
     pub(crate) fn mark(&self) -> String {
         format!("{}.{}", self.task.session, self.dir_name())
     }
@@ -40,19 +40,19 @@ impl ProcessExecution {
 }
 
 impl ExecutionDirs {
-    pub(crate) fn new(folder: &Path) -> Self {
-        Self { root: folder.join("processes") }
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        Self { root: state_dir.join("processes") }
     }
 
     pub(crate) fn dir_of(&self, execution: &ProcessExecution) -> PathBuf {
         self.session_dir(execution.task.session).join(execution.dir_name())
     }
 
-    fn session_dir(&self, tree: SessionId) -> PathBuf {
-        self.root.join(tree.to_string())
+    fn session_dir(&self, session: SessionId) -> PathBuf {
+        self.root.join(session.to_string())
     }
 
-    /// Makes the directory of an execution, for nobody else to read.
+    /// Creates the directory of an execution, private to this user.
     pub(crate) fn create_dir(&self, execution: &ProcessExecution) -> io::Result<PathBuf> {
         let dir = self.dir_of(execution);
         let mut builder = fs::DirBuilder::new();
@@ -61,39 +61,39 @@ impl ExecutionDirs {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 builder.recursive(true).create(&dir)?;
             }
-            made => made?,
+            created => created?,
         }
         Ok(dir)
     }
 
-    /// Makes the folder in which a confined command keeps what it needs for a while.
+    /// Creates the directory for temporary files of a sandboxed process.
     pub(crate) fn create_scratch_dir(dir: &Path) -> io::Result<PathBuf> {
-        // What a rule is about must not be reached by a link.
+        // A path in a sandbox rule must not contain a link.
         let scratch = dir.canonicalize()?.join(SCRATCH_DIR);
         fs::DirBuilder::new().mode(0o700).create(&scratch)?;
         Ok(scratch)
     }
 
-    /// Nobody needs it when the command has ended.
+    /// Removes the scratch directory of a process that has ended.
     pub(crate) fn remove_scratch_dir(dir: &Path) {
         if let Err(error) = remove_tree(&dir.join(SCRATCH_DIR)) {
-            tracing::warn!(%error, dir = %dir.display(), "a scratch folder is left");
+            tracing::warn!(%error, dir = %dir.display(), "a scratch directory could not be removed");
         }
     }
 
-    /// The directory of a run's last execution.
+    /// Returns the directory of a run's last execution.
     pub(crate) fn last_dir_of(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
-        let mine =
+        let of_run =
             self.executions_of_task(task).into_iter().filter(|execution| execution.run == run);
-        mine.max_by_key(|execution| execution.attempt).map(|execution| self.dir_of(&execution))
+        of_run.max_by_key(|execution| execution.attempt).map(|execution| self.dir_of(&execution))
     }
 
-    /// Every task of which something is kept.
+    /// Returns every task that has a directory.
     pub(crate) fn tasks(&self) -> Vec<TaskId> {
-        let trees = entry_names(&self.root)
+        let sessions = entry_names(&self.root)
             .filter_map(|name| Some(SessionId::from_uuid(name.parse().ok()?)));
-        let mut found: Vec<TaskId> = trees
-            .flat_map(|tree| self.session_executions(tree))
+        let mut found: Vec<TaskId> = sessions
+            .flat_map(|session| self.session_executions(session))
             .map(|execution| execution.task)
             .collect();
         found.sort_unstable_by_key(|task| (task.session, task.no));
@@ -101,18 +101,18 @@ impl ExecutionDirs {
         found
     }
 
-    /// Every execution of a task of which something is kept.
+    /// Returns the executions of a task that have a directory.
     fn executions_of_task(&self, task: TaskId) -> Vec<ProcessExecution> {
         self.session_executions(task.session).filter(|execution| execution.task == task).collect()
     }
 
-    /// The same of several tasks of a tree. All directories of the tree are looked through once.
+    /// Returns the executions of several tasks of a session, reading its directory once.
     pub(crate) fn executions_of_tasks(
         &self,
-        tree: SessionId,
+        session: SessionId,
         tasks: &HashSet<TaskNo>,
     ) -> Vec<ProcessExecution> {
-        self.session_executions(tree)
+        self.session_executions(session)
             .filter(|execution| tasks.contains(&execution.task.no))
             .collect()
     }
@@ -121,16 +121,17 @@ impl ExecutionDirs {
         remove_tree(&self.dir_of(execution))
     }
 
-    /// Removes the directory of a tree, unless an execution has something in it.
-    pub(crate) fn remove_if_empty(&self, tree: SessionId) {
-        let _ = fs::remove_dir(self.session_dir(tree));
+    /// Removes the directory of a session if it is empty.
+    pub(crate) fn remove_if_empty(&self, session: SessionId) {
+        let _ = fs::remove_dir(self.session_dir(session));
     }
 
     fn session_executions(
         &self,
-        tree: SessionId,
+        session: SessionId,
     ) -> impl Iterator<Item = ProcessExecution> + use<> {
-        entry_names(&self.session_dir(tree)).filter_map(move |name| parse_dir_name(tree, &name))
+        entry_names(&self.session_dir(session))
+            .filter_map(move |name| parse_dir_name(session, &name))
     }
 }
 
@@ -139,12 +140,14 @@ fn entry_names(dir: &Path) -> impl Iterator<Item = String> + use<> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
 }
 
-fn parse_dir_name(tree: SessionId, name: &str) -> Option<ProcessExecution> {
+fn parse_dir_name(session: SessionId, name: &str) -> Option<ProcessExecution> {
     let mut parts = name.split('.').map(|part| part.parse::<u32>().ok());
-    let (no, run, attempt) = (parts.next()??, parts.next()??, parts.next()??);
+    let no = parts.next()??;
+    let run = parts.next()??;
+    let attempt = parts.next()??;
     if parts.next().is_some() {
         return None;
     }
-    let task = TaskId { session: tree, no: TaskNo::new(no)? };
+    let task = TaskId { session, no: TaskNo::new(no)? };
     Some(ProcessExecution { task, run: RunNo(run), attempt: Attempt(attempt) })
 }

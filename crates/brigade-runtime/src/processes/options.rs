@@ -1,4 +1,4 @@
-//! What commands get, and where what they leave is kept.
+//! The settings for processes: state directory, environment, shell, sandbox support.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use brigade_process::{ControlGroups, LandlockSupport, NamespaceSupport};
 
-/// The most that is kept of each output stream, unless the task says otherwise.
+/// The default for the largest number of bytes stored of each output stream.
 pub const DEFAULT_OUTPUT_CAP: u64 = 8 * 1024 * 1024;
 
-/// Variables of the runtime that every command may see. Everything else may be a secret.
+/// Variables of the runtime that every process may see. All others may be secrets.
 const DEFAULT_PASSED_VARIABLES: [&str; 12] = [
     "PATH",
     "HOME",
@@ -25,12 +25,12 @@ const DEFAULT_PASSED_VARIABLES: [&str; 12] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// The variables of the runtime's environment that commands see.
+/// The variables of the runtime's environment that processes see.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PassedVariables {
-    /// Names, or their beginnings with a `*` at the end.
+    /// Names, or prefixes with a `*` at the end.
     pub(crate) names: Vec<String>,
-    /// Secrets: only a whole name passes them.
+    /// Secrets, which only a whole name passes.
     pub(crate) withheld: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct PassedVariables {
 pub struct ProcessOptions {
     pub(crate) state_dir: PathBuf,
     pub(crate) passed_variables: PassedVariables,
-    /// The one that is configured.
+    /// The configured shell.
     shell: Option<PathBuf>,
     pub(crate) output_cap: u64,
     pub(crate) inherit_orphans: bool,
@@ -48,11 +48,11 @@ pub struct ProcessOptions {
 }
 
 impl ProcessOptions {
-    /// Output, exit codes and the shim itself are kept in this folder, which must not be shared
-    /// with another runtime.
-    pub fn new(folder: impl AsRef<Path>) -> Self {
+    /// Creates options with this state directory, for output, exit codes and the shim's binary. Two
+    /// runtimes must not share it.
+    pub fn new(state_dir: impl AsRef<Path>) -> Self {
         Self {
-            state_dir: folder.as_ref().to_owned(),
+            state_dir: state_dir.as_ref().to_owned(),
             passed_variables: PassedVariables {
                 names: DEFAULT_PASSED_VARIABLES.map(str::to_owned).to_vec(),
                 withheld: Vec::new(),
@@ -66,31 +66,31 @@ impl ProcessOptions {
         }
     }
 
-    /// Lets commands see this variable of the runtime's environment too. A `*` at its end stands
-    /// for anything.
+    /// Lets processes see this variable of the runtime's environment too. A `*` at the end matches
+    /// anything.
     #[must_use]
     pub fn pass_env(mut self, name: &str) -> Self {
         self.passed_variables.names.push(name.to_owned());
         self
     }
 
-    /// Keeps this variable from commands unless it is passed by its whole name: a `*` does not stand
-    /// for it. For keys.
+    /// Withholds this variable from processes unless its whole name is passed: a `*` does not match
+    /// it. For keys.
     #[must_use]
     pub fn withhold_env(mut self, name: &str) -> Self {
         self.passed_variables.withheld.push(name.to_owned());
         self
     }
 
-    /// The shell that reads command lines, with `-c`. Without one it is bash where there is one, else
-    /// `/bin/sh`. Each task records the shell that it was started with.
+    /// Sets the shell that reads command lines, with `-c`. The default is bash if it is installed,
+    /// else `/bin/sh`. Each task records the shell that it was started with.
     #[must_use]
     pub fn shell(mut self, shell: impl AsRef<Path>) -> Self {
         self.shell = Some(shell.as_ref().to_owned());
         self
     }
 
-    /// The shell for a task that is started now.
+    /// Returns the shell for a task that is started now.
     pub(crate) fn default_shell(&self) -> &Path {
         static DEFAULT: OnceLock<PathBuf> = OnceLock::new();
         let default =
@@ -98,43 +98,42 @@ impl ProcessOptions {
         self.shell.as_deref().unwrap_or_else(|| default().as_path())
     }
 
-    /// The shell of a task that was stored before shells were recorded.
+    /// Returns the shell of a task that was stored before shells were recorded.
     pub(crate) fn unrecorded_shell(&self) -> &Path {
         self.shell.as_deref().unwrap_or(Path::new(FALLBACK_SHELL))
     }
 
-    /// The most that is kept of each output stream of a command.
+    /// Sets the largest number of bytes stored of each output stream of a process.
     #[must_use]
     pub fn output_cap(mut self, bytes: u64) -> Self {
         self.output_cap = bytes;
         self
     }
 
-    /// What the kernel is taken to have for confining commands, instead of what it has: to see what
-    /// happens where it has less.
+    /// Sets the Landlock support to assume instead of the kernel's, to test with less.
     #[must_use]
     pub fn landlock(mut self, landlock: LandlockSupport) -> Self {
         self.landlock = landlock;
         self
     }
 
-    /// The namespaces that commands are taken to be able to have, instead of those that a shim can make:
-    /// to see what holds where there are fewer.
+    /// Sets the namespaces to assume instead of those that a shim can create, to test with fewer.
     #[must_use]
     pub fn namespaces(mut self, namespaces: NamespaceSupport) -> Self {
         self.namespaces = Some(namespaces);
         self
     }
 
-    /// Gives each command a control group of its own, to be ended and bounded as a whole.
+    /// Gives each process a control group of its own, so that it can be ended and limited as a
+    /// whole.
     #[must_use]
     pub fn control_groups(mut self, groups: Option<ControlGroups>) -> Self {
         self.control_groups = groups;
         self
     }
 
-    /// Makes this process the parent of whatever is orphaned below it, instead of init, and has it
-    /// wait for all its children. Only for a program that starts no children of its own.
+    /// Makes this process, instead of init, the parent of orphaned descendants, and reaps all its
+    /// children. Only for a program that starts no children of its own.
     #[must_use]
     pub fn inherit_orphans(mut self) -> Self {
         self.inherit_orphans = true;
@@ -143,19 +142,19 @@ impl ProcessOptions {
 }
 
 const FALLBACK_SHELL: &str = "/bin/sh";
-/// Directories that have bash where the search path of this process does not say so.
+/// Directories that are searched for bash before the search path of this process.
 const BASH_DIRS: [&str; 3] = ["/bin", "/usr/bin", "/usr/local/bin"];
 
-/// The first bash that can be executed, by an absolute path.
+/// Returns the absolute path of the first bash that can be executed.
 fn find_bash() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let named: Vec<PathBuf> =
+    let in_path: Vec<PathBuf> =
         std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect();
     let usual = BASH_DIRS.iter().map(PathBuf::from);
-    usual.chain(named).map(|dir| dir.join("bash")).find(|bash| is_executable(bash))
+    usual.chain(in_path).map(|dir| dir.join("bash")).find(|bash| is_executable(bash))
 }
 
 fn is_executable(path: &Path) -> bool {
-    let about = std::fs::metadata(path);
-    about.is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    let metadata = std::fs::metadata(path);
+    metadata.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

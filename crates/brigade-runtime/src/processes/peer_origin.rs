@@ -1,4 +1,4 @@
-//! From where a connected process comes.
+//! The origin of a connected process.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,33 @@ use brigade_process::{PeerLineage, PeerProcess, ProcessId};
 
 use crate::performer::TaskId;
 
-/// The living shims and whose they are.
-pub(super) type RegisteredShims = HashMap<ProcessId, (TaskId, Attempt)>;
+/// The shims that are alive, and their task attempts.
+pub(super) type RegisteredShims = HashMap<ProcessId, TaskAttempt>;
 
-/// From where a connected process comes.
+/// A task and one of its attempts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaskAttempt {
+    pub(super) task: TaskId,
+    pub(super) attempt: Attempt,
+}
+
+/// The origin of a connected process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerOrigin {
-    /// From below the shim of this task's attempt.
+    /// A descendant of the shim of this task's attempt.
     Task(TaskId, Attempt),
-    /// From no task, as far as ancestors tell. Processes that a dead shim left behind come from here
-    /// too, so this alone makes nobody the operator.
+    /// A process of no task, as far as its ancestors tell. Orphans of a dead shim are here too, so
+    /// this alone makes nobody the operator.
     Outside,
-    /// It is dead, its ancestors could not be told, or it runs below this process and no shim.
+    /// A process that is dead, whose ancestors are not known, or that descends from this process
+    /// but from no shim.
     Unknown,
 }
 
 impl PeerOrigin {
     pub(super) fn of(peer: &PeerProcess, shims: &RegisteredShims) -> Self {
         if peer.is_self() {
-            // A program that is the daemon and its client.
+            // The program is the daemon and its own client.
             return Self::Outside;
         }
         match peer.lineage() {
@@ -36,10 +44,10 @@ impl PeerOrigin {
     }
 
     fn from_lineage(ancestors: &[ProcessId], shims: &RegisteredShims) -> Self {
-        let runs_below_us = || ancestors.iter().any(|one| one.pid == std::process::id());
+        let is_own_descendant = || ancestors.iter().any(|one| one.pid == std::process::id());
         match ancestors.iter().find_map(|ancestor| shims.get(ancestor)) {
-            Some((task, attempt)) => Self::Task(*task, *attempt),
-            None if runs_below_us() => Self::Unknown,
+            Some(shim) => Self::Task(shim.task, shim.attempt),
+            None if is_own_descendant() => Self::Unknown,
             None => Self::Outside,
         }
     }
@@ -52,10 +60,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_very_shim_stands_for_its_task() {
+    fn a_reused_pid_of_a_shim_is_not_its_task() {
         let id = |pid, start| ProcessId { pid, start };
         let task = TaskId { session: SessionId::from_uuid(uuid::Uuid::nil()), no: TaskNo::FIRST };
-        let shims = RegisteredShims::from([(id(50, 500), (task, Attempt(1)))]);
+        let attempt = TaskAttempt { task, attempt: Attempt(1) };
+        let shims = RegisteredShims::from([(id(50, 500), attempt)]);
         let origin = |ancestors: &[ProcessId]| PeerOrigin::from_lineage(ancestors, &shims);
         assert_eq!(
             origin(&[id(90, 900), id(50, 500), id(1, 1)]),

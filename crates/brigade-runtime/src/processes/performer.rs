@@ -1,4 +1,4 @@
-//! The performer of commands.
+//! The performer of processes.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -25,28 +25,28 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::driver::{DriverRequest, ProcessDriver, StartRecorded};
+use super::driver::{DriverRequest, ProcessDriver, StartRecorded, run_blocking};
 use super::environment;
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
 use super::options::ProcessOptions;
-use super::peer_origin::{PeerOrigin, RegisteredShims};
+use super::peer_origin::{PeerOrigin, RegisteredShims, TaskAttempt};
 use super::prepared_sandbox::{self, ExecutionPaths, NamespaceProbe, PreparedSandbox};
 use super::probe::{ExecutionProbe, ProbeResult};
 use super::report::CommandDescription;
 use crate::clock::Clock;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 
-/// How long a stop stays kind when nobody says so: what the model uses too.
+/// The default grace period of a stop, the same as the model's.
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// The most threads that remove directories: a disk is no faster with more.
+/// The largest number of threads that remove directories. A disk is no faster with more.
 const REMOVER_THREADS_MAX: usize = 4;
 
-/// How long a folder that an earlier runtime of this program had may take to become free.
+/// The number of tries to lock a directory that an earlier runtime of this program may still hold.
 const LOCK_TRIES: u32 = 50;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
 
-/// Runs commands. One per runtime and state folder.
+/// The service that runs processes, one per runtime and state directory.
 #[derive(Debug)]
 pub(crate) struct ProcessService {
     options: ProcessOptions,
@@ -56,7 +56,7 @@ pub(crate) struct ProcessService {
     boot_id: [u8; 16],
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<WatchedProcesses>>,
-    /// Held until the runtime leaves: a folder has one owner.
+    /// Held until the runtime shuts down, since a state directory has one owner.
     folder_lock: Mutex<Option<File>>,
     tracker: TaskTracker,
     shutdown_token: CancellationToken,
@@ -69,7 +69,7 @@ type WatchedProcesses = HashMap<TaskId, WatchedProcess>;
 struct WatchedProcess {
     attempt: Attempt,
     requests: mpsc::UnboundedSender<DriverRequest>,
-    /// None until there is one.
+    /// `None` until the shim is started.
     shim: Option<ProcessId>,
 }
 
@@ -77,8 +77,8 @@ impl ProcessService {
     pub(crate) fn open(mut options: ProcessOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
         options.state_dir = std::path::absolute(&options.state_dir)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&options.state_dir)?;
-        check_folder(&options.state_dir)?;
-        let lock = lock_folder(&options.state_dir)?;
+        check_state_dir(&options.state_dir)?;
+        let lock = lock_state_dir(&options.state_dir)?;
         let companion = Companion::prepare(&options.state_dir)?;
         if let Some(groups) = &options.control_groups {
             groups.remove_empty();
@@ -100,17 +100,17 @@ impl ProcessService {
         })
     }
 
-    /// Where it is written down which MCP servers run.
+    /// Returns the directory for the pid files of MCP servers.
     pub(crate) fn mcp_servers_dir(&self) -> PathBuf {
         self.options.state_dir.join("servers")
     }
 
-    /// Where the output of a run is.
+    /// Returns the directory of a run's last execution, with its output.
     pub(crate) fn run_dir(&self, task: TaskId, run: RunNo) -> Option<PathBuf> {
         self.execution_dirs.last_dir_of(task, run)
     }
 
-    /// Where the output of an attempt will be.
+    /// Returns the directory of an attempt, which may not exist yet.
     pub(crate) fn attempt_dir(&self, task: TaskId, run: RunNo, attempt: Attempt) -> PathBuf {
         self.execution_dirs.dir_of(&ProcessExecution { task, run, attempt })
     }
@@ -120,26 +120,27 @@ impl ProcessService {
         start: &StartAction,
         execution: &ProcessExecution,
     ) -> Result<Shim, String> {
-        let made = self.execution_dirs.create_dir(execution);
-        let dir = made.map_err(|error| format!("cannot make its directory: {error}"))?;
+        let created = self.execution_dirs.create_dir(execution);
+        let dir = created.map_err(|error| format!("cannot create its directory: {error}"))?;
         self.launch(start, execution, &dir)
     }
 
-    /// Removes what is kept of tasks that nobody knows any more, and ends what may still run of them.
-    async fn remove_tasks(self: Arc<Self>, tree: SessionId, tasks: HashSet<TaskNo>) {
-        let places = self.execution_dirs.clone();
-        let looking = tokio::task::spawn_blocking(move || places.executions_of_tasks(tree, &tasks));
-        let executions = looking.await.unwrap_or_default();
+    /// Removes the data of tasks that the store does not have, and ends what still runs of them.
+    async fn remove_tasks(self: Arc<Self>, session: SessionId, tasks: HashSet<TaskNo>) {
+        let dirs = self.execution_dirs.clone();
+        let found = tokio::task::spawn_blocking(move || dirs.executions_of_tasks(session, &tasks));
+        let executions = found.await.unwrap_or_default();
         let share = executions.len().div_ceil(REMOVER_THREADS_MAX).max(1);
         let mut removing = JoinSet::new();
         for executions in executions.chunks(share) {
-            let (processes, executions) = (self.clone(), executions.to_vec());
+            let processes = self.clone();
+            let executions = executions.to_vec();
             removing.spawn_blocking(move || {
                 executions.iter().for_each(|execution| processes.remove_execution(execution));
             });
         }
         while removing.join_next().await.is_some() {}
-        self.execution_dirs.remove_if_empty(tree);
+        self.execution_dirs.remove_if_empty(session);
     }
 
     fn remove_execution(&self, execution: &ProcessExecution) {
@@ -149,32 +150,30 @@ impl ProcessService {
     }
 
     fn try_remove_execution(&self, execution: ProcessExecution) -> io::Result<()> {
-        let (dir, boot) = (self.execution_dirs.dir_of(&execution), self.boot_id);
-        let names = CommandDescription::default();
-        let sought = ExecutionProbe {
+        let probe = ExecutionProbe {
             execution,
-            dir,
-            boot_id: boot,
-            names,
+            dir: self.execution_dirs.dir_of(&execution),
+            boot_id: self.boot_id,
+            names: CommandDescription::default(),
             was_started: true,
             saw_shim_die: false,
         };
-        if let ProbeResult::Alive(shim) = sought.probe()? {
-            tracing::warn!(pid = shim.pid(), "a command that no task knows is ended");
+        if let ProbeResult::Alive(shim) = probe.probe()? {
+            tracing::warn!(pid = shim.pid(), "ending a process that no task knows");
             let mark = execution.mark();
             end_orphans(&DeadShim { mark: &mark, shim: None, session_leaders: &[] })?;
         }
         self.execution_dirs.remove(&execution)
     }
 
-    /// Waits for what was inherited and has ended.
+    /// Reaps inherited orphans that have ended.
     fn reap_orphans(&self) {
         if self.options.inherit_orphans {
             reap_inherited();
         }
     }
 
-    /// Starts a shim for an attempt, or says why that is not possible.
+    /// Starts a shim for an attempt, or returns the problem.
     fn launch(
         &self,
         start: &StartAction,
@@ -182,14 +181,14 @@ impl ProcessService {
         dir: &Path,
     ) -> Result<Shim, String> {
         let Work::Process(work) = &start.spec.work else {
-            return Err("this work is not a command".to_owned());
+            return Err("this work is not a process".to_owned());
         };
         let mut env = self.environment(start, execution, work)?;
-        let enclosure = work.sandbox.as_deref();
         let paths = ExecutionPaths { dir, shell: self.shell_of(work) };
-        let enclosed =
-            PreparedSandbox::prepare(&self.options, &self.namespace_probe, enclosure, paths)?;
-        prepared_sandbox::extend_environment(&enclosed, &mut env);
+        let sandbox = work.sandbox.as_deref();
+        let prepared =
+            PreparedSandbox::prepare(&self.options, &self.namespace_probe, sandbox, paths)?;
+        prepared_sandbox::extend_environment(&prepared, &mut env);
         let launch = ShimLaunch {
             dir,
             boot_id: &self.boot_id,
@@ -202,9 +201,9 @@ impl ProcessService {
                 .spec
                 .grace
                 .map_or(DEFAULT_GRACE, |Millis(grace)| Duration::from_millis(grace)),
-            limits: enclosed.limits,
-            terminal: enclosed.terminal,
-            sandbox: enclosed.sandbox.as_ref(),
+            limits: prepared.limits,
+            terminal: prepared.terminal,
+            sandbox: prepared.sandbox.as_ref(),
             timing: shim_timing(start, work),
         };
         let started =
@@ -212,12 +211,12 @@ impl ProcessService {
         started.map_err(|error| format!("cannot start a shim: {error}"))
     }
 
-    /// The most that is kept of each output stream of a command.
+    /// Returns the largest number of bytes stored of each output stream of a process.
     pub(crate) fn output_cap(&self, work: &ProcessWork) -> u64 {
         work.output_cap.unwrap_or(self.options.output_cap)
     }
 
-    /// The shell that reads a task's command line, or that a program may run.
+    /// Returns the shell that reads a task's command line, or that a program may run.
     fn shell_of<'a>(&'a self, work: &'a ProcessWork) -> &'a Path {
         match (&work.shell, &work.command) {
             (Some(recorded), _) => Path::new(&**recorded),
@@ -251,45 +250,39 @@ impl ProcessService {
         Ok(env)
     }
 
-    /// Begins to watch an attempt. None if it is being watched already.
-    fn watch(&self, start: WatchOptions) -> Option<ProcessDriver> {
-        let WatchOptions {
-            execution,
-            dir,
-            reads_input: takes_input,
-            names,
-            start_recorded: known,
-            reporter,
-        } = start;
-        let (sender, told) = mpsc::unbounded_channel();
+    /// Starts to watch an attempt. Returns `None` if it is being watched already.
+    fn watch(&self, options: WatchOptions) -> Option<ProcessDriver> {
+        let WatchOptions { execution, dir, reads_input, names, start_recorded, reporter } = options;
+        let (sender, requests) = mpsc::unbounded_channel();
         let mut watched = self.lock_watched();
-        let (task, attempt) = (execution.task, execution.attempt);
+        let task = execution.task;
+        let attempt = execution.attempt;
         if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
             return None;
         }
         watched.insert(task, WatchedProcess { attempt, requests: sender, shim: None });
-        let (boot, clock) = (self.boot_id, self.clock.clone());
         Some(ProcessDriver {
             execution,
             dir,
-            boot_id: boot,
-            reads_input: takes_input,
+            boot_id: self.boot_id,
+            reads_input,
             names,
-            start_recorded: known,
-            clock,
+            start_recorded,
+            clock: self.clock.clone(),
             reporter,
-            requests: told,
+            requests,
         })
     }
 
-    /// Runs something on behalf of an attempt. The runtime does not leave before it is over.
+    /// Runs work for an attempt. A shutdown waits until it is over.
     fn spawn_tracked(
         &self,
         execution: ProcessExecution,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let watched = self.watched.clone();
-        let (task, attempt) = (execution.task, execution.attempt);
+        let task = execution.task;
+        let attempt = execution.attempt;
         self.tracker.spawn(async move {
             work.await;
             let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -299,7 +292,7 @@ impl ProcessService {
         });
     }
 
-    /// Does something until the runtime leaves.
+    /// Runs work until it is over or the runtime shuts down.
     async fn run_until_shutdown(&self, work: impl Future<Output = ()>) {
         tokio::select! {
             () = self.shutdown_token.cancelled() => {}
@@ -311,16 +304,16 @@ impl ProcessService {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn send_request(&self, task: TaskId, attempt: Attempt, told: DriverRequest) {
+    pub(crate) fn send_request(&self, task: TaskId, attempt: Attempt, request: DriverRequest) {
         if let Some(watching) = self.lock_watched().get(&task)
             && watching.attempt == attempt
         {
-            // Nobody listens to an attempt that is over; its end is on its way.
-            let _ = watching.requests.send(told);
+            // Nobody receives requests for an attempt that has ended; its end is on its way.
+            let _ = watching.requests.send(request);
         }
     }
 
-    /// What connects from below this shim is known as its task from here on.
+    /// Registers a shim, so that its descendants are known as its task when they connect.
     fn register_shim(&self, execution: &ProcessExecution, shim: &Shim) {
         if let Some(watching) = self.lock_watched().get_mut(&execution.task)
             && watching.attempt == execution.attempt
@@ -329,9 +322,10 @@ impl ProcessService {
         }
     }
 
-    /// Tells from where a connected process comes: every process below a shim stays below it.
+    /// Returns the origin of a connected process. The descendants of a shim stay its descendants.
     pub(crate) fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
-        // Before the ancestors are looked at: a shim that ends meanwhile is still found in the list.
+        // Taken before the ancestors are read, so that a shim which ends meanwhile is still in the
+        // list.
         let shims = self.registered_shims();
         PeerOrigin::of(peer, &shims)
     }
@@ -342,9 +336,10 @@ impl ProcessService {
 
     fn registered_shims(&self) -> RegisteredShims {
         let watched = self.lock_watched();
-        let shims = watched
-            .iter()
-            .filter_map(|(task, watching)| Some((watching.shim?, (*task, watching.attempt))));
+        let shims = watched.iter().filter_map(|(task, watching)| {
+            let attempt = TaskAttempt { task: *task, attempt: watching.attempt };
+            Some((watching.shim?, attempt))
+        });
         shims.collect()
     }
 }
@@ -358,7 +353,7 @@ struct WatchOptions {
     reporter: Reporter,
 }
 
-/// The performer, with a hold on itself for the work that it starts.
+/// The performer. It holds the service in an `Arc` for the work that it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessPerformer(pub(crate) Arc<ProcessService>);
 
@@ -388,8 +383,8 @@ impl Performer for ProcessPerformer {
         let processes = self.0.clone();
         self.0.spawn_tracked(execution, async move {
             let launching = processes.clone();
-            // Files are made and read here, and a file can take its time. It is waited for in any
-            // case: the next runtime must find a shim, or be sure that there will be none.
+            // File operations can take long, so they block their own thread. A shutdown waits for
+            // them: the next runtime must find a shim, or be sure that there will be none.
             let launched =
                 tokio::task::spawn_blocking(move || launching.start_shim(&start, &execution));
             match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
@@ -411,8 +406,8 @@ impl Performer for ProcessPerformer {
         }
     }
 
-    fn stop(&self, task: TaskId, how: StopMode) {
-        match how {
+    fn stop(&self, task: TaskId, mode: StopMode) {
+        match mode {
             StopMode::Graceful { attempt, deadline } => {
                 self.0.send_request(task, attempt, DriverRequest::Stop { deadline });
             }
@@ -430,43 +425,37 @@ impl Performer for ProcessPerformer {
         Box::pin(async move {
             let execution = ProcessExecution { task, run: row.run, attempt: row.attempt };
             let dir = self.0.execution_dirs.dir_of(&execution);
-            let known = StartRecorded::of_row(row);
-            let was_begun = known == StartRecorded::Yes;
-            let (boot, place) = (self.0.boot_id, dir.clone());
+            let start_recorded = StartRecorded::of_row(row);
             let names = CommandDescription::from_work(&row.spec.work);
-            let sought = {
-                let names = names.clone();
-                ExecutionProbe {
-                    execution,
-                    dir: place,
-                    boot_id: boot,
-                    names,
-                    was_started: was_begun,
-                    saw_shim_die: false,
-                }
+            let probe = ExecutionProbe {
+                execution,
+                dir: dir.clone(),
+                boot_id: self.0.boot_id,
+                names: names.clone(),
+                was_started: start_recorded == StartRecorded::Yes,
+                saw_shim_die: false,
             };
-            let looked = tokio::task::spawn_blocking(move || sought.probe());
-            let settled = match looked.await.map_err(io::Error::other).and_then(|looked| looked) {
-                Ok(settled) => settled,
+            let found = match run_blocking(move || probe.probe()).await {
+                Ok(found) => found,
                 Err(error) => {
                     return ReconcileResult::Unknown { problem: error.to_string().into() };
                 }
             };
-            match settled {
+            match found {
                 ProbeResult::Ended(end) => {
-                    // The command may have filled it: nobody waits for that at a start.
+                    // The process may have filled the directory: a start does not wait for its
+                    // removal.
                     self.0.tracker.spawn_blocking(move || ExecutionDirs::remove_scratch_dir(&dir));
                     ReconcileResult::Ended(end)
                 }
                 ProbeResult::NeverStarted => ReconcileResult::NeverStarted,
                 ProbeResult::Alive(shim) => {
-                    let takes_input = reads_input(&row.spec.work);
                     let watch = WatchOptions {
                         execution,
                         dir,
-                        reads_input: takes_input,
+                        reads_input: reads_input(&row.spec.work),
                         names,
-                        start_recorded: known,
+                        start_recorded,
                         reporter,
                     };
                     if let Some(driver) = self.0.watch(watch) {
@@ -484,9 +473,9 @@ impl Performer for ProcessPerformer {
     }
 
     fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
-        let places = self.0.execution_dirs.clone();
+        let dirs = self.0.execution_dirs.clone();
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || places.tasks()).await.unwrap_or_default()
+            tokio::task::spawn_blocking(move || dirs.tasks()).await.unwrap_or_default()
         })
     }
 
@@ -496,18 +485,18 @@ impl Performer for ProcessPerformer {
 
     fn remove_all(&self, tasks: Vec<TaskId>) -> BoxFuture<'_, ()> {
         let processes = self.0.clone();
-        let mut trees: HashMap<SessionId, HashSet<TaskNo>> = HashMap::new();
+        let mut by_session: HashMap<SessionId, HashSet<TaskNo>> = HashMap::new();
         for task in tasks {
-            trees.entry(task.session).or_default().insert(task.no);
+            by_session.entry(task.session).or_default().insert(task.no);
         }
         Box::pin(async move {
-            for (tree, tasks) in trees {
-                processes.clone().remove_tasks(tree, tasks).await;
+            for (session, tasks) in by_session {
+                processes.clone().remove_tasks(session, tasks).await;
             }
         })
     }
 
-    /// Lets go of the shims, which go on without us.
+    /// Releases the shims, which continue without this runtime.
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.0.shutdown_token.cancel();
@@ -518,12 +507,16 @@ impl Performer for ProcessPerformer {
     }
 }
 
-/// The shim keeps the task's own time limit, in case nobody else is there to do it.
+/// Returns the timing of a shim, with the task's own deadline in case no runtime is there to
+/// enforce it.
 fn shim_timing(start: &StartAction, work: &ProcessWork) -> ShimTiming {
-    let time = |Millis(time)| Duration::from_millis(time);
+    let duration = |Millis(millis)| Duration::from_millis(millis);
     let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
-    let (first_reader, deadline) = (work.first_reader_timeout.map(time), limit.map(time));
-    ShimTiming { first_reader_timeout: first_reader, deadline, ..ShimTiming::default() }
+    ShimTiming {
+        first_reader_timeout: work.first_reader_timeout.map(duration),
+        deadline: limit.map(duration),
+        ..ShimTiming::default()
+    }
 }
 
 fn reads_input(work: &Work) -> bool {
@@ -535,33 +528,34 @@ fn not_started_end(problem: String) -> EndReport {
     WorkResult::Failed { failure, partial: None }.into()
 }
 
-/// Whoever can write to the folder can have commands executed as this user.
-fn check_folder(folder: &Path) -> io::Result<()> {
-    let found = folder.metadata()?;
-    let foreign = found.uid() != brigade_process::machine_identity::effective_user();
-    if foreign || found.permissions().mode() & 0o022 != 0 {
-        let folder = folder.display();
-        let whose = if foreign { "belongs to another user" } else { "can be written by others" };
+/// Refuses a state directory of others: whoever can write to it can execute processes as this user.
+fn check_state_dir(dir: &Path) -> io::Result<()> {
+    let metadata = dir.metadata()?;
+    let is_foreign = metadata.uid() != brigade_process::machine_identity::effective_user();
+    if is_foreign || metadata.permissions().mode() & 0o022 != 0 {
+        let dir = dir.display();
+        let problem =
+            if is_foreign { "belongs to another user" } else { "can be written by others" };
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            format!("the folder {folder} {whose}; use one that is yours alone (mode 0700)"),
+            format!("the directory {dir} {problem}; use one that is yours alone (mode 0700)"),
         ));
     }
     Ok(())
 }
 
-/// Takes the folder, which no other runtime may use.
-fn lock_folder(folder: &Path) -> io::Result<File> {
+/// Locks the state directory, which no other runtime may use.
+fn lock_state_dir(dir: &Path) -> io::Result<File> {
     let mut options = File::options();
-    let lock = open_private(&folder.join("processes.lock"), options.write(true).truncate(false))?;
+    let lock = open_private(&dir.join("processes.lock"), options.write(true).truncate(false))?;
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
             Err(TryLockError::Error(error)) => return Err(error),
-            // A child that is just being started has it, until it executes.
+            // A child that is just being started holds the lock until it executes its program.
             Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_LOCK_TRIES),
         }
     }
-    let text = format!("another runtime uses the folder {}", folder.display());
+    let text = format!("another runtime uses the directory {}", dir.display());
     Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
 }

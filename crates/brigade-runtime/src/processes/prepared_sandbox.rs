@@ -1,4 +1,4 @@
-//! What a command is kept to, made ready for its shim.
+//! Prepares the sandbox of a process for its shim.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::environment;
 use super::execution_dirs::ExecutionDirs;
 use super::options::ProcessOptions;
 
-/// A terminal that everybody knows, where nobody says which one.
+/// The terminal type of a process whose environment names none.
 const TERM: &str = "xterm-256color";
 
 #[derive(Debug, Default)]
@@ -23,63 +23,64 @@ pub(crate) struct PreparedSandbox {
     pub(crate) limits: ProcessLimits,
     pub(crate) terminal: Option<PtySize>,
     pub(crate) sandbox: Option<SandboxPlan>,
-    /// Where a confined command keeps what it needs for a while.
+    /// The directory for temporary files of a sandboxed process.
     scratch: Option<PathBuf>,
 }
 
-/// What of the file system belongs to one execution.
+/// The paths that belong to one execution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExecutionPaths<'a> {
-    /// Its own directory.
+    /// The directory of the execution.
     pub(crate) dir: &'a Path,
     /// The shell that it needs to read.
     pub(crate) shell: &'a Path,
 }
 
 impl PreparedSandbox {
-    /// The error says why the command cannot be kept to it; it is not to be started then.
+    /// Prepares the sandbox. With an error, which says why that is not possible, the process must
+    /// not start.
     pub(crate) fn prepare(
         options: &ProcessOptions,
         machine: &NamespaceProbe,
-        enclosure: Option<&Sandbox>,
+        sandbox: Option<&Sandbox>,
         paths: ExecutionPaths<'_>,
     ) -> Result<Self, String> {
-        let resources = enclosure.map(|enclosure| enclosure.resources).unwrap_or_default();
-        let is_bounded_together = create_control_group(options, resources.memory, paths.dir)?;
-        let Some(enclosure) = enclosure else { return Ok(Self::default()) };
+        let resources = sandbox.map(|sandbox| sandbox.resources).unwrap_or_default();
+        let group_limits_memory = create_control_group(options, resources.memory, paths.dir)?;
+        let Some(sandbox) = sandbox else { return Ok(Self::default()) };
         let limits = ProcessLimits {
-            memory: resources.memory.filter(|_| !is_bounded_together),
+            memory: resources.memory.filter(|_| !group_limits_memory),
             cpu_seconds: resources.cpu_secs,
             open_files: resources.open_files,
         };
         let terminal =
-            enclosure.terminal.map(|size| PtySize { rows: size.rows, columns: size.columns });
-        let mut enclosed = Self { limits, terminal, ..Self::default() };
-        if !enclosure.layers.is_empty() {
-            enclosed.prepare_layers(options, machine, &enclosure.layers, paths)?;
+            sandbox.terminal.map(|size| PtySize { rows: size.rows, columns: size.columns });
+        let mut prepared = Self { limits, terminal, ..Self::default() };
+        if !sandbox.layers.is_empty() {
+            prepared.prepare_layers(options, machine, &sandbox.layers, paths)?;
         }
-        Ok(enclosed)
+        Ok(prepared)
     }
 
     fn prepare_layers(
         &mut self,
         options: &ProcessOptions,
         machine: &NamespaceProbe,
-        confinement: &[SandboxLayer],
+        sandbox: &[SandboxLayer],
         own: ExecutionPaths<'_>,
     ) -> Result<(), String> {
         options.landlock.check().map_err(|error| error.to_string())?;
-        check_state_dir_unreachable(&options.state_dir, confinement)?;
+        check_state_dir_unreachable(&options.state_dir, sandbox)?;
         let scratch = ExecutionDirs::create_scratch_dir(own.dir);
         let scratch =
-            scratch.map_err(|error| format!("cannot make its scratch folder: {error}"))?;
+            scratch.map_err(|error| format!("cannot create its scratch directory: {error}"))?;
         let shell = own.shell.canonicalize().ok();
-        let layers: Vec<LayerAccess<'_>> = confinement
+        let layers: Vec<LayerAccess<'_>> = sandbox
             .iter()
-            .map(|one| LayerAccess {
-                read: as_paths(&one.read).chain(shell.as_deref()).collect(),
-                write: as_paths(&one.write).collect(),
-                network: network_access(one),
+            .map(|layer| LayerAccess {
+                read: as_paths(&layer.read).chain(shell.as_deref()).collect(),
+                write: as_paths(&layer.write).collect(),
+                network: network_access(layer),
             })
             .collect();
         let scope =
@@ -92,8 +93,8 @@ impl PreparedSandbox {
     }
 }
 
-/// Makes a control group for the command, where that can be. Returns whether it bounds the memory of all
-/// its processes together; otherwise each is bounded by itself.
+/// Creates a control group for the process, if possible. Returns true if the group limits the
+/// memory of all its processes together. Otherwise each process has its own limit.
 fn create_control_group(
     options: &ProcessOptions,
     memory: Option<u64>,
@@ -104,16 +105,16 @@ fn create_control_group(
     match groups.create_group(dir, memory) {
         Ok(()) => Ok(memory.is_some()),
         Err(error) if memory.is_some() => {
-            Err(format!("a control group that bounds its memory cannot be made: {error}"))
+            Err(format!("cannot create a control group that limits its memory: {error}"))
         }
         Err(error) => {
-            tracing::warn!(%error, "a command has no control group of its own");
+            tracing::warn!(%error, "a process has no control group of its own");
             Ok(false)
         }
     }
 }
 
-/// What this machine can do for sandboxes, found out when it is needed first.
+/// The namespaces that this machine supports, probed on first use.
 #[derive(Debug)]
 pub(crate) struct NamespaceProbe {
     companion: Companion,
@@ -125,8 +126,8 @@ impl NamespaceProbe {
         Self { companion, namespaces: OnceLock::new() }
     }
 
-    /// May block for as long as a shim takes to try. Once they were to be had they are taken to be so:
-    /// a command that cannot have them then fails. Where they were not, it is tried again.
+    /// Returns the supported namespaces. Blocks while a shim tries them. Full support is cached: a
+    /// process that cannot have them later fails. Missing support is probed again.
     fn support(&self) -> NamespaceSupport {
         if let Some(known) = self.namespaces.get() {
             return *known;
@@ -139,21 +140,21 @@ impl NamespaceProbe {
     }
 }
 
-fn network_access(one: &SandboxLayer) -> NetworkAccess {
-    match (one.network, one.tcp) {
+fn network_access(layer: &SandboxLayer) -> NetworkAccess {
+    match (layer.network, layer.tcp) {
         (NetworkPolicy::Denied, _) => NetworkAccess::None,
         (NetworkPolicy::Allowed, TcpPolicy::Denied) => NetworkAccess::NoTcp,
         (NetworkPolicy::Allowed, TcpPolicy::Allowed) => NetworkAccess::All,
     }
 }
 
-/// Adds what a command has to know of it to its environment.
-pub(crate) fn extend_environment(enclosed: &PreparedSandbox, env: &mut Vec<(OsString, OsString)>) {
-    if let Some(scratch) = &enclosed.scratch {
+/// Adds the variables for the scratch directory and the terminal to the environment.
+pub(crate) fn extend_environment(prepared: &PreparedSandbox, env: &mut Vec<(OsString, OsString)>) {
+    if let Some(scratch) = &prepared.scratch {
         environment::set_variable(env, "TMPDIR", scratch.into());
     }
     let is_known = env.iter().any(|(name, value)| name == "TERM" && value != "dumb");
-    if enclosed.terminal.is_some() && !is_known {
+    if prepared.terminal.is_some() && !is_known {
         environment::set_variable(env, "TERM", TERM.into());
     }
 }
@@ -162,39 +163,40 @@ fn as_paths(paths: &[std::sync::Arc<str>]) -> impl Iterator<Item = &Path> {
     paths.iter().map(|path| Path::new(&**path))
 }
 
-/// Who can reach the state folder can read what others do, and become anybody: no rule can take it
-/// out of what is above it. A layer that does not reach it keeps it out of all the others.
-fn check_state_dir_unreachable(folder: &Path, confinement: &[SandboxLayer]) -> Result<(), String> {
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    if let Some(system) = system_dir_containing(&folder) {
+/// Refuses a sandbox that reaches the state directory. Whoever reaches it can read the data of
+/// others and act as anybody, and no rule can exclude it from its parent directory. One layer that
+/// does not reach it is enough.
+fn check_state_dir_unreachable(state_dir: &Path, layers: &[SandboxLayer]) -> Result<(), String> {
+    let state_dir = state_dir.canonicalize().unwrap_or_else(|_| state_dir.to_owned());
+    if let Some(system) = system_dir_containing(&state_dir) {
         return Err(format!(
-            "it cannot be confined: Brigade's own state folder is {}, below {}, which every confined \
-             command may read; keep the state elsewhere with --state or BRIGADE_STATE",
-            folder.display(),
+            "it cannot have a sandbox: Brigade's own state directory is {}, in {}, which every \
+             sandboxed process may read; move the state with --state or BRIGADE_STATE",
+            state_dir.display(),
             system.display()
         ));
     }
-    let touches = |path: &&Path| folder.starts_with(path) || path.starts_with(&folder);
-    let reach = |one| -> Option<&Path> { layer_paths(one).find(touches) };
-    let all: Option<Vec<&Path>> = confinement.iter().map(reach).collect();
-    let Some(path) = all.and_then(|paths| paths.last().copied()) else { return Ok(()) };
+    let touches = |path: &&Path| state_dir.starts_with(path) || path.starts_with(&state_dir);
+    let reach = |layer| -> Option<&Path> { layer_paths(layer).find(touches) };
+    let reached: Option<Vec<&Path>> = layers.iter().map(reach).collect();
+    let Some(path) = reached.and_then(|paths| paths.last().copied()) else { return Ok(()) };
     Err(format!(
-        "it cannot be confined to {}: Brigade's own state folder is {}, which a confined command must \
-         not reach; work in a narrower directory, or keep the state elsewhere with --state or \
+        "its sandbox cannot contain {}: Brigade's own state directory is {}, which a sandboxed \
+         process must not reach; work in a narrower directory, or move the state with --state or \
          BRIGADE_STATE",
         path.display(),
-        folder.display()
+        state_dir.display()
     ))
 }
 
-/// The directory of the system that the folder is in.
-fn system_dir_containing(folder: &Path) -> Option<PathBuf> {
+/// Returns the system directory that contains this one.
+fn system_dir_containing(dir: &Path) -> Option<PathBuf> {
     let real = SYSTEM_PATHS.iter().filter_map(|path| Path::new(path).canonicalize().ok());
-    real.into_iter().find(|path| folder.starts_with(path))
+    real.into_iter().find(|path| dir.starts_with(path))
 }
 
-fn layer_paths(one: &SandboxLayer) -> impl Iterator<Item = &Path> {
-    as_paths(&one.write).chain(as_paths(&one.read))
+fn layer_paths(layer: &SandboxLayer) -> impl Iterator<Item = &Path> {
+    as_paths(&layer.write).chain(as_paths(&layer.read))
 }
 
 #[cfg(test)]
@@ -202,22 +204,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_folder_in_a_directory_of_the_system_is_within_reach() {
-        let confinement =
-            SandboxLayer { write: vec!["/home/me".into()], ..SandboxLayer::default() };
-        for folder in ["/usr/brigade", "/etc/brigade/state", "/opt/brigade", "/usr/lib/brigade"] {
-            // Where there is no such directory, nothing is readable there.
-            if !Path::new(folder).ancestors().skip(1).take(2).any(Path::exists) {
+    fn a_state_directory_in_a_system_directory_is_refused() {
+        let layer = SandboxLayer { write: vec!["/home/me".into()], ..SandboxLayer::default() };
+        for dir in ["/usr/brigade", "/etc/brigade/state", "/opt/brigade", "/usr/lib/brigade"] {
+            // A directory that does not exist on this machine is readable by nobody.
+            if !Path::new(dir).ancestors().skip(1).take(2).any(Path::exists) {
                 continue;
             }
-            let refused =
-                check_state_dir_unreachable(Path::new(folder), std::slice::from_ref(&confinement));
-            let told = refused.unwrap_err();
-            assert!(told.contains(folder) && told.contains("--state"), "{told}");
+            let refused = check_state_dir_unreachable(Path::new(dir), std::slice::from_ref(&layer));
+            let problem = refused.unwrap_err();
+            assert!(problem.contains(dir) && problem.contains("--state"), "{problem}");
         }
-        assert_eq!(
-            check_state_dir_unreachable(Path::new("/var/lib/brigade"), &[confinement]),
-            Ok(())
-        );
+        assert_eq!(check_state_dir_unreachable(Path::new("/var/lib/brigade"), &[layer]), Ok(()));
     }
 }

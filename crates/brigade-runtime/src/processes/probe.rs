@@ -1,4 +1,4 @@
-//! What to say of an execution whose shim is gone, or of which there is nothing left.
+//! Probes an execution whose shim is dead or of which nothing remains, and returns its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use brigade_process::{FoundExecution, Shim, ShimRecord, find_execution};
 use super::execution_dirs::ProcessExecution;
 use super::report::{CommandDescription, end_confirmation, end_from_record, survivor_names};
 
-/// What became of it.
+/// The finding about an execution.
 #[derive(Debug)]
 pub(crate) enum ProbeResult {
     Alive(Shim),
@@ -20,22 +20,23 @@ pub(crate) enum ProbeResult {
     NeverStarted,
 }
 
-/// An execution to look for.
+/// An execution to probe.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecutionProbe {
     pub(crate) execution: ProcessExecution,
     pub(crate) dir: PathBuf,
     pub(crate) boot_id: [u8; 16],
     pub(crate) names: CommandDescription,
-    /// Whether it is known to have been executed: without a claim or a directory it cannot be told.
+    /// True if the execution is known to have started, which a missing claim or directory cannot
+    /// tell.
     pub(crate) was_started: bool,
-    /// Whether its shim was held until it died just now.
+    /// True if the runtime held the shim until it died just now.
     pub(crate) saw_shim_die: bool,
 }
 
 impl ExecutionProbe {
-    /// Looks for it, and ends what is left of one whose shim is dead, which takes a while. An error
-    /// means that it could not be looked: nothing follows from it.
+    /// Probes the execution. Ends the orphans of a dead shim, which takes a while. An error means
+    /// that the probe failed and tells nothing about the execution.
     pub(crate) fn probe(&self) -> io::Result<ProbeResult> {
         Ok(match find_execution(&self.dir, &self.boot_id)? {
             FoundExecution::Alive(shim) => ProbeResult::Alive(shim),
@@ -44,7 +45,7 @@ impl ExecutionProbe {
                 match end_from_record(&record, &self.dir, &self.names, &record.survivors) {
                     Some(end) => ProbeResult::Ended(end),
                     None => ProbeResult::Ended(
-                        self.end_lost("its shim finished without an ending", None)?,
+                        self.end_lost("its shim finished without recording an exit", None)?,
                     ),
                 }
             }
@@ -59,17 +60,18 @@ impl ExecutionProbe {
         })
     }
 
-    /// Never begun, unless it is known to have been, or something of it runs.
+    /// Returns `NeverStarted`, unless the execution is known to have started or some of it is
+    /// running.
     fn probe_missing(&self, evidence: &str) -> io::Result<ProbeResult> {
         let remains = self.end_orphans(None)?;
-        // One process is a shim that comes too late; it and its command are two.
+        // One process is a shim that started too late; a shim and its process are two.
         if self.was_started || remains.found_count > 1 {
             return Ok(ProbeResult::Ended(lost_end(evidence, &remains)));
         }
         Ok(ProbeResult::NeverStarted)
     }
 
-    /// The shim is dead. The command's ending may be known all the same.
+    /// Returns the end of an execution with a dead shim. The exit may have been recorded.
     fn end_abandoned(&self, record: &ShimRecord, evidence: &str) -> io::Result<EndReport> {
         if record.exit.is_some() {
             let remains = self.end_orphans(Some(record))?;
@@ -85,37 +87,39 @@ impl ExecutionProbe {
         self.end_lost(evidence, Some(record))
     }
 
-    /// Nobody can say how it ended. Whatever is left of it can no longer be followed, so it is ended.
+    /// Returns the end of an execution whose exit is unknown. Nothing can follow its orphans any
+    /// more, so they are ended.
     fn end_lost(&self, evidence: &str, record: Option<&ShimRecord>) -> io::Result<EndReport> {
         Ok(lost_end(evidence, &self.end_orphans(record)?))
     }
 
     fn end_orphans(&self, record: Option<&ShimRecord>) -> io::Result<OrphanReport> {
-        // Finds what left its session and wiped its environment too, where the command had a group.
+        // Finds processes that left their session and cleared their environment, if there is a
+        // group.
         if let Err(error) = control_group::kill_group_of(&self.dir) {
-            tracing::debug!(%error, "the control group of a command is gone");
+            tracing::debug!(%error, "the control group of a process does not exist any more");
         }
         let leaders = record
             .filter(|_| self.saw_shim_die)
             .map(ShimRecord::session_leaders)
             .unwrap_or_default();
         let mark = self.execution.mark();
-        let id = record.map(|record| record.shim);
-        end_orphans(&DeadShim { mark: &mark, shim: id, session_leaders: &leaders })
+        let shim = record.map(|record| record.shim);
+        end_orphans(&DeadShim { mark: &mark, shim, session_leaders: &leaders })
     }
 }
 
 fn lost_end(evidence: &str, remains: &OrphanReport) -> EndReport {
     let failure =
-        Failure::Lost { by: "the runtime that looked for it".into(), evidence: evidence.into() };
-    let verified = end_confirmation(remaining_names(remains));
-    EndReport { result: WorkResult::Failed { failure, partial: None }, confirmation: verified }
+        Failure::Lost { by: "the runtime that probed it".into(), evidence: evidence.into() };
+    let confirmation = end_confirmation(remaining_names(remains));
+    EndReport { result: WorkResult::Failed { failure, partial: None }, confirmation }
 }
 
-/// The processes that are left, and those of which nobody can say whether they are.
+/// Returns the names of the remaining processes, and of those that may belong to the execution.
 fn remaining_names(remains: &OrphanReport) -> Vec<String> {
     let unknown = survivor_names(&remains.unidentified).into_iter();
     let unknown =
-        unknown.map(|name| format!("{name}, which may be another's: it hides its environment"));
+        unknown.map(|name| format!("{name}, perhaps of another task: it hides its environment"));
     survivor_names(&remains.survivors).into_iter().chain(unknown).collect()
 }

@@ -1,4 +1,4 @@
-//! What is said of a command that ended: its result, or what there is of one.
+//! The report about a process that ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use brigade_model::work::{CommandLine, Work};
 use brigade_process::{ProcessExit, ProcessOutput, SandboxParts, ShimRecord, StartStep, Survivor};
 use serde::{Deserialize, Serialize};
 
-/// How much of the end of its output goes into a command's result. The rest is read from the
-/// output itself.
+/// The largest part of the output's end that goes into a result. All of it is in the output itself.
 const TAIL_MAX_BYTES: usize = 4 * 1024;
 
-/// The result of a command, succeeded or not.
+/// The result of a process, succeeded or not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessReport {
@@ -23,85 +22,78 @@ pub struct ProcessReport {
     pub exit_code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Bytes that each stream produced, kept or not.
+    /// The bytes that each stream produced, stored or not.
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     pub duration_ms: u64,
-    /// The end of its output, both streams in their order.
+    /// The end of its output, both streams in order.
     pub tail: String,
-    /// The parts of its sandbox that held.
+    /// The parts of its sandbox that were in effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sandbox: Vec<SandboxPart>,
-    /// Processes that it left and that could not be ended.
+    /// Its processes that could not be ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub survivors: Vec<String>,
 }
 
-/// One of the parts that a sandbox is made of.
+/// One part of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxPart {
-    /// Rules about files, signals and sockets.
+    /// Rules for files, signals and sockets.
     Landlock,
     /// A filter of system calls.
     Seccomp,
-    /// A mount namespace: nothing outside can be changed, and some of it not seen.
+    /// A mount namespace: nothing outside can be changed, and some of it is hidden.
     Mount,
-    /// A network namespace, with nothing in it.
+    /// An empty network namespace.
     Network,
-    /// A control group, which also a command without a sandbox may have.
+    /// A control group, which a process without a sandbox may have too.
     ControlGroup,
-    /// Its memory is bounded for all its processes together.
+    /// A memory limit for all its processes together.
     MemoryLimit,
 }
 
 impl SandboxPart {
     pub(crate) fn all_of(parts: SandboxParts) -> Vec<Self> {
-        let SandboxParts {
-            landlock,
-            seccomp,
-            mount,
-            network,
-            control_group: group,
-            memory_limit: memory,
-        } = parts;
+        let SandboxParts { landlock, seccomp, mount, network, control_group, memory_limit } = parts;
         let table = [
             (Self::Landlock, landlock),
             (Self::Seccomp, seccomp),
             (Self::Mount, mount),
             (Self::Network, network),
-            (Self::ControlGroup, group),
-            (Self::MemoryLimit, memory),
+            (Self::ControlGroup, control_group),
+            (Self::MemoryLimit, memory_limit),
         ];
-        table.into_iter().filter_map(|(part, holds)| holds.then_some(part)).collect()
+        table.into_iter().filter_map(|(part, is_in_effect)| is_in_effect.then_some(part)).collect()
     }
 }
 
-/// The ending that a record speaks of; none while it has none. A command that could not be killed
-/// has none either, and is itself among the survivors.
+/// Returns the end that a record holds, if it has one. A process that could not be killed has no
+/// exit and is itself among the survivors.
 pub(crate) fn end_from_record(
     record: &ShimRecord,
     dir: &Path,
-    names_of: &CommandDescription,
+    description: &CommandDescription,
     survivors: &[Survivor],
 ) -> Option<EndReport> {
-    let mut named = survivor_names(survivors);
+    let mut names = survivor_names(survivors);
     let unnamed = (record.survivors_total as usize).saturating_sub(survivors.len());
     if unnamed > 0 {
-        named.push(format!("{unnamed} more"));
+        names.push(format!("{unnamed} more"));
     }
-    let Some(ending) = record.exit else {
-        let survives = !named.is_empty();
+    let Some(exit) = record.exit else {
+        let survives = !names.is_empty();
         return survives.then(|| EndReport {
             result: WorkResult::Aborted,
-            confirmation: end_confirmation(named),
+            confirmation: end_confirmation(names),
         });
     };
-    let report = build_report(record, dir, ending, &named);
+    let report = build_report(record, dir, exit, &names);
     let failed = |failure| WorkResult::Failed { failure, partial: report.clone() };
     let overdue = record.overdue_after_ms;
-    let how = match ending {
-        // Its shim ended it, whatever it made of that.
+    let result = match exit {
+        // The shim ended it at its deadline, however it exited.
         ProcessExit::Code(_) | ProcessExit::Signal(_) if overdue > 0 => {
             failed(Failure::Timeout { after: Millis(overdue) })
         }
@@ -109,11 +101,11 @@ pub(crate) fn end_from_record(
         ProcessExit::Code(code) => failed(Failure::ExitCode(code)),
         ProcessExit::Signal(signal) => failed(Failure::Signal(signal)),
         ProcessExit::NotStarted { step, errno } => {
-            let problem = names_of.render_start_failure(step, errno);
+            let problem = description.render_start_failure(step, errno);
             WorkResult::Failed { failure: Failure::Error(problem.into()), partial: None }
         }
     };
-    Some(EndReport { result: how, confirmation: end_confirmation(named) })
+    Some(EndReport { result, confirmation: end_confirmation(names) })
 }
 
 pub(crate) fn end_confirmation(survivors: Vec<String>) -> EndConfirmation {
@@ -130,7 +122,7 @@ pub(crate) fn survivor_names(survivors: &[Survivor]) -> Vec<String> {
 fn build_report(
     record: &ShimRecord,
     dir: &Path,
-    ending: ProcessExit,
+    exit: ProcessExit,
     survivors: &[String],
 ) -> Option<Json> {
     let tail = match record.produced_bytes {
@@ -140,11 +132,11 @@ fn build_report(
             .unwrap_or_default(),
     };
     let report = ProcessReport {
-        exit_code: match ending {
+        exit_code: match exit {
             ProcessExit::Code(code) => Some(code),
             ProcessExit::Signal(_) | ProcessExit::NotStarted { .. } => None,
         },
-        signal: match ending {
+        signal: match exit {
             ProcessExit::Signal(signal) => Some(signal),
             ProcessExit::Code(_) | ProcessExit::NotStarted { .. } => None,
         },
@@ -158,10 +150,10 @@ fn build_report(
     Json::of(&report).ok()
 }
 
-/// What a command executes and where, for those who are told that it could not.
+/// The program and directory of a process, for the text of a failed start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommandDescription {
-    /// None for the shell.
+    /// `None` for the shell.
     program: Option<Arc<str>>,
     directory: Option<Arc<str>>,
 }
@@ -179,19 +171,19 @@ impl CommandDescription {
     fn render_start_failure(&self, step: StartStep, errno: i32) -> String {
         let program = self.program.as_ref().map_or("the shell".to_owned(), |it| format!("`{it}`"));
         let directory = self.directory.as_ref().map_or(String::new(), |it| format!(" {it}"));
-        let what = match step {
+        let problem = match step {
             StartStep::WorkingDirectory => {
                 &*format!("its working directory{directory} cannot be entered")
             }
-            StartStep::Input => "its input cannot be made",
+            StartStep::Input => "its input cannot be created",
             StartStep::Execute => &*format!("{program} cannot be executed"),
             StartStep::ExecuteSandboxed => &*format!(
-                "{program} cannot be executed by what is confined, unless it is in a place that may be read"
+                "{program} cannot be executed in the sandbox, which must allow to read it"
             ),
-            StartStep::Terminal => "it cannot be given a terminal",
+            StartStep::Terminal => "its terminal cannot be created",
             StartStep::Limits => "its limits cannot be set",
-            StartStep::Sandbox => "it cannot be confined, and nothing was run",
-            StartStep::Namespaces => "its namespaces cannot be made, and nothing was run",
+            StartStep::Sandbox => "its sandbox cannot be applied, and nothing was run",
+            StartStep::Namespaces => "its namespaces cannot be created, and nothing was run",
             StartStep::ControlGroup => {
                 "it cannot be put into its control group, and nothing was run"
             }
@@ -203,6 +195,6 @@ impl CommandDescription {
         let searched = matches!(step, StartStep::Execute | StartStep::ExecuteSandboxed)
             && error.kind() == std::io::ErrorKind::NotFound
             && self.program.as_ref().is_some_and(|program| !program.contains('/'));
-        format!("{what}: {reason}{}", if searched { " in its PATH" } else { "" })
+        format!("{problem}: {reason}{}", if searched { " in its PATH" } else { "" })
     }
 }

@@ -1,4 +1,4 @@
-//! What a session does with commands beside what it does with every task.
+//! The methods of a session that are for processes only.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,28 +19,27 @@ use brigade_process::{ProcessOutput, lease};
 
 use crate::feed::FeedUpdate;
 use crate::performer::TaskId;
-use crate::processes::driver::DriverRequest;
+use crate::processes::driver::{DriverRequest, run_blocking};
 use crate::session::{Session, first_message_no, unexpected_reply};
 
-/// Between two looks whether a command has read on, each time longer.
+/// The pauses between two tries to store input, each longer than the one before.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(1);
 const POLL_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Bytes for a command's input.
+/// Bytes for a process's input.
 #[derive(Clone, Debug)]
 pub struct InputPiece {
-    /// A random number by which the writer is known, not zero.
+    /// A random number that identifies the writer, not zero.
     pub writer: u64,
-    /// How many bytes of this writer came before.
+    /// The number of bytes that this writer sent before.
     pub offset: u64,
     pub bytes: Arc<[u8]>,
-    /// Nothing follows: the command reads the end of its input after them.
+    /// True for the last piece: the process reads the end of its input after it.
     pub closes_input: bool,
 }
 
 impl Session {
-    /// Says that nothing more will be sent to a command: it reads the end of its input after what
-    /// was sent before.
+    /// Closes the input of a process. It reads the end of its input after all that was sent before.
     pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
         let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
             return Err(unexpected_reply());
@@ -50,15 +49,16 @@ impl Session {
         )
     }
 
-    /// Brings bytes to a command's input, as they are. Returns when they are where its shim finds them, whatever
-    /// becomes of this runtime. The same piece can be brought again, and arrives once.
+    /// Writes bytes to a process's input. Returns when they are stored for its shim, so that they
+    /// survive this runtime. A piece that is written again arrives once.
     pub async fn write_input(
         &self,
         task: impl Into<TaskRef>,
         piece: InputPiece,
     ) -> Result<(), Refusal> {
         let task = task.into();
-        let (mut pause, mut reached) = (POLL_PAUSE_MIN, 0);
+        let mut pause = POLL_PAUSE_MIN;
+        let mut reached = 0;
         loop {
             let (no, row) = self.get(task.clone()).await?;
             match self.store_input(no, &row, &piece).await? {
@@ -90,7 +90,7 @@ impl Session {
         row: &TaskRow,
         piece: &InputPiece,
     ) -> Result<StoreInputResult, Refusal> {
-        let Some((dir, _)) = self.run_dir(no, None, row)? else {
+        let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, row)? else {
             return Ok(StoreInputResult::Closed);
         };
         if !matches!(&row.spec.work, Work::Process(work) if work.reads_messages()) {
@@ -101,18 +101,15 @@ impl Session {
             return Ok(StoreInputResult::Closed);
         }
         let piece = piece.clone();
-        let brought = tokio::task::spawn_blocking(move || {
-            let InputPiece { writer, offset, bytes, closes_input: last } = piece;
-            input_spool::store_input(
-                &dir,
-                InputBytes { writer, offset, bytes: &bytes, closes_input: last },
-            )
+        let stored = run_blocking(move || {
+            let InputPiece { writer, offset, bytes, closes_input } = piece;
+            let bytes = InputBytes { writer, offset, bytes: &bytes, closes_input };
+            input_spool::store_input(&dir, bytes)
         });
-        let brought = brought.await.map_err(io::Error::other).and_then(|brought| brought);
-        let brought =
-            brought.map_err(|error| Refusal::unavailable(format!("its input: {error}")))?;
+        let stored = stored.await;
+        let stored = stored.map_err(|error| Refusal::unavailable(format!("its input: {error}")))?;
         if let (StoreInputResult::Stored { .. }, Some(processes)) =
-            (brought, &self.runtime.inner.processes)
+            (stored, &self.runtime.inner.processes)
         {
             processes.send_request(
                 TaskId { session: self.id, no },
@@ -120,10 +117,10 @@ impl Session {
                 DriverRequest::Input,
             );
         }
-        Ok(brought)
+        Ok(stored)
     }
 
-    /// The output of a command: of its latest run, or of the one named.
+    /// Returns the output of a process: of its latest run, or of the named one.
     pub async fn output(&self, task: impl Into<TaskRef>) -> Result<ProcessOutput, Refusal> {
         let task = task.into();
         let run = task.run;
@@ -131,42 +128,44 @@ impl Session {
         self.output_of(no, run, &row)
     }
 
-    /// The same as it comes, to its end: also when the shim was killed and cannot say so.
+    /// Follows the output of a process to its end, also if its shim was killed.
     pub async fn follow(
         &self,
         task: impl Into<TaskRef>,
-        which: OutputView,
+        view: OutputView,
         from: ReadStart,
     ) -> Result<OutputFollower, Refusal> {
         let task = task.into();
         let run = task.run;
         let (no, row) = self.get(task).await?;
         let output = self.output_of(no, run, &row)?;
-        let (session, run) = (self.clone(), run.unwrap_or(row.run));
-        Ok(output.follow(which, from).end_when(async move { session.wait_run_end(no, run).await }))
+        let session = self.clone();
+        let run = run.unwrap_or(row.run);
+        Ok(output.follow(view, from).end_when(async move { session.wait_run_end(no, run).await }))
     }
 
-    /// Has the output of a command wait for a reader: nothing that comes after this position of both streams
-    /// is dropped while the lease is renewed at least this often. Without a position the lease ends. Returns
-    /// the most that is kept of each stream, which is how far the command may be ahead of the reader.
+    /// Makes the output of a process wait for a reader. Nothing after this position of either
+    /// stream is dropped while the lease is renewed within its duration. Without a position the
+    /// lease ends. Returns the largest number of bytes stored of each stream, by which the process
+    /// may be ahead of the reader.
     pub async fn renew_lease(
         &self,
         task: impl Into<TaskRef>,
         holder: u64,
         position: Option<u64>,
-        time: Duration,
+        duration: Duration,
     ) -> Result<u64, Refusal> {
         let (no, row) = self.get(task.into()).await?;
-        let Some((dir, _)) = self.run_dir(no, None, &row)? else {
+        let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, &row)? else {
             return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
         };
-        let renewed = tokio::task::spawn_blocking(move || match position {
-            Some(position) => lease::renew_lease(&dir, holder, position, time),
+        let renewed = run_blocking(move || match position {
+            Some(position) => lease::renew_lease(&dir, holder, position, duration),
             None => lease::release_lease(&dir, holder),
         });
-        match renewed.await.map_err(io::Error::other).and_then(|renewed| renewed) {
+        match renewed.await {
             Ok(()) => {}
-            // It has not been started yet, and knows from its task that it has a reader.
+            // The process has not started yet, and its task says that it will have a reader.
             Err(error) if error.kind() == io::ErrorKind::NotFound && row.is_alive() => {}
             Err(error) => return Err(Refusal::unavailable(format!("its output: {error}"))),
         }
@@ -176,7 +175,7 @@ impl Session {
         })
     }
 
-    /// Returns when a run has ended, or nobody will ever say so.
+    /// Returns when a run has ended, or when no event can tell that any more.
     async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
         let mut feed = self.subscribe(self.runtime.position());
         while let Ok((_, row)) = self.get(no).await {
@@ -202,23 +201,25 @@ impl Session {
         row: &TaskRow,
     ) -> Result<ProcessOutput, Refusal> {
         match self.run_dir(no, run, row)? {
-            Some((dir, true)) if row.is_alive() => Ok(ProcessOutput::open_expected(&dir)),
-            Some((dir, _)) => ProcessOutput::open(&dir)
+            Some(RunDir { path, is_current: true }) if row.is_alive() => {
+                Ok(ProcessOutput::open_expected(&path))
+            }
+            Some(RunDir { path, .. }) => ProcessOutput::open(&path)
                 .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
             None => Err(Refusal::not_found(format!(
-                "of {} there is no output any more",
+                "the output of {} is not stored any more",
                 row.address(no)
             ))),
         }
     }
 
-    /// The directory of a run, and whether it is that of the current one.
+    /// Returns the directory of a run.
     fn run_dir(
         &self,
         no: TaskNo,
         run: Option<RunNo>,
         row: &TaskRow,
-    ) -> Result<Option<(PathBuf, bool)>, Refusal> {
+    ) -> Result<Option<RunDir>, Refusal> {
         let processes = self.runtime.inner.processes.as_ref();
         let processes = processes.filter(|_| row.spec.work.kind() == TaskKind::Process);
         let Some(processes) = processes else {
@@ -226,10 +227,18 @@ impl Session {
         };
         let id = TaskId { session: self.id, no };
         if run.is_some_and(|run| run != row.run) {
-            return Ok(run.and_then(|run| processes.run_dir(id, run)).map(|dir| (dir, false)));
+            let dir = run.and_then(|run| processes.run_dir(id, run));
+            return Ok(dir.map(|path| RunDir { path, is_current: false }));
         }
         let starting = matches!(row.state, TaskState::Queued(_));
         let attempt = if starting { row.attempt.next() } else { row.attempt };
-        Ok(Some((processes.attempt_dir(id, row.run, attempt), true)))
+        let path = processes.attempt_dir(id, row.run, attempt);
+        Ok(Some(RunDir { path, is_current: true }))
     }
+}
+
+/// The directory of a run, and whether that is the current run.
+struct RunDir {
+    path: PathBuf,
+    is_current: bool,
 }

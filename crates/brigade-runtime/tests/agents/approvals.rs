@@ -1,4 +1,4 @@
-//! Calls that wait for leave: who is asked, what is done then, and what is not asked again.
+//! Approvals of tool calls: pending, decided, and granted for good.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,7 @@ use std::time::Duration;
 use brigade_agent::definition::Definition;
 use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_agent::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
-    ToolSubject,
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply, ToolSubject,
 };
 use brigade_llm::ToolSpec;
 use brigade_model::approval::ApprovalVerdict;
@@ -19,7 +18,7 @@ use brigade_runtime::{NewTask, PendingApproval, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 
-use crate::support::{Made, paused, reply, script, settled, transcript, words};
+use crate::support::{FunctionTool, final_message, paused, reply, script, transcript, until_idle};
 
 fn list(rules: &[&str]) -> Vec<PermissionRule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
@@ -33,7 +32,7 @@ fn denied(reason: &str) -> ApprovalVerdict {
     ApprovalVerdict::Deny { reason: reason.into() }
 }
 
-/// Bakes what it is told, and remembers it.
+/// A tool that records its calls.
 #[derive(Debug)]
 struct Bake {
     spec: ToolSpec,
@@ -62,14 +61,14 @@ impl Tool for Bake {
         ToolSubject::Text(arguments["what"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         let what = call.arguments["what"].as_str().unwrap_or_default().to_owned();
         self.baked.lock().unwrap().push(what.clone());
-        Box::pin(async move { Ok(Done::text(format!("{what} is baked"))) })
+        Box::pin(async move { Ok(ToolReply::text(format!("{what} is baked"))) })
     }
 }
 
-/// Polls until so many calls wait for leave.
+/// Polls until this many approvals are pending.
 async fn pending(session: &Session, count: usize) -> Vec<PendingApproval> {
     for _ in 0..600 {
         let found = session.approvals();
@@ -82,8 +81,8 @@ async fn pending(session: &Session, count: usize) -> Vec<PendingApproval> {
 }
 
 async fn end(task: &TaskHandle) -> RunResult {
-    let ending = task.wait_within(Duration::from_secs(600)).await.unwrap();
-    ending.expect("it comes to its end")
+    let run_result = task.wait_within(Duration::from_secs(600)).await.unwrap();
+    run_result.expect("it ends")
 }
 
 async fn baker(
@@ -109,10 +108,10 @@ turn
 ";
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_until_it_is_allowed_and_is_carried_out_once() {
+async fn a_call_waits_for_its_approval_and_runs_once() {
     let (runtime, agent, baked) = baker(BREAD, asking(&["bake"])).await;
     let asked = pending(&runtime.session, 1).await.remove(0);
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert_eq!(agent.get().await.unwrap().state, TaskState::Waiting, "it holds nothing");
     assert_eq!(asked.request.to_string(), "bake(bread)");
     assert_eq!(
@@ -122,10 +121,10 @@ async fn a_call_waits_until_it_is_allowed_and_is_carried_out_once() {
     assert!(asked.requested_at >= TestRuntime::START);
     assert!(baked.lock().unwrap().is_empty());
     runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap();
-    assert_eq!(words(&end(&agent).await), "Baked.");
+    assert_eq!(final_message(&end(&agent).await), "Baked.");
     assert_eq!(*baked.lock().unwrap(), ["bread"]);
-    let said = transcript(&runtime, &agent).await;
-    assert!(said.contains("[approval]\n  allowed once"), "{said}");
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert!(transcript_text.contains("[approval]\n  allowed once"), "{transcript_text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,11 +132,11 @@ async fn a_denial_reaches_the_model_with_its_reason() {
     let (runtime, agent, baked) = baker(BREAD, asking(&["bake(br*)"])).await;
     pending(&runtime.session, 1).await;
     runtime.session.approve(&agent, None, denied("the oven is cold")).await.unwrap();
-    assert_eq!(words(&end(&agent).await), "Not baked.");
-    let said = transcript(&runtime, &agent).await;
+    assert_eq!(final_message(&end(&agent).await), "Not baked.");
+    let transcript_text = transcript(&runtime, &agent).await;
     let expect = "`bake(bread)` is not permitted: whoever started it asks about `bake(br*)`, and it \
                   was denied: the oven is cold.";
-    assert!(said.contains(expect), "{said}");
+    assert!(transcript_text.contains(expect), "{transcript_text}");
     assert!(baked.lock().unwrap().is_empty());
 }
 
@@ -161,16 +160,16 @@ async fn two_calls_of_one_message_are_answered_in_either_order() {
         for at in order {
             let call = Some(asked[at].call);
             runtime.session.approve(&agent, call, ApprovalVerdict::AllowOnce).await.unwrap();
-            settled(&runtime).await;
+            until_idle(&runtime).await;
         }
-        assert_eq!(words(&end(&agent).await), "Both.");
+        assert_eq!(final_message(&end(&agent).await), "Both.");
         baked.lock().unwrap().sort();
         assert_eq!(*baked.lock().unwrap(), ["bread", "cake"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_allowed_for_good_is_not_asked_again_by_anybody_in_the_session() {
+async fn a_grant_covers_the_same_call_of_every_agent_in_the_session() {
     let text = "agent A
 turn
   call bake {\"what\": \"bread\"}
@@ -204,7 +203,7 @@ turn
     let asked = pending(&runtime.session, 2).await;
     let always = ApprovalVerdict::AllowAlways { rule: None };
     runtime.session.approve(&agent, Some(asked[0].call), always).await.unwrap();
-    assert_eq!(words(&end(&other).await), "Me too.", "it was waiting for the same");
+    assert_eq!(final_message(&end(&other).await), "Me too.", "it was waiting for the same");
     let brioche = pending(&runtime.session, 1).await.remove(0);
     assert_eq!(
         brioche.request.to_string(),
@@ -214,18 +213,18 @@ turn
     let never = PermissionRules { deny: list(&["bake"]), ..PermissionRules::all() };
     let never = NewTask::agent("go").name("C").permissions(never);
     let never = runtime.session.spawn(never).await.unwrap();
-    assert_eq!(words(&end(&never).await), "Never.", "a deny wins over what was allowed");
+    assert_eq!(final_message(&end(&never).await), "Never.", "a deny wins over a grant");
     let grants = runtime.session.grants();
     assert_eq!(grants.len(), 1);
     assert_eq!(grants[0].scope.to_string(), r#"bake {"what":"bread"} exactly"#);
     runtime.session.revoke(grants[0].no).await.unwrap();
     assert!(runtime.session.grants().is_empty());
     runtime.session.approve(&agent, None, denied("")).await.unwrap();
-    assert_eq!(words(&end(&agent).await), "Enough.");
+    assert_eq!(final_message(&end(&agent).await), "Enough.");
     assert_eq!(*baked.lock().unwrap(), ["bread"; 3]);
 }
 
-/// A boss, its lead and a worker, who bakes.
+/// A boss, its lead and a worker that bakes.
 const THREE: &str = "agent A
 turn
   call spawn_agent {\"task\": \"go\", \"agent\": \"lead\", \"wait\": true}
@@ -248,7 +247,8 @@ turn
   say Not baked.
 ";
 
-/// Who is asked, when the three of them say this of baking: what is left in the end.
+/// Runs three levels of agents with these rules. Returns the number of approvals and the baked
+/// items.
 async fn three_levels(rules: [PermissionRules; 3], unattended: bool) -> (usize, Vec<String>) {
     let [boss, lead, worker] = rules;
     let (bake, baked) = Bake::new();
@@ -263,10 +263,10 @@ async fn three_levels(rules: [PermissionRules; 3], unattended: bool) -> (usize, 
     let task = NewTask::agent("go").name("A").permissions(boss);
     let task = if unattended { task.unattended() } else { task };
     let agent = runtime.session.spawn(task).await.unwrap();
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     let asked = runtime.session.approvals();
     for pending in &asked {
-        assert_eq!(pending.top_task, agent.no(), "approvals rise to who sees the one at the top");
+        assert_eq!(pending.top_task, agent.no(), "an approval names the top-level task");
         let call = Some(pending.call);
         runtime.session.approve(pending.task, call, ApprovalVerdict::AllowOnce).await.unwrap();
     }
@@ -294,14 +294,14 @@ async fn the_strictest_of_three_levels_decides() {
         ([ask(), allow(), deny()], 0, false),
         ([ask(), only(&["spawn_agent"]), only(all)], 0, false),
     ] {
-        let told = format!("{rules:?}");
+        let case = format!("{rules:?}");
         let expect = (asked, if baked { vec!["bread".to_owned()] } else { Vec::new() });
-        assert_eq!(three_levels(rules, false).await, expect, "{told}");
+        assert_eq!(three_levels(rules, false).await, expect, "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_attends_it_is_denied_to_all_levels() {
+async fn an_unattended_run_denies_approvals_at_all_levels() {
     for rules in [
         [asking(&["bake"]), PermissionRules::all(), PermissionRules::all()],
         [PermissionRules::all(), PermissionRules::all(), asking(&["bake"])],
@@ -312,13 +312,16 @@ async fn where_nobody_attends_it_is_denied_to_all_levels() {
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("go").name("A").permissions(asking(&["bake"])).unattended();
     let alone = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&end(&alone).await), "Not baked.");
-    let said = transcript(&runtime, &alone).await;
-    assert!(said.contains("nobody is there to be asked, for the run is unattended"), "{said}");
+    assert_eq!(final_message(&end(&alone).await), "Not baked.");
+    let transcript_text = transcript(&runtime, &alone).await;
+    assert!(
+        transcript_text.contains("nobody is there to be asked, for the run is unattended"),
+        "{transcript_text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_it_while_it_waits_for_leave() {
+async fn a_stop_ends_an_agent_that_waits_for_approval() {
     let (runtime, agent, baked) = baker(BREAD, asking(&["bake"])).await;
     pending(&runtime.session, 1).await;
     agent.stop(Some("enough")).await.unwrap();
@@ -326,12 +329,12 @@ async fn a_stop_ends_it_while_it_waits_for_leave() {
     assert!(runtime.session.approvals().is_empty());
     let late = runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap_err();
     assert_eq!(late.kind, RefusalKind::Ended, "{late}");
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert!(baked.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_was_allowed_can_still_wait_for_something_itself() {
+async fn an_approved_tool_call_can_park_itself() {
     let text = "agent A
 turn
   call ask_parent {\"question\": \"How much salt?\"}
@@ -342,19 +345,19 @@ turn
     let (runtime, agent, _) = baker(text, asking(&["ask_parent"])).await;
     pending(&runtime.session, 1).await;
     runtime.session.approve(&agent, None, ApprovalVerdict::AllowOnce).await.unwrap();
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert!(runtime.session.approvals().is_empty(), "it is not asked about twice");
     runtime.session.answer(&agent, reply("a pinch")).await.unwrap();
-    assert_eq!(words(&end(&agent).await), "Salted.");
+    assert_eq!(final_message(&end(&agent).await), "Salted.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_calls_of_the_message_do_not_wait_for_leave() {
+async fn other_calls_of_the_message_do_not_wait_for_an_approval() {
     let looked = Arc::new(AtomicU32::new(0));
     let counted = looked.clone();
-    let look = Made::new("look", ToolEffect::Pure, move || {
+    let look = FunctionTool::new("look", ToolEffect::Pure, move || {
         counted.fetch_add(1, Ordering::Relaxed);
-        async { Ok(Done::text("seen")) }
+        async { Ok(ToolReply::text("seen")) }
     });
     let text = "agent A
 turn
@@ -369,15 +372,15 @@ turn
     let task = NewTask::agent("go").name("A").permissions(asking(&["bake"]));
     let agent = runtime.session.spawn(task).await.unwrap();
     pending(&runtime.session, 1).await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert_eq!(looked.load(Ordering::Relaxed), 1);
     runtime.session.approve(&agent, None, denied("no")).await.unwrap();
-    assert_eq!(words(&end(&agent).await), "Done.");
-    assert_eq!(looked.load(Ordering::Relaxed), 1, "what has answered is not done again");
+    assert_eq!(final_message(&end(&agent).await), "Done.");
+    assert_eq!(looked.load(Ordering::Relaxed), 1, "a completed call is not repeated");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_that_leads_elsewhere_is_what_it_leads_to() {
+async fn a_path_is_normalized_before_it_is_authorized() {
     let text = "agent A
 turn
   call spawn_agent {\"task\": \"go\", \"agent\": \"worker\", \"wait\": true}
@@ -410,7 +413,7 @@ turn
     assert_eq!(*baked.lock().unwrap(), ["oven/bread"]);
 }
 
-/// One process's life on a store that outlives it.
+/// Runs the life of one process on a store that outlives it.
 fn life<T>(store: &Arc<dyn Store>, act: impl AsyncFnOnce(&TestRuntime) -> T) -> T {
     let store = store.clone();
     paused().block_on(async {
@@ -422,7 +425,7 @@ fn life<T>(store: &Arc<dyn Store>, act: impl AsyncFnOnce(&TestRuntime) -> T) -> 
 }
 
 #[test]
-fn what_was_asked_is_answered_after_a_restart_and_what_was_granted_stays() {
+fn approvals_and_grants_survive_a_restart() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let spawn = async |runtime: &TestRuntime, name: &str| {
         let task = NewTask::agent("go").name(name).key(name).permissions(asking(&["bake"]));
@@ -444,10 +447,10 @@ fn what_was_asked_is_answered_after_a_restart_and_what_was_granted_stays() {
     });
     life(&store, async |runtime| {
         let agent = spawn(runtime, "A").await;
-        assert_eq!(words(&end(&agent).await), "Both.");
+        assert_eq!(final_message(&end(&agent).await), "Both.");
         assert_eq!(runtime.session.grants()[0].scope.to_string(), "bake");
         let next = NewTask::agent("go").definition("general").permissions(asking(&["bake"]));
         let next = runtime.session.spawn(next.name("A")).await.unwrap();
-        assert_eq!(words(&end(&next).await), "Both.", "it was not asked about");
+        assert_eq!(final_message(&end(&next).await), "Both.", "it was not asked about");
     });
 }

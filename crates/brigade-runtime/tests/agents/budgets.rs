@@ -1,4 +1,5 @@
-//! Budgets and limits as agents meet them: told before they bite, refused with a reason, gone on with.
+//! Budgets and limits of agents: announced before they end a run, refused with a reason, and
+//! extended.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 
-use crate::support::{everything, failure, playing, script, transcript, words};
+use crate::support::{everything, failure, final_message, playing, script, transcript};
 
 fn tokens(most: u64) -> Limits {
     Limits { tokens: Some(most), ..Limits::default() }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_hears_what_is_left_then_is_refused_and_goes_on_with_more() {
+async fn an_agent_gets_its_remaining_budget_then_fails_and_resumes_with_more() {
     let text = "agent A
 usage input=100 output=3900
 turn
@@ -35,22 +36,22 @@ turn
   call list_tasks {\"state\": \"all\"}
 turn
   say Three.
-  call list_tasks {\"state\": \"living\"}
+  call list_tasks {\"state\": \"alive\"}
 ";
     let runtime = playing(text).await;
     let task = NewTask::agent("go").name("A").limits(tokens(20_000));
     let agent = runtime.session.spawn(task).await.unwrap();
-    let ending = agent.wait().await.unwrap();
+    let run_result = agent.wait().await.unwrap();
     let budget = Failure::Budget { limit: LimitKind::Tokens };
-    assert_eq!(failure(&ending), (budget, Some("Four.".to_owned())));
-    let said = transcript(&runtime, &agent).await;
-    assert_eq!(said.matches("[note]").count(), 1, "{said}");
+    assert_eq!(failure(&run_result), (budget, Some("Four.".to_owned())));
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert_eq!(transcript_text.matches("[note]").count(), 1, "{transcript_text}");
     runtime.session.resume(agent.no(), Some(tokens(200_000))).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Five.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Five.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_of_one_thing_leaves_the_other_limits_as_they_were() {
+async fn raising_one_limit_keeps_the_others() {
     let text = "agent A
 usage input=100 output=6000
 turn
@@ -67,11 +68,11 @@ turn
     let agent = runtime.session.spawn(NewTask::agent("go").name("A").limits(limits)).await.unwrap();
     assert!(matches!(failure(&agent.wait().await.unwrap()).0, Failure::Budget { .. }));
     runtime.session.resume(agent.no(), Some(tokens(500_000))).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Alone.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Alone.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_that_runs_out_is_told_before_it_has() {
+async fn an_agent_gets_its_remaining_time_before_the_deadline() {
     let text = "agent A
 turn
   delay 50s
@@ -83,12 +84,12 @@ turn
 ";
     let runtime = playing(text).await;
     let task = NewTask::agent("go").name("A").deadline(Duration::from_secs(60));
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "Quick.");
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Quick.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_spawns_too_fast_is_told_when_to_try_again() {
+async fn a_spawn_over_the_rate_is_refused_with_the_time_to_retry() {
     let text = "agent Boss
 turn
   call spawn_agent {\"name\": \"One\", \"task\": \"Look.\", \"wait\": true}
@@ -105,13 +106,13 @@ turn
 ";
     let runtime = playing(text).await;
     let task = NewTask::agent("go").name("Boss").spawn_rate("2/h".parse().unwrap());
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "Two are enough.");
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Two are enough.");
     assert_eq!(everything(&runtime.runtime, &runtime.session).await.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_that_name_each_other_end_at_the_depth_that_holds_for_all() {
+async fn definitions_that_name_each_other_end_at_the_default_depth() {
     let text = "agent hen
 turn
   call spawn_agent {\"agent\": \"egg\", \"task\": \"Hatch.\", \"wait\": true}
@@ -135,18 +136,18 @@ turn
     let options = script(text).definition(hen).unwrap().definition(egg).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("go").definition("hen");
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "Laid.");
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Laid.");
     let tasks = everything(&runtime.runtime, &runtime.session).await;
     assert_eq!(tasks.len(), 9, "eight levels below the first");
     let last =
         tasks.iter().map(|(_, row)| row.ended().unwrap().outcome.clone()).next_back().unwrap();
     let Outcome::Succeeded { result } = &*last else { panic!("{last}") };
-    assert_eq!(result.as_str(), "\"Which was first?\"", "the deepest was told why");
+    assert_eq!(result.as_str(), "\"Which was first?\"", "the deepest agent got the reason");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delegate_that_nobody_defined_is_told_before_anything_starts() {
+async fn an_undefined_delegate_is_refused_before_the_start() {
     let cook = Definition::new("cook").prompt("Cook.").delegates_to(["general", "generl"]);
     let options = script("agent *\nturn\n say Done.\n").definition(cook).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
@@ -159,9 +160,9 @@ async fn a_delegate_that_nobody_defined_is_told_before_anything_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_files_the_directorys_own_are_held_to_the_names_that_are_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let [here, users] = ["here/.brigade/agents", "config"].map(|path| folder.path().join(path));
+async fn only_workspace_definitions_must_name_existing_delegates() {
+    let dir = tempfile::tempdir().unwrap();
+    let [here, users] = ["here/.brigade/agents", "config"].map(|path| dir.path().join(path));
     for place in [&here, &users] {
         std::fs::create_dir_all(place).unwrap();
     }
@@ -177,7 +178,7 @@ async fn of_files_the_directorys_own_are_held_to_the_names_that_are_there() {
         own.into_iter().chain(users).collect()
     });
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let cwd = folder.path().join("here");
+    let cwd = dir.path().join("here");
     let task = |name: &str| NewTask::agent("go").definition(name).cwd(&cwd);
     let refused = runtime.session.spawn(task("own")).await.unwrap_err();
     let expect = format!(
@@ -185,6 +186,6 @@ async fn of_files_the_directorys_own_are_held_to_the_names_that_are_there() {
         here.join("own.md").display()
     );
     assert!(refused.message.starts_with(&expect), "{refused}");
-    let ending = runtime.session.spawn(task("mine")).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "Done.");
+    let run_result = runtime.session.spawn(task("mine")).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Done.");
 }

@@ -1,4 +1,4 @@
-//! Agents from definitions: settings, results, and that a later edit changes nothing.
+//! Agents from definitions: settings, results, and independence of later edits.
 
 use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_model::outcome::Outcome;
@@ -7,7 +7,7 @@ use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 use serde_json::json;
 
-use crate::support::{failure, reply, script, settled, words};
+use crate::support::{failure, final_message, reply, script, until_idle};
 
 #[tokio::test(start_paused = true)]
 async fn settings_must_fit_and_need_a_definition_that_has_them() {
@@ -38,7 +38,7 @@ fn number() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_does_not_fit_is_repaired() {
+async fn a_result_that_does_not_match_its_schema_is_repaired() {
     let text = "agent A
 turn
   say Three, I think.
@@ -52,24 +52,26 @@ turn
     let options = script(text);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("count").name("A").result_schema(number());
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    let Outcome::Succeeded { result } = &*ending.outcome else { panic!("{}", ending.outcome) };
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let Outcome::Succeeded { result } = &*run_result.outcome else {
+        panic!("{}", run_result.outcome)
+    };
     assert_eq!(result.as_str(), "{\"n\":3}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn repairing_has_an_end() {
+async fn repair_of_a_result_is_bounded() {
     let options = script("agent A\nturn\n repeat\n say Three.\n");
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("count").name("A").result_schema(number());
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    let (failure, partial) = failure(&ending);
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let (failure, partial) = failure(&run_result);
     assert!(failure.to_string().contains("no usable result after 4 tries"), "{failure}");
     assert_eq!(partial.as_deref(), Some("Three."));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schema_that_is_none_is_refused_before_anything_starts() {
+async fn an_invalid_schema_is_refused_before_the_start() {
     let options = script("agent *\nturn\n say Never.\n");
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("count").result_schema(json!({ "type": 7 }));
@@ -79,7 +81,7 @@ async fn a_schema_that_is_none_is_refused_before_anything_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_is_edited_changes_no_work_under_way() {
+async fn an_edited_definition_does_not_change_running_agents() {
     let text = "agent asker
 turn
   call ask_parent {\"question\": \"One?\"}
@@ -90,8 +92,8 @@ turn
   when The answer: no
   say Asked twice.
 ";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("asker.md");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("asker.md");
     let define = |tools: &str| {
         let text = format!("---\nname: asker\ndescription: Asks.\ntools: {tools}\n---\nAsk.\n");
         std::fs::write(&file, text).unwrap();
@@ -100,12 +102,12 @@ turn
     let options = script(text)
         .definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let task = NewTask::agent("ask").definition("asker").cwd(folder.path());
+    let task = NewTask::agent("ask").definition("asker").cwd(dir.path());
     let agent = runtime.session.spawn(task).await.unwrap();
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     define("[]");
     runtime.session.answer(agent.no(), reply("yes")).await.unwrap();
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     runtime.session.answer(agent.no(), reply("no")).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Asked twice.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Asked twice.");
 }

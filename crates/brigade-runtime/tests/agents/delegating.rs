@@ -9,10 +9,12 @@ use brigade_model::limits::Limits;
 use brigade_runtime::{AgentOptions, NewTask};
 use brigade_testkit::TestRuntime;
 
-use crate::support::{Made, Narrow, everything, playing, run, spawn, transcript, words};
+use crate::support::{
+    FunctionTool, Narrow, everything, final_message, playing, run, spawn, transcript,
+};
 
 #[tokio::test(start_paused = true)]
-async fn a_sub_agents_result_comes_by_itself() {
+async fn the_result_of_a_sub_agent_is_delivered_without_a_wait() {
     let runtime = playing(
         "agent Boss
 turn
@@ -33,11 +35,11 @@ turn
     )
     .await;
     let boss = spawn(&runtime, "Boss", "find mushrooms").await;
-    assert_eq!(words(&boss.wait().await.unwrap()), "Found: three mushrooms.");
-    let said = transcript(&runtime, &boss).await;
+    assert_eq!(final_message(&boss.wait().await.unwrap()), "Found: three mushrooms.");
+    let transcript_text = transcript(&runtime, &boss).await;
     assert!(
-        said.contains("<result task=\"agent:2\" name=\"North\" outcome=\"succeeded\">"),
-        "{said}"
+        transcript_text.contains("<result task=\"agent:2\" name=\"North\" outcome=\"succeeded\">"),
+        "{transcript_text}"
     );
 }
 
@@ -58,11 +60,11 @@ turn
 ",
     )
     .await;
-    assert_eq!(words(&run(&runtime, "Boss", "look").await), "There is nothing.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "look").await), "There is nothing.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_are_waited_for_and_a_question_is_answered() {
+async fn several_sub_agents_are_waited_for_and_a_question_is_answered() {
     let runtime = playing(
         "agent Boss
 turn
@@ -96,9 +98,9 @@ turn
     )
     .await;
     let boss = spawn(&runtime, "Boss", "look").await;
-    let ending = boss.wait().await.unwrap();
-    assert_eq!(ending.outcome.label(), "succeeded", "{}", transcript(&runtime, &boss).await);
-    assert_eq!(words(&ending), "Both are back.");
+    let run_result = boss.wait().await.unwrap();
+    assert_eq!(run_result.outcome.label(), "succeeded", "{}", transcript(&runtime, &boss).await);
+    assert_eq!(final_message(&run_result), "Both are back.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,13 +128,13 @@ turn
     ))
     .await;
     let boss = spawn(&runtime, "Boss", "look").await;
-    assert_eq!(words(&boss.wait().await.unwrap()), "One helper.");
+    assert_eq!(final_message(&boss.wait().await.unwrap()), "One helper.");
     let all = everything(&runtime.runtime, &runtime.session).await;
     assert_eq!(all.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_result_is_cut_with_a_mark_and_read_on() {
+async fn a_long_result_is_truncated_with_a_marker_and_can_be_read_on() {
     let long = format!("beginning {} the very end", "soup ".repeat(4_000));
     let runtime = playing(&format!(
         "agent Boss
@@ -153,14 +155,14 @@ turn
     ))
     .await;
     let boss = spawn(&runtime, "Boss", "look").await;
-    assert_eq!(words(&boss.wait().await.unwrap()), "I have read it.");
-    let said = transcript(&runtime, &boss).await;
+    assert_eq!(final_message(&boss.wait().await.unwrap()), "I have read it.");
+    let transcript_text = transcript(&runtime, &boss).await;
     let mark = format!("[The result is cut: 8192 of {} bytes are shown.", long.len());
-    assert!(said.contains(&mark), "{mark}");
+    assert!(transcript_text.contains(&mark), "{mark}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_are_addressed_after_the_conversation_was_summed_up() {
+async fn tasks_are_addressed_after_the_transcript_was_compacted() {
     let text = "agent Boss
 turn
   when about to become too long
@@ -192,16 +194,22 @@ turn
   call list_tasks {}
 ";
     let model = Arc::new(ScriptedModel::new(Script::parse("test", text).unwrap()));
-    let big =
-        Made::new("big", ToolEffect::Pure, || async { Ok(ToolReply::text("x".repeat(30_000))) });
+    let big = FunctionTool::new("big", ToolEffect::Pure, || async {
+        Ok(ToolReply::text("x".repeat(30_000)))
+    });
     let options = AgentOptions::new(Narrow { model, window: 10_000 }).model("narrow").tool(big);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let boss = spawn(&runtime, "Boss", "dig").await;
-    let ending = boss.wait().await.unwrap();
-    let said = transcript(&runtime, &boss).await;
-    assert_eq!(ending.outcome.label(), "succeeded", "{}\n{said}", ending.outcome);
-    assert_eq!(words(&ending), "It heard me.");
-    assert!(said.contains("\n[summary]\n"), "{said}");
+    let run_result = boss.wait().await.unwrap();
+    let transcript_text = transcript(&runtime, &boss).await;
+    assert_eq!(
+        run_result.outcome.label(),
+        "succeeded",
+        "{}\n{transcript_text}",
+        run_result.outcome
+    );
+    assert_eq!(final_message(&run_result), "It heard me.");
+    assert!(transcript_text.contains("\n[summary]\n"), "{transcript_text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,6 +231,6 @@ turn
     assert_eq!(boss.stop(Some("enough")).await.unwrap().tasks, 4);
     assert_eq!(boss.wait().await.unwrap().outcome.label(), "cancelled");
     let all = everything(&runtime.runtime, &runtime.session).await;
-    let words: Vec<&str> = all.iter().map(|(_, row)| row.state.label()).collect();
-    assert_eq!(words, ["cancelled"; 4]);
+    let labels: Vec<&str> = all.iter().map(|(_, row)| row.state.label()).collect();
+    assert_eq!(labels, ["cancelled"; 4]);
 }

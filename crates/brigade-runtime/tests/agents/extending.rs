@@ -1,4 +1,4 @@
-//! What a program adds to its agents: plugins, shared state, tools of the client, another backend.
+//! Extensions of a program for its agents: plugins, shared state, client tools, another backend.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use brigade_agent::definition::Definition;
 use brigade_agent::{
     AgentExit, AgentOverrides, Backend, BackendRun, BoxFuture, ClientTool, ClientToolCall,
     ExecutionHints, HookContext, HookDecision, HookFuture, JournalRecord, Plugin, StateKey,
-    StateScope, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+    StateScope, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
 };
 use brigade_llm::ToolSpec;
 use brigade_model::address::TaskRef;
@@ -20,9 +20,9 @@ use brigade_testkit::TestRuntime;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::support::{reply, run, script, settled, spawn, transcript, words};
+use crate::support::{final_message, reply, run, script, spawn, transcript, until_idle};
 
-/// What all agents of a session have found.
+/// The items that all agents of a session have found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Found(Vec<String>);
 
@@ -31,7 +31,7 @@ impl StateKey for Found {
     const SCOPE: StateScope = StateScope::Session;
 }
 
-/// Adds to what was found.
+/// A tool that adds to the found items.
 #[derive(Debug)]
 struct Find(ToolSpec);
 
@@ -51,41 +51,41 @@ impl Tool for Find {
         ExecutionHints::of(ToolEffect::Idempotent)
     }
 
-    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
             let what = call.arguments["what"].as_str().unwrap_or("nothing").to_owned();
             let found = call.state.update(|found: &mut Found| {
                 found.0.push(what);
                 found.0.join(" and ")
             });
-            found.map(Done::text).map_err(|error| ToolError::new(error.to_string()))
+            found.map(ToolReply::text).map_err(|error| ToolError::new(error.to_string()))
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn agents_of_a_session_share_what_one_has_written() {
+async fn agents_of_a_session_share_state() {
     let options = script(
         "agent North\nturn\n call find {\"what\": \"wood\"}\nturn\n say Found.\n\
          agent South\nturn\n call find {\"what\": \"water\"}\nturn\n when wood and water\n say Both.\n",
     );
     let runtime = TestRuntime::new(|builder| builder.agents(options.tool(Find::new()))).await;
     run(&runtime, "North", "find").await;
-    assert_eq!(words(&run(&runtime, "South", "find").await), "Both.");
+    assert_eq!(final_message(&run(&runtime, "South", "find").await), "Both.");
     let row = runtime.session.row();
     let found: Found = row.shared_values.get("found").unwrap().value.decode().unwrap();
     assert_eq!(found.0, ["wood", "water"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_write_the_same_of_the_session_clash_by_name_and_nothing_is_lost() {
+async fn calls_that_write_the_same_shared_state_conflict_and_nothing_is_lost() {
     let options = script(
         "agent A\nturn\n call find {\"what\": \"wood\"}\n call find {\"what\": \"water\"}\n\
          turn\n when was changed by somebody else\n call find {\"what\": \"fire\"}\n\
          turn\n say Enough.\n",
     );
     let runtime = TestRuntime::new(|builder| builder.agents(options.tool(Find::new()))).await;
-    assert_eq!(words(&run(&runtime, "A", "find").await), "Enough.");
+    assert_eq!(final_message(&run(&runtime, "A", "find").await), "Enough.");
     let row = runtime.session.row();
     let found: Found = row.shared_values.get("found").unwrap().value.decode().unwrap();
     assert_eq!(found.0.len(), 2, "{found:?}");
@@ -100,7 +100,7 @@ fn with_client_tool() -> AgentOverrides {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
+async fn a_client_tool_parks_the_run_until_the_client_answers() {
     let runtime = TestRuntime::new(|builder| {
         builder.agents(script(
             "agent A\nturn\n call open_editor {\"file\": \"soup.md\"}\nturn\n when the cook likes it\n \
@@ -110,7 +110,7 @@ async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
     .await;
     let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
     let agent = runtime.session.spawn(task).await.unwrap();
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     let (_, row) = runtime.session.get(&agent).await.unwrap();
     assert_eq!(row.state.label(), "waiting");
     let [call] = &row.parked_calls[..] else { panic!("{:?}", row.parked_calls) };
@@ -118,11 +118,11 @@ async fn a_tool_of_the_client_parks_the_run_until_the_client_answers() {
     let asked: ClientToolCall = request.decode().unwrap();
     assert_eq!((&*asked.tool, &asked.arguments["file"]), ("open_editor", &json!("soup.md")));
     runtime.session.answer(&agent, reply("the cook likes it")).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Read.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Read.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_client_is_asked_only_for_what_it_takes() {
+async fn client_tool_arguments_must_match_the_schema() {
     let runtime = TestRuntime::new(|builder| {
         builder.agents(script(
             "agent A\nturn\n call open_editor {\"file\": 5}\nturn\n when the arguments do not fit: /file\n \
@@ -132,11 +132,11 @@ async fn the_client_is_asked_only_for_what_it_takes() {
     .await;
     let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
     let agent = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "It takes a name.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "It takes a name.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_of_the_client_that_the_definition_does_not_list_is_refused() {
+async fn a_client_tool_that_the_definition_does_not_list_is_refused() {
     let reader =
         Definition::new("reader").description("Reads.").prompt("You read.").tools(["list_tasks"]);
     let runtime = TestRuntime::new(|builder| {
@@ -149,7 +149,7 @@ async fn a_tool_of_the_client_that_the_definition_does_not_list_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overrides_that_make_no_sense_are_refused_before_anything_starts() {
+async fn invalid_overrides_are_refused_before_the_start() {
     let runtime =
         TestRuntime::new(|builder| builder.agents(script("agent A\nturn\n say Never.\n"))).await;
     let named = |name: &str| {
@@ -192,8 +192,8 @@ async fn a_run_may_have_fewer_steps_than_its_definition_grants() {
     let runtime = TestRuntime::new(|builder| builder.agents(script(text))).await;
     let overrides = AgentOverrides { steps: Some(1), ..AgentOverrides::default() };
     let task = NewTask::agent("list").name("A").overrides(&overrides);
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert!(run_result.outcome.to_string().contains("max steps: 1"), "{}", run_result.outcome);
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,9 +205,9 @@ async fn overrides_hold_for_the_next_run_too() {
     let agent = runtime.session.spawn(task).await.unwrap();
     agent.wait().await.unwrap();
     runtime.session.resume(&agent, None).await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    assert_eq!(ending.run, RunNo(2));
-    assert!(ending.outcome.to_string().contains("max steps: 1"), "{}", ending.outcome);
+    let run_result = agent.wait().await.unwrap();
+    assert_eq!(run_result.run, RunNo(2));
+    assert!(run_result.outcome.to_string().contains("max steps: 1"), "{}", run_result.outcome);
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +221,7 @@ async fn a_client_answers_after_a_restart_once_and_not_after_a_stop() {
         let task = NewTask::agent("show it").name(name).overrides(&with_client_tool());
         runtime.session.spawn(task).await.unwrap();
     }
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     drop(runtime);
     let runtime = on().await;
     let session = &runtime.session;
@@ -232,22 +232,22 @@ async fn a_client_answers_after_a_restart_once_and_not_after_a_stop() {
     session.stop(b.clone(), None).await.unwrap();
     let late = session.answer(b.clone(), reply("it is open")).await.unwrap_err();
     assert_eq!(late.kind, RefusalKind::Ended, "{late}");
-    settled(&runtime).await;
-    let said = session.transcript(a).await.unwrap().unwrap();
-    assert_eq!(said.matches("it is open").count(), 1, "{said}");
-    assert!(said.ends_with("Read.\n"), "{said}");
+    until_idle(&runtime).await;
+    let transcript_text = session.transcript(a).await.unwrap().unwrap();
+    assert_eq!(transcript_text.matches("it is open").count(), 1, "{transcript_text}");
+    assert!(transcript_text.ends_with("Read.\n"), "{transcript_text}");
 }
 
-/// Does it without any model: one step that is written down, then the end.
+/// A backend without a model: it records one step and ends.
 #[derive(Debug, Default)]
 struct Theirs {
-    begun: Arc<Mutex<Vec<usize>>>,
+    started: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Backend for Theirs {
     fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
         Box::pin(async move {
-            self.begun.lock().unwrap().push(run.input.journal.len());
+            self.started.lock().unwrap().push(run.input.journal.len());
             if run.input.journal.is_empty() {
                 let answer = Arc::new(CallCompletion::Value(Json::of("step one").unwrap()));
                 let record = JournalRecord::new(CallIndex(0), "theirs", answer);
@@ -265,21 +265,21 @@ impl Backend for Theirs {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_can_be_carried_out_by_something_else_than_our_loop() {
+async fn a_backend_can_run_an_agent_without_the_agent_loop() {
     let theirs = Theirs::default();
-    let begun = theirs.begun.clone();
+    let started = theirs.started.clone();
     let runtime = TestRuntime::new(|builder| {
         builder.agents(script("agent A\nturn\n say Never.\n").backend("theirs", theirs))
     })
     .await;
     let overrides = AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
     let task = NewTask::agent("dig").overrides(&overrides);
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "dig: done elsewhere");
-    assert_eq!(*begun.lock().unwrap(), [0]);
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "dig: done elsewhere");
+    assert_eq!(*started.lock().unwrap(), [0]);
 }
 
-/// Gives a tool, and does not let anybody end who has not used it.
+/// A plugin that brings a tool, and refuses the end of a run that has not used it.
 #[derive(Debug)]
 struct Thorough;
 
@@ -302,10 +302,10 @@ impl Tool for Look {
         ExecutionHints::of(ToolEffect::Pure)
     }
 
-    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         Box::pin(async move {
             call.state.set(&Looked(true)).map_err(|error| ToolError::new(error.to_string()))?;
-            Ok(Done::text("trees"))
+            Ok(ToolReply::text("trees"))
         })
     }
 }
@@ -321,7 +321,8 @@ impl Plugin for Thorough {
 
     fn tools(&self) -> Vec<Arc<dyn Tool>> {
         let parameters = Arc::new(json!({ "type": "object" }));
-        let (name, description) = ("look".into(), "Looks.".into());
+        let name = "look".into();
+        let description = "Looks.".into();
         vec![Arc::new(Look(ToolSpec { name, description, parameters }))]
     }
 
@@ -340,14 +341,14 @@ impl Plugin for Thorough {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_gives_tools_and_does_not_let_an_agent_end_too_soon() {
+async fn a_plugin_brings_tools_and_can_refuse_the_end_of_a_run() {
     let options = script(
         "agent A\nturn\n say Done.\nturn\n when You cannot end yet: look first\n call look {}\nturn\n \
          say Now it is.\n",
     );
     let runtime = TestRuntime::new(|builder| builder.agents(options.plugin(Thorough))).await;
     let agent = spawn(&runtime, "A", "look").await;
-    assert_eq!(words(&agent.wait().await.unwrap()), "Now it is.");
-    let said = transcript(&runtime, &agent).await;
-    assert_eq!(said.matches("look first").count(), 1, "{said}");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Now it is.");
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert_eq!(transcript_text.matches("look first").count(), 1, "{transcript_text}");
 }

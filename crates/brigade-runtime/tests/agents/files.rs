@@ -1,4 +1,4 @@
-//! The file tools, as agents have them.
+//! The file tools of agents.
 
 use brigade_agent::definition::{Definition, DefinitionFolder};
 use brigade_agent::permission::PermissionRules;
@@ -8,7 +8,7 @@ use brigade_runtime::{AgentOptions, NewTask, TaskHandle};
 use brigade_testkit::TestRuntime;
 use tempfile::TempDir;
 
-use crate::support::{Made, script, transcript, words};
+use crate::support::{FunctionTool, final_message, script, transcript};
 
 fn rules(allow: &[&str], deny: &[&str]) -> PermissionRules {
     let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
@@ -18,29 +18,29 @@ fn rules(allow: &[&str], deny: &[&str]) -> PermissionRules {
 }
 
 struct Kitchen {
-    folder: TempDir,
+    dir: TempDir,
     runtime: TestRuntime,
 }
 
 impl Kitchen {
     async fn new(options: AgentOptions) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { folder, runtime: TestRuntime::new(|builder| builder.agents(options)).await }
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, runtime: TestRuntime::new(|builder| builder.agents(options)).await }
     }
 
     fn put(&self, name: &str, content: &str) {
-        std::fs::write(self.folder.path().join(name), content).unwrap();
+        std::fs::write(self.dir.path().join(name), content).unwrap();
     }
 
     fn has(&self, name: &str) -> String {
-        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap()
     }
 
     async fn run(&self, task: NewTask) -> (TaskHandle, String) {
-        let task = task.cwd(self.folder.path());
+        let task = task.cwd(self.dir.path());
         let agent = self.runtime.session.spawn(task).await.unwrap();
-        let words = words(&agent.wait().await.unwrap());
-        (agent, words)
+        let final_message = final_message(&agent.wait().await.unwrap());
+        (agent, final_message)
     }
 }
 
@@ -84,21 +84,25 @@ turn
 "#;
     let kitchen = Kitchen::new(script(text)).await;
     kitchen.put(".env", "KEY=1\n");
-    std::os::unix::fs::symlink(".env", kitchen.folder.path().join("link")).unwrap();
+    std::os::unix::fs::symlink(".env", kitchen.dir.path().join("link")).unwrap();
     let allowed = rules(&["read_file", "write_file(menu/*)"], &["read_file(.env*)"]);
     let task = NewTask::agent("cook").name("A").permissions(allowed);
     let (agent, _) = kitchen.run(task).await;
-    let said = transcript(&kitchen.runtime, &agent).await;
-    assert!(!said.contains("KEY"), "{said}");
-    assert_eq!(said.matches("`read_file(.env)` is not permitted").count(), 3, "{said}");
-    assert!(said.contains("`link` is a link to `.env`"), "{said}");
-    assert!(said.contains("allows only `write_file(menu/*)`"), "{said}");
+    let transcript_text = transcript(&kitchen.runtime, &agent).await;
+    assert!(!transcript_text.contains("KEY"), "{transcript_text}");
+    assert_eq!(
+        transcript_text.matches("`read_file(.env)` is not permitted").count(),
+        3,
+        "{transcript_text}"
+    );
+    assert!(transcript_text.contains("`link` is a link to `.env`"), "{transcript_text}");
+    assert!(transcript_text.contains("allows only `write_file(menu/*)`"), "{transcript_text}");
     assert_eq!(kitchen.has("menu/x.md"), "x");
-    assert!(!kitchen.folder.path().join("other.md").exists());
+    assert!(!kitchen.dir.path().join("other.md").exists());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_works_in_the_directory_of_its_parent_with_no_more_than_it() {
+async fn a_child_has_the_directory_and_no_more_permissions_than_its_parent() {
     let text = r#"agent A
 turn
   call spawn_agent {"task": "read", "name": "B", "wait": true}
@@ -130,40 +134,41 @@ async fn without_a_directory_there_are_no_file_tools() {
     let kitchen = Kitchen::new(script(text)).await;
     let task = NewTask::agent("cook").name("A");
     let agent = kitchen.runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "None.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "None.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_of_the_program_takes_the_place_of_a_file_tool() {
+async fn a_tool_of_the_program_replaces_a_file_tool() {
     let text = "agent A\nturn\n call read_file {\"path\": \"x\"}\nturn\n when mine\n say Mine.\n";
-    let own = Made::new("read_file", ToolEffect::Pure, || async { Ok(ToolReply::text("mine")) });
+    let own =
+        FunctionTool::new("read_file", ToolEffect::Pure, || async { Ok(ToolReply::text("mine")) });
     let kitchen = Kitchen::new(script(text).tool(own)).await;
     assert_eq!(kitchen.run(NewTask::agent("cook").name("A")).await.1, "Mine.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_there_is_none_of_is_a_mistake_wherever_it_is_named() {
+async fn an_unknown_tool_is_refused_wherever_it_is_named() {
     let cook = Definition::new("cook").prompt("Cook.").tools(["read_file", "raed_file"]);
     let options = script("agent *\nturn\n say Never.\n").definition(cook).unwrap();
     let options =
         options.definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
     let kitchen = Kitchen::new(options).await;
     let refused = async |task: NewTask| {
-        let task = task.cwd(kitchen.folder.path());
+        let task = task.cwd(kitchen.dir.path());
         kitchen.runtime.session.spawn(task).await.unwrap_err()
     };
-    let told = refused(NewTask::agent("x").definition("cook")).await;
+    let refusal = refused(NewTask::agent("x").definition("cook")).await;
     let expect = "there is no tool \"raed_file\"; did you mean `read_file`?";
-    assert!(told.message.contains(expect), "{told}");
+    assert!(refusal.message.contains(expect), "{refusal}");
     kitchen
         .put("chef.md", "---\nname: chef\ndescription: C.\ntools:\n  - wirte_file\n---\nCook.\n");
-    let told = refused(NewTask::agent("x").definition("chef")).await;
+    let refusal = refused(NewTask::agent("x").definition("chef")).await;
     let expect = "chef.md:5: `tools`: `wirte_file` can never match";
-    assert!(told.message.contains(expect), "{told}");
+    assert!(refusal.message.contains(expect), "{refusal}");
     let deny =
         PermissionRules { deny: vec!["run_proces".parse().unwrap()], ..PermissionRules::all() };
-    let told = refused(NewTask::agent("x").permissions(deny)).await;
-    assert_eq!(told.kind, RefusalKind::Invalid);
-    assert!(told.message.contains("did you mean `run_process`?"), "{told}");
+    let refusal = refused(NewTask::agent("x").permissions(deny)).await;
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.message.contains("did you mean `run_process`?"), "{refusal}");
     assert!(kitchen.runtime.session.list().is_empty());
 }

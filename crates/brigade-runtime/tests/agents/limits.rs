@@ -1,4 +1,4 @@
-//! When an agent is ended although it would go on. Each ending says why, and keeps the last words.
+//! Limits that end an agent. Each outcome has its reason and the last message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use brigade_testkit::TestRuntime;
 use crate::support::{failure, playing, script};
 
 #[tokio::test(start_paused = true)]
-async fn so_many_steps_and_no_more() {
+async fn an_agent_fails_at_its_step_limit() {
     let text = "agent A
 turn
   say One.
   call list_tasks {}
 turn
   say Two.
-  call list_tasks {\"state\": \"living\"}
+  call list_tasks {\"state\": \"alive\"}
 turn
   say Never.
 ";
@@ -31,12 +31,12 @@ turn
     let options = script(text).definition(few).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("go").name("A").definition("few");
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(failure(&ending), (Failure::MaxSteps { steps: 2 }, Some("Two.".to_owned())));
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(failure(&run_result), (Failure::MaxSteps { steps: 2 }, Some("Two.".to_owned())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_are_spent_end_the_run_and_more_let_it_go_on() {
+async fn a_spent_token_budget_ends_the_run_and_more_lets_it_resume() {
     let text = "agent A
 usage input=100 output=6000
 turn
@@ -49,37 +49,40 @@ turn
     let limits = Limits { tokens: Some(5_000), ..Limits::default() };
     let task = NewTask::agent("go").name("A").limits(limits);
     let agent = runtime.session.spawn(task).await.unwrap();
-    let ending = agent.wait().await.unwrap();
+    let run_result = agent.wait().await.unwrap();
     let budget = Failure::Budget { limit: LimitKind::Tokens };
-    assert_eq!(failure(&ending), (budget, Some("So far.".to_owned())));
+    assert_eq!(failure(&run_result), (budget, Some("So far.".to_owned())));
     let more = Limits { tokens: Some(50_000), ..Limits::default() };
     runtime.session.resume(agent.no(), Some(more)).await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    assert_eq!((ending.run.0, crate::support::words(&ending)), (2, "All of it.".to_owned()));
+    let run_result = agent.wait().await.unwrap();
+    assert_eq!(
+        (run_result.run.0, crate::support::final_message(&run_result)),
+        (2, "All of it.".to_owned())
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_is_up_inside_a_model_call() {
+async fn a_deadline_passes_inside_a_model_call() {
     let runtime = playing("agent A\nturn\n fault hang\n say Never.\n").await;
     let task = NewTask::agent("go").name("A").deadline(Duration::from_secs(60));
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert!(matches!(failure(&ending).0, Failure::Timeout { .. }), "{}", ending.outcome);
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert!(matches!(failure(&run_result).0, Failure::Timeout { .. }), "{}", run_result.outcome);
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_budget_of_money_every_price_must_be_known() {
+async fn a_money_budget_requires_known_prices() {
     let script = Script::parse("test", "agent *\nturn\n  say Done.\n").unwrap();
     let model = Unpriced(Arc::new(ScriptedModel::new(script)));
     let options = AgentOptions::new(model).model("mystery");
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let money = Limits { money: Some(Money(1_000_000)), ..Limits::default() };
     let own = runtime.session.spawn(NewTask::agent("go").limits(money)).await.unwrap_err();
-    assert!(own.message.contains("what mystery costs is not known"), "{own}");
+    assert!(own.message.contains("the price of mystery is not known"), "{own}");
     let free = runtime.session.spawn(NewTask::agent("go")).await.unwrap();
     free.wait().await.unwrap();
     let resumed = runtime.session.resume(free.no(), Some(money)).await.unwrap_err();
     assert!(resumed.message.contains("what mystery costs is not known"), "{resumed}");
-    // The session's budget holds for whatever is started in it.
+    // The session's budget holds for every task in it.
     let session = runtime.runtime.session_with("counted", money).await.unwrap();
     let refused = session.spawn(NewTask::agent("go")).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);
@@ -87,7 +90,7 @@ async fn under_a_budget_of_money_every_price_must_be_known() {
     assert_eq!(session.list().len(), 0);
 }
 
-/// A model of which each thousand tokens costs a thousandth of a dollar.
+/// A model that costs a thousandth of a dollar for a thousand tokens.
 #[derive(Debug)]
 struct Priced(Arc<dyn Model>);
 
@@ -101,7 +104,7 @@ impl ModelSource for Priced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_money_holds_for_what_an_agent_leaves_behind() {
+async fn a_money_budget_holds_for_kept_children() {
     let step = |step| format!("turn\n  call list_tasks {{\"name\": \"{step}\"}}\n");
     let steps: String = (0..20).map(step).collect();
     let text = format!(
@@ -140,16 +143,16 @@ impl ModelSource for Unpriced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_calls_in_a_row_end_it() {
+async fn failed_calls_in_a_row_end_the_run() {
     let mut text = String::from("agent A\n");
     for n in 0..30 {
         text.push_str(&format!("turn\n call nothing_{n} {{}}\n"));
     }
     let runtime = playing(&text).await;
     let task = NewTask::agent("go").name("A");
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    let (Failure::Errors { count, last }, _) = failure(&ending) else {
-        panic!("{}", ending.outcome)
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let (Failure::Errors { count, last }, _) = failure(&run_result) else {
+        panic!("{}", run_result.outcome)
     };
     assert_eq!(count, 20);
     assert!(last.contains("nothing_19"), "{last}");
@@ -167,12 +170,12 @@ turn
     let runtime = playing(text).await;
     let limits = Limits { depth: Some(0), ..Limits::default() };
     let task = NewTask::agent("go").name("A").limits(limits);
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(crate::support::words(&ending), "I do it myself.");
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(crate::support::final_message(&run_result), "I do it myself.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_is_cut_off_is_gone_on_with() {
+async fn a_reply_that_is_cut_off_is_continued() {
     let text = "agent A
 turn
   say Once upon
@@ -182,6 +185,6 @@ turn
   say a time.
 ";
     let runtime = playing(text).await;
-    let ending = runtime.session.spawn(NewTask::agent("go").name("A")).await.unwrap();
-    assert_eq!(crate::support::words(&ending.wait().await.unwrap()), "a time.");
+    let run_result = runtime.session.spawn(NewTask::agent("go").name("A")).await.unwrap();
+    assert_eq!(crate::support::final_message(&run_result.wait().await.unwrap()), "a time.");
 }

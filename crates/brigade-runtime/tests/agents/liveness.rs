@@ -1,8 +1,8 @@
-//! Agents that are silent: told, nudged, ended; and agents that are only busy.
+//! Silent agents are nudged and ended; busy agents are not.
 
 use std::time::Duration;
 
-use brigade_agent::{ToolEffect, ToolReply as Done};
+use brigade_agent::{ToolEffect, ToolReply};
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Position};
 use brigade_model::outcome::Failure;
@@ -10,9 +10,9 @@ use brigade_model::stall::StallPolicy;
 use brigade_runtime::{FeedUpdate, NewTask};
 use brigade_testkit::TestRuntime;
 
-use crate::support::{Made, failure, playing, run, script, transcript, words};
+use crate::support::{FunctionTool, failure, final_message, playing, run, script, transcript};
 
-/// As long as agents may be silent that nobody said anything of.
+/// The default time after which a silent agent stalls.
 const USUAL: Duration = Duration::from_secs(20 * 60);
 
 async fn stalls(runtime: &TestRuntime) -> usize {
@@ -28,7 +28,7 @@ async fn stalls(runtime: &TestRuntime) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_call_is_broken_off_by_a_nudge_and_the_agent_goes_on() {
+async fn a_nudge_interrupts_a_hung_call_and_the_agent_continues() {
     let text = "agent A
 turn
   fault hang
@@ -36,17 +36,18 @@ turn
 ";
     let runtime = playing(text).await;
     let agent = runtime.session.spawn(NewTask::agent("go").name("A")).await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    assert_eq!(words(&ending), "Here I am.");
-    let said = transcript(&runtime, &agent).await;
+    let run_result = agent.wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Here I am.");
+    let transcript_text = transcript(&runtime, &agent).await;
     assert!(
-        said.contains("<note from=\"brigade\">\n    Nothing has happened here for 20 minutes."),
-        "{said}"
+        transcript_text
+            .contains("<note from=\"brigade\">\n    Nothing has happened here for 20 minutes."),
+        "{transcript_text}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_again_after_a_nudge_is_ended_as_stalled_with_its_last_words() {
+async fn an_agent_that_hangs_after_a_nudge_fails_as_stalled_with_its_last_message() {
     let text = "agent A
 turn
   say So far.
@@ -58,15 +59,15 @@ turn
     let runtime = playing(text).await;
     let stall = StallPolicy::after(Millis(60_000));
     let task = NewTask::agent("go").name("A").stall(stall);
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    let (failure, partial) = failure(&ending);
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    let (failure, partial) = failure(&run_result);
     assert!(matches!(failure, Failure::Stalled { quiet: Millis(60_000..=61_000) }), "{failure:?}");
     assert_eq!(partial.as_deref(), Some("So far."));
     assert_eq!(stalls(&runtime).await, 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_runs_for_long_is_busy_and_so_is_a_model_that_streams() {
+async fn a_long_tool_call_and_a_streaming_model_are_no_stall() {
     let text = "agent A
 turn
   call knead {}
@@ -75,21 +76,21 @@ turn
   think one two three four five six seven eight nine ten and so on and on and on it goes for long
   say Kneaded.
 ";
-    let knead = Made::new("knead", ToolEffect::Pure, || async {
+    let knead = FunctionTool::new("knead", ToolEffect::Pure, || async {
         tokio::time::sleep(USUAL * 3).await;
-        Ok(Done::text("dough"))
+        Ok(ToolReply::text("dough"))
     });
     let options = script(text).tool(knead);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let stall = StallPolicy::after(Millis(5 * 60_000));
     let task = NewTask::agent("go").name("A").stall(stall);
-    let ending = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
-    assert_eq!(words(&ending), "Kneaded.");
+    let run_result = runtime.session.spawn(task).await.unwrap().wait().await.unwrap();
+    assert_eq!(final_message(&run_result), "Kneaded.");
     assert_eq!(stalls(&runtime).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_slow_child_is_not_taken_for_dead() {
+async fn an_agent_that_waits_for_a_slow_child_does_not_stall() {
     let text = "agent Boss
 turn
   call spawn_agent {\"name\": \"Slow\", \"task\": \"Look.\", \"wait\": true}
@@ -104,12 +105,12 @@ turn
   say Nothing but words and words and words and words and words and words and words and words
 ";
     let runtime = playing(text).await;
-    assert_eq!(words(&run(&runtime, "Boss", "go").await), "Nothing there.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "go").await), "Nothing there.");
     assert_eq!(stalls(&runtime).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_watched_is_left_alone() {
+async fn an_agent_without_a_stall_policy_is_not_nudged() {
     let runtime = playing("agent A\nturn\n  fault hang\n  say Never.\n").await;
     let task = NewTask::agent("go").name("A").stall(StallPolicy::Off);
     let agent = runtime.session.spawn(task).await.unwrap();

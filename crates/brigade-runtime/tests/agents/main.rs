@@ -4,8 +4,6 @@
 
 mod approvals;
 mod budgets;
-mod commands;
-mod confinement;
 mod definitions;
 mod delegating;
 mod extending;
@@ -14,6 +12,8 @@ mod limits;
 mod liveness;
 mod messages;
 mod permissions;
+mod processes;
+mod sandbox;
 mod seams;
 mod stopping;
 mod support;

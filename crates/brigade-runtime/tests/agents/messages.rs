@@ -1,4 +1,4 @@
-//! What agents, parents and the operator say to each other.
+//! Messages between agents, parents and the operator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use brigade_model::message::MessageSender;
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
 
-use crate::support::{STORY, paused, playing, run, script, spawn, transcript, words};
+use crate::support::{STORY, final_message, paused, playing, run, script, spawn, transcript};
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupting_message_is_heard_inside_a_model_call() {
+async fn an_urgent_message_interrupts_a_model_call() {
     let runtime =
         playing("agent A\nturn\n when stew\n say Stew.\nturn\n fault hang always\n say Never.\n")
             .await;
@@ -28,8 +28,8 @@ async fn an_interrupting_message_is_heard_inside_a_model_call() {
         call: None,
     };
     runtime.submit(Command::Send(send)).await.0.unwrap();
-    let ending = agent.wait_within(Duration::from_secs(60)).await.unwrap();
-    assert_eq!(words(&ending.expect("it heard")), "Stew.");
+    let run_result = agent.wait_within(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(final_message(&run_result.expect("it got the message")), "Stew.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,9 +76,12 @@ turn
     .await;
     let boss = spawn(&runtime, "Boss", "go").await;
     boss.wait().await.unwrap();
-    let said = transcript(&runtime, &boss).await;
-    assert!(said.contains("<message from=\"task 2\">\n    North comes.\n  </message>"), "{said}");
-    assert_eq!(said.matches("outcome=\"succeeded\"").count(), 2, "{said}");
+    let transcript_text = transcript(&runtime, &boss).await;
+    assert!(
+        transcript_text.contains("<message from=\"task 2\">\n    North comes.\n  </message>"),
+        "{transcript_text}"
+    );
+    assert_eq!(transcript_text.matches("outcome=\"succeeded\"").count(), 2, "{transcript_text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +99,7 @@ async fn at_top_level_the_parent_is_the_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_questions_the_parent_says_which_it_answers() {
+async fn the_parent_names_the_question_that_it_answers() {
     let runtime = playing(
         "agent Boss
 turn
@@ -134,38 +137,46 @@ turn
 ",
     )
     .await;
-    assert_eq!(words(&run(&runtime, "Boss", "look").await), "It was heard.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "look").await), "It was heard.");
 }
 
 #[test]
-fn a_store_that_fails_for_a_moment_is_no_news_to_an_agent() {
-    let tell = |cut: Option<CutPoint>| {
+fn a_short_store_failure_does_not_reach_an_agent() {
+    let run_story = |cut: Option<CutPoint>| {
         paused().block_on(async {
             let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
             let runtime =
                 TestRuntime::on_store(store.clone(), |builder| builder.agents(script(STORY))).await;
             let boss = spawn(&runtime, "Boss", "look").await;
             let wait = || boss.wait_within(Duration::from_secs(600));
-            let ending = match wait().await {
+            let run_result = match wait().await {
                 // The client's own commit may be the one that fails.
                 Err(_) => wait().await.unwrap(),
-                Ok(ending) => ending,
+                Ok(run_result) => run_result,
             };
-            let said = transcript(&runtime, &boss).await;
-            let ending = ending.unwrap_or_else(|| panic!("after {cut:?} it hangs:\n{said}"));
-            assert_eq!(words(&ending), "All is well.", "after {cut:?}:\n{said}");
+            let transcript_text = transcript(&runtime, &boss).await;
+            let run_result =
+                run_result.unwrap_or_else(|| panic!("after {cut:?} it hangs:\n{transcript_text}"));
+            assert_eq!(
+                final_message(&run_result),
+                "All is well.",
+                "after {cut:?}:\n{transcript_text}"
+            );
             for trouble in ["unavailable", "unknown:", "internal"] {
-                assert!(!said.contains(trouble), "after {cut:?} it was told:\n{said}");
+                assert!(
+                    !transcript_text.contains(trouble),
+                    "after {cut:?} the model got it:\n{transcript_text}"
+                );
             }
             store.commits()
         })
     };
-    let commits = tell(None);
+    let commits = run_story(None);
     assert!(commits > 20, "{commits} commits");
     // The first two open the session and spawn the agent, which is the client's part.
     for commit in 2..commits {
         for durable in [false, true] {
-            tell(Some(CutPoint { commit, durable, mode: CutMode::Fail }));
+            run_story(Some(CutPoint { commit, durable, mode: CutMode::Fail }));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What an agent may do, and that a child never may more.
+//! Permissions of agents; a child never has more than its parent.
 
 use brigade_agent::definition::Definition;
 use brigade_agent::permission::PermissionRules;
 use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 
-use crate::support::{script, transcript, words};
+use crate::support::{final_message, script, transcript};
 
 fn rules(allow: &[&str], deny: &[&str]) -> PermissionRules {
     let all = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
@@ -27,12 +27,12 @@ turn
     let allowed = rules(&["spawn_agent(waiter)", "list_tasks"], &[]);
     let task = NewTask::agent("go").name("A").permissions(allowed);
     let agent = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Not me.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Not me.");
     assert!(runtime.session.list().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_has_no_more_than_its_parent_whatever_its_definition_says() {
+async fn a_child_has_no_more_permissions_than_its_parent() {
     let text = "agent A
 turn
   call spawn_agent {\"task\": \"run it\", \"agent\": \"runner\", \"wait\": true}
@@ -53,14 +53,14 @@ turn
         PermissionRules { deny: vec!["run_process".parse().unwrap()], ..PermissionRules::all() };
     let task = NewTask::agent("go").name("A").permissions(no_shell);
     let agent = runtime.session.spawn(task).await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    let said = transcript(&runtime, &agent).await;
-    assert!(said.contains("I have no shell."), "{said}");
-    assert_eq!(words(&ending), "It said so.");
+    let run_result = agent.wait().await.unwrap();
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert!(transcript_text.contains("I have no shell."), "{transcript_text}");
+    assert_eq!(final_message(&run_result), "It said so.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_be_delegated_to_is_said_and_inherited() {
+async fn the_allowed_delegates_are_named_and_inherited() {
     let text = "agent boss
 turn
   call spawn_agent {\"task\": \"x\", \"agent\": \"stranger\"}
@@ -83,12 +83,12 @@ turn
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let boss = runtime.session.spawn(NewTask::agent("go").definition("boss")).await.unwrap();
     boss.wait().await.unwrap();
-    let said = transcript(&runtime, &boss).await;
+    let transcript_text = transcript(&runtime, &boss).await;
     assert!(
-        said.contains("you may not start an agent \"stranger\"; you may start: helper"),
-        "{said}"
+        transcript_text.contains("you may not start an agent \"stranger\"; you may start: helper"),
+        "{transcript_text}"
     );
-    assert!(said.contains("Neither may I."), "{said}");
+    assert!(transcript_text.contains("Neither may I."), "{transcript_text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,11 +112,11 @@ turn
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("go").definition("lead");
     let agent = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "It has none.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "It has none.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn variables_count_for_the_permission_of_a_command() {
+async fn variables_count_for_the_permission_of_a_process() {
     let text = "agent A
 turn
   call run_process {\"command\": \"git status\", \"env\": {\"PATH\": \"/tmp/evil\"}}
@@ -133,14 +133,14 @@ turn
     let allowed = rules(&["run_process(git *)"], &["run_process(rm *)"]);
     let task = NewTask::agent("go").name("A").permissions(allowed);
     let agent = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Not me.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Not me.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_directory_counts_for_the_permission_of_a_command() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("more")).unwrap();
-    let own = folder.path().display();
+async fn another_directory_counts_for_the_permission_of_a_process() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("more")).unwrap();
+    let own = dir.path().display();
     let text = format!(
         "agent A
 turn
@@ -162,11 +162,15 @@ turn
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let allowed =
         rules(&["run_process(make test)", "run_process(PWD=more make *)"], &["run_process(rm *)"]);
-    let task = NewTask::agent("go").name("A").cwd(folder.path()).permissions(allowed);
+    let task = NewTask::agent("go").name("A").cwd(dir.path()).permissions(allowed);
     let agent = runtime.session.spawn(task).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Done.");
-    let said = transcript(&runtime, &agent).await;
-    assert_eq!(said.matches("is not permitted").count(), 3, "{said}");
-    // They were permitted, and refused for what is wrong with them.
-    assert_eq!(said.matches("the argument `deadline_secs`").count(), 3, "{said}");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Done.");
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert_eq!(transcript_text.matches("is not permitted").count(), 3, "{transcript_text}");
+    // The calls were permitted, and refused for their wrong arguments.
+    assert_eq!(
+        transcript_text.matches("the argument `deadline_secs`").count(),
+        3,
+        "{transcript_text}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Where what a program brings meets the runtime: nothing it does leaves a run in between.
+//! Backends, plugins and performers of a program: none of them leaves a run without an outcome.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,58 +30,58 @@ use brigade_testkit::{ManualClock, TestRuntime};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Made, failure, run, script, settled, spawn, words};
+use crate::support::{FunctionTool, failure, final_message, run, script, spawn, until_idle};
 
-/// Leaves as it is told, without a word to the host.
+/// A backend that returns this exit, without a report to the host.
 #[derive(Debug)]
-struct Leaving(AgentExit);
+struct Returning(AgentExit);
 
-impl Backend for Leaving {
+impl Backend for Returning {
     fn run<'a>(&'a self, _run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
         Box::pin(async { self.0.clone() })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_that_leaves_without_an_ending_is_the_end_of_the_run() {
+async fn a_backend_that_returns_without_a_report_fails_the_run() {
     for exit in [
         AgentExit::Finished,
         AgentExit::Suspended,
         AgentExit::Refused(Refusal::unavailable("the service is away")),
     ] {
         let options =
-            script("agent A\nturn\n say Never.\n").backend("theirs", Leaving(exit.clone()));
+            script("agent A\nturn\n say Never.\n").backend("theirs", Returning(exit.clone()));
         let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
         let overrides =
             AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
         let task = NewTask::agent("dig").overrides(&overrides);
         let agent = runtime.session.spawn(task).await.unwrap();
-        let ending = agent.wait_within(Duration::from_secs(3600)).await.unwrap();
-        let ending = ending.unwrap_or_else(|| panic!("after {exit:?} it runs for ever"));
-        assert_eq!(ending.outcome.label(), "failed", "{exit:?}: {}", ending.outcome);
+        let run_result = agent.wait_within(Duration::from_secs(3600)).await.unwrap();
+        let run_result = run_result.unwrap_or_else(|| panic!("after {exit:?} it runs for ever"));
+        assert_eq!(run_result.outcome.label(), "failed", "{exit:?}: {}", run_result.outcome);
     }
 }
 
-/// Takes its time, and does not end before it has heard of everything.
+/// A slow backend that reads its whole inbox before it ends.
 #[derive(Debug, Default)]
-struct Hearing(Arc<Mutex<Vec<Arc<CallCompletion>>>>);
+struct Reading(Arc<Mutex<Vec<Arc<CallCompletion>>>>);
 
-impl Backend for Hearing {
+impl Backend for Reading {
     fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
-        Box::pin(async move { self.hear(&run).await.unwrap_or_else(AgentExit::Refused) })
+        Box::pin(async move { self.read_inbox(&run).await.unwrap_or_else(AgentExit::Refused) })
     }
 }
 
-impl Hearing {
-    async fn hear(&self, run: &BackendRun<'_>) -> Result<AgentExit, Refusal> {
+impl Reading {
+    async fn read_inbox(&self, run: &BackendRun<'_>) -> Result<AgentExit, Refusal> {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let mut next = run.input.journal.len() as u32;
         while !run.host.finish(Vec::new(), Json::of("dug")?).await? {
             run.host.park(CallIndex(next), ConditionRequest::Inbox).await?;
-            let SuspendResult::Completed(_, news) = run.host.suspend(1).await? else {
+            let SuspendResult::Completed(_, completion) = run.host.suspend(1).await? else {
                 return Ok(AgentExit::Suspended);
             };
-            self.0.lock().unwrap().push(news);
+            self.0.lock().unwrap().push(completion);
             next += 1;
         }
         Ok(AgentExit::Finished)
@@ -89,28 +89,28 @@ impl Hearing {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backend_hears_of_everything_before_it_ends() {
-    let hearing = Hearing::default();
-    let heard = hearing.0.clone();
-    let options = script("agent A\nturn\n say Never.\n").backend("theirs", hearing);
+async fn a_backend_reads_its_whole_inbox_before_it_ends() {
+    let reading = Reading::default();
+    let received = reading.0.clone();
+    let options = script("agent A\nturn\n say Never.\n").backend("theirs", reading);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let overrides = AgentOverrides { backend: Some("theirs".into()), ..AgentOverrides::default() };
     let agent = runtime.session.spawn(NewTask::agent("dig").overrides(&overrides)).await.unwrap();
     agent.send("Deeper.").await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "dug");
-    let heard = format!("{:?}", heard.lock().unwrap());
-    assert!(heard.contains("Deeper."), "{heard}");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "dug");
+    let received = format!("{:?}", received.lock().unwrap());
+    assert!(received.contains("Deeper."), "{received}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_delegates_to_what_something_else_carries_out() {
+async fn an_agent_delegates_to_an_agent_with_a_backend() {
     let text = "agent Boss\nturn\n call spawn_agent {\"agent\": \"digger\", \"task\": \"Dig.\", \"wait\": \
                 true}\nturn\n when dug\n say It is dug.\n";
     let digger = Definition::new("digger").description("Digs.").prompt("Dig.");
     let options = script(text).definition(digger.clone().backend("theirs")).unwrap();
-    let options = options.backend("theirs", Hearing::default());
+    let options = options.backend("theirs", Reading::default());
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    assert_eq!(words(&run(&runtime, "Boss", "dig").await), "It is dug.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "dig").await), "It is dug.");
     let options = script(text).definition(digger.backend("nobodys")).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let refused = runtime.session.spawn(NewTask::agent("dig").definition("digger")).await;
@@ -119,38 +119,38 @@ async fn an_agent_delegates_to_what_something_else_carries_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_reply_cost_is_charged_once_when_a_tool_is_stopped() {
+async fn a_reply_is_charged_once_when_a_tool_is_stopped() {
     for limits in [Limits::default(), Limits { tokens: Some(100_000), ..Limits::default() }] {
         let options = script(
             "agent A\nusage input=1000 output=100\nturn\n say I wait now, for as long as it takes.\n \
              call hang {}\n",
         );
-        let hang = Made::new("hang", ToolEffect::Pure, std::future::pending);
+        let hang = FunctionTool::new("hang", ToolEffect::Pure, std::future::pending);
         let runtime = TestRuntime::new(|builder| builder.agents(options.tool(hang))).await;
         let task = NewTask::agent("wait").name("A").limits(limits);
         let agent = runtime.session.spawn(task).await.unwrap();
-        settled(&runtime).await;
+        until_idle(&runtime).await;
         agent.stop(None).await.unwrap();
         agent.wait().await.unwrap();
         assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
     }
 }
 
-/// Keeps more for the session than there is room for.
+/// A plugin that stores more in the session than is allowed.
 #[derive(Debug)]
-struct Hoarding;
+struct Overfilling;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Hoard(String);
+struct LargeState(String);
 
-impl StateKey for Hoard {
-    const NAME: &'static str = "hoard";
+impl StateKey for LargeState {
+    const NAME: &'static str = "large";
     const SCOPE: StateScope = StateScope::Session;
 }
 
-impl Plugin for Hoarding {
+impl Plugin for Overfilling {
     fn name(&self) -> &str {
-        "hoarding"
+        "overfilling"
     }
 
     fn after_model<'a>(
@@ -158,14 +158,14 @@ impl Plugin for Hoarding {
         at: &'a HookContext<'a>,
         _reply: &'a ModelReply,
     ) -> HookFuture<'a, ()> {
-        Box::pin(async { Ok(at.state.set(&Hoard("x".repeat(SHARED_MAX)))?) })
+        Box::pin(async { Ok(at.state.set(&LargeState("x".repeat(SHARED_MAX)))?) })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_keeps_too_much_is_the_end_of_the_run_and_its_cost_is_said() {
+async fn a_plugin_with_too_much_state_fails_the_run_and_its_cost_is_charged() {
     let text = "agent A\nusage input=1000 output=100\nturn\n say Done.\n";
-    let options = script(text).plugin(Hoarding);
+    let options = script(text).plugin(Overfilling);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let agent = spawn(&runtime, "A", "hoard").await;
     let (failure, _) = failure(&agent.wait().await.unwrap());
@@ -174,13 +174,13 @@ async fn a_plugin_that_keeps_too_much_is_the_end_of_the_run_and_its_cost_is_said
     assert_eq!(agent.get().await.unwrap().usage().tokens, 1100);
 }
 
-/// Thinks for ever about the end.
+/// A plugin whose hook at the end of a run never returns.
 #[derive(Debug)]
-struct Brooding;
+struct Hanging;
 
-impl Plugin for Brooding {
+impl Plugin for Hanging {
     fn name(&self) -> &str {
-        "brooding"
+        "hanging"
     }
 
     fn timeout(&self) -> Duration {
@@ -197,36 +197,36 @@ impl Plugin for Brooding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_plugins_think_about_the_end_says_what_the_last_words_cost() {
+async fn a_stop_during_the_end_hooks_charges_the_last_reply() {
     for limits in [Limits::default(), Limits { tokens: Some(100_000), ..Limits::default() }] {
         let text = "agent A\nusage input=1000 output=100\nturn\n say Done.\n";
-        let options = script(text).plugin(Brooding);
+        let options = script(text).plugin(Hanging);
         let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
         let task = NewTask::agent("end").name("A").limits(limits);
         let agent = runtime.session.spawn(task).await.unwrap();
-        settled(&runtime).await;
+        until_idle(&runtime).await;
         agent.stop(None).await.unwrap();
         assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
         assert_eq!(agent.get().await.unwrap().usage().tokens, 1100, "{limits:?}");
     }
 }
 
-/// Holds the thread that it runs on until it is let go.
+/// A plugin that blocks its thread until it is released.
 #[derive(Debug, Default)]
-struct Holding {
-    begun: CancellationToken,
-    let_go: Arc<AtomicBool>,
+struct Blocking {
+    started: CancellationToken,
+    release: Arc<AtomicBool>,
 }
 
-impl Plugin for Holding {
+impl Plugin for Blocking {
     fn name(&self) -> &str {
-        "holding"
+        "blocking"
     }
 
     fn run_start<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async {
-            self.begun.cancel();
-            while !self.let_go.load(Ordering::SeqCst) {
+            self.started.cancel();
+            while !self.release.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             Ok(())
@@ -234,31 +234,32 @@ impl Plugin for Holding {
     }
 }
 
-/// Lets the plugin go, whatever becomes of the test.
-struct LetGo(Arc<AtomicBool>);
+/// A guard that releases the plugin, also if the test fails.
+struct ReleaseOnDrop(Arc<AtomicBool>);
 
-impl Drop for LetGo {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
-    let holding = Holding::default();
-    let (begun, let_go) = (holding.begun.clone(), LetGo(holding.let_go.clone()));
+async fn a_plugin_that_never_yields_does_not_block_a_stop() {
+    let blocking = Blocking::default();
+    let started = blocking.started.clone();
+    let release = ReleaseOnDrop(blocking.release.clone());
     let clock = ManualClock::at(TestRuntime::START);
-    let options = script("agent A\nturn\n say Never.\n").plugin(holding);
+    let options = script("agent A\nturn\n say Never.\n").plugin(blocking);
     let builder = Runtime::builder().clock(Arc::new(clock.clone())).agents(options);
     let session = builder.start().await.unwrap().session("test").await.unwrap();
     let agent = session.spawn(NewTask::agent("go").name("A")).await.unwrap();
-    begun.cancelled().await;
-    let mut news = session.subscribe(Default::default());
+    started.cancelled().await;
+    let mut feed = session.subscribe(Default::default());
     agent.stop(None).await.unwrap();
     clock.advance(Duration::from_secs(5));
-    // The bound of the firm stop counts from when it began, so that must be seen first.
+    // The deadline of the forced stop counts from its start, so wait for that event first.
     loop {
-        match news.next().await.unwrap() {
+        match feed.next().await.unwrap() {
             FeedUpdate::Event(item) if matches!(item.record.event, Event::StopForced { .. }) => {
                 break;
             }
@@ -266,47 +267,49 @@ async fn a_plugin_that_never_yields_does_not_keep_a_stop_from_ending_the_run() {
         }
     }
     clock.advance(Duration::from_secs(5));
-    let ending = agent.wait().await.unwrap();
-    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    let run_result = agent.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*run_result.outcome else {
+        panic!("{}", run_result.outcome)
+    };
     assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
-    drop(let_go);
+    drop(release);
 }
 
-/// What somebody has left for the others of the session.
+/// A value that an agent shares with the session.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Left(u32);
+struct Shared(u32);
 
-impl StateKey for Left {
-    const NAME: &'static str = "left";
+impl StateKey for Shared {
+    const NAME: &'static str = "shared";
     const SCOPE: StateScope = StateScope::Session;
 }
 
-/// The first agent leaves something, and each notes what it sees.
+/// A plugin with which the first agent sets the value, and each agent records what it reads.
 #[derive(Debug, Default)]
-struct Looking(Arc<Mutex<Vec<u32>>>);
+struct Recording(Arc<Mutex<Vec<u32>>>);
 
-impl Plugin for Looking {
+impl Plugin for Recording {
     fn name(&self) -> &str {
-        "looking"
+        "recording"
     }
 
     fn run_start<'a>(&'a self, at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
         Box::pin(async {
             if at.agent == "First" {
-                at.state.set(&Left(7))?;
+                at.state.set(&Shared(7))?;
             }
-            let left = at.state.get::<Left>()?.0;
-            self.0.lock().unwrap().push(left);
+            let shared = at.state.get::<Shared>()?.0;
+            self.0.lock().unwrap().push(shared);
             Ok(())
         })
     }
 }
 
-/// Has its model so many times.
+/// A source that finds its model this many times.
 #[derive(Debug)]
-struct Fickle(AtomicUsize, OneModel);
+struct LimitedSource(AtomicUsize, OneModel);
 
-impl ModelSource for Fickle {
+impl ModelSource for LimitedSource {
     fn find(&self, name: &str) -> Result<ChosenModel, Refusal> {
         let times = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         times.map_err(|_| Refusal::unavailable("not today"))?;
@@ -314,16 +317,16 @@ impl ModelSource for Fickle {
     }
 }
 
-/// A kind of work whose performer takes its time when a runtime starts.
+/// A kind of work whose performer delays the start of a runtime.
 #[derive(Debug)]
-struct Slow;
+struct SlowPerformer;
 
-impl Performer for Slow {
+impl Performer for SlowPerformer {
     fn start(&self, _start: StartAction, _reporter: Reporter) {}
 
     fn deliver(&self, _task: TaskId, _attempt: Attempt, _delivery: Delivery) {}
 
-    fn stop(&self, _task: TaskId, _how: StopMode) {}
+    fn stop(&self, _task: TaskId, _mode: StopMode) {}
 
     fn reconcile<'a>(
         &'a self,
@@ -336,7 +339,7 @@ impl Performer for Slow {
 
     fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
         Box::pin(async {
-            // Time enough for everything else.
+            // Let all other tasks run.
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
             }
@@ -346,25 +349,25 @@ impl Performer for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_begun_while_the_runtime_starts_sees_what_the_session_shares() {
+async fn an_agent_that_starts_during_recovery_reads_the_shared_state() {
     let store = Arc::new(MemoryStore::new());
     let text = "agent *\nturn\n say Done.\n";
     let seen = Arc::default();
-    let looking = || Looking(Arc::clone(&seen));
+    let recording = || Recording(Arc::clone(&seen));
     let model = ScriptedModel::new(Script::parse("test", text).unwrap());
-    // The first agent is settled and built, the second is only settled.
-    let fickle = Fickle(AtomicUsize::new(3), OneModel(Arc::new(model)));
-    let options = AgentOptions::new(fickle).model("scripted").plugin(looking());
+    // The first agent is resolved and built, the second is only resolved.
+    let source = LimitedSource(AtomicUsize::new(3), OneModel(Arc::new(model)));
+    let options = AgentOptions::new(source).model("scripted").plugin(recording());
     let runtime = TestRuntime::on_store(store.clone(), |builder| builder.agents(options)).await;
     run(&runtime, "First", "leave").await;
     spawn(&runtime, "Second", "look").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     drop(runtime);
-    let options = script(text).plugin(looking());
+    let options = script(text).plugin(recording());
     let runtime = TestRuntime::on_store(store, |builder| {
-        builder.agents(options).performer("slow", Arc::new(Slow))
+        builder.agents(options).performer("slow", Arc::new(SlowPerformer))
     })
     .await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert_eq!(*seen.lock().unwrap(), [7, 7]);
 }

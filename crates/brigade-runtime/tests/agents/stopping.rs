@@ -1,4 +1,4 @@
-//! A stop, wherever an agent is when it comes.
+//! Stops of agents at every point of their work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use brigade_runtime::NewTask;
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, TestRuntime};
 
-use crate::support::{STORY, everything, failure, paused, playing, script, settled, spawn};
+use crate::support::{STORY, everything, failure, paused, playing, script, spawn, until_idle};
 
-/// Stops the boss of the story after so many commits. Returns how many there were.
+/// Stops the boss of the story after this many commits. Returns the number of commits.
 fn stopped_after(commits: u64) -> u64 {
     paused().block_on(async {
         let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -33,9 +33,10 @@ fn stopped_after(commits: u64) -> u64 {
             }
         }
         boss.stop(Some("enough")).await.unwrap();
-        let ending = boss.wait_within(Duration::from_secs(60)).await.unwrap();
-        let ending = ending.unwrap_or_else(|| panic!("stopped after {commits} it does not end"));
-        assert_ne!(ending.outcome.label(), "failed", "after {commits}: {}", ending.outcome);
+        let run_result = boss.wait_within(Duration::from_secs(60)).await.unwrap();
+        let run_result =
+            run_result.unwrap_or_else(|| panic!("stopped after {commits} it does not end"));
+        assert_ne!(run_result.outcome.label(), "failed", "after {commits}: {}", run_result.outcome);
         for (no, row) in everything(&runtime.runtime, &runtime.session).await {
             assert!(!row.is_alive(), "after {commits} task {no} is {}", row.state.label());
             assert!(row.reserved().is_none(), "after {commits} task {no} has set something aside");
@@ -47,7 +48,7 @@ fn stopped_after(commits: u64) -> u64 {
 }
 
 #[test]
-fn a_stop_takes_effect_wherever_it_comes() {
+fn a_stop_takes_effect_after_every_commit() {
     let all = stopped_after(u64::MAX);
     assert!(all > 20, "{all} commits");
     for commits in 3..all {
@@ -55,7 +56,7 @@ fn a_stop_takes_effect_wherever_it_comes() {
     }
 }
 
-/// Says something, and then waits for its child, which may spend or last too much.
+/// A boss that sends a message and waits for its child, which may spend or last too much.
 const RESTING: &str = "agent Boss
 turn
   say So far: two mushrooms.
@@ -70,71 +71,80 @@ turn
 ";
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_ended_while_it_waits_keeps_its_last_words() {
+async fn a_suspended_agent_that_is_ended_keeps_its_last_message() {
     let runtime = playing(RESTING).await;
     let so_far = Some("So far: two mushrooms.".to_owned());
     let boss = spawn(&runtime, "Boss", "go").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     assert_eq!(boss.get().await.unwrap().state.label(), "waiting");
     boss.stop(None).await.unwrap();
-    let ending = boss.wait().await.unwrap();
-    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
-    assert_eq!(cancelled.partial.as_ref().map(|said| said.decode().unwrap()), so_far);
+    let run_result = boss.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*run_result.outcome else {
+        panic!("{}", run_result.outcome)
+    };
+    assert_eq!(cancelled.partial.as_ref().map(|partial| partial.decode().unwrap()), so_far);
 
     let limits = Limits { tokens: Some(5_000), ..Limits::default() };
     let boss = runtime.session.spawn(NewTask::agent("go").name("Boss").limits(limits)).await;
-    let ending = boss.unwrap().wait().await.unwrap();
-    assert_eq!(failure(&ending), (Failure::Budget { limit: LimitKind::Tokens }, so_far.clone()));
+    let run_result = boss.unwrap().wait().await.unwrap();
+    assert_eq!(
+        failure(&run_result),
+        (Failure::Budget { limit: LimitKind::Tokens }, so_far.clone())
+    );
 
     let hurried = NewTask::agent("go").name("Boss").deadline(Duration::from_secs(2));
-    let ending = runtime.session.spawn(hurried).await.unwrap().wait().await.unwrap();
-    assert_eq!(failure(&ending), (Failure::Timeout { after: Millis(2_000) }, so_far));
+    let run_result = runtime.session.spawn(hurried).await.unwrap().wait().await.unwrap();
+    assert_eq!(failure(&run_result), (Failure::Timeout { after: Millis(2_000) }, so_far));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_last_words_the_first_are_kept() {
+async fn a_long_last_message_is_truncated() {
     let runtime = playing(&RESTING.replace("mushrooms", &"many ".repeat(200))).await;
     let boss = spawn(&runtime, "Boss", "go").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     boss.stop(None).await.unwrap();
-    let ending = boss.wait().await.unwrap();
-    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
-    let said: String = cancelled.partial.as_ref().unwrap().decode().unwrap();
-    assert!(said.starts_with("So far: two many many ") && said.len() < 400, "{said}");
-    assert!(said.ends_with(" [cut: the first of 1013 bytes]"), "{said}");
+    let run_result = boss.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*run_result.outcome else {
+        panic!("{}", run_result.outcome)
+    };
+    let partial: String = cancelled.partial.as_ref().unwrap().decode().unwrap();
+    assert!(partial.starts_with("So far: two many many ") && partial.len() < 400, "{partial}");
+    assert!(partial.ends_with(" [cut: the first of 1013 bytes]"), "{partial}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_stopped_at_work_keeps_its_last_words() {
+async fn a_running_agent_that_is_stopped_keeps_its_last_message() {
     let text =
         "agent A\nturn\n  say Half.\n  call list_tasks {}\nturn\n  fault hang\n  say Never.\n";
     let runtime = playing(text).await;
     let agent = spawn(&runtime, "A", "go").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     agent.stop(None).await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    let Outcome::Cancelled(cancelled) = &*ending.outcome else { panic!("{}", ending.outcome) };
+    let run_result = agent.wait().await.unwrap();
+    let Outcome::Cancelled(cancelled) = &*run_result.outcome else {
+        panic!("{}", run_result.outcome)
+    };
     assert_eq!(cancelled.partial.as_ref().unwrap().as_str(), "\"Half.\"");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_cut_off_by_a_stop_costs_what_was_asked_and_said() {
+async fn a_model_call_that_is_cut_off_by_a_stop_is_charged() {
     let text =
         format!("agent A\nturn\n  say {}\n  delay 600s\n  say Never.\n", "Well, ".repeat(50));
     let runtime = playing(&text).await;
-    // Without a budget nothing is set aside.
+    // Without a budget nothing is reserved.
     for (limit, least) in [(Some(1_000_000), 8_000), (None, 0)] {
         let limits = Limits { tokens: limit, ..Limits::default() };
         let task = NewTask::agent(&"Cook. ".repeat(500)).name("A").limits(limits);
         let agent = runtime.session.spawn(task).await.unwrap();
-        settled(&runtime).await;
+        until_idle(&runtime).await;
         let set_aside = agent.get().await.unwrap().reserved().tokens;
         assert!(set_aside >= least && (set_aside == 0) == limit.is_none(), "{set_aside}");
         agent.stop(None).await.unwrap();
         agent.wait().await.unwrap();
         let row = agent.get().await.unwrap();
-        // A thousand for the task, a hundred for the words; the system prompt is about as long as the
-        // task.
+        // A thousand tokens for the task and a hundred for the reply; the system prompt is about as
+        // long as the task.
         assert!((1_100..4_000).contains(&row.usage().tokens), "{:?}", row.usage());
         assert!(row.unknown_usage().is_none() && row.reserved().is_none());
     }

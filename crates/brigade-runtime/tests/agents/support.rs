@@ -1,10 +1,10 @@
-//! Words that the tests share.
+//! Helpers of the tests.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use brigade_agent::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
 };
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{Model, ToolSpec};
@@ -26,7 +26,7 @@ pub(crate) fn script(text: &str) -> AgentOptions {
     AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script)))).model("scripted")
 }
 
-/// A runtime whose agents play this.
+/// Starts a runtime whose agents play this script.
 pub(crate) async fn playing(text: &str) -> TestRuntime {
     let options = script(text);
     TestRuntime::new(|builder| builder.agents(options)).await
@@ -42,30 +42,30 @@ pub(crate) async fn run(runtime: &TestRuntime, name: &str, task: &str) -> RunRes
 }
 
 #[track_caller]
-pub(crate) fn words(ending: &RunResult) -> String {
-    match &*ending.outcome {
+pub(crate) fn final_message(run_result: &RunResult) -> String {
+    match &*run_result.outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
         other => panic!("it ended as {other}"),
     }
 }
 
-/// What an agent has said and done.
+/// Returns the transcript of an agent.
 pub(crate) async fn transcript(runtime: &TestRuntime, task: &TaskHandle) -> String {
     runtime.session.transcript(task.into()).await.unwrap().unwrap()
 }
 
-/// A tool made of a function.
-pub(crate) struct Made {
+/// A tool that calls a function.
+pub(crate) struct FunctionTool {
     spec: ToolSpec,
     hints: ExecutionHints,
-    body: Box<dyn Fn() -> BoxFuture<'static, Result<Done, ToolError>> + Send + Sync>,
+    body: Box<dyn Fn() -> BoxFuture<'static, Result<ToolReply, ToolError>> + Send + Sync>,
 }
 
-impl Made {
+impl FunctionTool {
     pub(crate) fn new<F, Fut>(name: &str, effect: ToolEffect, body: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Done, ToolError>> + Send + 'static,
+        Fut: Future<Output = Result<ToolReply, ToolError>> + Send + 'static,
     {
         let parameters = Arc::new(serde_json::json!({ "type": "object" }));
         let spec = ToolSpec { name: name.into(), description: name.into(), parameters };
@@ -73,7 +73,7 @@ impl Made {
     }
 }
 
-impl Tool for Made {
+impl Tool for FunctionTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -82,20 +82,20 @@ impl Tool for Made {
         self.hints
     }
 
-    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
+    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
         (self.body)()
     }
 }
 
-impl std::fmt::Debug for Made {
+impl std::fmt::Debug for FunctionTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.spec.name)
     }
 }
 
 #[track_caller]
-pub(crate) fn failure(ending: &RunResult) -> (Failure, Option<String>) {
-    match &*ending.outcome {
+pub(crate) fn failure(run_result: &RunResult) -> (Failure, Option<String>) {
+    match &*run_result.outcome {
         Outcome::Failed(failed) => {
             let partial = failed.partial.as_ref().map(|partial| partial.decode().unwrap());
             (failed.failure.clone(), partial)
@@ -104,17 +104,17 @@ pub(crate) fn failure(ending: &RunResult) -> (Failure, Option<String>) {
     }
 }
 
-/// What the operator answers a question with.
+/// Returns an answer to a question.
 pub(crate) fn reply(text: &str) -> GivenAnswer {
     GivenAnswer::Reply(Json::of(text).unwrap())
 }
 
-/// Time enough for everything that does not wait for somebody.
-pub(crate) async fn settled(_runtime: &TestRuntime) {
+/// Waits until everything that waits for nobody is done.
+pub(crate) async fn until_idle(_runtime: &TestRuntime) {
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
 }
 
-/// One model with a window of so many tokens.
+/// A source of one model with this context window.
 #[derive(Debug)]
 pub(crate) struct Narrow {
     pub(crate) model: Arc<dyn Model>,
@@ -128,13 +128,13 @@ impl ModelSource for Narrow {
     }
 }
 
-/// All tasks of a session, wherever they are in its tree.
+/// Returns all tasks of a session, at every depth.
 pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<(TaskNo, TaskRow)> {
     let operator = runtime.operator_session(session.id()).await.unwrap();
     operator.history(&TaskQuery::default()).await.unwrap()
 }
 
-/// A story with every way in which a tool asks something of the store.
+/// A story with every kind of delegation call.
 pub(crate) const STORY: &str = "agent Boss
 turn
   call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
@@ -169,7 +169,7 @@ turn
   say Nothing here.
 ";
 
-/// A process's life of which there can be several in one test.
+/// Creates a tokio runtime with paused time, for one of several processes in a test.
 pub(crate) fn paused() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().unwrap()

@@ -1,4 +1,4 @@
-//! Definitions that come with a workspace, before and after somebody trusts them.
+//! Workspace definitions before and after they are trusted.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use brigade_runtime::{AgentOptions, NewTask};
 use brigade_testkit::TestRuntime;
 use tempfile::TempDir;
 
-use crate::support::{script, words};
+use crate::support::{final_message, script};
 
 #[derive(Clone, Debug, Default)]
 struct Trust(Arc<Mutex<BTreeSet<(PathBuf, DefinitionDigest)>>>);
@@ -23,9 +23,9 @@ impl DefinitionTrust for Trust {
     }
 }
 
-/// A repository that somebody cloned.
+/// A cloned repository.
 struct Clone {
-    folder: TempDir,
+    dir: TempDir,
     trust: Trust,
     runtime: TestRuntime,
 }
@@ -49,8 +49,8 @@ turn
 
 impl Clone {
     async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(folder.path().join("work/.git")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("work/.git")).unwrap();
         let trust = Trust::default();
         let options: AgentOptions =
             script(SCRIPT).definition_trust(Arc::new(trust.clone())).definition_folders(|cwd| {
@@ -59,28 +59,28 @@ impl Clone {
                 work.into_iter().chain(users).collect()
             });
         let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-        Self { folder, trust, runtime }
+        Self { dir, trust, runtime }
     }
 
     fn work(&self) -> PathBuf {
-        self.folder.path().join("work")
+        self.dir.path().join("work")
     }
 
     fn define(&self, text: &str) -> DefinitionDigest {
-        let folder = DefinitionFolder::of_workspace(&self.work());
-        std::fs::create_dir_all(&folder.path).unwrap();
-        std::fs::write(folder.path.join("cook.md"), text).unwrap();
-        DefinitionSet::read_texts(&folder)[0].source.digest.clone()
+        let dir = DefinitionFolder::of_workspace(&self.work());
+        std::fs::create_dir_all(&dir.path).unwrap();
+        std::fs::write(dir.path.join("cook.md"), text).unwrap();
+        DefinitionSet::read_texts(&dir)[0].source.digest.clone()
     }
 
     fn trust(&self, digest: DefinitionDigest) {
         self.trust.0.lock().unwrap().insert((repository_of(&self.work()), digest));
     }
 
-    /// Whether an agent of this definition writes a file.
+    /// Runs the task and returns true if its agent wrote a file.
     async fn writes(&self, task: NewTask) -> bool {
         let agent = self.runtime.session.spawn(task.cwd(self.work())).await.unwrap();
-        words(&agent.wait().await.unwrap());
+        final_message(&agent.wait().await.unwrap());
         std::fs::remove_file(self.work().join("written")).is_ok()
     }
 }
@@ -99,7 +99,7 @@ async fn an_untrusted_definition_writes_nothing_and_a_trusted_one_does() {
     clone.trust(digest);
     assert!(clone.writes(cook()).await);
     assert!(clone.writes(NewTask::agent("go").name("Boss")).await, "as a child too");
-    // Another content is another definition.
+    // Other content is another definition.
     let edited = clone.define(&format!("{COOK}Season."));
     assert!(!clone.writes(cook()).await);
     clone.trust(edited);
@@ -107,9 +107,9 @@ async fn an_untrusted_definition_writes_nothing_and_a_trusted_one_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_untrusted_definition_delegates_to_writes_nothing_either() {
+async fn delegates_of_an_untrusted_definition_write_nothing() {
     let clone = Clone::new().await;
-    let users = clone.folder.path().join("brigade/agents");
+    let users = clone.dir.path().join("brigade/agents");
     std::fs::create_dir_all(&users).unwrap();
     std::fs::write(users.join("cook.md"), COOK).unwrap();
     assert!(clone.writes(NewTask::agent("go").name("Boss")).await, "the user's own is trusted");
@@ -120,7 +120,7 @@ async fn what_an_untrusted_definition_delegates_to_writes_nothing_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unattended_an_untrusted_definition_is_refused_with_the_command() {
+async fn an_unattended_untrusted_definition_is_refused_with_the_command_to_trust_it() {
     let clone = Clone::new().await;
     let digest = clone.define(COOK);
     let spawn = |task: NewTask| clone.runtime.session.spawn(task.cwd(clone.work()));
@@ -133,11 +133,11 @@ async fn unattended_an_untrusted_definition_is_refused_with_the_command() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_in_both_places_is_refused_with_both_names() {
+async fn an_ambiguous_name_is_refused_with_both_names() {
     let clone = Clone::new().await;
     let digest = clone.define(COOK);
     clone.trust(digest);
-    let users = clone.folder.path().join("brigade/agents");
+    let users = clone.dir.path().join("brigade/agents");
     std::fs::create_dir_all(&users).unwrap();
     std::fs::write(users.join("cook.md"), COOK.replace("[write_file]", "[read_file]")).unwrap();
     let refused = clone.runtime.session.spawn(cook().cwd(clone.work())).await.unwrap_err();
@@ -152,7 +152,7 @@ async fn a_name_in_both_places_is_refused_with_both_names() {
 #[tokio::test(start_paused = true)]
 async fn a_rule_on_a_name_holds_for_the_name_with_its_origin() {
     let clone = Clone::new().await;
-    let users = clone.folder.path().join("brigade/agents");
+    let users = clone.dir.path().join("brigade/agents");
     std::fs::create_dir_all(&users).unwrap();
     std::fs::write(users.join("cook.md"), COOK).unwrap();
     let sly = || NewTask::agent("go").name("Sly");

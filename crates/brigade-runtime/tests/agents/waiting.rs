@@ -1,4 +1,4 @@
-//! Waiting: what it takes, what it refuses, and that it holds nothing.
+//! Waits of agents: their results, their refusals, and their memory.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use brigade_store::{MemoryStore, Retention};
 use brigade_testkit::TestRuntime;
 use tokio::time::Instant;
 
-use crate::support::{playing, reply, run, script, settled, spawn, transcript, words};
+use crate::support::{final_message, playing, reply, run, script, spawn, transcript, until_idle};
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_any_lists_what_still_runs() {
+async fn a_wait_for_any_lists_the_running_tasks() {
     let runtime = playing(
         "agent Boss
 turn
@@ -44,11 +44,11 @@ turn
 ",
     )
     .await;
-    assert_eq!(words(&run(&runtime, "Boss", "look").await), "Both.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "look").await), "Both.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_whose_time_is_up_tells_the_states_and_takes_nothing() {
+async fn a_wait_that_times_out_lists_the_tasks_and_takes_nothing() {
     let runtime = playing(
         "agent Boss
 turn
@@ -72,12 +72,12 @@ turn
     )
     .await;
     let before = Instant::now();
-    assert_eq!(words(&run(&runtime, "Boss", "look").await), "Found.");
+    assert_eq!(final_message(&run(&runtime, "Boss", "look").await), "Found.");
     assert_eq!(before.elapsed().as_secs(), 100, "0 returns at once, and the result came after");
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_that_is_no_number_of_seconds_is_refused() {
+async fn a_timeout_that_is_no_number_of_seconds_is_refused() {
     let runtime = playing(
         "agent A
 turn
@@ -94,11 +94,11 @@ turn
 ",
     )
     .await;
-    assert_eq!(words(&run(&runtime, "A", "wait").await), "Refused.");
+    assert_eq!(final_message(&run(&runtime, "A", "wait").await), "Refused.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_can_neither_be_waited_for_nor_stopped_nor_written_to() {
+async fn tasks_of_others_cannot_be_waited_for_stopped_or_written_to() {
     let runtime = playing(
         "agent Other
 turn
@@ -120,14 +120,18 @@ turn
     let other = spawn(&runtime, "Other", "work").await;
     let agent = spawn(&runtime, "A", "try").await;
     agent.wait().await.unwrap();
-    let said = transcript(&runtime, &agent).await;
-    assert!(said.contains("not found: there is no task 99"), "{said}");
-    assert_eq!(said.matches("forbidden: agent:1 is not yours").count(), 4, "{said}");
-    assert_eq!(words(&other.wait().await.unwrap()), "Untouched.");
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert!(transcript_text.contains("not found: there is no task 99"), "{transcript_text}");
+    assert_eq!(
+        transcript_text.matches("forbidden: agent:1 is not yours").count(),
+        4,
+        "{transcript_text}"
+    );
+    assert_eq!(final_message(&other.wait().await.unwrap()), "Untouched.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_it_thinks_is_told_at_once() {
+async fn inbox_items_of_one_step_are_delivered_together() {
     let runtime = playing(
         "agent Boss
 turn
@@ -153,14 +157,14 @@ turn
     )
     .await;
     let boss = spawn(&runtime, "Boss", "look").await;
-    assert_eq!(words(&boss.wait().await.unwrap()), "Both.");
-    let said = transcript(&runtime, &boss).await;
-    assert_eq!(said.matches("\n[news]\n").count(), 1, "{said}");
-    assert_eq!(said.matches("<result ").count(), 2, "{said}");
+    assert_eq!(final_message(&boss.wait().await.unwrap()), "Both.");
+    let transcript_text = transcript(&runtime, &boss).await;
+    assert_eq!(transcript_text.matches("\n[inbox]\n").count(), 1, "{transcript_text}");
+    assert_eq!(transcript_text.matches("<result ").count(), 2, "{transcript_text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_that_were_taken_are_told_though_their_task_is_gone_by_then() {
+async fn collected_results_are_delivered_though_their_task_was_pruned() {
     let runtime = playing(
         "agent Boss
 turn
@@ -185,7 +189,7 @@ turn
     let retention = Retention { ended: Millis(1), events: Millis(u64::MAX) };
     assert_eq!(runtime.runtime.prune(&retention).await.unwrap().tasks, 1, "North is gone");
     runtime.session.answer(boss.no(), reply("No.")).await.unwrap();
-    assert_eq!(words(&boss.wait().await.unwrap()), "Found three.");
+    assert_eq!(final_message(&boss.wait().await.unwrap()), "Found three.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,15 +204,15 @@ turn
     let store = std::sync::Arc::new(MemoryStore::new());
     let first = TestRuntime::on_store(store.clone(), |builder| builder.agents(script(text))).await;
     let no = spawn(&first, "A", "choose").await.no();
-    settled(&first).await;
+    until_idle(&first).await;
     let TestRuntime { runtime, session, .. } = first;
     assert_eq!(session.get(no).await.unwrap().1.state.label(), "waiting");
     drop(session);
     runtime.shutdown().await.unwrap();
     let second = TestRuntime::on_store(store, |builder| builder.agents(script(text))).await;
     second.session.answer(no, reply("left")).await.unwrap();
-    let endings = second.session.wait_all([no.into()]).await.unwrap();
-    assert_eq!(words(&endings[0]), "Left it is.");
+    let run_results = second.session.wait_all([no.into()]).await.unwrap();
+    assert_eq!(final_message(&run_results[0]), "Left it is.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,18 +226,18 @@ turn
 ";
     let runtime = playing(text).await;
     let agent = spawn(&runtime, "A", "choose").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     runtime.session.answer(agent.no(), reply("left")).await.unwrap();
     let again = runtime.session.answer(agent.no(), reply("right")).await.unwrap_err();
     assert!(matches!(again.kind, RefusalKind::NotFound | RefusalKind::Ended), "{again}");
-    assert_eq!(words(&agent.wait().await.unwrap()), "Left it is.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Left it is.");
 }
 
-/// So many that anything which each of them held would be seen.
+/// A number at which anything held by each agent would be noticed.
 const MANY: usize = 10_000;
 
 #[tokio::test]
-async fn ten_thousand_that_wait_hold_nothing_and_wake_by_themselves() {
+async fn ten_thousand_suspended_agents_hold_nothing_and_wake_one_by_one() {
     let text = "agent *
 turn
   call ask_parent {\"question\": \"Which side?\"}
@@ -258,7 +262,7 @@ turn
     }
     for at in [MANY - 1, 7, MANY / 2] {
         session.answer(agents[at].no(), reply("left")).await.unwrap();
-        assert_eq!(words(&agents[at].wait().await.unwrap()), "Left it is.");
+        assert_eq!(final_message(&agents[at].wait().await.unwrap()), "Left it is.");
     }
     assert_eq!(waiting(), MANY - 3, "nobody else was woken");
     runtime.shutdown().await.unwrap();
@@ -266,12 +270,12 @@ turn
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_is_a_value_of_json() {
-    // What the operator answers need not be text.
+    // The operator's answer need not be text.
     let text = "agent A\nturn\n call ask_parent {\"question\": \"How many?\"}\nturn\n when The answer: 3\n say Three.\n";
     let runtime = playing(text).await;
     let agent = spawn(&runtime, "A", "count").await;
-    settled(&runtime).await;
+    until_idle(&runtime).await;
     let three = GivenAnswer::Reply(Json::of(&3).unwrap());
     runtime.session.answer(agent.no(), three).await.unwrap();
-    assert_eq!(words(&agent.wait().await.unwrap()), "Three.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "Three.");
 }

@@ -2,29 +2,29 @@
 
 use brigade_model::outcome::{Failure, Outcome};
 
-use crate::support::{playing, run, spawn, transcript, words};
+use crate::support::{final_message, playing, run, spawn, transcript};
 
 #[tokio::test(start_paused = true)]
-async fn what_it_says_last_is_its_result() {
+async fn the_last_message_is_the_result() {
     let runtime = playing("agent A\nturn\n say Soup is ready.\n").await;
-    assert_eq!(words(&run(&runtime, "A", "make soup").await), "Soup is ready.");
+    assert_eq!(final_message(&run(&runtime, "A", "make soup").await), "Soup is ready.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_tool_is_told_and_the_run_goes_on() {
+async fn an_unknown_tool_is_refused_and_the_run_continues() {
     let runtime = playing(
         "agent A\nturn\n call fly {}\nturn\n when there is no tool \"fly\"\n say I cannot fly.\n",
     )
     .await;
-    assert_eq!(words(&run(&runtime, "A", "fly").await), "I cannot fly.");
+    assert_eq!(final_message(&run(&runtime, "A", "fly").await), "I cannot fly.");
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_arguments_are_told() {
+async fn malformed_arguments_are_refused() {
     let runtime =
         playing("agent A\nturn\n malformed list_tasks {oops\nturn\n when malformed\n say Sorry.\n")
             .await;
-    assert_eq!(words(&run(&runtime, "A", "list").await), "Sorry.");
+    assert_eq!(final_message(&run(&runtime, "A", "list").await), "Sorry.");
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,14 +40,14 @@ turn
     let runtime = playing(text).await;
     let agent = spawn(&runtime, "A", "try").await;
     agent.wait().await.unwrap();
-    let said = transcript(&runtime, &agent).await;
+    let transcript_text = transcript(&runtime, &agent).await;
     for part in [
         "missing argument `task`",
         "the argument `task` must be a string, not 7",
         "unknown argument `colour`",
         "the argument `task` is blank",
     ] {
-        assert!(said.contains(part), "{part:?} is not in {said}");
+        assert!(transcript_text.contains(part), "{part:?} is not in {transcript_text}");
     }
     assert_eq!(runtime.session.list().len(), 0, "a malformed call starts nothing");
 }
@@ -55,17 +55,17 @@ turn
 #[tokio::test(start_paused = true)]
 async fn the_same_calls_again_and_again_are_a_loop() {
     let runtime = playing("agent A\nturn\n repeat\n call list_tasks {}\n").await;
-    let ending = run(&runtime, "A", "list").await;
-    let Outcome::Failed(failed) = &*ending.outcome else { panic!("{:?}", ending.outcome) };
+    let run_result = run(&runtime, "A", "list").await;
+    let Outcome::Failed(failed) = &*run_result.outcome else { panic!("{:?}", run_result.outcome) };
     assert_eq!(failed.failure, Failure::Loop { times: 6 });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_fails_ends_the_run_truthfully() {
     let runtime = playing("agent A\nturn\n fault 500 x99\n say Never.\n").await;
-    let ending = run(&runtime, "A", "try").await;
-    assert!(ending.outcome.to_string().contains("the model:"), "{}", ending.outcome);
-    assert_eq!(ending.outcome.label(), "failed");
+    let run_result = run(&runtime, "A", "try").await;
+    assert!(run_result.outcome.to_string().contains("the model:"), "{}", run_result.outcome);
+    assert_eq!(run_result.outcome.label(), "failed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,15 +77,21 @@ async fn a_stop_takes_effect_inside_a_hung_model_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_opens_the_next_run_on_the_same_conversation() {
+async fn a_message_opens_the_next_run_on_the_same_transcript() {
     let runtime =
         playing("agent A\nturn\n say First.\nturn\n when and now\n say Second, after First.\n")
             .await;
     let agent = spawn(&runtime, "A", "begin").await;
-    assert_eq!(words(&agent.wait().await.unwrap()), "First.");
+    assert_eq!(final_message(&agent.wait().await.unwrap()), "First.");
     agent.send("and now?").await.unwrap();
-    let ending = agent.wait().await.unwrap();
-    assert_eq!((ending.run.0, words(&ending)), (2, "Second, after First.".to_owned()));
-    let said = transcript(&runtime, &agent).await;
-    assert!(said.contains("First.") && said.contains("and now?"), "{said}");
+    let run_result = agent.wait().await.unwrap();
+    assert_eq!(
+        (run_result.run.0, final_message(&run_result)),
+        (2, "Second, after First.".to_owned())
+    );
+    let transcript_text = transcript(&runtime, &agent).await;
+    assert!(
+        transcript_text.contains("First.") && transcript_text.contains("and now?"),
+        "{transcript_text}"
+    );
 }

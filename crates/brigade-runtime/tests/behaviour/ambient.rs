@@ -1,4 +1,4 @@
-//! Calls from within a job: who calls is known without being said.
+//! Calls inside a job, where the session knows the calling job.
 
 use brigade_model::ids::Owner;
 use brigade_model::outcome::Outcome;
@@ -15,7 +15,8 @@ async fn a_spawn_from_within_a_job_links_to_the_enclosing_task() {
         let nested = session.clone();
         let inner = NewTask::closure("inner", move |_| async move {
             let deepest = nested.spawn(returns("deep")).await?;
-            let (_, row) = (deepest.no(), deepest.get().await?);
+            let _ = deepest.no();
+            let row = deepest.get().await?;
             assert_eq!(row.owner, Owner::Task(number(2)));
             Ok::<_, JobError>(deepest.wait().await?.outcome.to_string())
         });
@@ -46,12 +47,12 @@ async fn a_wait_within_a_job_gives_up_its_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_is_still_controlled_after_its_parent_has_rested() {
+async fn a_child_is_still_controlled_after_its_parent_was_suspended() {
     let test = TestRuntime::new(|b| b).await;
     let session = test.session.clone();
     let outer = NewTask::closure("outer", |_| async move {
         let inner = session.spawn(tidy()).await?;
-        // Resting takes the parent into its next attempt.
+        // A suspend takes the parent into its next attempt.
         assert_eq!(inner.wait_within(SECOND).await?, None);
         inner.send("still there?").await?;
         inner.stop(Some("enough")).await?;
@@ -89,7 +90,7 @@ async fn outside_of_a_job_there_is_no_current_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_spawned_together_from_within_a_job_are_its_children() {
+async fn tasks_of_a_batch_from_within_a_job_are_its_children() {
     let test = TestRuntime::new(|b| b).await;
     let session = test.session.clone();
     let outer = NewTask::closure("outer", |ctx: JobContext| async move {

@@ -1,4 +1,4 @@
-//! What is wrong is refused with its reason, and nothing is changed by it.
+//! Wrong input is refused with a reason and changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn kitchen() -> TestRuntime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spawn_that_is_wrong_changes_nothing() {
+async fn a_wrong_spawn_changes_nothing() {
     let test = kitchen().await;
     let before = test.runtime.position();
     let big = "x".repeat(PAYLOAD_MAX);
@@ -152,7 +152,7 @@ async fn one_key_with_another_request_is_a_conflict() {
         let part = "the key \"dinner\" stands for task 1 with another request";
         refused(test.session.spawn(other).await, CONFLICT, part);
     }
-    settle().await;
+    until_idle().await;
     let again = test.session.spawn(dinner()).await.unwrap();
     assert!(again.existed() && again.no() == first.no());
     assert_eq!(*outcome(&again).await, succeeded("2"));
@@ -166,7 +166,7 @@ async fn one_key_with_another_request_is_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_nobody_asked_for_are_refused() {
+async fn answers_without_a_question_are_refused() {
     let test = kitchen().await;
     let task = test.session.spawn(forever()).await.unwrap();
     let reply = || GivenAnswer::Reply(json("1"));
@@ -197,7 +197,7 @@ async fn a_runtime_with_an_impossible_kind_does_not_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_beyond_all_time_are_as_good_as_for_ever() {
+async fn durations_beyond_all_time_never_end() {
     let test = TestRuntime::new(|b| b).await;
     let sleeps = NewTask::closure("sleeps", |ctx: JobContext| async move {
         let slept = ctx.sleep(Duration::MAX).await;

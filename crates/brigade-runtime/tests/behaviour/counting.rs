@@ -1,4 +1,4 @@
-//! What is counted is what is stored, whichever commit fails.
+//! Metrics count stored events, whichever commit fails.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::support::*;
 
-/// A job with a child, and what was counted of them at the end; how many commits there were.
+/// Runs a job with a child. Returns the metrics and the number of commits.
 fn counted(cut: Option<CutPoint>) -> (Vec<String>, u64) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
@@ -47,13 +47,13 @@ async fn cook(store: Arc<CrashStore>) {
     let cook = again(async || session.spawn(cook.clone()).await).await;
     again(async || cook.wait().await).await;
     let other = NewTask::job("helper", ()).key("one");
-    // What is refused is not counted.
+    // A refused spawn is not counted.
     refused(session.spawn(other).await, RefusalKind::Conflict, "key");
     runtime.record_gauges();
     runtime.shutdown().await.unwrap();
 }
 
-/// Asks until the store, which fails once, could take it.
+/// Repeats a call that failed, since the store fails once.
 async fn again<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
     match eventually(ask()).await {
         Ok(done) => done,
@@ -64,8 +64,8 @@ async fn again<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> T {
 fn expected(failures: u32) -> Vec<String> {
     let mut expected = vec![
         format!("brigade_commit_failures_total {failures}"),
-        r#"brigade_endings_total{kind="job",outcome="failed",failure="error"} 1"#.to_owned(),
-        r#"brigade_endings_total{kind="job",outcome="succeeded",failure=""} 1"#.to_owned(),
+        r#"brigade_runs_ended_total{kind="job",outcome="failed",failure="error"} 1"#.to_owned(),
+        r#"brigade_runs_ended_total{kind="job",outcome="succeeded",failure=""} 1"#.to_owned(),
         "brigade_inputs_waiting 0".to_owned(),
         r#"brigade_spawns_total{kind="job"} 2"#.to_owned(),
     ];
@@ -76,7 +76,7 @@ fn expected(failures: u32) -> Vec<String> {
 }
 
 #[test]
-fn each_thing_is_counted_once_whichever_commit_fails() {
+fn each_event_is_counted_once_whichever_commit_fails() {
     let (counts, commits) = counted(None);
     assert_eq!(counts, expected(0));
     assert!(commits > 5, "{commits} commits to cut at");

@@ -1,4 +1,4 @@
-//! Work that outlives the process: what its performer is asked, and what it can say.
+//! Work that outlives the process: reconciliation with its performer.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use brigade_testkit::TestRuntime;
 
 use crate::support::*;
 
-/// A store that an earlier process left with a dish in the oven.
+/// Returns a store that an earlier process left with a running task, and the task.
 async fn left_behind(stop: bool) -> (Arc<MemoryStore>, TaskNo) {
     let store = Arc::new(MemoryStore::new());
-    let (puppet, mut oven_is) = Puppet::new();
+    let (puppet, mut oven_calls) = Puppet::new();
     let test = TestRuntime::on_store(store.clone(), |b| b.performer("oven", puppet)).await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    oven_is.started().await;
+    oven_calls.started().await;
     task.send("on its way").await.unwrap();
     if stop {
         task.stop(Some("enough")).await.unwrap();
@@ -31,13 +31,13 @@ async fn left_behind(stop: bool) -> (Arc<MemoryStore>, TaskNo) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_is_found_goes_on_under_the_same_attempt() {
+async fn adopted_work_continues_under_the_same_attempt() {
     let (store, no) = left_behind(false).await;
-    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    let (puppet, mut oven_calls) = Puppet::finding(ReconcileResult::Adopted);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
-    let reporter = oven_is.reconciled().await;
+    let reporter = oven_calls.reconciled().await;
     assert_eq!(reporter.attempt, Attempt(1));
-    assert!(oven_is.is_quiet(), "it is not started again");
+    assert!(oven_calls.is_quiet(), "it is not started again");
     assert_eq!(state(&test.session, no).await, "running");
     let message = test.session.receipt(MessageNo(1)).await.unwrap().unwrap();
     assert_ne!(message.receipt, Receipt::Read);
@@ -47,18 +47,18 @@ async fn work_that_is_found_goes_on_under_the_same_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_ended_meanwhile_ends_as_it_did() {
+async fn work_that_ended_meanwhile_has_its_real_outcome() {
     let (store, no) = left_behind(false).await;
     let found = ReconcileResult::Ended(WorkResult::Returned(json("\"brown\"")).into());
     let (puppet, _oven_is) = Puppet::finding(found);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     let (_, row) = test.session.get(no).await.unwrap();
-    let end = &row.ended().expect("settled before the first answer").outcome;
+    let end = &row.ended().expect("reconciled before the first request").outcome;
     assert_eq!(**end, succeeded("\"brown\""));
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_of_which_nothing_is_left_is_lost_with_the_evidence() {
+async fn work_that_is_not_found_is_lost_with_the_evidence() {
     let (store, no) = left_behind(false).await;
     let (puppet, _oven_is) =
         Puppet::finding(ReconcileResult::Lost { evidence: "a cold oven".into() });
@@ -68,16 +68,16 @@ async fn work_of_which_nothing_is_left_is_lost_with_the_evidence() {
     let expect = Failure::Lost { by: "its performer".into(), evidence: "a cold oven".into() };
     assert_eq!(failed.failure, expect);
     let message = test.session.receipt(MessageNo(1)).await.unwrap().unwrap();
-    assert_eq!(message.receipt, Receipt::DeliveryUnknown, "it may have had it or not");
+    assert_eq!(message.receipt, Receipt::DeliveryUnknown, "the delivery is unknown");
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_found_in_the_middle_of_its_stop_is_told_again() {
+async fn adopted_work_that_was_stopping_is_stopped_again() {
     let (store, no) = left_behind(true).await;
-    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    let (puppet, mut oven_calls) = Puppet::finding(ReconcileResult::Adopted);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
-    let reporter = oven_is.reconciled().await;
-    assert!(matches!(oven_is.stopped().await, StopMode::Graceful { attempt: Attempt(1), .. }));
+    let reporter = oven_calls.reconciled().await;
+    assert!(matches!(oven_calls.stopped().await, StopMode::Graceful { attempt: Attempt(1), .. }));
     reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     let order = &cancelled(&ended[0].outcome).order;
@@ -85,18 +85,18 @@ async fn work_found_in_the_middle_of_its_stop_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_work_alone_that_is_meant_to_outlive_it() {
+async fn a_shutdown_does_not_stop_work_that_may_outlive_it() {
     let store = Arc::new(MemoryStore::new());
-    let (puppet, mut oven_is) = Puppet::new();
+    let (puppet, mut oven_calls) = Puppet::new();
     let test = TestRuntime::on_store(store.clone(), |b| b.performer("oven", puppet)).await;
     let no = test.session.spawn(oven("bread")).await.unwrap().no();
-    oven_is.started().await;
+    oven_calls.started().await;
     test.runtime.clone().shutdown().await.unwrap();
     drop(test);
-    assert!(oven_is.is_quiet());
-    let (puppet, mut oven_is) = Puppet::finding(ReconcileResult::Adopted);
+    assert!(oven_calls.is_quiet());
+    let (puppet, mut oven_calls) = Puppet::finding(ReconcileResult::Adopted);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
-    oven_is.reconciled().await.post(returned("1")).await;
+    oven_calls.reconciled().await.post(returned("1")).await;
     let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("1"));
 }

@@ -1,4 +1,4 @@
-//! A store that fails at any one commit: callers hear the truth, and the story ends the same.
+//! A store that fails at any one commit: replies are true, and the story has the same result.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 
 use crate::support::*;
 
-/// What a telling of the story came to.
+/// The result of one run of the story.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct StoryResult {
     outcome: Outcome,
     steps: usize,
     notes: Vec<String>,
-    endings: Vec<(TaskNo, String)>,
+    run_results: Vec<(TaskNo, String)>,
     tasks: Option<TaskNo>,
     messages: u64,
 }
 
-/// A cook with two steps, a helper that it speaks to, a nap, and notes along the way.
+/// Registers a cook with two steps, a helper that it sends messages to, a sleep, and progress
+/// notes.
 fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
     let steps = steps.clone();
     b.job("cook", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
@@ -34,7 +35,7 @@ fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
             let one = ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
             let helper = ctx.spawn(NewTask::job("helper", ())).await?;
             ctx.send(&helper, "chop").await?;
-            let heard = ctx.receive().await?.body.to_string();
+            let received = ctx.receive().await?.body.to_string();
             ctx.wait_all([&helper]).await?;
             let (slept, lost) = tokio::join!(ctx.sleep(SECOND), ctx.receive_within(2 * SECOND));
             slept?;
@@ -46,7 +47,7 @@ fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
                 })
                 .await?;
             ctx.set_state("done").await?;
-            Ok::<_, JobError>((one, heard, two))
+            Ok::<_, JobError>((one, received, two))
         }
     })
     .job("helper", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
@@ -56,7 +57,7 @@ fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
     })
 }
 
-/// Asks until the store could take it, checking that a refusal really changed nothing.
+/// Repeats a call until the store takes it. Checks that a refusal changed nothing.
 async fn insist<T, F>(session: Option<&Session>, durable: bool, mut ask: F) -> T
 where
     F: AsyncFnMut() -> Result<T, Refusal>,
@@ -67,7 +68,7 @@ where
             Ok(done) => return done,
             Err(refusal) => {
                 assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
-                assert!(!durable, "it did happen, and the caller was told it had not");
+                assert!(!durable, "it happened, and the caller was told that it had not");
                 let after = session.map(Session::row);
                 assert_eq!(
                     before.map(|row| row.last_task),
@@ -80,7 +81,7 @@ where
     panic!("the store fails once only")
 }
 
-async fn tell(cut: Option<CutPoint>) -> (Told, u64) {
+async fn run_story(cut: Option<CutPoint>) -> (StoryResult, u64) {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let store = CrashStore::new(inner.clone(), cut);
     let steps = Tally::default();
@@ -94,56 +95,58 @@ async fn tell(cut: Option<CutPoint>) -> (Told, u64) {
     let cook =
         insist(Some(&session), durable, async || session.spawn(NewTask::job("cook", ())).await)
             .await;
-    let ending = insist(Some(&session), durable, async || cook.wait().await).await;
-    assert!(!ending.collected_before, "taken once, by the wait that was answered");
+    let run_result = insist(Some(&session), durable, async || cook.wait().await).await;
+    assert!(!run_result.collected_before, "collected once, by the wait that was answered");
     let task = insist(Some(&session), durable, async || session.spawn(forever()).await).await;
     let stopped = insist(Some(&session), durable, async || task.stop(None).await).await;
-    assert!(!stopped.already_stopped, "told once, by the stop that was answered");
+    assert!(!stopped.already_stopped, "the stop that was answered is the first");
     let end = insist(Some(&session), durable, async || task.wait().await).await;
     assert_eq!(end.outcome.label(), "cancelled");
-    let (tree, row) = (session.id(), session.row());
+    let session_id = session.id();
+    let row = session.row();
     runtime.shutdown().await.unwrap();
 
-    let query = EventQuery { session: Some(tree), after: Position(0), limit: usize::MAX };
+    let query = EventQuery { session: Some(session_id), after: Position(0), limit: usize::MAX };
     let items = inner.events(&query).await.unwrap().items;
-    let (mut notes, mut endings) = (Vec::new(), Vec::new());
+    let mut notes = Vec::new();
+    let mut run_results = Vec::new();
     for (at, item) in items.iter().enumerate() {
         assert_eq!(item.record.seq.0, at as u64 + 1, "no event is missing or doubled");
         match &item.record.event {
             Event::Progressed { note, .. } => notes.push(note.to_string()),
-            Event::Ended { no, outcome, .. } => endings.push((*no, outcome.to_string())),
+            Event::Ended { no, outcome, .. } => run_results.push((*no, outcome.to_string())),
             _ => {}
         }
     }
-    let told = Told {
-        outcome: (*ending.outcome).clone(),
+    let result = StoryResult {
+        outcome: (*run_result.outcome).clone(),
         steps: steps.get(),
         notes,
-        endings,
+        run_results,
         tasks: row.last_task,
         messages: row.last_message.0,
     };
-    (told, store.commits())
+    (result, store.commits())
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_story_ends_the_same_whichever_commit_fails() {
-    let (expect, commits) = tell(None).await;
+    let (expect, commits) = run_story(None).await;
     assert_eq!(expect.outcome, succeeded(r#"[0,"\"chop\"",1]"#));
     assert_eq!(expect.notes, ["\"nearly\""]);
-    assert_eq!(expect.endings.len(), 3);
+    assert_eq!(expect.run_results.len(), 3);
     assert!(commits > 20, "{commits} commits to cut at");
     for durable in [false, true] {
         for commit in 0..commits {
             let cut = CutPoint { commit, durable, mode: CutMode::Fail };
-            let (told, _) = tell(Some(cut)).await;
-            assert_eq!(told, expect, "{cut:?}");
+            let (result, _) = run_story(Some(cut)).await;
+            assert_eq!(result, expect, "{cut:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_could_not_be_stored_is_not_there() {
+async fn a_session_that_could_not_be_stored_does_not_exist() {
     let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let cut = CutPoint { commit: 0, durable: false, mode: CutMode::Fail };
     let runtime =
@@ -157,7 +160,7 @@ async fn a_session_that_could_not_be_stored_is_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
+async fn a_large_stop_continues_after_a_sweep_could_not_be_stored() {
     let census = Census::default();
     let run = async |cut: Option<CutPoint>| {
         let counted = census.clone();
@@ -177,17 +180,17 @@ async fn a_large_stop_goes_on_after_a_slice_of_it_could_not_be_stored() {
         let store = CrashStore::new(Arc::new(MemoryStore::new()), cut);
         let test = TestRuntime::on_store(store.clone(), |b| b).await;
         let wide = test.session.spawn(wide).await.unwrap();
-        settle().await;
-        assert_eq!(census.living(), 1_200);
+        until_idle().await;
+        assert_eq!(census.alive(), 1_200);
         let before = store.commits();
-        let told = tokio::time::Instant::now();
+        let stopped_at = tokio::time::Instant::now();
         wide.stop(None).await.unwrap();
-        settle().await;
+        until_idle().await;
         tokio::time::sleep(SECOND).await;
         let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let rows = operator.list();
-        let told_to_stop = rows.iter().filter(|(_, row)| row.is_ending()).count();
-        assert_eq!(told_to_stop, 1_201, "{cut:?}: each was told within {:?}", told.elapsed());
+        let stopping = rows.iter().filter(|(_, row)| row.is_ending()).count();
+        assert_eq!(stopping, 1_201, "{cut:?}: all within {:?}", stopped_at.elapsed());
         crash(test).await;
         before
     };

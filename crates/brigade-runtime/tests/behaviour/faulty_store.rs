@@ -1,4 +1,4 @@
-//! A store that can be full, and of which a tree can be damaged.
+//! A store that can be full, and in which a session can be damaged.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,23 +26,24 @@ pub(crate) struct FaultyStore {
 
 impl FaultyStore {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        let (full, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let full = AtomicBool::new(false);
+        let refused = AtomicUsize::new(0);
         Arc::new(Self { inner, full, refused, damaged: Mutex::default() })
     }
 
-    /// While it is full it is read, not written.
+    /// Makes the store refuse commits. It can still be read.
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::SeqCst);
     }
 
-    /// How many commits it had no room for.
+    /// Returns the number of refused commits.
     pub(crate) fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
     }
 
-    /// From now on neither this tree nor a journal of it can be loaded.
-    pub(crate) fn damage(&self, tree: SessionId) {
-        *self.damaged.lock().unwrap() = Some(tree);
+    /// Damages a session: neither it nor a journal of it can be loaded any more.
+    pub(crate) fn damage(&self, session: SessionId) {
+        *self.damaged.lock().unwrap() = Some(session);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The feed: nothing missed, nothing twice, in order; a gap is told.
+//! The feed: nothing is missed or repeated, in order; a gap is reported.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// A job that says so many things of itself.
+/// Returns a job that reports progress this many times.
 fn chatty(notes: u32) -> NewTask {
     NewTask::closure("chatty", move |ctx: JobContext| async move {
         for n in 0..notes {
@@ -21,11 +21,11 @@ fn chatty(notes: u32) -> NewTask {
     })
 }
 
-/// Positions of everything that there is to read now.
-async fn drain(news: &mut FeedSubscription, to: Position) -> Vec<u64> {
+/// Returns the positions of all events up to `to`.
+async fn drain(feed: &mut FeedSubscription, to: Position) -> Vec<u64> {
     let mut positions = Vec::new();
-    while news.cursor() < to {
-        match eventually(news.next()).await.unwrap() {
+    while feed.cursor() < to {
+        match eventually(feed.next()).await.unwrap() {
             FeedUpdate::Event(item) => positions.push(item.position.0),
             gap => panic!("{gap:?}"),
         }
@@ -36,11 +36,11 @@ async fn drain(news: &mut FeedSubscription, to: Position) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_progress_loses_none_and_the_end_comes_last() {
     let test = TestRuntime::new(|b| b).await;
-    let mut news = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.position());
     let task = test.session.spawn(chatty(100)).await.unwrap();
     let mut notes = Vec::new();
     let end = loop {
-        match next_event(&mut news).await {
+        match next_event(&mut feed).await {
             Event::Progressed { no, note } => {
                 assert_eq!(no, task.no());
                 notes.push(note.to_string());
@@ -64,7 +64,7 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let task = test.session.spawn(chatty(40)).await.unwrap();
-    ending(&task).await;
+    wait_result(&task).await;
     let last = test.runtime.position();
     assert!(last.0 > 40);
     let all: Vec<u64> = (1..=last.0).collect();
@@ -78,7 +78,7 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
         assert_eq!(seen, all, "cut at {cut}");
     }
     crash(test).await;
-    // Without anything recent in memory the store answers.
+    // Without recent events in memory, the store is read.
     let test = TestRuntime::on_store(store, |b| b).await;
     for cut in 0..last.0 {
         let seen = drain(&mut test.runtime.subscribe(Position(cut)), last).await;
@@ -87,12 +87,12 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_at_the_end_waits_for_what_comes_and_gets_it_live() {
+async fn a_reader_at_the_end_waits_for_new_events() {
     let test = TestRuntime::new(|b| b).await;
-    let mut news = test.session.subscribe(test.runtime.position());
-    let nothing = tokio::time::timeout(SECOND, news.next()).await;
+    let mut feed = test.session.subscribe(test.runtime.position());
+    let nothing = tokio::time::timeout(SECOND, feed.next()).await;
     assert!(nothing.is_err());
-    let (event, task) = tokio::join!(next_event(&mut news), test.session.spawn(forever()));
+    let (event, task) = tokio::join!(next_event(&mut feed), test.session.spawn(forever()));
     let Event::Spawned(spawned) = event else { panic!("{event:?}") };
     assert_eq!(spawned.no, task.unwrap().no());
 }
@@ -102,18 +102,22 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
     let test = TestRuntime::new(|b| b).await;
     let other = test.runtime.session("other").await.unwrap();
     for _ in 0..5 {
-        ending(&test.session.spawn(returns(1)).await.unwrap()).await;
-        ending(&other.spawn(returns(2)).await.unwrap()).await;
+        wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
+        wait_result(&other.spawn(returns(2)).await.unwrap()).await;
     }
     let last = test.runtime.position();
     let mut seen = 0;
     for session in [&test.session, &other] {
-        let mut news = session.subscribe(Position(0));
+        let mut feed = session.subscribe(Position(0));
         let mut before = 0;
-        while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+        while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
             let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
             assert_eq!(item.record.session, session.id());
-            assert_eq!(item.record.seq.0, before + 1, "a tree's own numbers have no gap");
+            assert_eq!(
+                item.record.seq.0,
+                before + 1,
+                "the sequence numbers of a session have no gap"
+            );
             before = item.record.seq.0;
             seen += 1;
         }
@@ -133,37 +137,37 @@ async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
         tasks.push(test.session.spawn(chatty(1_000)).await.unwrap());
     }
     for task in &tasks {
-        ending(task).await;
+        wait_result(task).await;
     }
     let last = test.runtime.position();
-    assert!(last.0 > 20_000, "more than is kept at hand");
+    assert!(last.0 > 20_000, "more than the ring holds");
     assert_eq!(drain(&mut slow, last).await, (1..=last.0).collect::<Vec<_>>());
     assert_eq!(drain(&mut reading, last).await, (2..=last.0).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_is_told_of_a_gap_and_then_goes_on_without_another() {
+async fn a_reader_gets_one_gap_and_then_continues() {
     let options = MemoryOptions { max_events: 10, ..MemoryOptions::default() };
     let store = Arc::new(MemoryStore::with_options(options));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
-    ending(&test.session.spawn(chatty(40)).await.unwrap()).await;
+    wait_result(&test.session.spawn(chatty(40)).await.unwrap()).await;
     let last = test.runtime.position();
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
-    let mut news = test.session.subscribe(Position(3));
-    let told = eventually(news.next()).await.unwrap();
-    assert_eq!(told, FeedUpdate::Gap { to: Position(last.0 - 10) });
-    let rest = drain(&mut news, last).await;
-    assert_eq!(rest, (last.0 - 9..=last.0).collect::<Vec<_>>());
+    let mut feed = test.session.subscribe(Position(3));
+    let gap = eventually(feed.next()).await.unwrap();
+    assert_eq!(gap, FeedUpdate::Gap { to: Position(last.0 - 10) });
+    let positions = drain(&mut feed, last).await;
+    assert_eq!(positions, (last.0 - 9..=last.0).collect::<Vec<_>>());
     let mut kept = test.session.subscribe(Position(last.0 - 5));
-    assert_eq!(drain(&mut kept, last).await.len(), 5, "who asks for what is kept sees no gap");
+    assert_eq!(drain(&mut kept, last).await.len(), 5, "a reader of stored events sees no gap");
 }
 
 #[tokio::test(start_paused = true)]
 async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
-    ending(&test.session.spawn(returns(1)).await.unwrap()).await;
+    wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
     let last = test.runtime.position();
     tokio::time::sleep(10 * SECOND).await;
     let all = Retention { ended: Millis(5_000), events: Millis(5_000) };
@@ -172,23 +176,23 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     refused(test.session.get(number(1)).await, NOT_FOUND, "1");
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
-    let mut news = test.session.subscribe(Position(0));
-    let told = eventually(news.next()).await.unwrap();
-    assert_eq!(told, FeedUpdate::Gap { to: last });
+    let mut feed = test.session.subscribe(Position(0));
+    let gap = eventually(feed.next()).await.unwrap();
+    assert_eq!(gap, FeedUpdate::Gap { to: last });
     let again = test.session.spawn(returns(1)).await.unwrap();
     assert_eq!(again.address(), "job:2", "a number is never used again");
-    assert!(matches!(next_event(&mut news).await, Event::Spawned(_)));
+    assert!(matches!(next_event(&mut feed).await, Event::Spawned(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_in_a_tree_does_not_run_backwards_when_the_clock_does() {
+async fn time_in_a_session_does_not_run_backwards_when_the_clock_does() {
     let clock = ManualClock::at(TestRuntime::START);
     let test = TestRuntime::new(|b| b.clock(Arc::new(clock.clone()))).await;
     let gate = CancellationToken::new();
     let task = test.session.spawn(behind(&gate)).await.unwrap();
     clock.set(Time(TestRuntime::START.0 - 3_600_000));
     gate.cancel();
-    let end = ending(&task).await;
+    let end = wait_result(&task).await;
     assert_eq!(end.ended_at, TestRuntime::START, "not before it was spawned");
     let mut last = Time(0);
     for record in test.events_after(Position(0)).await {

@@ -1,4 +1,4 @@
-//! What a job can do, and what becomes of it.
+//! Jobs and their outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use brigade_testkit::TestRuntime;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_job_returns_its_result_to_whoever_waits() {
+async fn a_job_returns_its_result_to_its_waiter() {
     let test = TestRuntime::new(|b| {
         b.job("double", RecoveryPolicy::resume(3), |_: JobContext, n: u32| async move {
             Ok::<_, JobError>(n * 2)
@@ -21,9 +21,9 @@ async fn a_job_returns_its_result_to_whoever_waits() {
     .await;
     let task = test.session.spawn(NewTask::job("double", 21).name("Doubler")).await.unwrap();
     assert_eq!(task.address(), "job:1");
-    let ending = task.wait().await.unwrap();
-    assert_eq!(*ending.outcome, succeeded("42"));
-    assert!(!ending.collected_before);
+    let run_result = task.wait().await.unwrap();
+    assert_eq!(*run_result.outcome, succeeded("42"));
+    assert!(!run_result.collected_before);
     assert!(task.wait().await.unwrap().collected_before);
 }
 
@@ -31,10 +31,12 @@ async fn a_job_returns_its_result_to_whoever_waits() {
 async fn a_named_job_sleeps_without_a_future_and_does_each_step_once() {
     let entered = Arc::new(AtomicUsize::new(0));
     let stepped = Arc::new(AtomicUsize::new(0));
-    let (entries, steps) = (entered.clone(), stepped.clone());
+    let entries = entered.clone();
+    let steps = stepped.clone();
     let test = TestRuntime::new(|b| {
         b.job("nap", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
-            let (entries, steps) = (entries.clone(), steps.clone());
+            let entries = entries.clone();
+            let steps = steps.clone();
             async move {
                 entries.fetch_add(1, Ordering::SeqCst);
                 let one: u32 = ctx
@@ -56,8 +58,8 @@ async fn a_named_job_sleeps_without_a_future_and_does_each_step_once() {
     })
     .await;
     let task = test.session.spawn(NewTask::job("nap", ())).await.unwrap();
-    let ending = task.wait().await.unwrap();
-    assert_eq!(*ending.outcome, succeeded("3"));
+    let run_result = task.wait().await.unwrap();
+    assert_eq!(*run_result.outcome, succeeded("3"));
     assert_eq!(entered.load(Ordering::SeqCst), 2, "entered again after the sleep");
     assert_eq!(stepped.load(Ordering::SeqCst), 2, "each step ran once");
 }
@@ -71,15 +73,15 @@ async fn a_panic_is_an_outcome() {
         Ok::<(), JobError>(())
     });
     let task = test.session.spawn(panics.name("Boom")).await.unwrap();
-    let ending = task.wait().await.unwrap();
+    let run_result = task.wait().await.unwrap();
     let expect = Outcome::failed(Failure::Panic("the kitchen is on fire".into()));
-    assert_eq!(*ending.outcome, expect);
+    assert_eq!(*run_result.outcome, expect);
     let again = NewTask::closure("fine", |_| async { Ok::<_, JobError>(()) }).name("boom");
     assert!(test.session.spawn(again).await.is_ok(), "the name is free again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_anywhere_in_a_job_ends_it_and_frees_whoever_waits_for_it() {
+async fn a_panic_anywhere_in_a_job_ends_it_and_wakes_its_waiter() {
     let test = TestRuntime::new(|b| {
         b.job("steps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             ctx.sleep(SECOND).await?;
@@ -113,7 +115,7 @@ async fn a_panic_anywhere_in_a_job_ends_it_and_frees_whoever_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_tells_the_whole_chain_of_causes() {
+async fn a_failure_has_the_whole_chain_of_causes() {
     #[derive(Debug, thiserror::Error)]
     #[error("the soup is cold")]
     struct Cold(#[source] std::num::ParseIntError);

@@ -1,4 +1,4 @@
-//! What is over and collected does not stay.
+//! Tasks that have ended and were collected leave nothing in memory.
 
 use std::sync::Arc;
 
@@ -28,15 +28,15 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
         });
         let tasks = session.spawn_all(tasks).await.unwrap();
         let refs = tasks.iter().map(|task| task.as_ref().unwrap().into());
-        let endings = soon(session.wait_all(refs)).await.unwrap();
-        assert_eq!(endings.len(), 1_000);
-        assert!(endings.iter().all(|e| e.outcome.is_success() && !e.collected_before));
-        // The last word of the loop on a batch comes after its acknowledgement.
+        let run_results = soon(session.wait_all(refs)).await.unwrap();
+        assert_eq!(run_results.len(), 1_000);
+        assert!(run_results.iter().all(|e| e.outcome.is_success() && !e.collected_before));
+        // The loop evicts the tasks of a batch after its acknowledgement.
         session.set_limits(Limits::default()).await.unwrap();
         session.set_limits(Limits::default()).await.unwrap();
         assert!(session.list().is_empty(), "the view is empty");
     }
-    assert_eq!(census.living(), 0, "no closure and nothing it held is left");
+    assert_eq!(census.alive(), 0, "no closure and no capture remains");
     assert!(session.history(&Default::default()).await.unwrap().len() <= 100);
     let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
     assert!(store.events(&query).await.unwrap().items.len() <= 1_000);
@@ -46,7 +46,7 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_that_nobody_took_stay_until_they_are_taken() {
+async fn uncollected_results_stay_until_they_are_collected() {
     let options =
         MemoryOptions { max_events: 100, max_finished_tasks: 10, max_processed_messages: 10 };
     let test = TestRuntime::on_store(Arc::new(MemoryStore::with_options(options)), |b| b).await;
@@ -57,12 +57,12 @@ async fn results_that_nobody_took_stay_until_they_are_taken() {
     assert_eq!(test.session.list().len(), 200);
     let keep_nothing = Retention { ended: Millis(0), events: Millis(0) };
     assert_eq!(test.runtime.prune(&keep_nothing).await.unwrap().tasks, 0);
-    let endings = eventually(test.session.wait_all([])).await.unwrap();
-    assert_eq!(endings.len(), 200);
+    let run_results = eventually(test.session.wait_all([])).await.unwrap();
+    assert_eq!(run_results.len(), 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_left_uncollected_leaves_with_it() {
+async fn uncollected_children_are_evicted_with_their_parent() {
     let test = TestRuntime::new(|b| b).await;
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
         for _ in 0..100 {
@@ -72,15 +72,15 @@ async fn what_a_job_left_uncollected_leaves_with_it() {
         Ok::<_, JobError>(())
     });
     let parent = test.session.spawn(parent).await.unwrap();
-    ending(&parent).await;
+    wait_result(&parent).await;
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     test.session.set_limits(Limits::default()).await.unwrap();
-    settle().await;
+    until_idle().await;
     assert!(listed(&operator).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_that_never_ran_lets_go_of_what_it_held() {
+async fn a_closure_that_never_ran_drops_its_captures() {
     let test = TestRuntime::new(|b| b).await;
     test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
     test.session.spawn(forever()).await.unwrap();
@@ -91,15 +91,15 @@ async fn a_closure_that_never_ran_lets_go_of_what_it_held() {
         Ok::<_, JobError>(())
     });
     let queued = test.session.spawn(queued).await.unwrap();
-    assert_eq!(census.living(), 1);
+    assert_eq!(census.alive(), 1);
     queued.stop(None).await.unwrap();
-    ending(&queued).await;
-    settle().await;
-    assert_eq!(census.living(), 0);
+    wait_result(&queued).await;
+    until_idle().await;
+    assert_eq!(census.alive(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keyed_spawn_that_found_its_task_lets_go_of_its_own_closure() {
+async fn a_keyed_spawn_that_found_its_task_drops_its_own_closure() {
     let test = TestRuntime::new(|b| b).await;
     let census = Census::default();
     for _ in 0..3 {
@@ -111,6 +111,6 @@ async fn a_keyed_spawn_that_found_its_task_lets_go_of_its_own_closure() {
         });
         test.session.spawn(task.key("one")).await.unwrap();
     }
-    settle().await;
-    assert_eq!(census.living(), 1);
+    until_idle().await;
+    assert_eq!(census.alive(), 1);
 }

@@ -1,4 +1,4 @@
-//! Limits: refused before it costs anything, or queued.
+//! Limits: a spawn is refused before it costs anything, or the task is queued.
 
 use std::time::Duration;
 
@@ -33,18 +33,18 @@ async fn a_depth_of_one_forbids_nesting_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn width_counts_living_children() {
+async fn width_counts_alive_children() {
     let test = with(Limits { width: Some(2), ..Limits::default() }).await;
     let first = test.session.spawn(forever()).await.unwrap();
     test.session.spawn(forever()).await.unwrap();
     refused(test.session.spawn(forever()).await, LIMIT, "width limit");
     first.stop(None).await.unwrap();
-    ending(&first).await;
+    wait_result(&first).await;
     test.session.spawn(forever()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_total_counts_all_that_were_ever_spawned_below_a_run() {
+async fn a_total_counts_all_spawned_descendants_of_a_run() {
     let test = with(Limits::default()).await;
     let spawns = NewTask::closure("spawns", |ctx: JobContext| async move {
         let mut fine = 0;
@@ -60,7 +60,7 @@ async fn a_total_counts_all_that_were_ever_spawned_below_a_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_running_limit_work_queues_and_starts_in_the_order_it_came() {
+async fn at_the_running_limit_tasks_queue_and_start_in_order() {
     let test = with(Limits { running: Some(2), ..Limits::default() }).await;
     let gates: Vec<_> = (0..6).map(|_| CancellationToken::new()).collect();
     let mut tasks = Vec::new();
@@ -90,7 +90,7 @@ async fn at_the_running_limit_work_queues_and_starts_in_the_order_it_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ended_task_gives_its_slot_back_before_anybody_collects_it() {
+async fn an_ended_task_releases_its_slot_before_it_is_collected() {
     let test = with(Limits { running: Some(1), ..Limits::default() }).await;
     let tasks = test.session.spawn_all((0..50).map(returns)).await.unwrap();
     let last = tasks.into_iter().last().unwrap().unwrap();
@@ -98,7 +98,7 @@ async fn an_ended_task_gives_its_slot_back_before_anybody_collects_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_that_waits_lets_another_run() {
+async fn a_suspended_closure_releases_its_slot() {
     let test = with(Limits { running: Some(1), ..Limits::default() }).await;
     let census = Census::default();
     let counted = census.clone();
@@ -109,13 +109,13 @@ async fn a_closure_that_waits_lets_another_run() {
     });
     let waits = test.session.spawn(waits).await.unwrap();
     until(&test.session, waits.no(), "waiting").await;
-    assert_eq!(census.living(), 1, "a closure keeps its future");
+    assert_eq!(census.alive(), 1, "a closure keeps its future");
     let gate = CancellationToken::new();
     let other = test.session.spawn(behind(&gate)).await.unwrap();
     assert_eq!(state(&test.session, other.no()).await, "running");
     waits.send("go on").await.unwrap();
-    settle().await;
-    assert_eq!(state(&test.session, waits.no()).await, "queued", "it needs a slot to go on");
+    until_idle().await;
+    assert_eq!(state(&test.session, waits.no()).await, "queued", "it needs a slot to continue");
     gate.cancel();
     assert!(outcome(&waits).await.is_success());
 }
@@ -138,8 +138,8 @@ async fn a_named_job_holds_neither_future_nor_slot_while_it_waits() {
     test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
     let waits = test.session.spawn(NewTask::job("waits", ())).await.unwrap();
     until(&test.session, waits.no(), "waiting").await;
-    settle().await;
-    assert_eq!(census.living(), 0);
+    until_idle().await;
+    assert_eq!(census.alive(), 0);
     let other = test.session.spawn(returns(1)).await.unwrap();
     assert!(outcome(&other).await.is_success());
     waits.send(()).await.unwrap();
@@ -156,22 +156,22 @@ async fn a_run_that_takes_too_long_fails_as_a_timeout_without_the_time_it_queued
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(state(&test.session, slow.no()).await, "queued");
     gate.cancel();
-    ending(&first).await;
-    let end = ending(&slow).await;
+    wait_result(&first).await;
+    let end = wait_result(&slow).await;
     let Outcome::Failed(failed) = &*end.outcome else { panic!("{:?}", end.outcome) };
     assert_eq!(failed.failure, Failure::Timeout { after: Millis(10_000) });
-    assert_eq!(failed.partial, Some(json("\"tidied\"")), "what it said in the end is kept");
+    assert_eq!(failed.partial, Some(json("\"tidied\"")), "its last result is kept");
     assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 70_000));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_spent_ends_its_holder_as_such_and_never_as_a_success() {
+async fn a_spent_budget_fails_its_holder() {
     let test = with(Limits::default()).await;
     let spender = NewTask::closure("spends", |ctx: JobContext| async move {
         let want = Usage { tokens: 60, ..Usage::NONE };
         assert_eq!(ctx.reserve(want, want).await?.tokens, 60);
         ctx.charge(want).await?;
-        assert_eq!(ctx.reserve(want, Usage::NONE).await?.tokens, 40, "what is left");
+        assert_eq!(ctx.reserve(want, Usage::NONE).await?.tokens, 40, "the remaining amount");
         ctx.charge(Usage { tokens: 40, ..Usage::NONE }).await?;
         let refused = ctx.reserve(want, want).await.unwrap_err();
         Ok::<_, JobError>(refused.to_string())
@@ -186,7 +186,7 @@ async fn a_budget_that_is_spent_ends_its_holder_as_such_and_never_as_a_success()
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_are_raised_let_queued_work_start() {
+async fn raised_limits_let_queued_work_start() {
     let test = with(Limits { running: Some(1), ..Limits::default() }).await;
     test.session.spawn(forever()).await.unwrap();
     let queued = test.session.spawn(returns(1)).await.unwrap();
@@ -196,7 +196,7 @@ async fn limits_that_are_raised_let_queued_work_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_is_no_deeper_than_the_most_there_is() {
+async fn a_task_tree_has_a_maximum_depth() {
     let test = TestRuntime::new(|b| {
         b.job("nests", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
             let child = match ctx.spawn(NewTask::job("nests", depth + 1)).await {

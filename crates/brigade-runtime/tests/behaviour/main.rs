@@ -1,7 +1,7 @@
-//! What the runtime promises, on the real loop with real job futures.
+//! Behaviour of the runtime, with the real loop and real job futures.
 //!
-//! Most stand on paused time, where an hour passes as soon as nobody has anything to do; those
-//! about races stand on several threads.
+//! Most tests use paused time, where an hour passes as soon as all tasks are idle. Tests of races
+//! use several threads.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -15,6 +15,7 @@ mod counting;
 mod extending;
 mod failing_store;
 mod feed;
+mod forced_stop;
 mod jobs;
 mod leaks;
 mod limits;
@@ -28,7 +29,6 @@ mod restart;
 mod scope;
 mod shutdown;
 mod spawning;
-mod stop_firmly;
 mod stopping;
 mod turns;
 mod waiting;

@@ -1,4 +1,4 @@
-//! Messages: in order, each with a receipt, to whom they were sent and nobody else.
+//! Messages: in order, each with a receipt, to their recipient and nobody else.
 
 use brigade_model::ids::MessageNo;
 use brigade_model::limits::Limits;
@@ -14,7 +14,7 @@ async fn receipt(session: &Session, no: MessageNo) -> Receipt {
     session.receipt(no).await.unwrap().expect("the message is kept").receipt
 }
 
-/// Receives so many messages and returns their bodies.
+/// Receives this many messages and returns their bodies.
 async fn receives(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError> {
     let mut bodies = Vec::new();
     for _ in 0..count {
@@ -32,7 +32,7 @@ async fn messages_arrive_in_order_none_lost_none_twice() {
         for n in 0..100 {
             task.send(n).await.unwrap();
             if n % 7 == 0 {
-                settle().await;
+                until_idle().await;
             }
         }
         let expect: Vec<String> = (0..100).map(|n| format!("\"{n}\"")).collect();
@@ -41,7 +41,7 @@ async fn messages_arrive_in_order_none_lost_none_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_sees_how_far_a_message_has_come() {
+async fn a_sender_sees_the_receipt_of_a_message() {
     let test = TestRuntime::new(|b| b).await;
     let gate = CancellationToken::new();
     let open = gate.clone();
@@ -55,7 +55,7 @@ async fn a_sender_sees_how_far_a_message_has_come() {
     let second = task.send("b").await.unwrap();
     assert_eq!(receipt(&test.session, first).await, Receipt::Accepted);
     gate.cancel();
-    ending(&task).await;
+    wait_result(&task).await;
     assert_eq!(receipt(&test.session, first).await, Receipt::Read);
     let Receipt::DeadLettered(reason) = receipt(&test.session, second).await else {
         panic!("not dead")
@@ -66,7 +66,7 @@ async fn a_sender_sees_how_far_a_message_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inbox_has_a_bound_and_a_full_one_says_so() {
+async fn a_full_inbox_refuses_messages() {
     let test = TestRuntime::new(|b| b).await;
     let limits = Limits { inbox: Some(2), ..Limits::default() };
     let gate = CancellationToken::new();
@@ -82,12 +82,12 @@ async fn an_inbox_has_a_bound_and_a_full_one_says_so() {
     task.send(2).await.unwrap();
     refused(task.send(3).await, LIMIT, "the inbox of job:1 is full: 2 unread");
     gate.cancel();
-    settle().await;
+    until_idle().await;
     task.send(4).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_says_where_it_comes_from() {
+async fn a_message_has_its_sender() {
     let test = TestRuntime::new(|b| b).await;
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
         let child = NewTask::closure("child", |ctx: JobContext| async move {
@@ -104,7 +104,7 @@ async fn a_message_says_where_it_comes_from() {
     });
     let parent = test.session.spawn(parent).await.unwrap();
     parent.send("go").await.unwrap();
-    ending(&parent).await;
+    wait_result(&parent).await;
     let inbox = test.session.inbox(10).await.unwrap();
     assert_eq!(inbox.len(), 1);
     assert_eq!(inbox[0].from, MessageSender::Child(parent.no()));
@@ -119,22 +119,23 @@ async fn a_message_says_where_it_comes_from() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_to_all_reaches_every_living_child_and_nobody_else() {
+async fn a_message_to_all_reaches_every_alive_child_and_nobody_else() {
     let test = TestRuntime::new(|b| b).await;
     let bystander = test.session.spawn(forever()).await.unwrap();
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
         let ended = ctx.spawn(returns(())).await?;
         ctx.wait_all([&ended]).await?;
         let child = || NewTask::closure("child", |ctx| receives(ctx, 1));
-        let (a, b) = (ctx.spawn(child()).await?, ctx.spawn(child()).await?);
+        let a = ctx.spawn(child()).await?;
+        let b = ctx.spawn(child()).await?;
         let sent = ctx.send_children("all of you").await?;
-        let endings = ctx.wait_all([&a, &b]).await?;
-        Ok::<_, JobError>((sent.len(), endings.len()))
+        let run_results = ctx.wait_all([&a, &b]).await?;
+        Ok::<_, JobError>((sent.len(), run_results.len()))
     });
     let parent = test.session.spawn(parent).await.unwrap();
     assert_eq!(*outcome(&parent).await, succeeded("[2,2]"));
     bystander.stop(None).await.unwrap();
-    ending(&bystander).await;
+    wait_result(&bystander).await;
     assert_eq!(test.session.receipt(MessageNo(3)).await.unwrap(), None, "two were sent");
 }
 
@@ -150,8 +151,8 @@ async fn each_session_has_an_inbox_of_its_own() {
     };
     let here = test.session.spawn(says("here")).await.unwrap();
     let there = other.spawn(says("there")).await.unwrap();
-    ending(&here).await;
-    ending(&there).await;
+    wait_result(&here).await;
+    wait_result(&there).await;
     for (session, what) in [(&test.session, "\"here\""), (&other, "\"there\"")] {
         let inbox = session.inbox(10).await.unwrap();
         let bodies: Vec<&str> = inbox.iter().map(|message| message.body.as_str()).collect();
@@ -160,7 +161,7 @@ async fn each_session_has_an_inbox_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_sent_together_keep_their_order_and_are_refused_one_by_one() {
+async fn messages_of_one_batch_keep_their_order_and_are_refused_one_by_one() {
     let test = TestRuntime::new(|b| b).await;
     let task = NewTask::closure("receives", |ctx| receives(ctx, 2));
     let task = test.session.spawn(task).await.unwrap();
@@ -181,7 +182,7 @@ async fn an_inbox_is_read_in_parts_from_the_oldest() {
         Ok::<_, JobError>(())
     });
     let task = test.session.spawn(says).await.unwrap();
-    ending(&task).await;
+    wait_result(&task).await;
     let mut read = Vec::new();
     for most in [2, 2, 2] {
         let part = test.session.inbox(most).await.unwrap();
@@ -191,7 +192,7 @@ async fn an_inbox_is_read_in_parts_from_the_oldest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_sees_how_far_its_messages_have_come() {
+async fn a_job_sees_the_receipts_of_its_messages() {
     let test = TestRuntime::new(|b| {
         b.job("listens", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             ctx.receive().await?;
@@ -210,5 +211,5 @@ async fn a_job_sees_how_far_its_messages_have_come() {
     let other = test.session.spawn(NewTask::job("listens", ())).await.unwrap();
     other.send("not yours").await.unwrap();
     let task = test.session.spawn(NewTask::job("tells", ())).await.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("[\"Some(Read)\",true]"));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("[\"Some(Read)\",true]"));
 }

@@ -1,4 +1,4 @@
-//! Names: who may bear one, and whom one means.
+//! Names of tasks: uniqueness and lookup.
 
 use brigade_model::address::TaskRef;
 use brigade_runtime::{JobContext, JobError, NewTask};
@@ -20,7 +20,7 @@ async fn a_reserved_name_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_is_taken_while_a_sibling_that_bears_it_lives() {
+async fn a_name_is_taken_while_a_sibling_that_has_it_is_alive() {
     let test = TestRuntime::new(|b| b).await;
     let bearer = test.session.spawn(forever().name("Test Runner")).await.unwrap();
     let second = test.session.spawn(forever().name("test runner")).await;
@@ -34,7 +34,7 @@ async fn a_name_is_taken_while_a_sibling_that_bears_it_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_name_in_another_tree_or_under_another_parent_is_fine() {
+async fn the_same_name_in_another_session_or_under_another_parent_is_free() {
     let test = TestRuntime::new(|b| b).await;
     let other = test.runtime.session("other").await.unwrap();
     test.session.spawn(forever().name("Ann")).await.unwrap();
@@ -49,18 +49,18 @@ async fn the_same_name_in_another_tree_or_under_another_parent_is_fine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_means_the_living_bearer_then_the_newest_ended_one() {
+async fn a_name_finds_the_alive_task_then_the_newest_ended_one() {
     let test = TestRuntime::new(|b| b).await;
     for _ in 0..2 {
         let task = test.session.spawn(returns(()).name("Ann")).await.unwrap();
-        ending(&task).await;
+        wait_result(&task).await;
     }
     assert_eq!(test.session.get(called("ANN")).await.unwrap().0, number(2));
-    let living = test.session.spawn(forever().name("ann")).await.unwrap();
-    assert_eq!(test.session.get(called("Ann")).await.unwrap().0, living.no());
+    let alive = test.session.spawn(forever().name("ann")).await.unwrap();
+    assert_eq!(test.session.get(called("Ann")).await.unwrap().0, alive.no());
     let stopped = test.session.stop(called("Ann"), None).await.unwrap();
     assert_eq!((stopped.tasks, stopped.already_stopped), (1, false));
-    until(&test.session, living.no(), "cancelled").await;
+    until(&test.session, alive.no(), "cancelled").await;
     let stopped = test.session.stop(called("Ann"), None).await.unwrap();
     assert_eq!((stopped.tasks, stopped.already_stopped), (0, true));
 }
@@ -88,7 +88,7 @@ async fn a_kept_child_passes_to_the_session_without_a_name_that_is_taken_there()
         Ok::<_, JobError>(())
     });
     let parent = test.session.spawn(parent).await.unwrap();
-    ending(&parent).await;
+    wait_result(&parent).await;
     assert_eq!(test.session.get(called("Ann")).await.unwrap().0, number(1));
     assert_eq!(test.session.get(number(3)).await.unwrap().1.name, None);
     assert_eq!(test.session.get(called("Bob")).await.unwrap().0, number(4));

@@ -1,4 +1,4 @@
-//! A store that takes its time, or forgets what only a process can hold.
+//! Slow and failing stores, and state that only the process holds.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::slow_store::SlowStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_is_being_handed_over_when_patience_ends_is_not_lost() {
+async fn a_result_that_is_being_delivered_at_the_timeout_is_not_lost() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let gate = CancellationToken::new();
@@ -24,24 +24,24 @@ async fn a_result_that_is_being_handed_over_when_patience_ends_is_not_lost() {
     let session = test.session.clone();
     let waits = session.wait_within(vec![(&task).into()], WaitMode::All, SECOND);
     let (waited, ()) = tokio::join!(eventually(waits), async {
-        settle().await;
+        until_idle().await;
         gate.cancel();
-        // The end is stored at once; that it was collected takes longer than the patience.
+        // The end is stored at once; the commit of the collection takes longer than the timeout.
         store.slow_after(1, 5 * SECOND);
         tokio::time::sleep(10 * SECOND).await;
     });
-    let rest = eventually(test.session.wait_all([])).await.unwrap();
+    let uncollected = eventually(test.session.wait_all([])).await.unwrap();
     match waited.unwrap() {
-        WaitResult::Ended(endings) => {
-            assert_eq!(endings.len(), 1);
-            assert!(rest.is_empty(), "delivered twice");
+        WaitResult::Ended(run_results) => {
+            assert_eq!(run_results.len(), 1);
+            assert!(uncollected.is_empty(), "delivered twice");
         }
-        WaitResult::TimedOut(_) => assert_eq!(rest.len(), 1, "delivered to nobody"),
+        WaitResult::TimedOut(_) => assert_eq!(uncollected.len(), 1, "delivered to nobody"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_slow_store_is_not_acknowledged_before_it_is_stored() {
+async fn a_slow_commit_is_not_acknowledged_or_performed_before_it_is_stored() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     store.slow_after(0, 5 * SECOND);
@@ -63,9 +63,9 @@ async fn what_waits_for_a_slow_store_is_not_acknowledged_before_it_is_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_closure_survives_a_commit_that_failed() {
-    let folder = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let open = |name: &str| -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(folder.path().join(name), Default::default()).unwrap())
+        Arc::new(SqliteStore::open(dir.path().join(name), Default::default()).unwrap())
     };
     let story = async |store: Arc<CrashStore>| {
         let test = TestRuntime::on_store(store.clone(), |b| b).await;
@@ -113,17 +113,17 @@ async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
         let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
         let gate = CancellationToken::new();
         let task = test.session.spawn(behind(&gate)).await.unwrap();
-        settle().await;
+        until_idle().await;
         let next = crashing.commits() + 1;
-        // While the loop stores this, the report and the request to leave come together.
+        // While the loop stores this, the report and the shutdown request arrive together.
         store.slow_after(0, 5 * SECOND);
-        let (sent, left) = tokio::join!(task.send("keeps the store busy"), async {
+        let (sent, shut_down) = tokio::join!(task.send("keeps the store busy"), async {
             gate.cancel();
-            settle().await;
+            until_idle().await;
             test.runtime.clone().shutdown().await
         });
         sent.unwrap();
-        left.unwrap();
+        shut_down.unwrap();
         let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
         (next, row.ended().map(|ended| ended.outcome.clone()))
     };
@@ -134,7 +134,7 @@ async fn a_report_is_not_lost_when_the_shutdown_comes_with_a_failing_commit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
+async fn an_outage_is_waited_out_and_replies_stay_true() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let steps = Tally::default();
     let counted = steps.clone();
@@ -163,7 +163,7 @@ async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
         spawned
     });
     refused(refusal, UNAVAILABLE, "it is away");
-    assert_eq!(test.session.row().last_task, Some(number(1)), "what was refused did not happen");
+    assert_eq!(test.session.row().last_task, Some(number(1)), "a refused spawn did not happen");
     let ended = ended.unwrap();
     assert_eq!(*ended.outcome, succeeded("1"));
     assert!(!ended.collected_before);
@@ -171,27 +171,27 @@ async fn an_outage_is_sat_out_and_nobody_is_told_anything_untrue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leaving_has_to_store_is_tried_again() {
+async fn the_commits_of_a_shutdown_are_retried() {
     let story = async |cut: Option<CutPoint>| {
         let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let store = CrashStore::new(inner.clone(), cut);
         let test = TestRuntime::on_store(store.clone(), |b| b).await;
         let task = test.session.spawn(forever()).await.unwrap();
-        settle().await;
+        until_idle().await;
         let next = store.commits();
         test.runtime.clone().shutdown().await.unwrap();
-        assert!(store.commits() > next, "leaving stores something");
+        assert!(store.commits() > next, "the shutdown stores something");
         let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
         (next, row.state.label())
     };
     let (commit, word) = story(None).await;
     assert_eq!(word, "failed", "a closure is lost with its process");
     let (_, word) = story(Some(CutPoint { commit, durable: false, mode: CutMode::Fail })).await;
-    assert_eq!(word, "failed", "nothing is left running that is not");
+    assert_eq!(word, "failed", "no task is stored as running that does not run");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_that_is_due_does_not_hurry_a_store_that_is_full() {
+async fn a_due_timer_does_not_retry_a_full_store_without_pause() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
         b.job("naps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
@@ -201,7 +201,7 @@ async fn a_timer_that_is_due_does_not_hurry_a_store_that_is_full() {
     })
     .await;
     let task = test.session.spawn(NewTask::job("naps", ())).await.unwrap();
-    settle().await;
+    until_idle().await;
     store.set_full(true);
     tokio::time::sleep(20 * SECOND).await;
     let refused = store.refused();

@@ -1,4 +1,4 @@
-//! A kind of work of the program's own: how its performer is spoken to.
+//! A custom kind of work: the calls to its performer and its reports.
 
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{
@@ -14,17 +14,17 @@ use brigade_testkit::TestRuntime;
 
 use crate::support::*;
 
-async fn kitchen() -> (TestRuntime, Strings) {
-    let (puppet, strings) = Puppet::new();
-    (TestRuntime::new(|b| b.performer("oven", puppet)).await, strings)
+async fn kitchen() -> (TestRuntime, PuppetCalls) {
+    let (puppet, calls) = Puppet::new();
+    (TestRuntime::new(|b| b.performer("oven", puppet)).await, calls)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_performer_starts_the_work_with_its_payload_and_says_how_it_ended() {
-    let (test, mut oven_is) = kitchen().await;
+async fn a_performer_starts_the_work_with_its_payload_and_reports_its_end() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
     assert_eq!(task.address(), "oven:1");
-    let (start, reporter) = oven_is.started().await;
+    let (start, reporter) = oven_calls.started().await;
     assert_eq!((start.no, start.run, start.attempt), (task.no(), RunNo(1), Attempt(1)));
     let Work::Custom(work) = &start.spec.work else { panic!("{start:?}") };
     assert_eq!(work.payload, json("\"bread\""));
@@ -37,10 +37,10 @@ async fn a_performer_starts_the_work_with_its_payload_and_says_how_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_as_it_was() {
-    let (test, mut oven_is) = kitchen().await;
+async fn a_failure_is_stored_as_reported() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     let how = WorkResult::Failed { failure: Failure::ExitCode(3), partial: Some(json("1")) };
     reporter.post(AttemptReport::Ended(how.into())).await;
     let end = outcome(&task).await;
@@ -50,15 +50,15 @@ async fn a_failure_is_told_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_are_handed_over_as_they_come_and_their_arrival_is_kept() {
-    let (test, mut oven_is) = kitchen().await;
+async fn messages_are_pushed_and_their_results_are_stored() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     let mut receipts = Vec::new();
     let cold = PushResult::Refused { reason: "it does not take input".into() };
     for (body, arrival) in [("hotter", PushResult::Delivered), ("colder", cold)] {
         let no = task.send(body).await.unwrap();
-        let Delivery::Message(message) = oven_is.delivered().await else { panic!("no message") };
+        let Delivery::Message(message) = oven_calls.delivered().await else { panic!("no message") };
         assert_eq!((message.no, message.body.clone()), (no, json(&format!("{body:?}"))));
         reporter
             .report(AttemptReport::Pushed { message: no, result: arrival.clone() })
@@ -73,30 +73,30 @@ async fn messages_are_handed_over_as_they_come_and_their_arrival_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_sent_while_it_queues_are_handed_over_at_its_start() {
-    let (test, mut oven_is) = kitchen().await;
+async fn messages_to_a_queued_task_are_pushed_at_its_start() {
+    let (test, mut oven_calls) = kitchen().await;
     test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
     test.session.spawn(oven("bread")).await.unwrap();
-    let (_, first) = oven_is.started().await;
+    let (_, first) = oven_calls.started().await;
     let second = test.session.spawn(oven("cake")).await.unwrap();
     second.send("gently").await.unwrap();
-    settle().await;
-    assert!(oven_is.is_quiet());
+    until_idle().await;
+    assert!(oven_calls.is_quiet());
     first.post(returned("null")).await;
-    assert_eq!(oven_is.started().await.0.no, second.no());
-    assert!(matches!(oven_is.delivered().await, Delivery::Message(_)));
+    assert_eq!(oven_calls.started().await.0.no, second.no());
+    assert!(matches!(oven_calls.delivered().await, Delivery::Message(_)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_is_kind_then_firm_and_the_late_result_is_attached() {
-    let (test, mut oven_is) = kitchen().await;
+async fn a_stop_is_graceful_then_forced_and_the_late_result_is_attached() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread").grace(3 * SECOND)).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     task.stop(None).await.unwrap();
     let deadline = Time(TestRuntime::START.0 + 3_000);
     let attempt = Attempt(1);
-    assert_eq!(oven_is.stopped().await, StopMode::Graceful { attempt, deadline });
-    assert_eq!(oven_is.stopped().await, StopMode::Forced { attempt });
+    assert_eq!(oven_calls.stopped().await, StopMode::Graceful { attempt, deadline });
+    assert_eq!(oven_calls.stopped().await, StopMode::Forced { attempt });
     let end = EndReport {
         result: WorkResult::Returned(json("\"half done\"")),
         confirmation: EndConfirmation::Survivors(vec!["a smell".into()]),
@@ -108,14 +108,14 @@ async fn a_stop_is_kind_then_firm_and_the_late_result_is_attached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_never_says_it_ended_is_unconfirmed_and_keeps_its_slot() {
-    let (test, mut oven_is) = kitchen().await;
+async fn work_that_never_reports_its_end_is_unconfirmed_and_keeps_its_slot() {
+    let (test, mut oven_calls) = kitchen().await;
     test.session.set_limits(Limits { running: Some(1), ..Limits::default() }).await.unwrap();
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     let next = test.session.spawn(returns("next")).await.unwrap();
     task.stop(None).await.unwrap();
-    let end = ending(&task).await;
+    let end = wait_result(&task).await;
     assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
     assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 10_000), "grace, then the bound");
     assert_eq!(state(&test.session, next.no()).await, "queued");
@@ -125,10 +125,10 @@ async fn work_that_never_says_it_ended_is_unconfirmed_and_keeps_its_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_call_is_answered_to_the_performer() {
-    let (test, mut oven_is) = kitchen().await;
+async fn the_completion_of_a_parked_call_is_delivered_to_the_performer() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     let question = ConditionRequest::Question { question: json("\"how brown?\"") };
     let asked = vec![
         (CallIndex(0), question),
@@ -142,28 +142,28 @@ async fn a_parked_call_is_answered_to_the_performer() {
         })
         .await
         .unwrap();
-    let Delivery::Completion { index, answer, .. } = oven_is.delivered().await else {
+    let Delivery::Completion { index, completion, .. } = oven_calls.delivered().await else {
         panic!("none")
     };
-    assert_eq!((index, &*answer), (CallIndex(1), &CallCompletion::Elapsed));
+    assert_eq!((index, &*completion), (CallIndex(1), &CallCompletion::Elapsed));
     test.session.answer(&task, GivenAnswer::Reply(json("\"very\""))).await.unwrap();
-    let Delivery::Completion { index, answer, .. } = oven_is.delivered().await else {
+    let Delivery::Completion { index, completion, .. } = oven_calls.delivered().await else {
         panic!("none")
     };
-    assert_eq!((index, &*answer), (CallIndex(0), &CallCompletion::Reply(json("\"very\""))));
+    assert_eq!((index, &*completion), (CallIndex(0), &CallCompletion::Reply(json("\"very\""))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_suspends_is_started_again_when_it_is_answered() {
-    let (test, mut oven_is) = kitchen().await;
+async fn suspended_work_is_started_again_when_a_call_is_complete() {
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, first) = oven_is.started().await;
+    let (_, first) = oven_calls.started().await;
     let calls = vec![(CallIndex(0), ConditionRequest::Timer { duration: Millis(60_000) })];
     let then = AfterPark::Suspend { parked_count: 1 };
     first.report(AttemptReport::Park { calls, acked_entries: u32::MAX, then }).await.unwrap();
     assert_eq!(state(&test.session, task.no()).await, "waiting");
-    assert!(matches!(oven_is.delivered().await, Delivery::Completion { .. }));
-    let (start, second) = oven_is.started().await;
+    assert!(matches!(oven_calls.delivered().await, Delivery::Completion { .. }));
+    let (start, second) = oven_calls.started().await;
     assert_eq!((start.attempt, start.journal_len), (Attempt(2), 1));
     refused(first.report(returned("1")).await, ENDED, "attempt 1 of oven:1 is over");
     second.post(returned("2")).await;
@@ -172,31 +172,31 @@ async fn work_that_suspends_is_started_again_when_it_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_to_ended_work_opens_its_next_run() {
-    let (test, mut oven_is) = kitchen().await;
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    oven_is.started().await.1.post(returned("1")).await;
+    oven_calls.started().await.1.post(returned("1")).await;
     until(&test.session, task.no(), "succeeded").await;
     task.send("once more").await.unwrap();
-    let (start, reporter) = oven_is.started().await;
+    let (start, reporter) = oven_calls.started().await;
     assert_eq!((start.run, start.attempt), (RunNo(2), Attempt(2)));
-    assert!(matches!(oven_is.delivered().await, Delivery::Message(_)));
+    assert!(matches!(oven_calls.delivered().await, Delivery::Message(_)));
     reporter.post(returned("2")).await;
-    let endings = eventually(test.session.wait_all([(&task).into()])).await.unwrap();
-    let told: Vec<_> = endings.iter().map(|e| (e.run.0, e.outcome.clone())).collect();
-    assert_eq!(told, [(1, succeeded("1").into()), (2, succeeded("2").into())]);
+    let run_results = eventually(test.session.wait_all([(&task).into()])).await.unwrap();
+    let outcomes: Vec<_> = run_results.iter().map(|e| (e.run.0, e.outcome.clone())).collect();
+    assert_eq!(outcomes, [(1, succeeded("1").into()), (2, succeeded("2").into())]);
     let earlier = test.session.earlier_run(task.no(), RunNo(1)).await.unwrap();
     assert_eq!(*earlier.unwrap().outcome, succeeded("1"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_task_is_resumed_by_the_operator_only() {
-    let (test, mut oven_is) = kitchen().await;
+    let (test, mut oven_calls) = kitchen().await;
     let task = test.session.spawn(oven("bread")).await.unwrap();
-    let (_, reporter) = oven_is.started().await;
+    let (_, reporter) = oven_calls.started().await;
     refused(test.session.resume(&task, None).await, CONFLICT, "has not ended");
     task.stop(None).await.unwrap();
     reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
-    ending(&task).await;
+    wait_result(&task).await;
     refused(test.session.resume(&task, None).await, FORBIDDEN, "only the operator");
     refused(task.send("please").await, FORBIDDEN, "only the operator");
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Many at once, on several threads. Each would show a check that is apart from its act.
+//! Races on several threads, which would reveal a check that is apart from its action.
 
 use brigade_model::event::Event;
 use brigade_model::outcome::Outcome;
@@ -20,7 +20,7 @@ async fn all<T: Send + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_that_want_one_name_exactly_one_gets_it() {
+async fn exactly_one_of_two_spawns_gets_a_name() {
     let session = session().await;
     let spawns = (0..1_000).flat_map(|pair| {
         [session.clone(), session.clone()].map(|session| async move {
@@ -39,7 +39,7 @@ async fn of_two_that_want_one_name_exactly_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn claimants_of_one_key_get_one_task_and_one_of_them_made_it() {
+async fn spawns_with_one_key_get_one_task_and_one_of_them_created_it() {
     let session = session().await;
     let spawns = (0..400).flat_map(|key: u32| {
         [0; 4].map(|_| {
@@ -57,7 +57,7 @@ async fn claimants_of_one_key_get_one_task_and_one_of_them_made_it() {
         assert!(tasks.iter().all(|task| task.no() == tasks[0].no()));
         assert_eq!(tasks.iter().filter(|task| !task.existed()).count(), 1, "one claim won");
         let end = soon(tasks[0].wait()).await.unwrap();
-        assert_eq!(*end.outcome, succeeded(&key.to_string()), "told what to do with the claim");
+        assert_eq!(*end.outcome, succeeded(&key.to_string()), "the result of this key's task");
     }
 }
 
@@ -82,13 +82,14 @@ async fn a_wait_that_races_with_the_end_always_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_two_that_wait_for_one_result_exactly_one_takes_it() {
+async fn exactly_one_of_several_waits_collects_a_result() {
     let session = session().await;
     let rounds = (0..500).map(|n: u32| {
         let session = session.clone();
         async move {
             let task = session.spawn(returns(n)).await.unwrap();
-            let (other, third) = (task.clone(), task.clone());
+            let other = task.clone();
+            let third = task.clone();
             let ends = tokio::join!(task.wait(), other.wait(), third.wait());
             let ends = [ends.0.unwrap(), ends.1.unwrap(), ends.2.unwrap()];
             assert!(ends.iter().all(|end| *end.outcome == succeeded(&n.to_string())));
@@ -100,7 +101,7 @@ async fn of_two_that_wait_for_one_result_exactly_one_takes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_stop_that_races_with_the_end_leaves_one_truth() {
+async fn a_stop_that_races_with_the_end_has_one_outcome() {
     let session = session().await;
     let rounds = (0..500).map(|n: u32| {
         let session = session.clone();
@@ -108,7 +109,8 @@ async fn a_stop_that_races_with_the_end_leaves_one_truth() {
             let task = session.spawn(returns(n)).await.unwrap();
             let stopper = task.clone();
             let (end, stopped) = tokio::join!(task.wait(), stopper.stop(None));
-            let (end, stopped) = (end.unwrap(), stopped.unwrap());
+            let end = end.unwrap();
+            let stopped = stopped.unwrap();
             match &*end.outcome {
                 Outcome::Succeeded { .. } => assert!(stopped.already_stopped, "it came too late"),
                 Outcome::Cancelled(_) => assert!(!stopped.already_stopped, "it came in time"),
@@ -122,9 +124,9 @@ async fn a_stop_that_races_with_the_end_leaves_one_truth() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_hears_of_an_end_in_the_feed_also_finds_it() {
+async fn a_reader_of_the_feed_finds_the_ended_task() {
     let session = session().await;
-    let mut news = session.subscribe(Default::default());
+    let mut feed = session.subscribe(Default::default());
     let spawner = session.clone();
     let mut set = JoinSet::new();
     set.spawn(async move {
@@ -134,7 +136,7 @@ async fn whoever_hears_of_an_end_in_the_feed_also_finds_it() {
     });
     let mut ended = 0;
     while ended < 3_000 {
-        let FeedUpdate::Event(item) = soon(news.next()).await.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = soon(feed.next()).await.unwrap() else { panic!("a gap") };
         if let Event::Ended { no, .. } = item.record.event {
             let (_, row) = session.get(no).await.unwrap();
             assert_eq!(row.state.label(), "succeeded", "{no} after {ended}");
@@ -145,9 +147,10 @@ async fn whoever_hears_of_an_end_in_the_feed_also_finds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn messages_of_many_senders_all_arrive_each_senders_in_order() {
+async fn messages_of_many_senders_arrive_in_the_order_of_each_sender() {
     let session = session().await;
-    let (senders, each) = (8_u32, 100_u32);
+    let senders = 8_u32;
+    let each = 100_u32;
     let reads = NewTask::closure("reads", move |ctx: brigade_runtime::JobContext| async move {
         let mut got: Vec<(u32, u32)> = Vec::new();
         for _ in 0..senders * each {
@@ -175,7 +178,7 @@ async fn messages_of_many_senders_all_arrive_each_senders_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn children_that_end_while_their_parent_goes_to_rest_always_wake_it() {
+async fn children_that_end_while_their_parent_is_suspended_always_wake_it() {
     let session = session().await;
     let rounds = (0..300).map(|n: u32| {
         let session = session.clone();

@@ -1,4 +1,4 @@
-//! A job that is entered again takes the same way.
+//! A job that is entered again takes the same path.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,20 +40,20 @@ async fn a_steps_error_is_recorded_and_returned_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_race_between_sleep_and_receive_takes_the_same_turns_again() {
-    let ways: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
-    let walked = ways.clone();
+async fn a_race_between_sleep_and_receive_is_replayed_the_same() {
+    let paths: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+    let recorded = paths.clone();
     let test = TestRuntime::new(|b| {
         b.job("races", RESUME, move |ctx: JobContext, (): ()| {
-            let ways = walked.clone();
-            ways.lock().unwrap().push(Vec::new());
+            let paths = recorded.clone();
+            paths.lock().unwrap().push(Vec::new());
             async move {
                 for _ in 0..6 {
                     let took = tokio::select! {
                         slept = ctx.sleep(10 * SECOND) => slept.map(|()| "slept".to_owned())?,
                         got = ctx.receive() => got?.body.to_string(),
                     };
-                    ways.lock().unwrap().last_mut().unwrap().push(took);
+                    paths.lock().unwrap().last_mut().unwrap().push(took);
                 }
                 Ok::<_, JobError>(())
             }
@@ -67,11 +67,11 @@ async fn a_race_between_sleep_and_receive_takes_the_same_turns_again() {
     tokio::time::sleep(15 * SECOND).await;
     task.send(3).await.unwrap();
     assert!(outcome(&task).await.is_success());
-    let ways = ways.lock().unwrap();
-    let last = ways.last().unwrap();
+    let paths = paths.lock().unwrap();
+    let last = paths.last().unwrap();
     assert_eq!(*last, ["slept", "1", "2", "slept", "3", "slept"]);
-    for way in ways.iter() {
-        assert!(last.starts_with(way), "{way:?} is the beginning of {last:?}");
+    for path in paths.iter() {
+        assert!(last.starts_with(path), "{path:?} is the beginning of {last:?}");
     }
 }
 
@@ -82,7 +82,8 @@ async fn two_waits_at_once_are_joined() {
             let slow = ctx.spawn(NewTask::job("naps", 30)).await?;
             let quick = ctx.spawn(NewTask::job("naps", 10)).await?;
             let (a, b) = tokio::join!(ctx.wait_all([&slow]), ctx.wait_all([&quick]));
-            let (a, b) = (a?, b?);
+            let a = a?;
+            let b = b?;
             assert!(!a[0].collected_before && !b[0].collected_before);
             Ok::<_, JobError>((a[0].no.get(), b[0].no.get()))
         })
@@ -123,7 +124,7 @@ async fn a_step_beside_a_wait_is_done_once_and_the_wait_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receive_with_patience_times_out_and_consumes_nothing() {
+async fn a_receive_with_a_timeout_consumes_nothing_when_it_passes() {
     let test = TestRuntime::new(|b| {
         b.job("listens", RESUME, |ctx: JobContext, (): ()| async move {
             let none = ctx.receive_within(SECOND).await?;
@@ -140,7 +141,7 @@ async fn a_receive_with_patience_times_out_and_consumes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_rests_until_it_is_answered() {
+async fn a_question_suspends_the_job_until_it_is_answered() {
     let test = TestRuntime::new(|b| {
         b.job("asks", RESUME, |ctx: JobContext, (): ()| async move {
             let salt: u32 = ctx.ask("how much salt?").await?;
@@ -160,7 +161,7 @@ async fn a_question_rests_until_it_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn typed_state_is_restored_when_the_job_goes_on() {
+async fn typed_state_is_restored_when_the_job_resumes() {
     let entries: Arc<Mutex<Vec<Option<u32>>>> = Arc::default();
     let seen = entries.clone();
     let test = TestRuntime::new(|b| {
@@ -183,7 +184,7 @@ async fn typed_state_is_restored_when_the_job_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_is_said_once_however_often_the_job_is_entered() {
+async fn progress_is_reported_once_however_often_the_job_is_entered() {
     let test = TestRuntime::new(|b| {
         b.job("notes", RESUME, |ctx: JobContext, (): ()| async move {
             for n in 0..4 {
@@ -205,15 +206,15 @@ async fn progress_is_said_once_however_often_the_job_is_entered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again() {
-    let ways: Arc<Mutex<Vec<&str>>> = Arc::default();
-    let walked = ways.clone();
+async fn completions_of_one_turn_are_delivered_one_by_one_as_in_replay() {
+    let paths: Arc<Mutex<Vec<&str>>> = Arc::default();
+    let recorded = paths.clone();
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
         b.max_batch(1024).job("busy", RESUME, move |ctx: JobContext, (): ()| {
-            let ways = walked.clone();
+            let paths = recorded.clone();
             async move {
-                // A step beside the race keeps the job at work, so that it hears answers live.
+                // A step beside the race keeps the job running, so that completions arrive live.
                 let step = ctx.step("slow", || async {
                     tokio::time::sleep(60 * SECOND).await;
                     Ok::<_, JobError>(())
@@ -225,9 +226,9 @@ async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again()
                         slept = ctx.sleep(10 * SECOND) => slept.map(|()| "slept"),
                     }
                 };
-                let (stepped, way) = tokio::join!(step, race);
+                let (stepped, path) = tokio::join!(step, race);
                 stepped?;
-                ways.lock().unwrap().push(way?);
+                paths.lock().unwrap().push(path?);
                 ctx.sleep(SECOND).await?;
                 Ok::<_, JobError>(())
             }
@@ -236,8 +237,8 @@ async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again()
     .await;
     let task = test.session.spawn(NewTask::job("busy", ())).await.unwrap();
     let other = test.session.spawn(forever()).await.unwrap();
-    settle().await;
-    // While the loop stores this, the timer falls due and the message comes: one turn for both.
+    until_idle().await;
+    // While the loop stores this, the timer is due and the message arrives: one turn for both.
     store.slow_after(0, 15 * SECOND);
     let (busy, sent) = tokio::join!(other.send("keeps the store busy"), async {
         tokio::time::sleep(12 * SECOND).await;
@@ -246,20 +247,20 @@ async fn answers_that_come_together_are_heard_one_by_one_as_they_will_be_again()
     busy.unwrap();
     sent.unwrap();
     assert!(outcome(&task).await.is_success());
-    let ways = ways.lock().unwrap();
-    assert_eq!(*ways, ["slept", "slept"], "what was answered first, also when entered again");
+    let paths = paths.lock().unwrap();
+    assert_eq!(*paths, ["slept", "slept"], "the first completion, also in replay");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_makes_other_calls_when_entered_again_fails_and_says_why() {
+async fn a_job_that_makes_other_calls_when_entered_again_fails_with_the_reason() {
     for (first, second) in [("sleep", "receive"), ("step", "sleep"), ("step", "another step")] {
         let entered = Tally::default();
         let entries = entered.clone();
         let test = TestRuntime::new(|b| {
             b.job("wanders", RESUME, move |ctx: JobContext, (): ()| {
-                let way = if entries.add() == 0 { first } else { second };
+                let path = if entries.add() == 0 { first } else { second };
                 async move {
-                    match way {
+                    match path {
                         "sleep" => ctx.sleep(SECOND).await?,
                         "receive" => drop(ctx.receive().await?),
                         name => ctx.step(name, || async { Ok::<_, JobError>(()) }).await?,
@@ -274,13 +275,13 @@ async fn a_job_that_makes_other_calls_when_entered_again_fails_and_says_why() {
         let end = outcome(&task).await;
         let Outcome::Failed(failed) = &*end else { panic!("{first} then {second}: {end:?}") };
         let Failure::Error(message) = &failed.failure else { panic!("{failed:?}") };
-        assert!(message.contains("went another way than before: call 0"), "{message}");
+        assert!(message.contains("took another path than before: call 0"), "{message}");
         assert!(message.contains(first) && message.contains(second), "{message}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn children_and_messages_are_found_again_not_made_again() {
+async fn children_and_messages_are_not_created_twice_in_replay() {
     let test = TestRuntime::new(|b| {
         b.job("parent", RESUME, |ctx: JobContext, (): ()| async move {
             let echo = NewTask::job("echo", ());
@@ -288,13 +289,13 @@ async fn children_and_messages_are_found_again_not_made_again() {
             ctx.sleep(SECOND).await?;
             let sent = ctx.send(&child, "hello").await?;
             ctx.sleep(SECOND).await?;
-            let heard = ctx.receive().await?;
-            let endings = ctx.wait_all([&child]).await?;
-            Ok::<_, JobError>((sent, heard.body.to_string(), endings.len()))
+            let received = ctx.receive().await?;
+            let run_results = ctx.wait_all([&child]).await?;
+            Ok::<_, JobError>((sent, received.body.to_string(), run_results.len()))
         })
         .job("echo", RESUME, |ctx: JobContext, (): ()| async move {
-            let heard = ctx.receive().await?;
-            ctx.send_parent(heard.body.decode::<String>()?).await?;
+            let received = ctx.receive().await?;
+            ctx.send_parent(received.body.decode::<String>()?).await?;
             Ok::<_, JobError>(())
         })
     })
@@ -313,7 +314,7 @@ async fn a_refusal_is_returned_again_too() {
             let twin = ctx.spawn(forever().name("Ann")).await;
             ctx.sleep(SECOND).await?;
             ctx.stop(&child, None).await?;
-            // When the job is entered again after this, the name is free.
+            // The name is free when the job is entered again after this.
             ctx.sleep(60 * SECOND).await?;
             let late = ctx.send(&child, "too late").await;
             let own = ChildTask { no: ctx.task(), ..child };

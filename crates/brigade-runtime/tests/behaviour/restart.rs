@@ -1,4 +1,4 @@
-//! What an earlier process left is taken up before the first request is answered.
+//! Recovery: the sessions of an earlier process continue before the first request is answered.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::slow_store::SlowStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_is_lost_with_its_process_and_says_who_concluded_it() {
+async fn a_closure_is_lost_with_its_process_and_names_recovery() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let running = test.session.spawn(forever()).await.unwrap().no();
@@ -54,13 +54,13 @@ async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("crashes", ())).await.unwrap().no();
-    settle().await;
+    until_idle().await;
     crash(test).await;
     for crashes in 1..=2 {
         let test = TestRuntime::on_store(store.clone(), build).await;
         let row = until(&test.session, no, "running").await;
         assert_eq!(row.crashes, crashes);
-        settle().await;
+        until_idle().await;
         crash(test).await;
     }
     let test = TestRuntime::on_store(store, build).await;
@@ -91,11 +91,11 @@ async fn progress_between_crashes_is_no_crash_loop() {
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("crawls", ())).await.unwrap().no();
-    settle().await;
+    until_idle().await;
     crash(test).await;
     for _ in 0..3 {
         let test = TestRuntime::on_store(store.clone(), build).await;
-        settle().await;
+        until_idle().await;
         crash(test).await;
     }
     let test = TestRuntime::on_store(store, build).await;
@@ -105,7 +105,7 @@ async fn progress_between_crashes_is_no_crash_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_without_a_handler_stays_queued_and_says_so_until_somebody_knows_it() {
+async fn a_job_without_a_handler_stays_queued_until_a_runtime_has_it() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: RuntimeBuilder| {
         b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, n: u32| async move {
@@ -134,7 +134,7 @@ async fn a_job_without_a_handler_stays_queued_and_says_so_until_somebody_knows_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timer_that_fell_due_while_nobody_ran_fires_once_at_the_start() {
+async fn a_timer_that_was_due_between_two_runtimes_fires_once_at_the_start() {
     let store = Arc::new(MemoryStore::new());
     let entered = Tally::default();
     let build = |b: RuntimeBuilder| {
@@ -161,7 +161,7 @@ async fn a_timer_that_fell_due_while_nobody_ran_fires_once_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_was_under_way_is_finished_by_the_next_start() {
+async fn a_stop_continues_after_a_restart() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: RuntimeBuilder| {
         b.job("deaf", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
@@ -174,7 +174,7 @@ async fn a_stop_that_was_under_way_is_finished_by_the_next_start() {
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("deaf", 2)).await.unwrap().no();
-    settle().await;
+    until_idle().await;
     test.session.stop(no, Some("enough")).await.unwrap();
     crash(test).await;
     let test = TestRuntime::on_store(store, build).await;
@@ -197,8 +197,8 @@ async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
         })
         .job("parent", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
             let child = ctx.spawn(NewTask::job("child", ())).await?;
-            let endings = ctx.wait_all([&child]).await?;
-            Ok::<_, JobError>(endings[0].outcome.to_string())
+            let run_results = ctx.wait_all([&child]).await?;
+            Ok::<_, JobError>(run_results[0].outcome.to_string())
         })
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
@@ -207,35 +207,35 @@ async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
     crash(test).await;
     let test = TestRuntime::on_store(store, build).await;
     let again = test.session.spawn(NewTask::job("parent", ()).key("dinner")).await.unwrap();
-    assert!(again.existed(), "the key still stands for the task");
+    assert!(again.existed(), "the key still identifies the task");
     assert_eq!(again.no(), no);
     assert_eq!(*outcome(&again).await, succeeded("\"succeeded\""));
     assert_eq!(test.session.row().last_task, Some(number(2)), "no second child");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_cannot_be_read_does_not_keep_the_others_from_going_on() {
+async fn a_damaged_session_does_not_stop_the_others() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let damaged = test.runtime.session("damaged").await.unwrap();
     damaged.spawn(forever()).await.unwrap();
     let task = test.session.spawn(forever()).await.unwrap().no();
-    settle().await;
-    let tree = damaged.id();
+    until_idle().await;
+    let session_id = damaged.id();
     drop(damaged);
     crash(test).await;
-    store.damage(tree);
+    store.damage(session_id);
     let test = TestRuntime::on_store(store, |b| b).await;
     let ended = eventually(test.session.wait_all([task.into()])).await.unwrap();
-    assert_eq!(ended[0].outcome.label(), "failed", "lost with its process, and told so");
+    assert_eq!(ended[0].outcome.label(), "failed", "lost with its process, and reported so");
     refused(test.runtime.session("damaged").await, RefusalKind::Internal, "damaged");
-    let operator = test.runtime.operator_session(tree).await.unwrap();
+    let operator = test.runtime.operator_session(session_id).await.unwrap();
     refused(operator.stop(number(1), None).await, RefusalKind::Internal, "damaged");
     test.runtime.clone().shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_journal_is_damaged_ends_and_says_so() {
+async fn a_job_with_a_damaged_journal_fails() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     let build = |b: RuntimeBuilder| {
         b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
@@ -249,19 +249,19 @@ async fn a_job_whose_journal_is_damaged_ends_and_says_so() {
     until(&test.session, job.no(), "waiting").await;
     store.damage(test.session.id());
     let ended = eventually(job.wait()).await.unwrap();
-    let told = ended.outcome.to_string();
-    assert!(told.starts_with("failed (error:") && told.contains("a journal is damaged"), "{told}");
+    let text = ended.outcome.to_string();
+    assert!(text.starts_with("failed (error:") && text.contains("a journal is damaged"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_goes_away_during_the_start_does_not_hold_it() {
+async fn an_unavailable_store_does_not_block_the_start() {
     let inner = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(inner.clone(), |b| b).await;
     test.session.spawn(forever()).await.unwrap();
-    settle().await;
+    until_idle().await;
     crash(test).await;
     let store = SlowStore::new(inner);
-    // What recovery decides is on its way to the store when the store goes.
+    // The store becomes unavailable during the commit of the recovery.
     store.slow_after(0, 5 * SECOND);
     let start = Runtime::builder().shared_store(store.clone()).start();
     let (started, ()) = tokio::join!(tokio::time::timeout(60 * SECOND, start), async {

@@ -1,4 +1,4 @@
-//! Who sees and controls what.
+//! Visibility and control of tasks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use brigade_testkit::TestRuntime;
 
 use crate::support::*;
 
-/// A parent (1) with a child (2) that both go on, and a task beside them (3).
+/// Runs a parent (1) with a child (2), and a task beside them (3).
 async fn family() -> TestRuntime {
     let test = TestRuntime::new(|b| b).await;
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
@@ -25,7 +25,7 @@ async fn family() -> TestRuntime {
         Ok::<_, JobError>(())
     });
     test.session.spawn(parent).await.unwrap();
-    settle().await;
+    until_idle().await;
     test.session.spawn(forever()).await.unwrap();
     test
 }
@@ -76,7 +76,7 @@ async fn the_top_level_sees_only_top_level_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_is_not_found_rather_than_forbidden() {
+async fn a_missing_task_is_not_found_rather_than_forbidden() {
     let test = family().await;
     let none = number(9);
     refused(test.session.get(none).await, NOT_FOUND, "9");
@@ -118,7 +118,7 @@ async fn a_task_controls_what_it_spawned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_over_speaks_for_nobody() {
+async fn an_ended_attempt_cannot_act_as_its_task() {
     let test = family().await;
     let old = Caller::Task { no: number(1), attempt: Attempt(0) };
     let (reply, events) = test.submit(stop(old, number(2))).await;
@@ -131,24 +131,24 @@ async fn a_task_waits_for_its_own_children_only() {
     let test = TestRuntime::new(|b| b).await;
     test.session.spawn(forever()).await.unwrap();
     let asks = NewTask::closure("asks", |ctx: JobContext| async move {
-        let mut said = Vec::new();
+        let mut refusals = Vec::new();
         for no in [1, 2, 9] {
             let child = ChildTask { no: number(no), run: RunNo::FIRST, kind: TaskKind::Job };
             let waited = ctx.wait([&child], WaitMode::All, None).await;
-            said.push(waited.unwrap_err().to_string());
+            refusals.push(waited.unwrap_err().to_string());
         }
-        Ok::<_, JobError>(said)
+        Ok::<_, JobError>(refusals)
     });
     let asks = test.session.spawn(asks).await.unwrap();
-    let said = outcome(&asks).await;
+    let refusals = outcome(&asks).await;
     let expect = "[\"forbidden: job:1 is not a child of job:2\",\
          \"invalid: job:2 cannot wait for itself\",\
          \"not found: there is no task 9\"]";
-    assert_eq!(*said, succeeded(expect));
+    assert_eq!(*refusals, succeeded(expect));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_operator_sees_all_and_consumes_nothing() {
+async fn the_operator_sees_every_task_and_consumes_nothing() {
     let test = family().await;
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     assert_eq!(listed(&operator), [1, 2, 3]);
@@ -156,7 +156,7 @@ async fn the_operator_sees_all_and_consumes_nothing() {
     let seen = eventually(operator.wait_all([number(2).into()])).await.unwrap();
     assert!(!seen[0].collected_before);
     let again = eventually(operator.wait_all([number(2).into()])).await.unwrap();
-    assert!(!again[0].collected_before, "looking is not taking");
+    assert!(!again[0].collected_before, "the operator consumes nothing");
 
     operator.stop(number(3), None).await.unwrap();
     let seen = eventually(operator.wait_all([number(3).into()])).await.unwrap();
@@ -195,11 +195,12 @@ async fn a_session_that_does_not_exist_cannot_be_operated() {
     refused(reply, NOT_FOUND, "no such session");
 }
 
-/// What is shown of tasks, as their numbers, and of messages.
+/// Returns the numbers of the tasks and the bodies of the messages in a session's feed.
 async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String>) {
-    let mut news = session.subscribe(after);
-    let (mut tasks, mut messages) = (BTreeSet::new(), Vec::new());
-    while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+    let mut feed = session.subscribe(after);
+    let mut tasks = BTreeSet::new();
+    let mut messages = Vec::new();
+    while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
         let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
         tasks.extend(item.record.event.task().map(|no| no.get()));
         match &item.record.event {
@@ -212,7 +213,7 @@ async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clients_feed_shows_what_the_client_sees_and_the_operators_shows_all() {
+async fn a_clients_feed_shows_its_own_tasks_and_the_operators_shows_all() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let parent = NewTask::closure("parent", |ctx: JobContext| async move {
@@ -229,17 +230,18 @@ async fn a_clients_feed_shows_what_the_client_sees_and_the_operators_shows_all()
         Ok::<_, JobError>(())
     });
     let task = test.session.spawn(parent).await.unwrap();
-    settle().await;
+    until_idle().await;
     task.send("from the client").await.unwrap();
-    ending(&task).await;
+    wait_result(&task).await;
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
-    let (own, all) = (BTreeSet::from([1]), BTreeSet::from([1, 2]));
+    let own = BTreeSet::from([1]);
+    let all = BTreeSet::from([1, 2]);
     let to_client = ["\"from the client\"", "\"to the client\""].map(String::from);
     let (tasks, messages) = shown(&test.session, Position(0)).await;
     assert_eq!((tasks, messages.as_slice()), (own.clone(), &to_client[..]));
     let (tasks, messages) = shown(&operator, Position(0)).await;
     assert_eq!((tasks, messages.len()), (all, 4));
-    // Whoever comes in the middle has not seen whose the tasks are.
+    // A subscriber that starts in the middle has not seen the owners of the tasks.
     for after in 0..test.runtime.position().0 {
         let (tasks, _) = shown(&test.session, Position(after)).await;
         assert!(tasks.is_subset(&own), "{tasks:?} after {after}");
@@ -253,14 +255,14 @@ async fn a_child_that_is_passed_to_the_session_is_shown_from_then_on() {
         ctx.spawn(tidy().keep()).await?;
         Ok::<_, JobError>(())
     });
-    ending(&test.session.spawn(parent).await.unwrap()).await;
-    let mut news = test.session.subscribe(Position(0));
+    wait_result(&test.session.spawn(parent).await.unwrap()).await;
+    let mut feed = test.session.subscribe(Position(0));
     let mut of_child = Vec::new();
-    while let Ok(message) = tokio::time::timeout(SECOND, news.next()).await {
+    while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
         let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
         of_child.extend((item.record.event.task() == Some(number(2))).then_some(item));
     }
     assert!(matches!(of_child[0].record.event, Event::PassedToSession { .. }), "{of_child:?}");
     test.session.stop(number(2), None).await.unwrap();
-    assert!(matches!(next_event(&mut news).await, Event::StopRequested { .. }));
+    assert!(matches!(next_event(&mut feed).await, Event::StopRequested { .. }));
 }

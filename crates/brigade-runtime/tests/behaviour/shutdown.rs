@@ -1,4 +1,4 @@
-//! Leaving: in good order, or by being dropped.
+//! Shutdown of the runtime: in good order, or by being dropped.
 
 use std::sync::Arc;
 
@@ -36,10 +36,10 @@ async fn a_dropped_runtime_leaves_no_running_future() {
         Ok::<_, JobError>(())
     });
     test.session.spawn(rests).await.unwrap();
-    settle().await;
-    assert_eq!(census.living(), 11);
+    until_idle().await;
+    assert_eq!(census.alive(), 11);
     crash(test).await;
-    assert_eq!(census.living(), 0);
+    assert_eq!(census.alive(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn a_dropped_runtime_leaves_no_running_future_on_any_thread() {
     session.spawn_all(tasks).await.unwrap();
     drop((session, runtime));
     soon(async {
-        while census.living() > 0 {
+        while census.alive() > 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -59,9 +59,10 @@ async fn a_dropped_runtime_leaves_no_running_future_on_any_thread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on() {
+async fn a_shutdown_loses_closures_and_queues_named_jobs_for_the_next_start() {
     let store = Arc::new(MemoryStore::new());
-    let (steps, census) = (Tally::default(), Census::default());
+    let steps = Tally::default();
+    let census = Census::default();
     let build = |b: brigade_runtime::RuntimeBuilder| {
         let steps = steps.clone();
         b.job("works", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
@@ -79,15 +80,15 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
     let test = TestRuntime::on_store(store.clone(), build).await;
     let job = test.session.spawn(NewTask::job("works", ())).await.unwrap();
     let closure = test.session.spawn(counted_forever(&census)).await.unwrap();
-    settle().await;
-    let tree = test.session.id();
+    until_idle().await;
+    let session_id = test.session.id();
     test.runtime.clone().shutdown().await.unwrap();
-    assert_eq!(census.living(), 0, "futures are gone when it returns");
-    let row = store.task(tree, job.no()).await.unwrap().unwrap();
+    assert_eq!(census.alive(), 0, "no future is alive when it returns");
+    let row = store.task(session_id, job.no()).await.unwrap().unwrap();
     let TaskState::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
     assert!(matches!(queued.reason, QueueReason::Backoff { .. }));
-    assert_eq!(row.crashes, 0, "leaving in good order is no crash");
-    let row = store.task(tree, closure.no()).await.unwrap().unwrap();
+    assert_eq!(row.crashes, 0, "a shutdown is no crash");
+    let row = store.task(session_id, closure.no()).await.unwrap().unwrap();
     let Outcome::Failed(lost) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
     assert!(matches!(lost.failure, Failure::Lost { .. }), "{}", lost.failure);
     refused(test.session.spawn(returns(1)).await, UNAVAILABLE, "shut down");
@@ -98,22 +99,22 @@ async fn a_shutdown_loses_closures_queues_named_jobs_and_the_next_start_goes_on(
     let ended = eventually(test.session.wait_all([job.no().into()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("2"), "the first step was not done again");
     let ended = eventually(test.session.wait_all([closure.no().into()])).await.unwrap();
-    assert!(!ended[0].collected_before, "its end is told to who comes next");
+    assert!(!ended[0].collected_before, "its outcome is delivered to the next waiter");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_said_before_the_shutdown_is_stored_by_it() {
+async fn reports_before_a_shutdown_are_stored() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let mut tasks = Vec::new();
     for n in 0..20 {
         tasks.push(test.session.spawn(returns(n)).await.unwrap().no());
     }
-    let tree = test.session.id();
-    settle().await;
+    let session_id = test.session.id();
+    until_idle().await;
     test.runtime.clone().shutdown().await.unwrap();
     for (n, no) in tasks.into_iter().enumerate() {
-        let row = store.task(tree, no).await.unwrap().unwrap();
+        let row = store.task(session_id, no).await.unwrap().unwrap();
         assert_eq!(*row.ended().unwrap().outcome, succeeded(&n.to_string()));
     }
 }
@@ -121,23 +122,23 @@ async fn what_a_job_said_before_the_shutdown_is_stored_by_it() {
 #[tokio::test(start_paused = true)]
 async fn a_subscription_ends_when_the_runtime_does() {
     let test = TestRuntime::new(|b| b).await;
-    let mut news = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.position());
     let mut from_start = test.runtime.subscribe(Default::default());
     test.runtime.clone().shutdown().await.unwrap();
-    refused(eventually(news.next()).await, UNAVAILABLE, "shut down");
-    eventually(from_start.next()).await.expect("what was published is still told first");
+    refused(eventually(feed.next()).await, UNAVAILABLE, "shut down");
+    eventually(from_start.next()).await.expect("published events are read first");
     refused(eventually(from_start.next()).await, UNAVAILABLE, "shut down");
 
     let test = TestRuntime::new(|b| b).await;
-    let mut news = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.position());
     crash(test).await;
-    refused(eventually(news.next()).await, UNAVAILABLE, "shut down");
+    refused(eventually(feed.next()).await, UNAVAILABLE, "shut down");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("again.db");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("again.db");
     for _ in 0..50 {
         let store = brigade_sqlite::SqliteStore::open(&path, Default::default()).unwrap();
         let runtime = brigade_runtime::Runtime::builder().store(store).start().await.unwrap();
@@ -152,7 +153,7 @@ async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_does_not_hold_the_shutdown() {
+async fn an_unavailable_store_does_not_block_the_shutdown() {
     let inner = Arc::new(MemoryStore::new());
     let store = SlowStore::new(inner.clone());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
@@ -160,10 +161,10 @@ async fn a_store_that_is_away_does_not_hold_the_shutdown() {
         let session = test.runtime.session(name).await.unwrap();
         session.spawn(forever()).await.unwrap();
     }
-    settle().await;
+    until_idle().await;
     store.set_away(true);
-    let left = tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await;
-    refused(left.unwrap(), UNAVAILABLE, "could not all be stored");
+    let shut_down = tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await;
+    refused(shut_down.unwrap(), UNAVAILABLE, "could not be stored completely");
     drop(test);
     let test = TestRuntime::on_store(inner, |b| b).await;
     let session = test.runtime.session("two").await.unwrap();
@@ -172,31 +173,31 @@ async fn a_store_that_is_away_does_not_hold_the_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_answered_before_the_shutdown_hears_that_it_is_unknown() {
+async fn a_command_without_a_reply_at_the_shutdown_has_an_unknown_result() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     store.set_away(true);
-    let (spawned, left) = tokio::join!(eventually(test.session.spawn(forever())), async {
+    let (spawned, shut_down) = tokio::join!(eventually(test.session.spawn(forever())), async {
         tokio::time::sleep(60 * SECOND).await;
         tokio::time::timeout(10 * SECOND, test.runtime.clone().shutdown()).await
     });
     refused(spawned, RefusalKind::Unknown, "it may have happened");
-    refused(left.unwrap(), UNAVAILABLE, "could not all be stored");
+    refused(shut_down.unwrap(), UNAVAILABLE, "could not be stored completely");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_stores_what_there_is_when_the_store_is_back_in_time() {
+async fn a_shutdown_is_stored_if_the_store_is_back_in_time() {
     let inner = Arc::new(MemoryStore::new());
     let store = SlowStore::new(inner.clone());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let task = test.session.spawn(forever()).await.unwrap();
-    settle().await;
+    until_idle().await;
     store.set_away(true);
-    let (left, ()) = tokio::join!(test.runtime.clone().shutdown(), async {
+    let (shut_down, ()) = tokio::join!(test.runtime.clone().shutdown(), async {
         tokio::time::sleep(SECOND / 2).await;
         store.set_away(false);
     });
-    left.unwrap();
+    shut_down.unwrap();
     let row = inner.task(test.session.id(), task.no()).await.unwrap().unwrap();
     assert_eq!(row.state.label(), "failed", "a closure is lost with its process");
 }

@@ -1,4 +1,4 @@
-//! A store whose commits take a while, and which can be away.
+//! A store with slow commits, which can be unavailable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 #[derive(Debug)]
 pub(crate) struct SlowStore {
     inner: Arc<dyn Store>,
-    /// How many more commits are quick, and how long one takes after them.
+    /// The number of quick commits that remain, and the duration of each commit after them.
     slow: Mutex<Option<(u32, Duration)>>,
     away: AtomicBool,
 }
@@ -29,12 +29,12 @@ impl SlowStore {
         Arc::new(Self { inner, slow: Mutex::default(), away: AtomicBool::new(false) })
     }
 
-    /// After so many quick commits each takes this long.
+    /// Makes each commit take this long, after a number of quick ones.
     pub(crate) fn slow_after(&self, quick: u32, pause: Duration) {
         *self.slow.lock().unwrap() = Some((quick, pause));
     }
 
-    /// While it is away it answers nothing but that.
+    /// Makes the store unavailable, or available again.
     pub(crate) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Starting work and reading how it ended.
+//! Spawning tasks and reading their outcomes.
 
 use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, Time};
 use brigade_model::json::Json;
@@ -16,13 +16,13 @@ use crate::support::*;
 #[tokio::test(start_paused = true)]
 async fn a_spawn_returns_at_once_and_the_task_is_listed_at_once() {
     let test = TestRuntime::new(|b| b).await;
-    assert!(test.session.list().is_empty(), "an empty list is an empty list");
+    assert!(test.session.list().is_empty(), "the list is empty at first");
     let task = test.session.spawn(forever()).await.unwrap();
     let list = test.session.list();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0].0, task.no());
     assert_eq!(list[0].1.state.label(), "running");
-    assert_eq!(list[0].1.spawned_at, TestRuntime::START, "its age can be told");
+    assert_eq!(list[0].1.spawned_at, TestRuntime::START, "its age is known");
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +37,7 @@ async fn a_task_without_a_slot_is_listed_as_queued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_succeeds_with_its_result_or_fails_with_its_error_and_keeps_when() {
+async fn a_task_succeeds_with_its_result_or_fails_with_its_error_at_a_time() {
     let test = TestRuntime::new(|b| b).await;
     let nap = |ctx: JobContext| async move {
         ctx.sleep(SECOND).await?;
@@ -47,7 +47,7 @@ async fn a_task_succeeds_with_its_result_or_fails_with_its_error_and_keeps_when(
     let fails = NewTask::closure("fails", |_| async { Err::<(), _>(JobError::new("no salt")) });
     let fails = test.session.spawn(fails).await.unwrap();
     assert_eq!(*outcome(&fails).await, failed("no salt"));
-    let end = ending(&fine).await;
+    let end = wait_result(&fine).await;
     assert_eq!(*end.outcome, succeeded("[1,2]"));
     assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 1_000));
     let row = fine.get().await.unwrap();
@@ -61,21 +61,21 @@ async fn a_result_stays_readable_after_the_handle_is_gone_and_after_it_was_colle
     let row = until(&test.session, no, "succeeded").await;
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
     eventually(test.session.wait_all([no.into()])).await.unwrap();
-    assert!(test.session.list().is_empty(), "it has left memory");
+    assert!(test.session.list().is_empty(), "it was evicted");
     let (_, row) = test.session.get(no).await.unwrap();
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
     assert_eq!(test.session.history(&Default::default()).await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
+async fn addresses_are_sequential_per_session_and_continue_after_a_restart() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let other = test.runtime.session("other").await.unwrap();
     for no in 1..=3 {
         let task = test.session.spawn(returns(())).await.unwrap();
         assert_eq!(task.address(), format!("job:{no}"));
-        ending(&task).await;
+        wait_result(&task).await;
     }
     assert_eq!(other.spawn(returns(())).await.unwrap().address(), "job:1");
     crash(test).await;
@@ -86,7 +86,7 @@ async fn addresses_are_sequential_per_tree_and_go_on_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_spawned_a_task_is_recorded_with_it() {
+async fn the_spawner_of_a_task_is_recorded_with_it() {
     let test = TestRuntime::new(|b| {
         b.client("the test").job(
             "parent",
@@ -101,7 +101,7 @@ async fn who_spawned_a_task_is_recorded_with_it() {
     })
     .await;
     let parent = test.session.spawn(NewTask::job("parent", ())).await.unwrap();
-    settle().await;
+    until_idle().await;
     let row = parent.get().await.unwrap();
     assert_eq!(row.owner, Owner::Session);
     assert_eq!(row.client.as_ref().unwrap().name.0.as_ref(), "the test");
@@ -110,12 +110,12 @@ async fn who_spawned_a_task_is_recorded_with_it() {
     let (_, child) = operator.get(number(2)).await.unwrap();
     assert_eq!(child.owner, Owner::Task(parent.no()));
     assert_eq!(child.owner_run, RunNo::FIRST);
-    assert_eq!(child.call, Some(CallIndex(1)), "the call that asked, after the step");
+    assert_eq!(child.call, Some(CallIndex(1)), "the index of the call, after the step");
     assert_eq!(child.client, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_spawned_together_each_succeeds_or_is_refused_by_itself() {
+async fn each_spawn_of_a_batch_succeeds_or_is_refused_by_itself() {
     let test = TestRuntime::new(|b| b).await;
     let tasks = vec![
         returns(1).name("Ann"),
@@ -134,7 +134,7 @@ async fn of_many_spawned_together_each_succeeds_or_is_refused_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_ordered_whole_and_live_and_collected_tasks_leave_it() {
+async fn a_list_is_ordered_complete_and_without_collected_tasks() {
     let test = TestRuntime::new(|b| b).await;
     let tasks = test.session.spawn_all((0..150).map(|_| forever())).await.unwrap();
     let tasks: Vec<_> = tasks.into_iter().map(Result::unwrap).collect();
@@ -142,10 +142,10 @@ async fn a_snapshot_is_ordered_whole_and_live_and_collected_tasks_leave_it() {
     tasks[99].stop(None).await.unwrap();
     assert_eq!(state(&test.session, tasks[99].no()).await, "stopping");
     until(&test.session, tasks[99].no(), "cancelled").await;
-    assert_eq!(listed(&test.session).len(), 150, "its result is yet to be taken");
-    ending(&tasks[99]).await;
-    let left: Vec<u32> = (1..=150).filter(|no| *no != 100).collect();
-    assert_eq!(listed(&test.session), left);
+    assert_eq!(listed(&test.session).len(), 150, "its result is not collected yet");
+    wait_result(&tasks[99]).await;
+    let listed_numbers: Vec<u32> = (1..=150).filter(|no| *no != 100).collect();
+    assert_eq!(listed(&test.session), listed_numbers);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Stopping: what it reaches, and what it leaves.
+//! Stopping tasks and their descendants.
 
 use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::ids::{Attempt, MessageNo, Time};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::support::*;
 
-/// A closure with children of its own, down to this depth; each level has two.
+/// Returns a closure with two children of the same kind, down to this depth.
 fn tree(depth: u32, census: &Census) -> NewTask {
     let census = census.clone();
     NewTask::closure("tree", move |ctx: JobContext| async move {
@@ -40,7 +40,7 @@ async fn a_stop_of_an_ended_task_is_a_success_that_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_stop_while_stopping_is_fine_and_changes_nothing() {
+async fn a_second_stop_while_stopping_changes_nothing() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(forever().grace(3 * SECOND)).await.unwrap();
     let first = task.stop(Some("first")).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_second_stop_while_stopping_is_fine_and_changes_nothing() {
     tokio::time::sleep(SECOND).await;
     let second = task.stop(Some("second")).await.unwrap();
     assert_eq!((second.tasks, second.already_stopped), (1, true));
-    let end = ending(&task).await;
+    let end = wait_result(&task).await;
     assert_eq!(cancelled(&end.outcome).order.reason.as_deref(), Some("first"));
     assert_eq!(end.ended_at, Time(TestRuntime::START.0 + 3_000), "the first deadline stands");
 }
@@ -58,13 +58,13 @@ async fn a_stop_reaches_every_descendant_and_counts_them() {
     let test = TestRuntime::new(|b| b).await;
     let census = Census::default();
     let root = test.session.spawn(tree(4, &census)).await.unwrap();
-    settle().await;
-    assert_eq!(census.living(), 31);
+    until_idle().await;
+    assert_eq!(census.alive(), 31);
     let stopped = root.stop(None).await.unwrap();
     assert_eq!(stopped.tasks, 31);
     assert_eq!(outcome(&root).await.label(), "cancelled");
-    settle().await;
-    assert_eq!(census.living(), 0, "no future of the subtree is left");
+    until_idle().await;
+    assert_eq!(census.alive(), 0, "no future of the subtree remains");
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     for (no, row) in operator.history(&Default::default()).await.unwrap() {
         assert_eq!(row.state.label(), "cancelled", "{no}");
@@ -72,7 +72,7 @@ async fn a_stop_reaches_every_descendant_and_counts_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subtree_of_thousands_is_stopped_in_slices_to_the_last() {
+async fn a_subtree_of_thousands_is_stopped_completely_in_sweeps() {
     let test = TestRuntime::new(|b| b).await;
     let census = Census::default();
     let counted = census.clone();
@@ -84,16 +84,16 @@ async fn a_subtree_of_thousands_is_stopped_in_slices_to_the_last() {
         Ok::<_, JobError>(())
     });
     let wide = test.session.spawn(wide).await.unwrap();
-    settle().await;
-    assert_eq!(census.living(), 1_500);
+    until_idle().await;
+    assert_eq!(census.alive(), 1_500);
     assert_eq!(wide.stop(None).await.unwrap().tasks, 1_501);
     assert_eq!(outcome(&wide).await.label(), "cancelled");
-    settle().await;
-    assert_eq!(census.living(), 0);
+    until_idle().await;
+    assert_eq!(census.alive(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_new_starts_below_a_task_that_is_stopping() {
+async fn a_stopping_task_cannot_spawn() {
     let test = TestRuntime::new(|b| b).await;
     let late = NewTask::closure("late", |ctx: JobContext| async move {
         ctx.stop_token().cancelled().await;
@@ -101,7 +101,7 @@ async fn nothing_new_starts_below_a_task_that_is_stopping() {
         Ok::<_, JobError>(refused.to_string())
     });
     let late = test.session.spawn(late).await.unwrap();
-    settle().await;
+    until_idle().await;
     late.stop(None).await.unwrap();
     let end = outcome(&late).await;
     let expect = "\"ended: job:1 is stopping; nothing new starts below it\"";
@@ -110,11 +110,11 @@ async fn nothing_new_starts_below_a_task_that_is_stopping() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_new_starts_deep_below_a_task_that_is_stopping() {
+async fn a_descendant_of_a_stopping_task_cannot_spawn() {
     let test = TestRuntime::new(|b| b).await;
     let census = Census::default();
     let root = test.session.spawn(tree(2, &census).grace(60 * SECOND)).await.unwrap();
-    settle().await;
+    until_idle().await;
     let deep = number(4);
     root.stop(None).await.unwrap();
     let caller = Caller::Task { no: deep, attempt: Attempt(1) };
@@ -139,17 +139,17 @@ async fn a_task_can_stop_itself_and_its_children_go_with_it() {
     });
     let task = test.session.spawn(task).await.unwrap();
     let end = outcome(&task).await;
-    let said = cancelled(&end);
-    assert_eq!(said.order.by, StopInitiator::Itself);
-    assert_eq!(said.order.reason.as_deref(), Some("had enough"));
+    let outcome = cancelled(&end);
+    assert_eq!(outcome.order.by, StopInitiator::Itself);
+    assert_eq!(outcome.order.reason.as_deref(), Some("had enough"));
     let reached: u32 = late_result(&end).parse().unwrap();
     assert!((2..=4).contains(&reached), "itself and what had been spawned by then: {reached}");
-    settle().await;
-    assert_eq!(census.living(), 0);
+    until_idle().await;
+    assert_eq!(census.alive(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_task_is_cancelled_even_if_it_returns_as_if_nothing_had_been() {
+async fn a_stopped_task_is_cancelled_even_if_it_returns_a_result() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(tidy()).await.unwrap();
     task.stop(None).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_stopped_task_is_cancelled_even_if_it_returns_as_if_nothing_had_been()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_wakes_a_job_out_of_whatever_it_waits_for() {
+async fn a_stop_wakes_a_suspended_job() {
     let test = TestRuntime::new(|b| {
         b.job("naps", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
             ctx.sleep(3600 * SECOND).await?;
@@ -196,12 +196,12 @@ async fn a_queued_task_is_stopped_without_ever_having_run() {
     let queued = test.session.spawn(queued).await.unwrap();
     queued.stop(None).await.unwrap();
     assert_eq!(outcome(&queued).await.label(), "cancelled");
-    settle().await;
+    until_idle().await;
     assert_eq!(tally.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parents_return_stops_the_children_it_leaves_behind() {
+async fn the_end_of_a_parent_stops_its_children() {
     let test = TestRuntime::new(|b| b).await;
     for returns_well in [true, false] {
         let census = Census::default();
@@ -212,9 +212,9 @@ async fn a_parents_return_stops_the_children_it_leaves_behind() {
         });
         let parent = test.session.spawn(parent).await.unwrap();
         let end = outcome(&parent).await;
-        assert_eq!(end.is_success(), returns_well, "its own ending is not that of its children");
-        settle().await;
-        assert_eq!(census.living(), 0, "it ends only when they have ended");
+        assert_eq!(end.is_success(), returns_well, "its outcome does not depend on its children");
+        until_idle().await;
+        assert_eq!(census.alive(), 0, "it ends after its children");
         let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let child = number(parent.no().get() + 1);
         let (_, row) = operator.get(child).await.unwrap();
@@ -251,15 +251,15 @@ async fn a_stop_of_the_parent_takes_kept_children_too() {
         Ok::<_, JobError>(())
     });
     let parent = test.session.spawn(parent).await.unwrap();
-    settle().await;
+    until_idle().await;
     assert_eq!(parent.stop(None).await.unwrap().tasks, 2);
     outcome(&parent).await;
-    settle().await;
-    assert_eq!(census.living(), 0);
+    until_idle().await;
+    assert_eq!(census.alive(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_a_session_stops_all_in_it_and_takes_nothing_new() {
+async fn closing_a_session_stops_its_tasks_and_refuses_new_ones() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(tidy()).await.unwrap();
     let unread = task.send("unread").await.unwrap();

@@ -1,4 +1,4 @@
-//! Words that the tests share.
+//! Helpers of the tests.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -45,12 +45,12 @@ pub(crate) fn failed(message: &str) -> Outcome {
     Outcome::failed(Failure::Error(message.into()))
 }
 
-/// A task that returns this at once.
+/// Returns a task that returns this value at once.
 pub(crate) fn returns<T: Serialize + Send + 'static>(value: T) -> NewTask {
     NewTask::closure("returns", |_| async { Ok::<_, JobError>(value) })
 }
 
-/// A task that never ends by itself and does not look at its stop token.
+/// Returns a task that never ends by itself and ignores its stop token.
 pub(crate) fn forever() -> NewTask {
     NewTask::closure("forever", |_| async {
         std::future::pending::<()>().await;
@@ -58,7 +58,7 @@ pub(crate) fn forever() -> NewTask {
     })
 }
 
-/// A task that goes on until it is told to stop, and then tidies up.
+/// Returns a task that runs until it is stopped, and then cleans up.
 pub(crate) fn tidy() -> NewTask {
     NewTask::closure("tidy", |ctx: JobContext| async move {
         ctx.stop_token().cancelled().await;
@@ -66,7 +66,7 @@ pub(crate) fn tidy() -> NewTask {
     })
 }
 
-/// A task that returns once the gate is open.
+/// Returns a task that ends once the gate is open.
 pub(crate) fn behind(gate: &CancellationToken) -> NewTask {
     let gate = gate.clone();
     NewTask::closure("behind a gate", |_| async move {
@@ -98,39 +98,41 @@ pub(crate) fn late_result(outcome: &Outcome) -> &str {
     }
 }
 
-/// On paused time: what does not come within a year of idleness does not come.
+/// Awaits a future on paused time. Fails if it does not complete within an idle year.
 pub(crate) async fn eventually<F: Future>(future: F) -> F::Output {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
-    tokio::time::timeout(year, future).await.expect("it comes before everything stands still")
+    tokio::time::timeout(year, future)
+        .await
+        .expect("it completes before all tasks are idle for a year")
 }
 
-/// On real time: a bound that fails instead of hanging.
+/// Awaits a future on real time, with a timeout that fails instead of hanging.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it comes soon")
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it completes soon")
 }
 
-/// On paused time: lets everybody go on until nobody has anything to do now.
-pub(crate) async fn settle() {
+/// Waits on paused time until all tasks are idle.
+pub(crate) async fn until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-pub(crate) async fn ending(task: &TaskHandle) -> RunResult {
+pub(crate) async fn wait_result(task: &TaskHandle) -> RunResult {
     eventually(task.wait()).await.unwrap()
 }
 
 pub(crate) async fn outcome(task: &TaskHandle) -> Arc<Outcome> {
-    ending(task).await.outcome
+    wait_result(task).await.outcome
 }
 
-/// The task's row once its state has this name.
+/// Waits until the task's state has this label, and returns its row.
 pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<TaskRow> {
-    let mut news = session.subscribe(Position(0));
+    let mut feed = session.subscribe(Position(0));
     loop {
         let (_, row) = session.get(no).await.unwrap();
         if row.state.label() == word {
             return row;
         }
-        eventually(news.next()).await.unwrap();
+        eventually(feed.next()).await.unwrap();
     }
 }
 
@@ -142,26 +144,26 @@ pub(crate) fn listed(session: &Session) -> Vec<u32> {
     session.list().iter().map(|(no, _)| no.get()).collect()
 }
 
-/// The session's events so far.
+/// Returns the session's events so far.
 pub(crate) async fn events(test: &TestRuntime) -> Vec<Event> {
     let records = test.events_after(Position(0)).await;
     records.iter().map(|record| record.event.clone()).collect()
 }
 
-pub(crate) async fn next_event(news: &mut brigade_runtime::FeedSubscription) -> Event {
-    match eventually(news.next()).await.unwrap() {
+pub(crate) async fn next_event(feed: &mut brigade_runtime::FeedSubscription) -> Event {
+    match eventually(feed.next()).await.unwrap() {
         FeedUpdate::Event(item) => item.record.event.clone(),
         gap => panic!("an event was expected, not {gap:?}"),
     }
 }
 
-/// Goes away without a word, as a process does that is killed.
+/// Drops the runtime, as a killed process would.
 pub(crate) async fn crash(test: TestRuntime) {
     drop(test);
-    settle().await;
+    until_idle().await;
 }
 
-/// How many futures hold one: each counts itself while it lives.
+/// A count of futures: each holds one count while it is alive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census(Arc<AtomicUsize>);
 
@@ -171,7 +173,7 @@ impl Census {
         Counted(self.0.clone())
     }
 
-    pub(crate) fn living(&self) -> usize {
+    pub(crate) fn alive(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -185,12 +187,12 @@ impl Drop for Counted {
     }
 }
 
-/// Counts what happens inside jobs.
+/// A counter of events inside jobs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(Arc<AtomicUsize>);
 
 impl Tally {
-    /// Counts one more and returns how many there were before.
+    /// Counts one more and returns the count before.
     pub(crate) fn add(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -208,7 +210,7 @@ pub(crate) const LIMIT: RefusalKind = RefusalKind::Limit;
 pub(crate) const ENDED: RefusalKind = RefusalKind::Ended;
 pub(crate) const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
 
-/// A performer that does nothing by itself: the test hears each call and speaks for the work.
+/// A performer that does nothing by itself: the test receives each call and reports for the work.
 pub(crate) struct Puppet {
     calls: tokio::sync::mpsc::UnboundedSender<Called>,
     found: std::sync::Mutex<Option<ReconcileResult>>,
@@ -221,24 +223,24 @@ pub(crate) enum Called {
     Reconcile(Reporter),
 }
 
-/// The test's end of a [`Puppet`].
-pub(crate) struct Strings(tokio::sync::mpsc::UnboundedReceiver<Called>);
+/// The calls to a [`Puppet`], as the test receives them.
+pub(crate) struct PuppetCalls(tokio::sync::mpsc::UnboundedReceiver<Called>);
 
 impl Puppet {
-    pub(crate) fn new() -> (Arc<Self>, Strings) {
-        let (calls, heard) = tokio::sync::mpsc::unbounded_channel();
-        (Arc::new(Self { calls, found: Default::default() }), Strings(heard))
+    pub(crate) fn new() -> (Arc<Self>, PuppetCalls) {
+        let (calls, received) = tokio::sync::mpsc::unbounded_channel();
+        (Arc::new(Self { calls, found: Default::default() }), PuppetCalls(received))
     }
 
-    /// What it will say when it is asked what became of work.
-    pub(crate) fn finding(found: ReconcileResult) -> (Arc<Self>, Strings) {
-        let (puppet, strings) = Self::new();
+    /// Creates a puppet with this result of `reconcile`.
+    pub(crate) fn finding(found: ReconcileResult) -> (Arc<Self>, PuppetCalls) {
+        let (puppet, calls) = Self::new();
         *puppet.found.lock().unwrap() = Some(found);
-        (puppet, strings)
+        (puppet, calls)
     }
 
     fn called(&self, call: Called) {
-        // A test that has seen enough no longer listens.
+        // A test that has seen enough drops its receiver.
         let _ = self.calls.send(call);
     }
 }
@@ -252,8 +254,8 @@ impl Performer for Puppet {
         self.called(Called::Deliver(delivery));
     }
 
-    fn stop(&self, _task: TaskId, how: StopMode) {
-        self.called(Called::Stop(how));
+    fn stop(&self, _task: TaskId, mode: StopMode) {
+        self.called(Called::Stop(mode));
     }
 
     fn reconcile<'a>(
@@ -263,12 +265,12 @@ impl Performer for Puppet {
         reporter: Reporter,
     ) -> BoxFuture<'a, ReconcileResult> {
         self.called(Called::Reconcile(reporter));
-        let found = self.found.lock().unwrap().clone().expect("the test expects to be asked");
+        let found = self.found.lock().unwrap().clone().expect("the test set a result");
         Box::pin(std::future::ready(found))
     }
 }
 
-impl Strings {
+impl PuppetCalls {
     pub(crate) async fn next(&mut self) -> Called {
         eventually(self.0.recv()).await.expect("the performer is there")
     }
@@ -289,7 +291,7 @@ impl Strings {
 
     pub(crate) async fn stopped(&mut self) -> StopMode {
         match self.next().await {
-            Called::Stop(how) => how,
+            Called::Stop(mode) => mode,
             _ => panic!("a stop was expected"),
         }
     }
@@ -306,7 +308,8 @@ impl Strings {
     }
 }
 
-/// Work that may outlive the process, takes messages as they come, and can be followed up.
+/// The policy of work that may outlive the process, receives messages by push and has follow-up
+/// runs.
 pub(crate) const OVEN: KindPolicy = KindPolicy {
     recovery: RecoveryPolicy::Adopt,
     parent_close: ParentClosePolicy::StopChildren,

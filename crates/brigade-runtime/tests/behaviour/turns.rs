@@ -1,5 +1,5 @@
-//! A job hears of one thing at a time, in the order of its journal, and loses nothing by looking
-//! at one thing first.
+//! A job gets one completion at a time, in the order of its journal, and loses none by awaiting
+//! another first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::support::*;
 const RESUME: RecoveryPolicy = RecoveryPolicy::resume(3);
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_before_its_call_is_made_again_is_kept() {
+async fn a_completion_that_arrives_before_its_replayed_call_is_kept() {
     let test = TestRuntime::new(|b| {
         b.job("two", RESUME, |ctx: JobContext, (): ()| async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -34,11 +34,11 @@ async fn an_answer_that_comes_before_its_call_is_made_again_is_kept() {
     assert_eq!(*ended.expect("it does not hang").outcome, succeeded("\"done\""));
 }
 
-/// Messages race with sleeps for real: every one that is marked as read was seen by the job.
+/// Messages race with sleeps on real time: the job saw each message that is marked as read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("turns.db");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("turns.db");
     let store = brigade_sqlite::SqliteStore::open(path, Default::default()).unwrap();
     let looks = |ctx: JobContext, (): ()| async move {
         let mut seen = 0;
@@ -78,9 +78,9 @@ async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
     }
 }
 
-/// The message and the end of the step are stored in one commit, the message first.
+/// The message and the end of the step are stored in one commit, with the message first.
 #[tokio::test(start_paused = true)]
-async fn a_step_and_a_message_are_heard_of_in_the_order_of_the_journal() {
+async fn a_step_and_a_message_are_delivered_in_the_order_of_the_journal() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
         b.max_batch(1024).job("both", RESUME, |ctx: JobContext, (): ()| async move {
@@ -113,11 +113,11 @@ async fn a_step_and_a_message_are_heard_of_in_the_order_of_the_journal() {
     };
     let (other, ()) = tokio::join!(test.session.spawn(returns(1)), message);
     other.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("null"));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("null"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_the_job_dropped_is_not_begun_again() {
+async fn a_step_that_the_job_dropped_is_not_started_again() {
     let runs = Tally::default();
     let counted = runs.clone();
     let test = TestRuntime::new(|b| {
@@ -143,7 +143,7 @@ async fn a_step_that_the_job_dropped_is_not_begun_again() {
     })
     .await;
     let task = test.session.spawn(NewTask::job("drops", ())).await.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("null"));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("null"));
     assert_eq!(runs.get(), 1);
 }
 
@@ -167,12 +167,12 @@ async fn a_step_whose_result_is_too_large_fails_once() {
     })
     .await;
     let task = test.session.spawn(NewTask::job("large", ())).await.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("true"));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("true"));
     assert_eq!(runs.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ended_by_its_budget_goes_on_with_more() {
+async fn a_run_that_ended_by_its_budget_resumes_with_more() {
     let test = TestRuntime::new(|b| {
         b.job("spends", RESUME, |ctx: JobContext, (): ()| async move {
             for n in 0..3 {
@@ -191,17 +191,17 @@ async fn a_run_that_ended_by_its_budget_goes_on_with_more() {
     .await;
     let little = Limits { tokens: Some(20), ..Limits::default() };
     let task = test.session.spawn(NewTask::job("spends", ()).limits(little)).await.unwrap();
-    let Outcome::Failed(failed) = (*ending(&task).await.outcome).clone() else {
+    let Outcome::Failed(failed) = (*wait_result(&task).await.outcome).clone() else {
         panic!("a budget")
     };
     assert!(matches!(failed.failure, Failure::Budget { .. }), "{:?}", failed.failure);
     let more = Limits { tokens: Some(1_000), ..Limits::default() };
     let task = test.session.resume(&task, Some(more)).await.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("\"done\""));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("\"done\""));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_died_of_a_refusal_tries_it_again_when_it_is_resumed() {
+async fn a_run_that_failed_by_a_refusal_retries_it_when_resumed() {
     let runs = Tally::default();
     let counted = runs.clone();
     let test = TestRuntime::new(|b| {
@@ -228,14 +228,14 @@ async fn a_run_that_died_of_a_refusal_tries_it_again_when_it_is_resumed() {
     .await;
     let one = Limits { total: Some(1), ..Limits::default() };
     let task = test.session.spawn(NewTask::job("parent", ()).limits(one)).await.unwrap();
-    assert_eq!(ending(&task).await.outcome.label(), "failed");
+    assert_eq!(wait_result(&task).await.outcome.label(), "failed");
     let more = Limits { total: Some(10), ..Limits::default() };
     let task = test.session.resume(&task, Some(more)).await.unwrap();
-    assert_eq!(*ending(&task).await.outcome, succeeded("\"done\""));
+    assert_eq!(*wait_result(&task).await.outcome, succeeded("\"done\""));
     assert_eq!(runs.get(), 1);
 }
 
-/// Arguments whose reading panics.
+/// Arguments that panic when they are decoded.
 #[derive(Debug)]
 struct Trap;
 
@@ -246,12 +246,12 @@ impl<'de> serde::Deserialize<'de> for Trap {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_while_arguments_are_read_is_an_outcome() {
+async fn a_panic_while_arguments_are_decoded_is_an_outcome() {
     let test = TestRuntime::new(|b| {
         b.job("trap", RESUME, |_: JobContext, _: Trap| async move { Ok::<_, JobError>(1) })
     })
     .await;
     let task = test.session.spawn(NewTask::job("trap", ())).await.unwrap();
     let expect = Outcome::failed(Failure::Panic("the arguments are a trap".into()));
-    assert_eq!(*ending(&task).await.outcome, expect);
+    assert_eq!(*wait_result(&task).await.outcome, expect);
 }

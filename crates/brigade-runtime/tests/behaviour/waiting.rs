@@ -1,4 +1,4 @@
-//! Waiting from outside: what a wait returns, takes, and leaves alone.
+//! Waits of clients: their results and what they consume.
 
 use std::time::Duration;
 
@@ -16,45 +16,45 @@ use crate::support::*;
 async fn a_wait_returns_the_result_and_consumes_it() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(returns(7)).await.unwrap();
-    assert!(!ending(&task).await.collected_before);
-    let rest = eventually(test.session.wait_all([])).await.unwrap();
-    assert_eq!(rest, [], "a wait for everything does not deliver it again");
-    let again = ending(&task).await;
-    assert!(again.collected_before, "asked for by name it is told again, marked so");
+    assert!(!wait_result(&task).await.collected_before);
+    let uncollected = eventually(test.session.wait_all([])).await.unwrap();
+    assert_eq!(uncollected, [], "a wait for everything does not deliver it again");
+    let again = wait_result(&task).await;
+    assert!(again.collected_before, "a wait by name delivers it again, marked so");
     assert_eq!(*again.outcome, succeeded("7"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_any_returns_what_has_ended_and_takes_no_more() {
+async fn waiting_for_any_returns_ended_tasks_only() {
     let test = TestRuntime::new(|b| b).await;
     let gate = CancellationToken::new();
     let slow = test.session.spawn(behind(&gate)).await.unwrap();
     let quick = test.session.spawn(returns(1)).await.unwrap();
     let both = [(&slow).into(), (&quick).into()];
-    let endings = eventually(test.session.wait_any(both)).await.unwrap();
-    assert_eq!(endings.iter().map(|e| e.no).collect::<Vec<_>>(), [quick.no()]);
+    let run_results = eventually(test.session.wait_any(both)).await.unwrap();
+    assert_eq!(run_results.iter().map(|e| e.no).collect::<Vec<_>>(), [quick.no()]);
     gate.cancel();
-    assert!(!ending(&slow).await.collected_before);
+    assert!(!wait_result(&slow).await.collected_before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_all_returns_each_once_in_the_order_asked() {
+async fn waiting_for_all_returns_each_once_in_the_requested_order() {
     let test = TestRuntime::new(|b| b).await;
     let gate = CancellationToken::new();
     let slow = test.session.spawn(behind(&gate)).await.unwrap();
     let quick = test.session.spawn(returns(1)).await.unwrap();
     let asked = [(&slow).into(), (&quick).into(), (&slow).into()];
-    let (endings, ()) = tokio::join!(eventually(test.session.wait_all(asked)), async {
-        settle().await;
+    let (run_results, ()) = tokio::join!(eventually(test.session.wait_all(asked)), async {
+        until_idle().await;
         gate.cancel();
     });
-    let endings = endings.unwrap();
-    assert_eq!(endings.iter().map(|e| e.no).collect::<Vec<_>>(), [slow.no(), quick.no()]);
-    assert!(endings.iter().all(|ending| !ending.collected_before));
+    let run_results = run_results.unwrap();
+    assert_eq!(run_results.iter().map(|e| e.no).collect::<Vec<_>>(), [slow.no(), quick.no()]);
+    assert!(run_results.iter().all(|run_result| !run_result.collected_before));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_is_told_as_one_and_consumes_nothing() {
+async fn a_timeout_is_reported_and_consumes_nothing() {
     let test = TestRuntime::new(|b| b).await;
     let gate = CancellationToken::new();
     let slow = test.session.spawn(behind(&gate)).await.unwrap();
@@ -64,15 +64,15 @@ async fn a_timeout_is_told_as_one_and_consumes_nothing() {
     let waited = test.session.wait_within(both, WaitMode::All, 5 * SECOND).await.unwrap();
     assert_eq!(waited, WaitResult::TimedOut(vec![slow.no()]));
     assert_eq!(start.elapsed(), 5 * SECOND);
-    assert!(!ending(&quick).await.collected_before, "left alone by the wait that timed out");
+    assert!(!wait_result(&quick).await.collected_before, "the wait that timed out took nothing");
     assert_eq!(slow.wait_within(SECOND).await.unwrap(), None);
-    assert_eq!(state(&test.session, slow.no()).await, "running", "patience is the waiter's own");
+    assert_eq!(state(&test.session, slow.no()).await, "running", "a timeout ends only the wait");
     gate.cancel();
-    assert!(!ending(&slow).await.collected_before);
+    assert!(!wait_result(&slow).await.collected_before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timeout_names_what_was_asked_for_and_still_goes_on() {
+async fn a_timeout_names_the_requested_tasks_that_are_running() {
     let test = TestRuntime::new(|b| b).await;
     let asked = test.session.spawn(forever()).await.unwrap();
     test.session.spawn(forever()).await.unwrap();
@@ -84,29 +84,29 @@ async fn a_timeout_names_what_was_asked_for_and_still_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_of_none_still_sees_what_has_ended() {
+async fn a_timeout_of_zero_still_returns_an_ended_task() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(returns(1)).await.unwrap();
     until(&test.session, task.no(), "succeeded").await;
-    let ending = task.wait_within(Duration::ZERO).await.unwrap();
-    assert!(!ending.expect("it had ended").collected_before);
+    let run_result = task.wait_within(Duration::ZERO).await.unwrap();
+    assert!(!run_result.expect("it had ended").collected_before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_a_task_that_is_cancelled_succeeds_and_says_cancelled() {
+async fn a_wait_for_a_cancelled_task_succeeds() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(tidy()).await.unwrap();
-    let (ending, stopped) = tokio::join!(eventually(task.wait()), task.stop(Some("enough")));
+    let (run_result, stopped) = tokio::join!(eventually(task.wait()), task.stop(Some("enough")));
     stopped.unwrap();
-    let ending = ending.unwrap();
-    assert_eq!(ending.outcome.label(), "cancelled");
-    assert_eq!(late_result(&ending.outcome), "\"tidied\"", "it came before the wait returned");
-    let order = &cancelled(&ending.outcome).order;
+    let run_result = run_result.unwrap();
+    assert_eq!(run_result.outcome.label(), "cancelled");
+    assert_eq!(late_result(&run_result.outcome), "\"tidied\"", "it came before the wait returned");
+    let order = &cancelled(&run_result.outcome).order;
     assert_eq!(order.reason.as_deref(), Some("enough"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_given_up_takes_nothing() {
+async fn a_dropped_wait_consumes_nothing() {
     let test = TestRuntime::new(|b| b).await;
     let gate = CancellationToken::new();
     let task = test.session.spawn(behind(&gate)).await.unwrap();
@@ -114,8 +114,8 @@ async fn a_wait_that_is_given_up_takes_nothing() {
     assert!(given_up.is_err());
     gate.cancel();
     until(&test.session, task.no(), "succeeded").await;
-    settle().await;
-    assert!(!ending(&task).await.collected_before);
+    until_idle().await;
+    assert!(!wait_result(&task).await.collected_before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,16 +127,17 @@ async fn a_bare_wait_covers_this_clients_runs_only() {
     first.runtime.clone().shutdown().await.unwrap();
     let second = TestRuntime::on_store(store.clone(), |b| b.client("second")).await;
     second.session.spawn(returns(2)).await.unwrap();
-    let endings = eventually(second.session.wait_all([])).await.unwrap();
-    assert_eq!(endings.iter().map(|e| e.no.get()).collect::<Vec<_>>(), [2]);
+    let run_results = eventually(second.session.wait_all([])).await.unwrap();
+    assert_eq!(run_results.iter().map(|e| e.no.get()).collect::<Vec<_>>(), [2]);
     let named = eventually(second.session.wait_all([number(1).into()])).await.unwrap();
-    assert!(!named[0].collected_before, "others must be named, then they can be had");
+    assert!(!named[0].collected_before, "runs of other clients must be named");
 }
 
 #[tokio::test(start_paused = true)]
-async fn endings_come_in_the_order_of_time_and_carry_it() {
+async fn results_have_the_time_of_their_end() {
     let test = TestRuntime::new(|b| b).await;
-    let (one, two) = (CancellationToken::new(), CancellationToken::new());
+    let one = CancellationToken::new();
+    let two = CancellationToken::new();
     let first = test.session.spawn(behind(&one)).await.unwrap();
     let second = test.session.spawn(behind(&two)).await.unwrap();
     two.cancel();
@@ -144,12 +145,12 @@ async fn endings_come_in_the_order_of_time_and_carry_it() {
     tokio::time::sleep(SECOND).await;
     one.cancel();
     let ends: Vec<Time> =
-        [ending(&first).await, ending(&second).await].map(|e| e.ended_at).to_vec();
+        [wait_result(&first).await, wait_result(&second).await].map(|e| e.ended_at).to_vec();
     assert!(ends[1] < ends[0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_end_when_the_runtime_does() {
+async fn waits_end_with_the_runtime() {
     let runtime = Runtime::builder()
         .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
         .start()
@@ -157,12 +158,12 @@ async fn waits_end_when_the_runtime_does() {
         .unwrap();
     let session = runtime.session("test").await.unwrap();
     let task = session.spawn(forever()).await.unwrap();
-    let (waited, left) = tokio::join!(eventually(task.wait()), async {
-        settle().await;
+    let (waited, shut_down) = tokio::join!(eventually(task.wait()), async {
+        until_idle().await;
         runtime.shutdown().await
     });
-    left.unwrap();
-    // The closure is lost with the runtime, and the wait may be told so or that all is over.
+    shut_down.unwrap();
+    // The closure is lost with the runtime. The wait may return that, or a refusal.
     assert!(waited.is_err() || waited.unwrap().outcome.label() == "failed");
     refused(eventually(task.wait()).await, UNAVAILABLE, "shut down");
 }

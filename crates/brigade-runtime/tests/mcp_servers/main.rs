@@ -1,10 +1,10 @@
-//! Agents with the tools of MCP servers: programs that really run, and die.
+//! Agents with tools of MCP servers, which are real processes that may die.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use brigade_mcp::client as mcp_client;
 
-mod outside;
+mod interop;
 #[path = "../../../brigade-mcp/src/client/tests/scripted.rs"]
 mod scripted;
 mod stories;

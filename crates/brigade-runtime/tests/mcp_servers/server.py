@@ -1,7 +1,7 @@
-"""A small kitchen on the official Python package: server.py FOLDER [PORT].
+"""A small MCP server with the official Python package: server.py DIR [PORT].
 
-What it does is logged in the folder. A call of `look` or `act` lasts until the folder says that it
-may be quick, so that a test can kill the server in the middle of it.
+It logs its calls in the directory. A call of `look` or `act` lasts until the file `quick` names it,
+so that a test can kill the server during the call.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.types import ToolAnnotations
 
-folder = pathlib.Path(sys.argv[1])
+directory = pathlib.Path(sys.argv[1])
 
 
 def log(line):
-    with open(folder / "log", "a") as file:
+    with open(directory / "log", "a") as file:
         file.write(line + "\n")
 
 
 log(f"started {os.getpid()}")
-starts = (folder / "log").read_text().count("started ")
+starts = (directory / "log").read_text().count("started ")
 server = MCPServer("kitchen")
 
 
 async def linger(call):
     log(f"{call} begins")
-    quick = folder / "quick"
+    quick = directory / "quick"
     while not (quick.exists() and quick.read_text() == call):
         await asyncio.sleep(0.02)
 
@@ -54,15 +54,15 @@ def grown() -> str:
 
 @server.tool()
 async def grow(ctx: Context) -> str:
-    """Have another tool."""
+    """Add another tool."""
     log(f"protocol {ctx.protocol_version}")
     server.add_tool(grown)
     await ctx.notify_tools_changed()
     return "grown"
 
 
-class Seen:
-    """Logs what every request comes with."""
+class TokenLog:
+    """Logs the token of every request."""
 
     def __init__(self, app):
         self.app = app
@@ -77,7 +77,7 @@ class Seen:
 if len(sys.argv) > 2:
     import uvicorn
 
-    app = Seen(server.streamable_http_app())
+    app = TokenLog(server.streamable_http_app())
     uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error")
 else:
     server.run("stdio")

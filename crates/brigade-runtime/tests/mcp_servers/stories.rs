@@ -1,17 +1,17 @@
-//! What agents make of a server.
+//! Agents that use the tools of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::definition::Definition;
-use brigade_mcp::client::McpServerConfig;
 use brigade_agent::permission::{PermissionRules, Permissions};
+use brigade_mcp::client::McpServerConfig;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
 use brigade_store::{MemoryStore, Store};
 
 use crate::scripted::Script;
-use crate::support::{playing, spawn, start, start_on, words};
+use crate::support::{final_message, playing, spawn, start, start_on};
 
 fn server(script: &Script) -> McpServerConfig {
     script.server("mcp_servers::scripted")
@@ -22,7 +22,7 @@ fn cook() -> NewTask {
 }
 
 #[tokio::test]
-async fn an_agent_calls_tools_of_a_server_that_it_was_given() {
+async fn an_agent_calls_tools_of_its_server() {
     let script = Script::new();
     let text = "agent Cook
 turn
@@ -36,13 +36,13 @@ turn
     let options = playing(text).mcp_server("srv", server(&script)).unwrap();
     let (runtime, session) = start(options).await;
     let agent = spawn(&session, cook().mcp_server("srv")).await;
-    assert_eq!(words(&session, &agent).await, "Both.");
+    assert_eq!(final_message(&session, &agent).await, "Both.");
     runtime.shutdown().await.unwrap();
     assert!(script.log().contains(&"input ended".to_owned()), "it ends with the runtime");
 }
 
 #[tokio::test]
-async fn a_server_is_started_for_those_only_who_may_use_it() {
+async fn a_server_is_started_only_for_agents_that_may_use_it() {
     let script = Script::new();
     let text = "agent *
 turn
@@ -54,17 +54,18 @@ turn
     let options = playing(text).mcp_server("srv", server(&script)).unwrap();
     let (_runtime, session) = start(options).await;
     let nobody = spawn(&session, cook()).await;
-    assert_eq!(words(&session, &nobody).await, "None.");
+    assert_eq!(final_message(&session, &nobody).await, "None.");
     let rules =
         PermissionRules { deny: vec!["srv__*".parse().unwrap()], ..PermissionRules::default() };
     let denied = spawn(&session, cook().mcp_server("srv").permissions(rules)).await;
-    assert_eq!(words(&session, &denied).await, "None.");
+    assert_eq!(final_message(&session, &denied).await, "None.");
     assert_eq!(script.log(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_child_has_no_server_that_its_parent_does_not_have() {
-    let (one, other) = (Script::new(), Script::new());
+    let one = Script::new();
+    let other = Script::new();
     let text = "agent Boss
 turn
   call spawn_agent {\"name\": \"Heir\", \"task\": \"go\", \"wait\": true}
@@ -87,13 +88,13 @@ turn
     let (_runtime, session) = start(options).await;
     let boss = NewTask::agent("go").name("Boss").mcp_server("one");
     let boss = spawn(&session, boss).await;
-    assert_eq!(words(&session, &boss).await, "Seen.");
+    assert_eq!(final_message(&session, &boss).await, "Seen.");
     assert_eq!(one.count("look"), 2, "of the heir and the greedy one");
     assert_eq!(other.log(), [""; 0], "nobody has it");
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_before_anything_starts() {
+async fn an_unknown_server_is_refused_before_the_start() {
     let script = Script::new();
     let wants = Definition::new("wants").prompt("Do it.").mcp_servers(["github"]);
     let options = playing("agent *\nturn\n  say Never.\n").definition(wants).unwrap();
@@ -102,13 +103,16 @@ async fn a_server_that_is_not_there_is_named_before_anything_starts() {
     for task in [cook().mcp_server("github"), cook().definition("wants")] {
         let refusal = session.spawn(task).await.unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Invalid);
-        let told = &refusal.message;
-        assert!(told.contains("\"github\"") && told.contains("there are: srv"), "{told}");
+        let message = &refusal.message;
+        assert!(
+            message.contains("\"github\"") && message.contains("configured are: srv"),
+            "{message}"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_agent_whose_server_is_away_goes_on_and_finds_it_again() {
+async fn an_agent_continues_without_its_server_and_reconnects() {
     let script = Script::new();
     script.set("ends-at-once");
     let text = "agent Cook
@@ -132,14 +136,13 @@ turn
     let ended = |log: &[String]| log.iter().filter(|line| *line == "ends at once").count();
     script.until("it was tried for the call too", |log| ended(log) == 2).await;
     script.unset("ends-at-once");
-    assert_eq!(words(&session, &agent).await, "Found.");
+    assert_eq!(final_message(&session, &agent).await, "Found.");
 }
 
-/// A call was under way when everything ended, and the server is away when it goes on, or says
-/// otherwise of its tools.
+/// Crashes during a call. At the next start the server is unavailable, or has changed its tools.
 #[tokio::test]
-async fn after_a_crash_what_may_be_repeated_is_and_the_rest_is_told_as_unknown() {
-    for (tool, then, told) in [
+async fn after_a_crash_pure_calls_are_repeated_and_others_have_an_unknown_effect() {
+    for (tool, then, expect) in [
         ("look", None, "look: {}"),
         ("act", None, "its effect is unknown"),
         ("act", Some("ends-at-once"), "its effect is unknown"),
@@ -149,7 +152,7 @@ async fn after_a_crash_what_may_be_repeated_is_and_the_rest_is_told_as_unknown()
         let script = Script::new();
         script.set("hang");
         let text = format!(
-            "agent Cook\nturn\n  call srv__{tool} {{}}\nturn\n  when {told}\n  say As it was.\n"
+            "agent Cook\nturn\n  call srv__{tool} {{}}\nturn\n  when {expect}\n  say As it was.\n"
         );
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let options = || playing(&text).mcp_server("srv", server(&script)).unwrap();
@@ -163,13 +166,13 @@ async fn after_a_crash_what_may_be_repeated_is_and_the_rest_is_told_as_unknown()
         }
         let (_runtime, session) = start_on(store, options()).await;
         let handle = spawn(&session, task()).await;
-        assert_eq!(words(&session, &handle).await, "As it was.", "{tool} {then:?}");
+        assert_eq!(final_message(&session, &handle).await, "As it was.", "{tool} {then:?}");
         assert_eq!(script.count(tool), if tool == "look" { 2 } else { 1 });
     }
 }
 
 #[tokio::test]
-async fn a_stop_in_a_call_is_told_to_the_server() {
+async fn a_stop_cancels_the_call_at_the_server() {
     let script = Script::new();
     script.set("hang");
     let text = "agent Cook\nturn\n  call srv__act {}\nturn\n  say Never.\n";
@@ -183,7 +186,7 @@ async fn a_stop_in_a_call_is_told_to_the_server() {
 }
 
 #[tokio::test]
-async fn agents_share_one_connection_and_one_that_waits_holds_nothing_up() {
+async fn agents_share_one_connection_and_a_suspended_one_does_not_block_the_shutdown() {
     let script = Script::new();
     let text = "agent *
 turn

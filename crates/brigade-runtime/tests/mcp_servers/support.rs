@@ -1,4 +1,4 @@
-//! Words that the tests share.
+//! Helpers of the tests.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use brigade_model::outcome::Outcome;
 use brigade_runtime::{AgentOptions, NewTask, OneModel, Runtime, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
 
-/// Agents that play this.
+/// Returns options for agents that play this script.
 pub(crate) fn playing(text: &str) -> AgentOptions {
     let script = Script::parse("test", text).unwrap();
     AgentOptions::new(OneModel(Arc::new(ScriptedModel::new(script)))).model("scripted")
@@ -27,12 +27,12 @@ pub(crate) async fn spawn(session: &Session, task: NewTask) -> TaskHandle {
     session.spawn(task).await.unwrap()
 }
 
-/// What an agent says at its end.
-pub(crate) async fn words(session: &Session, task: &TaskHandle) -> String {
-    let ending = task.wait().await.unwrap();
-    let said = session.transcript(task.into()).await.unwrap().unwrap();
-    match &*ending.outcome {
+/// Returns the last message of an agent.
+pub(crate) async fn final_message(session: &Session, task: &TaskHandle) -> String {
+    let run_result = task.wait().await.unwrap();
+    let transcript_text = session.transcript(task.into()).await.unwrap().unwrap();
+    match &*run_result.outcome {
         Outcome::Succeeded { result } => result.decode().unwrap(),
-        other => panic!("it ended as {other}: {said}"),
+        other => panic!("it ended as {other}: {transcript_text}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Commands outlive the runtime that started them.
+//! Processes outlive the runtime that started them.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use brigade_store::Retention;
 
 use crate::support::*;
 
-async fn ending_of(kitchen: &Kitchen, no: u32) -> Outcome {
+async fn outcome_of(kitchen: &Kitchen, no: u32) -> Outcome {
     let no = brigade_model::ids::TaskNo::new(no).unwrap();
-    let mut endings = kitchen.session.wait_all([no.into()]).await.unwrap();
-    Outcome::clone(&endings.pop().unwrap().outcome)
+    let mut run_results = kitchen.session.wait_all([no.into()]).await.unwrap();
+    Outcome::clone(&run_results.pop().unwrap().outcome)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_living_command_is_followed_by_the_next_runtime() {
+async fn a_running_process_is_adopted_by_the_next_runtime() {
     let first = kitchen().await;
     let text = "echo begun; for n in $(seq 1000); do test -e go && break; sleep 0.02; done; echo went; exit 6";
-    let task = NewTask::shell(text).cwd(first.folder.path());
+    let task = NewTask::shell(text).cwd(first.dir.path());
     let task = first.session.spawn(task).await.unwrap();
-    said(&task, "begun").await;
+    until_output(&task, "begun").await;
     drop(task);
     let next = first.reopened().await;
     let (_, row) = next.session.list().pop().unwrap();
     assert_eq!((row.state.label(), row.attempt.0), ("running", 1));
-    std::fs::write(next.folder.path().join("go"), "").unwrap();
-    let outcome = ending_of(&next, 1).await;
+    std::fs::write(next.dir.path().join("go"), "").unwrap();
+    let outcome = outcome_of(&next, 1).await;
     assert_eq!(outcome.to_string(), "failed (exit code 6)");
     assert_eq!(report(&outcome).tail, "begun\nwent\n");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_ended_meanwhile_has_its_true_ending() {
+async fn a_process_that_ended_meanwhile_has_its_real_outcome() {
     let first = kitchen().await;
     for text in ["sleep 0.2; exit 0", "sleep 0.2; exit 8", "sleep 0.2; kill -9 $$"] {
         first.session.spawn(NewTask::shell(text)).await.unwrap();
@@ -46,32 +46,34 @@ async fn a_command_that_ended_meanwhile_has_its_true_ending() {
         }
     };
     let next = first.reopened_after(wait).await;
-    let endings: Vec<String> =
-        [ending_of(&next, 1).await, ending_of(&next, 2).await, ending_of(&next, 3).await]
+    let run_results: Vec<String> =
+        [outcome_of(&next, 1).await, outcome_of(&next, 2).await, outcome_of(&next, 3).await]
             .map(|outcome| outcome.to_string())
             .to_vec();
-    assert_eq!(endings, ["succeeded", "failed (exit code 8)", "failed (signal 9)"]);
+    assert_eq!(run_results, ["succeeded", "failed (exit code 8)", "failed (signal 9)"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_adopted_command_is_written_to_and_stopped_as_before() {
+async fn an_adopted_process_gets_input_and_is_stopped() {
     let first = kitchen().await;
     let text = "trap 'exit 3' TERM; while read line; do echo got $line; done; sleep 60 & wait";
     let task = first.session.spawn(NewTask::shell(text).reads_messages()).await.unwrap();
     task.send("one").await.unwrap();
-    said(&task, "got one").await;
+    until_output(&task, "got one").await;
     let no = task.no();
     drop(task);
     let next = first.reopened().await;
     let message = next.session.send(no, "two").await.unwrap();
-    let place = next.place();
-    until("two", || std::fs::read_to_string(place.join("stdout")).unwrap().contains("got two"))
-        .await;
+    let execution_dir = next.execution_dir();
+    until("two", || {
+        std::fs::read_to_string(execution_dir.join("stdout")).unwrap().contains("got two")
+    })
+    .await;
     let receipt = next.session.receipt(message).await.unwrap().unwrap().receipt;
     assert!(matches!(receipt, Receipt::Delivered | Receipt::Accepted), "{receipt:?}");
     next.session.close_input(no).await.unwrap();
     next.session.stop(no, None).await.unwrap();
-    let outcome = ending_of(&next, 1).await;
+    let outcome = outcome_of(&next, 1).await;
     let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
     let code = Some(LateResult::Failure(Failure::ExitCode(3)));
     assert_eq!((&cancelled.late, &cancelled.confirmation), (&code, &EndConfirmation::Confirmed));
@@ -79,29 +81,29 @@ async fn an_adopted_command_is_written_to_and_stopped_as_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_that_the_runtime_did_not_live_to_see_goes_on() {
+async fn a_stop_of_a_process_continues_after_a_restart() {
     let first = kitchen().await;
     let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let task = NewTask::shell(deaf).grace(Duration::from_millis(800));
     let task = first.session.spawn(task).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     task.stop(None).await.unwrap();
     drop(task);
     let next = first.reopened().await;
-    let outcome = ending_of(&next, 1).await;
+    let outcome = outcome_of(&next, 1).await;
     assert_eq!(outcome.to_string(), "cancelled");
     assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deadline_counts_on_while_nobody_is_there() {
+async fn a_deadline_continues_without_a_runtime() {
     let first = kitchen().await;
     let task = NewTask::shell("exec sleep 60").deadline(Duration::from_millis(200));
     first.session.spawn(task).await.unwrap();
     let mark = task_mark(&first);
     until("the command", || processes_with(&mark).len() == 2).await;
     let next = first.reopened_after(|_| std::thread::sleep(Duration::from_millis(250))).await;
-    assert_eq!(ending_of(&next, 1).await.to_string(), "failed (timeout after 200 ms)");
+    assert_eq!(outcome_of(&next, 1).await.to_string(), "failed (timeout after 200 ms)");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,15 +111,15 @@ async fn output_stays_until_the_task_is_pruned() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("echo kept")).await.unwrap();
     kitchen.task(&task).await;
-    let living = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    let alive = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     let now = brigade_model::ids::Millis(0);
     let everything = Retention { ended: now, events: now };
-    said(&task, "kept").await;
+    until_output(&task, "kept").await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let pruned = kitchen.runtime.prune(&everything).await.unwrap();
     assert_eq!(pruned.tasks, 1);
-    let place = kitchen.place();
-    assert!(place.ends_with("2.1.1"), "{}", place.display());
-    living.stop(None).await.unwrap();
-    assert_eq!(kitchen.task(&living).await.label(), "cancelled");
+    let execution_dir = kitchen.execution_dir();
+    assert!(execution_dir.ends_with("2.1.1"), "{}", execution_dir.display());
+    alive.stop(None).await.unwrap();
+    assert_eq!(kitchen.task(&alive).await.label(), "cancelled");
 }

@@ -1,4 +1,4 @@
-//! Messages to a command are lines that it reads.
+//! Messages to a process arrive as lines of its input.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn serde_json_like() -> std::collections::BTreeMap<&'static str, u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_without_an_input_takes_no_messages() {
+async fn a_process_without_an_input_takes_no_messages() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     let refusal = task.send("hello").await.unwrap_err();
@@ -62,28 +62,28 @@ async fn a_command_without_an_input_takes_no_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_after_the_end_of_the_input_is_a_dead_letter() {
+async fn a_message_after_the_end_of_the_input_is_a_dead_letter() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("cat; echo over; exec sleep 60").reads_messages();
     let task = kitchen.session.spawn(task).await.unwrap();
     task.close_input().await.unwrap();
-    said(&task, "over").await;
+    until_output(&task, "over").await;
     let no = task.send("too late").await.unwrap();
     receipt(&kitchen, no, &dead("its input was closed")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_closes_its_input_takes_no_more() {
+async fn a_process_that_closes_its_input_takes_no_more() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("exec 0<&-; echo closed; exec sleep 60").reads_messages();
     let task = kitchen.session.spawn(task).await.unwrap();
-    said(&task, "closed").await;
+    until_output(&task, "closed").await;
     let no = task.send("anybody there?").await.unwrap();
     receipt(&kitchen, no, &dead("it has closed its input")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_never_reads_blocks_nobody() {
+async fn a_process_that_never_reads_blocks_nobody() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("exec sleep 60").reads_messages();
     let task = kitchen.session.spawn(task).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_command_that_never_reads_blocks_nobody() {
     for _ in 0..5 {
         sent.push(task.send(&big).await.unwrap());
     }
-    // Others go on meanwhile.
+    // Other tasks continue meanwhile.
     let other = kitchen.session.spawn(NewTask::shell("echo hi")).await.unwrap();
     assert_eq!(report(&kitchen.task(&other).await).tail, "hi\n");
     let waiting = kitchen.session.receipt(sent[4]).await.unwrap().unwrap().receipt;

@@ -1,4 +1,4 @@
-//! What cannot be known is said to be lost, with the reason, and nothing of it is left running.
+//! An unknown outcome is `lost`, with its reason, and nothing keeps running.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,13 @@ use brigade_runtime::NewTask;
 
 use crate::support::*;
 
-/// A command with a child in another session, under a runtime that goes away.
+/// Runs a process with a child in another session, and restarts the runtime.
 async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, EndConfirmation) {
     let first = kitchen().await;
     let text = "setsid sleep 61 & echo up; sleep 62";
     let task = first.session.spawn(NewTask::shell(text)).await.unwrap();
-    said(&task, "up").await;
-    begun(&first).await;
+    until_output(&task, "up").await;
+    until_started(&first).await;
     drop(task);
     let next = first.reopened_after(meanwhile).await;
     let outcome = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
@@ -24,8 +24,8 @@ async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, EndConf
     (next, evidence, verified)
 }
 
-/// Until the store knows that the command has begun.
-async fn begun(kitchen: &Kitchen) {
+/// Waits until the start of the process is stored.
+async fn until_started(kitchen: &Kitchen) {
     loop {
         let (_, row) = kitchen.session.list().pop().unwrap();
         if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
@@ -35,22 +35,22 @@ async fn begun(kitchen: &Kitchen) {
     }
 }
 
-fn damage(folder: &Path) {
-    let claim = only_place(folder).join("claim");
+fn damage(dir: &Path) {
+    let claim = only_execution_dir(dir).join("claim");
     fs::File::options().write(true).open(claim).unwrap().write_all_at(b"!", 200).unwrap();
 }
 
-fn halve(folder: &Path) {
-    let claim = only_place(folder).join("claim");
+fn halve(dir: &Path) {
+    let claim = only_execution_dir(dir).join("claim");
     fs::File::options().write(true).open(claim).unwrap().set_len(100).unwrap();
 }
 
-/// As a restart of the machine would leave it, but for the processes.
-fn another_boot(folder: &Path) {
-    let place = only_place(folder);
-    let mut record = record(&place);
+/// Changes the record as if the machine had been restarted, except for the processes.
+fn another_boot(dir: &Path) {
+    let execution_dir = only_execution_dir(dir);
+    let mut record = record(&execution_dir);
     record.boot_id = [1; 16];
-    let claim = fs::File::options().write(true).open(place.join("claim")).unwrap();
+    let claim = fs::File::options().write(true).open(execution_dir.join("claim")).unwrap();
     record.write_to(&claim).unwrap();
 }
 
@@ -60,14 +60,14 @@ fn kill(pid: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_directory_that_vanished_or_cannot_be_read_means_lost_and_ended() {
+async fn a_missing_or_damaged_directory_means_lost_and_orphans_are_ended() {
     if !brigade_process::IS_COMPLETE {
         return;
     }
     type Accident = fn(&Path);
     let table: [(Accident, &str); 4] = [
-        (|folder| fs::remove_dir_all(only_place(folder)).unwrap(), "its directory is gone"),
-        (|folder| fs::remove_dir_all(folder.join("processes")).unwrap(), "its directory is gone"),
+        (|dir| fs::remove_dir_all(only_execution_dir(dir)).unwrap(), "its directory is gone"),
+        (|dir| fs::remove_dir_all(dir.join("processes")).unwrap(), "its directory is gone"),
         (damage, "the record is damaged"),
         (halve, "the record is cut short"),
     ];
@@ -85,11 +85,11 @@ async fn a_restart_of_the_machine_means_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shim_killed_while_nobody_looked_means_lost_and_its_orphans_are_ended() {
+async fn a_shim_killed_without_a_runtime_means_lost_and_its_orphans_are_ended() {
     if !brigade_process::IS_COMPLETE {
         return;
     }
-    let shot = |folder: &Path| kill(record(&only_place(folder)).shim.pid);
+    let shot = |dir: &Path| kill(record(&only_execution_dir(dir)).shim.pid);
     let (next, evidence, verified) = interrupted(shot).await;
     assert_eq!(evidence, "its shim is gone and left no ending");
     assert_eq!(verified, EndConfirmation::Confirmed);
@@ -97,24 +97,24 @@ async fn a_shim_killed_while_nobody_looked_means_lost_and_its_orphans_are_ended(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shim_killed_under_a_living_runtime_means_lost_at_once() {
+async fn a_shim_killed_under_a_runtime_means_lost_at_once() {
     if !brigade_process::IS_COMPLETE {
         return;
     }
     let kitchen = kitchen().await;
     let text = "setsid sleep 61 & (trap '' TERM; sleep 62) & echo up; sleep 63";
     let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
-    said(&task, "up").await;
-    let shim = record(&kitchen.place()).shim.pid;
+    until_output(&task, "up").await;
+    let shim = record(&kitchen.execution_dir()).shim.pid;
     kill(shim);
     let (evidence, verified) = lost(&kitchen.task(&task).await);
     assert_eq!(evidence, "its shim is gone and left no ending");
     assert_eq!(verified, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
-    assert_eq!(own_zombies(shim), 0, "what was inherited is reaped");
+    assert_eq!(own_zombies(shim), 0, "inherited orphans are reaped");
 }
 
-/// Children of this process that ended, were not waited for, and were in this session.
+/// Counts the zombie children of this process that were in this session.
 fn own_zombies(session: u32) -> usize {
     let me = std::process::id();
     let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
@@ -124,16 +124,17 @@ fn own_zombies(session: u32) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn children_of_others_in_this_process_are_left_to_them() {
+async fn children_of_other_code_in_this_process_are_not_reaped() {
     let kitchen = kitchen().await;
     let mut own =
         tokio::process::Command::new("sh").args(["-c", "sleep 0.3; exit 11"]).spawn().unwrap();
     for _ in 0..20 {
         let task = kitchen.session.spawn(NewTask::shell("sleep 61")).await.unwrap();
-        let place = kitchen.folder.path().join("processes").join(kitchen.session.id().to_string());
-        let place = place.join(format!("{}.1.1", task.no()));
-        until("a shim", || place.join("claim").exists()).await;
-        kill(record(&place).shim.pid);
+        let execution_dir =
+            kitchen.dir.path().join("processes").join(kitchen.session.id().to_string());
+        let execution_dir = execution_dir.join(format!("{}.1.1", task.no()));
+        until("a shim", || execution_dir.join("claim").exists()).await;
+        kill(record(&execution_dir).shim.pid);
         lost(&kitchen.task(&task).await);
     }
     assert_eq!(own.wait().await.unwrap().code(), Some(11));

@@ -1,15 +1,15 @@
-//! Commands as tasks, with real processes.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Processes as tasks, with real OS processes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod adoption;
-mod enclosure;
-mod endings;
+mod environment;
 mod input;
 mod lost;
+mod outcomes;
 mod output;
 mod pruning;
+mod sandbox;
 mod shells;
 mod stop;
 mod support;
-mod surroundings;
 mod trouble;

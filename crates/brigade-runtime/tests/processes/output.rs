@@ -1,4 +1,4 @@
-//! What a command prints is kept within bounds and can be read at any time.
+//! Output of processes: bounded, and readable at any time.
 
 use brigade_process::output::{
     self, OutputRead, OutputSearch, OutputView, PagePiece, ReadStart, SearchCursor,
@@ -8,13 +8,13 @@ use brigade_runtime::NewTask;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn output_is_there_while_the_command_runs_and_after() {
+async fn output_is_readable_while_the_process_runs_and_after() {
     let kitchen = kitchen().await;
     let text = "echo one; echo two >&2; for n in $(seq 1000); do test -e go && break; sleep 0.02; done; echo three";
-    let task = NewTask::shell(text).cwd(kitchen.folder.path());
+    let task = NewTask::shell(text).cwd(kitchen.dir.path());
     let task = kitchen.session.spawn(task).await.unwrap();
-    said(&task, "two").await;
-    std::fs::write(kitchen.folder.path().join("go"), "").unwrap();
+    until_output(&task, "two").await;
+    std::fs::write(kitchen.dir.path().join("go"), "").unwrap();
     kitchen.task(&task).await;
     let output = task.output().await.unwrap();
     assert_eq!(output.tail_text(100).unwrap(), "one\ntwo\nthree\n");
@@ -33,7 +33,7 @@ async fn only_the_owner_and_the_operator_read_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gibibyte_is_counted_and_its_beginning_and_end_are_kept() {
+async fn a_gibibyte_is_counted_and_its_start_and_end_are_stored() {
     let kitchen = kitchen().await;
     let text = "echo begun; head -c 1073741824 /dev/zero; echo; echo ended";
     let task = kitchen.session.spawn(NewTask::shell(text)).await.unwrap();
@@ -50,17 +50,17 @@ async fn a_gibibyte_is_counted_and_its_beginning_and_end_are_kept() {
     assert_eq!(kept, 8 << 20, "as much as the cap says");
     let Some(PagePiece::Bytes { bytes, .. }) = page.pieces.first() else { panic!("no beginning") };
     assert!(bytes.starts_with(b"begun\n"));
-    let sizes = std::fs::read_dir(kitchen.place()).unwrap();
+    let sizes = std::fs::read_dir(kitchen.execution_dir()).unwrap();
     let on_disk: u64 = sizes.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert!(on_disk < 9 << 20, "{on_disk} bytes on disk");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn binary_output_is_kept_as_it_is() {
+async fn binary_output_is_stored_unchanged() {
     let kitchen = kitchen().await;
     let all: Vec<u8> = (0..=255).cycle().take(100_000).collect();
-    std::fs::write(kitchen.folder.path().join("all"), &all).unwrap();
-    let task = NewTask::shell("cat all; cat all >&2").cwd(kitchen.folder.path());
+    std::fs::write(kitchen.dir.path().join("all"), &all).unwrap();
+    let task = NewTask::shell("cat all; cat all >&2").cwd(kitchen.dir.path());
     let task = kitchen.session.spawn(task).await.unwrap();
     kitchen.task(&task).await;
     let output = task.output().await.unwrap();
@@ -120,7 +120,7 @@ async fn following_ends_with_the_task_when_its_shim_is_killed() {
     let mut follow = task.follow(OutputView::Stdout, ReadStart::At(0)).await.unwrap();
     let page = follow.next().await.unwrap().unwrap();
     assert_eq!(output::page_text(&page), "up\n");
-    let shim = record(&kitchen.place()).shim.pid.to_string();
+    let shim = record(&kitchen.execution_dir()).shim.pid.to_string();
     std::process::Command::new("kill").args(["-9", &shim]).status().unwrap();
     assert_eq!(follow.next().await.unwrap(), None);
     lost(&kitchen.task(&task).await);

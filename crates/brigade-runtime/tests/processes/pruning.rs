@@ -1,4 +1,4 @@
-//! Removing what many ended commands have left.
+//! Removal of the data of many ended processes.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use brigade_runtime::{JobError, NewTask, ProcessOptions, Runtime};
 use brigade_sqlite::SqliteStore;
 use brigade_store::Retention;
 
-use crate::support::only_place;
+use crate::support::only_execution_dir;
 
 const MANY: u32 = 10_000;
 
-/// Longer than it takes on a busy machine. Looking through all directories for each took minutes.
+/// Longer than it takes on a busy machine. Reading all directories for each task took minutes.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 fn copy(from: &Path, to: &Path) {
@@ -24,18 +24,18 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// In memory where that can be had, so that it is not the disk that is measured.
-fn folder() -> tempfile::TempDir {
+/// Creates a directory in memory if possible, so that the disk is not measured.
+fn dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_are_removed_with_their_directories_in_one_go() {
-    let folder = folder();
-    let store = SqliteStore::open(folder.path().join("brigade.db"), Default::default()).unwrap();
+async fn many_tasks_are_removed_with_their_directories_at_once() {
+    let dir = dir();
+    let store = SqliteStore::open(dir.path().join("brigade.db"), Default::default()).unwrap();
     let runtime = Runtime::builder()
         .store(store)
-        .processes(ProcessOptions::new(folder.path()))
+        .processes(ProcessOptions::new(dir.path()))
         .start()
         .await
         .unwrap();
@@ -46,22 +46,23 @@ async fn many_tasks_are_removed_with_their_directories_in_one_go() {
     session.wait_all(numbers.iter().map(|no| (*no).into())).await.unwrap();
     let last = session.spawn(NewTask::shell("true")).await.unwrap();
     last.wait().await.unwrap();
-    let real = only_place(folder.path());
-    let place = real.parent().unwrap();
+    let real = only_execution_dir(dir.path());
+    let execution_dir = real.parent().unwrap();
     for no in numbers {
-        copy(&real, &place.join(format!("{no}.1.1")));
+        copy(&real, &execution_dir.join(format!("{no}.1.1")));
     }
-    let living = session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
+    let alive = session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     let everything = Retention { ended: Millis(0), events: Millis(0) };
     tokio::time::sleep(Duration::from_millis(5)).await;
     let began = Instant::now();
     let pruned = runtime.prune(&everything).await.unwrap();
     let took = began.elapsed();
     assert_eq!(pruned.tasks, u64::from(MANY) + 1);
-    let left: Vec<_> = fs::read_dir(place).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(left, [&*format!("{}.1.1", living.no())], "what lives keeps its own");
+    let remaining: Vec<_> =
+        fs::read_dir(execution_dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(remaining, [&*format!("{}.1.1", alive.no())], "a running task keeps its data");
     assert!(took < TOO_LONG, "{MANY} tasks took {took:?}");
     println!("{MANY} tasks were removed in {took:?}");
-    living.stop(None).await.unwrap();
-    living.wait().await.unwrap();
+    alive.stop(None).await.unwrap();
+    alive.wait().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The shell that reads command lines: chosen when a task is started, and kept with it.
+//! The shell that reads command lines: chosen at the spawn, and recorded with the task.
 
 use std::path::Path;
 
@@ -15,25 +15,25 @@ async fn shell_of(task: &TaskHandle) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_lines_are_read_by_bash_where_there_is_one() {
+async fn command_lines_are_read_by_bash_if_it_is_installed() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("echo ${BASH_VERSION:+bash} {a,b}");
     let task = kitchen.session.spawn(task).await.unwrap();
     kitchen.task(&task).await;
-    let said = task.output().await.unwrap().tail_text(100).unwrap();
+    let printed = task.output().await.unwrap().tail_text(100).unwrap();
     let has_bash = ["/bin/bash", "/usr/bin/bash"].iter().any(|path| Path::new(path).exists());
     if has_bash {
-        assert_eq!(said, "bash a b\n");
+        assert_eq!(printed, "bash a b\n");
         assert!(shell_of(&task).await.unwrap().ends_with("/bash"));
     } else {
-        assert_eq!(said, "{a,b}\n");
+        assert_eq!(printed, "{a,b}\n");
     }
     let program = kitchen.session.spawn(NewTask::program(["true"])).await.unwrap();
     assert_eq!(shell_of(&program).await, None, "there is none in between");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shell_that_is_configured_wins() {
+async fn the_configured_shell_is_used() {
     let kitchen = kitchen().await.reopened_with(|options| options.shell("/bin/sh")).await;
     let task = kitchen.session.spawn(NewTask::shell("echo $0")).await.unwrap();
     kitchen.task(&task).await;
@@ -41,7 +41,7 @@ async fn the_shell_that_is_configured_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stored_task_keeps_its_shell_where_another_is_configured() {
+async fn a_stored_task_keeps_its_shell_when_another_is_configured() {
     let kitchen = kitchen().await;
     let one = Limits { running: Some(1), ..Limits::default() };
     kitchen.session.set_limits(one).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_stored_task_keeps_its_shell_where_another_is_configured() {
     let first = first.no();
     let kitchen = kitchen.reopened_with(|options| options.shell("/bin/false")).await;
     let again = kitchen.session.spawn(queued()).await.unwrap();
-    assert_eq!((again.no(), again.existed()), (second, true), "the key stands for the request");
+    assert_eq!((again.no(), again.existed()), (second, true), "the key identifies the request");
     assert_eq!(shell_of(&again).await, shell);
     kitchen.session.stop(first, None).await.unwrap();
     assert_eq!(report(&kitchen.task(&again).await).exit_code, Some(0));

@@ -1,4 +1,4 @@
-//! Stopping is real: the whole tree, kindly first, and nothing is left.
+//! Stops end the whole process tree: gracefully first, then by force.
 
 use std::time::{Duration, Instant};
 
@@ -27,26 +27,26 @@ fn signal(cancelled: &CancelledOutcome) -> Option<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_asks_before_it_kills_and_keeps_the_real_ending() {
+async fn a_stop_is_graceful_first_and_keeps_the_real_exit() {
     let kitchen = kitchen().await;
     let polite = "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 0.05; done";
     let task = kitchen.session.spawn(NewTask::shell(polite)).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     let ended = stopped(&kitchen, &task).await;
     assert_eq!(ended.late, Some(LateResult::Failure(Failure::ExitCode(9))));
     assert_eq!(ended.confirmation, EndConfirmation::Confirmed);
-    said(&task, "bye").await;
+    until_output(&task, "bye").await;
     let task = kitchen.session.spawn(NewTask::shell("exec sleep 60")).await.unwrap();
     assert_eq!(signal(&stopped(&kitchen, &task).await), Some(15));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ignores_the_asking_is_killed_when_its_grace_is_over() {
+async fn a_process_that_ignores_the_stop_is_killed_after_the_grace_period() {
     let kitchen = kitchen().await;
     let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let task = NewTask::shell(deaf).grace(Duration::from_millis(300));
     let task = kitchen.session.spawn(task).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     let began = Instant::now();
     let ended = stopped(&kitchen, &task).await;
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
@@ -60,14 +60,14 @@ async fn a_stop_with_its_own_grace_overrides_the_task_s() {
     let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let task = NewTask::shell(deaf).grace(Duration::from_secs(60));
     let task = kitchen.session.spawn(task).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     let target = StopTarget::Task(task.no().into());
     kitchen.session.stop_with(target, None, Some(Duration::ZERO)).await.unwrap();
     assert_eq!(signal(&cancelled(&kitchen, &task).await), Some(9));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn escapees_and_their_children_go_too() {
+async fn detached_processes_and_their_children_are_stopped_too() {
     if !brigade_process::IS_COMPLETE {
         return;
     }
@@ -81,7 +81,7 @@ async fn escapees_and_their_children_go_too() {
     let task = NewTask::shell(tree).grace(Duration::from_millis(200));
     let task = kitchen.session.spawn(task).await.unwrap();
     for word in ["one", "two", "three", "four"] {
-        said(&task, word).await;
+        until_output(&task, word).await;
     }
     assert!(processes_with(&task_mark(&kitchen)).len() >= 7);
     let ended = stopped(&kitchen, &task).await;
@@ -90,10 +90,10 @@ async fn escapees_and_their_children_go_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_sleeps_under_a_stop_signal_is_ended_too() {
+async fn a_process_suspended_by_sigstop_is_ended_too() {
     let kitchen = kitchen().await;
     let task = kitchen.session.spawn(NewTask::shell("echo up; kill -STOP $$")).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     assert_eq!(stopped(&kitchen, &task).await.confirmation, EndConfirmation::Confirmed);
 }
 
@@ -115,7 +115,7 @@ async fn stopping_twice_is_stopping_once() {
     let deaf = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let task = NewTask::shell(deaf).grace(Duration::from_millis(200));
     let task = kitchen.session.spawn(task).await.unwrap();
-    said(&task, "up").await;
+    until_output(&task, "up").await;
     assert!(!task.stop(None).await.unwrap().already_stopped);
     assert!(task.stop(None).await.unwrap().already_stopped);
     assert_eq!(signal(&cancelled(&kitchen, &task).await), Some(9));
@@ -123,22 +123,23 @@ async fn stopping_twice_is_stopping_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_that_prints_for_ever_can_be_stopped_and_fills_no_disk() {
+async fn a_process_that_prints_forever_can_be_stopped_and_fills_no_disk() {
     let kitchen = kitchen().await;
     let task = NewTask::shell("yes").output_cap(1 << 20);
     let task = kitchen.session.spawn(task).await.unwrap();
-    let place = loop {
-        if kitchen.folder.path().join("processes").exists() {
-            break kitchen.place();
+    let execution_dir = loop {
+        if kitchen.dir.path().join("processes").exists() {
+            break kitchen.execution_dir();
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     until("four mebibytes", || {
-        place.join("claim").exists() && record(&place).produced_bytes[0] > 4 << 20
+        execution_dir.join("claim").exists() && record(&execution_dir).produced_bytes[0] > 4 << 20
     })
     .await;
     assert_eq!(stopped(&kitchen, &task).await.confirmation, EndConfirmation::Confirmed);
-    let sizes =
-        std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let sizes = std::fs::read_dir(&execution_dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len());
     assert!(sizes.sum::<u64>() < 2 << 20);
 }

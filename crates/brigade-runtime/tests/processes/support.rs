@@ -1,4 +1,4 @@
-//! A runtime that runs commands, in a folder of its own.
+//! A runtime with processes, in its own state directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,83 +12,83 @@ use brigade_store::{MemoryStore, Store};
 use tempfile::TempDir;
 
 pub(crate) struct Kitchen {
-    pub(crate) folder: TempDir,
+    pub(crate) dir: TempDir,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runtime: Runtime,
     pub(crate) session: Session,
 }
 
 pub(crate) async fn kitchen() -> Kitchen {
-    let folder = tempfile::tempdir().unwrap();
-    open(folder, Arc::new(MemoryStore::new())).await
+    let dir = tempfile::tempdir().unwrap();
+    open(dir, Arc::new(MemoryStore::new())).await
 }
 
-async fn open(folder: TempDir, store: Arc<dyn Store>) -> Kitchen {
-    open_with(folder, store, |options| options).await
+async fn open(dir: TempDir, store: Arc<dyn Store>) -> Kitchen {
+    open_with(dir, store, |options| options).await
 }
 
 async fn open_with(
-    folder: TempDir,
+    dir: TempDir,
     store: Arc<dyn Store>,
     with: impl FnOnce(ProcessOptions) -> ProcessOptions,
 ) -> Kitchen {
     let runtime = Runtime::builder()
         .shared_store(store.clone())
-        .processes(with(ProcessOptions::new(folder.path())))
+        .processes(with(ProcessOptions::new(dir.path())))
         .start()
         .await
         .unwrap();
     let session = runtime.session("kitchen").await.unwrap();
-    Kitchen { folder, store, runtime, session }
+    Kitchen { dir, store, runtime, session }
 }
 
 impl Kitchen {
-    /// The runtime leaves without a word to its commands, and another takes over.
+    /// Shuts the runtime down while its processes continue, and starts another one.
     pub(crate) async fn reopened(self) -> Self {
         self.reopened_after(|_| {}).await
     }
 
-    /// The same, where the next one has other options.
+    /// Restarts the runtime with other options.
     pub(crate) async fn reopened_with(
         self,
         with: impl FnOnce(ProcessOptions) -> ProcessOptions,
     ) -> Self {
         drop(self.session);
         self.runtime.shutdown().await.unwrap();
-        open_with(self.folder, self.store, with).await
+        open_with(self.dir, self.store, with).await
     }
 
-    /// The same, with something done to the folder in between.
+    /// Restarts the runtime, and changes the state directory in between.
     pub(crate) async fn reopened_after(self, meanwhile: impl FnOnce(&Path)) -> Self {
         drop(self.session);
         self.runtime.shutdown().await.unwrap();
-        meanwhile(self.folder.path());
-        open(self.folder, self.store).await
+        meanwhile(self.dir.path());
+        open(self.dir, self.store).await
     }
 
     pub(crate) async fn task(&self, task: &TaskHandle) -> Outcome {
-        let mut endings = self.session.wait_all([task.no().into()]).await.unwrap();
-        Outcome::clone(&endings.pop().unwrap().outcome)
+        let mut run_results = self.session.wait_all([task.no().into()]).await.unwrap();
+        Outcome::clone(&run_results.pop().unwrap().outcome)
     }
 
-    /// The directory of the only execution there is.
-    pub(crate) fn place(&self) -> PathBuf {
-        only_place(self.folder.path())
+    /// Returns the directory of the only execution.
+    pub(crate) fn execution_dir(&self) -> PathBuf {
+        only_execution_dir(self.dir.path())
     }
 }
 
-pub(crate) fn only_place(folder: &Path) -> PathBuf {
+pub(crate) fn only_execution_dir(dir: &Path) -> PathBuf {
     let only = |path: &Path| {
         let mut entries = fs::read_dir(path).unwrap();
         let first = entries.next().unwrap().unwrap().path();
         assert!(entries.next().is_none(), "more than one in {}", path.display());
         first
     };
-    only(&only(&folder.join("processes")))
+    only(&only(&dir.join("processes")))
 }
 
-pub(crate) fn record(place: &Path) -> ShimRecord {
-    ShimRecord::read_from(&fs::File::open(place.join("claim")).unwrap()).unwrap()
+pub(crate) fn record(execution_dir: &Path) -> ShimRecord {
+    ShimRecord::read_from(&fs::File::open(execution_dir.join("claim")).unwrap()).unwrap()
 }
 
 pub(crate) fn report(outcome: &Outcome) -> ProcessReport {
@@ -109,7 +109,7 @@ pub(crate) fn lost(outcome: &Outcome) -> (String, EndConfirmation) {
     (evidence.to_string(), failed.confirmation.clone())
 }
 
-/// Until something holds. The test has failed if it never does.
+/// Polls until a condition holds. Fails if it never does.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !holds() {
@@ -118,8 +118,8 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Until the command has said this.
-pub(crate) async fn said(task: &TaskHandle, text: &str) {
+/// Polls until the process has printed this.
+pub(crate) async fn until_output(task: &TaskHandle, text: &str) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
         let output: ProcessOutput = task.output().await.unwrap();
@@ -127,12 +127,12 @@ pub(crate) async fn said(task: &TaskHandle, text: &str) {
         if tail.contains(text) {
             return;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{text:?} was never said, but {tail:?}");
+        assert!(tokio::time::Instant::now() < deadline, "{text:?} was not printed, but {tail:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Processes that bear this text in their environment or command line.
+/// Returns the processes with this text in their environment or command line.
 pub(crate) fn processes_with(text: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -146,7 +146,7 @@ fn bears(pid: u32, text: &str) -> bool {
     })
 }
 
-/// What the processes of this session bear in their environment.
+/// Returns the mark in the environment of this session's processes.
 pub(crate) fn task_mark(kitchen: &Kitchen) -> String {
     format!("BRIGADE_SHIM={}.", kitchen.session.id())
 }

@@ -1,8 +1,8 @@
-//! Tells a story, cuts it at every commit, and compares how it ends.
+//! Runs a story, cuts it at every commit, and compares the results.
 //!
-//! Each cut is a process that dies: its tokio runtime is dropped with everything in it, and another
-//! opens the same SQLite file and tells the story again. The client's part of a story can be told
-//! again because it spawns with a key.
+//! Each cut is a process that dies: its tokio runtime is dropped with everything in it. Another one
+//! opens the same SQLite file and runs the story again. The client's part of a story can run again
+//! because it spawns with a key.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,43 +21,43 @@ use brigade_sqlite::SqliteStore;
 use brigade_store::{EventQuery, Store, TaskQuery};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 
-/// What the work did to the world: each step notes itself here.
+/// The effects of the work on the outside: each step logs itself here.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
-/// How steps begin that must not be repeated.
+/// The prefix of steps that must not be repeated.
 pub(crate) const ONCE: &str = "once: ";
 pub(crate) type Act = fn(Session) -> Pin<Box<dyn Future<Output = ()>>>;
 
 pub(crate) struct Story {
     pub(crate) build: fn(RuntimeBuilder, Log) -> RuntimeBuilder,
-    /// The client's part, told again after each crash.
+    /// The client's part, which runs again after each crash.
     pub(crate) act: Act,
-    /// Whether what each task was told on its way is the same too. Not where a crash costs money
-    /// (what was set aside when the process died counts as spent, so a budget may end sooner), nor
-    /// where a stop may come before or after a child has parked.
-    pub(crate) same_way: bool,
+    /// True if the journals are compared too. False where a crash costs money, since a reservation
+    /// of a dead process counts as spent and a budget may end sooner. False where a stop may come
+    /// before or after a child has parked.
+    pub(crate) compare_journals: bool,
     pub(crate) pace: Pace,
 }
 
-/// How time passes.
+/// The passing of time in a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As soon as nobody has anything to do.
+    /// Time passes as soon as all tasks are idle.
     Paused,
-    /// As it does: for stories with real commands in them.
+    /// Time passes as usual, for stories with real processes.
     Real,
 }
 
-/// What there is to compare in the end: without times, numbers and attempts.
+/// The state that is compared at the end, without times, numbers and attempts.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TheEnd {
+pub(crate) struct FinalState {
     tasks: BTreeMap<String, String>,
     messages: BTreeMap<String, Vec<String>>,
     journal: BTreeMap<String, Vec<String>>,
     shared: BTreeMap<String, String>,
 }
 
-enum Told {
-    ToTheEnd { commits: u64 },
+enum StoryRun {
+    Finished { commits: u64 },
     Cut { at: Time },
 }
 
@@ -65,63 +65,64 @@ impl Story {
     /// Cuts at every commit, before and after it is durable.
     pub(crate) fn cut_everywhere(&self) {
         let log = Log::default();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("uncut.db");
-        let Told::ToTheEnd { commits } = self.tell(&path, &log, TestRuntime::START, None) else {
-            panic!("without a cut the story comes to its end")
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("uncut.db");
+        let StoryRun::Finished { commits } = self.run(&path, &log, TestRuntime::START, None) else {
+            panic!("the story ends without a cut")
         };
-        let expect = self.the_end(&path);
+        let expect = self.final_state(&path);
         let steps = sorted(&log);
         assert!(commits >= 8, "a story of {commits} commits has not much to cut");
         for commit in 0..commits {
             for durable in [false, true] {
                 let cut = CutPoint { commit, durable, mode: CutMode::Crash };
-                let path = folder.path().join(format!("cut-{commit}-{durable}.db"));
+                let path = dir.path().join(format!("cut-{commit}-{durable}.db"));
                 let log = Log::default();
-                let at = match self.tell(&path, &log, TestRuntime::START, Some(cut)) {
-                    Told::Cut { at } => at,
-                    Told::ToTheEnd { .. } => panic!("{cut:?} was not reached"),
+                let at = match self.run(&path, &log, TestRuntime::START, Some(cut)) {
+                    StoryRun::Cut { at } => at,
+                    StoryRun::Finished { .. } => panic!("{cut:?} was not reached"),
                 };
-                self.tell(&path, &log, at, None);
-                assert_eq!(self.the_end(&path), expect, "after {cut:?}");
+                self.run(&path, &log, at, None);
+                assert_eq!(self.final_state(&path), expect, "after {cut:?}");
                 check_steps(&steps, &sorted(&log), &cut);
             }
         }
     }
 
-    /// Cuts at so many commits, spread over the story. On real time the number of commits differs a
-    /// little each time, so a cut near the end may not be reached.
+    /// Cuts at this many commits, spread over the story. On real time the number of commits varies
+    /// a little, so a cut near the end may not be reached.
     pub(crate) fn cut_here_and_there(&self, cuts: u64) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("uncut.db");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("uncut.db");
         let log = Log::default();
-        let Told::ToTheEnd { commits } = self.tell(&path, &log, TestRuntime::START, None) else {
-            panic!("without a cut the story comes to its end")
+        let StoryRun::Finished { commits } = self.run(&path, &log, TestRuntime::START, None) else {
+            panic!("the story ends without a cut")
         };
-        let (expect, steps) = (self.the_end(&path), sorted(&log));
+        let expect = self.final_state(&path);
+        let steps = sorted(&log);
         for nth in 0..cuts {
             let commit = 2 + nth * (commits - 4) / cuts;
             let cut = CutPoint { commit, durable: nth % 2 == 0, mode: CutMode::Crash };
-            let path = folder.path().join(format!("cut-{commit}.db"));
+            let path = dir.path().join(format!("cut-{commit}.db"));
             let log = Log::default();
-            if let Told::Cut { at } = self.tell(&path, &log, TestRuntime::START, Some(cut)) {
-                self.tell(&path, &log, at, None);
+            if let StoryRun::Cut { at } = self.run(&path, &log, TestRuntime::START, Some(cut)) {
+                self.run(&path, &log, at, None);
             }
-            assert_eq!(self.the_end(&path), expect, "after {cut:?}");
+            assert_eq!(self.final_state(&path), expect, "after {cut:?}");
             check_steps(&steps, &sorted(&log), &cut);
         }
     }
 
-    fn the_end(&self, path: &Path) -> TheEnd {
-        let mut end = the_end(path);
-        if !self.same_way {
+    fn final_state(&self, path: &Path) -> FinalState {
+        let mut end = final_state(path);
+        if !self.compare_journals {
             end.journal.clear();
         }
         end
     }
 
-    /// One process's life.
-    fn tell(&self, path: &Path, log: &Log, start: Time, cut: Option<CutPoint>) -> Told {
+    /// Runs the life of one process.
+    fn run(&self, path: &Path, log: &Log, start: Time, cut: Option<CutPoint>) -> StoryRun {
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(self.pace == Pace::Paused)
@@ -138,35 +139,35 @@ impl Story {
                     builder.processes(ProcessOptions::new(path.with_extension("commands")))
                 }
             };
-            let told = async {
+            let story = async {
                 let runtime = (self.build)(builder, log.clone()).start().await.unwrap();
                 let session = runtime.session("story").await.unwrap();
                 (self.act)(session).await;
                 runtime.shutdown().await.unwrap();
             };
             tokio::select! {
-                () = told => Told::ToTheEnd { commits: store.commits() },
-                () = store.wait_crashed() => Told::Cut { at: clock.now() },
+                () = story => StoryRun::Finished { commits: store.commits() },
+                () = store.wait_crashed() => StoryRun::Cut { at: clock.now() },
             }
         })
     }
 }
 
-/// A step runs once; the one whose record was cut may run once more.
+/// Checks that each step ran once. The step whose record was cut may run once more.
 fn check_steps(expect: &[String], got: &[String], cut: &CutPoint) {
-    let mut left = got.to_vec();
-    // What must not happen twice may not happen at all.
-    left.retain(|step| !step.starts_with(ONCE));
-    let once = got.len() - left.len();
+    let mut remaining = got.to_vec();
+    // A step that must not happen twice may not happen at all.
+    remaining.retain(|step| !step.starts_with(ONCE));
+    let once = got.len() - remaining.len();
     assert!(once <= expect.iter().filter(|step| step.starts_with(ONCE)).count(), "twice: {got:?}");
     for step in expect.iter().filter(|step| !step.starts_with(ONCE)) {
-        let at = left.iter().position(|other| other == step);
+        let at = remaining.iter().position(|other| other == step);
         let at = at.unwrap_or_else(|| panic!("after {cut:?} the step {step:?} did not run"));
-        left.remove(at);
+        remaining.remove(at);
     }
-    // Steps under way at once share the cut.
-    for step in &left {
-        let twice = left.iter().filter(|other| *other == step).count();
+    // Steps that run at the same time share the cut.
+    for step in &remaining {
+        let twice = remaining.iter().filter(|other| *other == step).count();
         assert_eq!(twice, 1, "after {cut:?} the step {step:?} ran more than once again");
     }
 }
@@ -177,8 +178,8 @@ fn sorted(log: &Log) -> Vec<String> {
     all
 }
 
-/// Reads the file as a stranger would, checks what must hold, and takes what is compared.
-fn the_end(path: &Path) -> TheEnd {
+/// Reads the file like a new process, checks its invariants, and returns the state to compare.
+fn final_state(path: &Path) -> FinalState {
     let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
     tokio.block_on(async {
         let store = SqliteStore::open_read_only(path).unwrap();
@@ -190,35 +191,37 @@ fn the_end(path: &Path) -> TheEnd {
         let events: Vec<Arc<EventRecord>> = events.into_iter().map(|item| item.record).collect();
         check_fold(&events, &rows);
         check_once(&events);
-        // Order is promised for each sender and recipient.
+        // Order is guaranteed for each sender and recipient.
         let mut messages: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for no in 1..=tree.last_message.0 {
             let row = store.message(tree.id, MessageNo(no)).await.unwrap().unwrap();
             let to = row.message.to.task().map_or("session".into(), |to| path_of(&rows, to));
-            let told = format!("{} {:?}", row.message.body, row.receipt);
-            messages.entry(to).or_default().push(told);
+            let text = format!("{} {:?}", row.message.body, row.receipt);
+            messages.entry(to).or_default().push(text);
         }
         let mut journal = BTreeMap::new();
         for no in rows.keys() {
             let mut entries = store.journal(tree.id, *no).await.unwrap();
             entries.sort_by_key(|entry| entry.index);
-            let told =
-                entries.iter().map(|entry| format!("{}: {}", entry.label, word(&entry.completion)));
-            journal.insert(path_of(&rows, *no), told.collect());
+            let texts = entries
+                .iter()
+                .map(|entry| format!("{}: {}", entry.label, render_completion(&entry.completion)));
+            journal.insert(path_of(&rows, *no), texts.collect());
         }
-        // Within a budget a call that was cut off counts as what it may have cost at the most.
+        // Within a budget, a model call that was cut off counts as its maximum cost.
         let mut limits = rows.values().filter_map(|row| row.limits.as_ref());
         let is_metered = limits.any(|limits| limits.tokens.is_some());
-        let told = |(no, row): (&TaskNo, _)| (path_of(&rows, *no), told(row, is_metered));
-        let tasks = rows.iter().map(told).collect();
+        let tasks =
+            rows.iter().map(|(no, row)| (path_of(&rows, *no), render_task(row, is_metered)));
+        let tasks = tasks.collect();
         let shared = tree.shared_values.iter();
         let shared = shared.map(|(name, kept)| (name.to_owned(), kept.value.to_string())).collect();
-        TheEnd { tasks, messages, journal, shared }
+        FinalState { tasks, messages, journal, shared }
     })
 }
 
-fn told(row: &TaskRow, is_metered: bool) -> String {
-    let ended = row.ended().expect("nothing goes on after the end");
+fn render_task(row: &TaskRow, is_metered: bool) -> String {
+    let ended = row.ended().expect("every task has ended");
     let result = match &*ended.outcome {
         Outcome::Succeeded { result } => result.to_string(),
         _ => String::new(),
@@ -227,12 +230,12 @@ fn told(row: &TaskRow, is_metered: bool) -> String {
     format!("{} {result} {:?} {used}", ended.outcome, ended.delivery)
 }
 
-fn word(answer: &CallCompletion) -> String {
-    match answer {
+fn render_completion(completion: &CallCompletion) -> String {
+    match completion {
         CallCompletion::Value(value) => format!("{value}"),
         CallCompletion::Message(message) => format!("message {}", message.body),
-        CallCompletion::Results(endings) => {
-            let all: Vec<String> = endings.iter().map(|e| e.outcome.to_string()).collect();
+        CallCompletion::Results(run_results) => {
+            let all: Vec<String> = run_results.iter().map(|e| e.outcome.to_string()).collect();
             format!("{all:?}")
         }
         CallCompletion::Spawned(_) => "spawned".into(),
@@ -241,7 +244,7 @@ fn word(answer: &CallCompletion) -> String {
     }
 }
 
-/// The names from the top down: numbers may differ after a crash, names do not.
+/// Returns the names from the top down. Numbers may differ after a crash, names do not.
 fn path_of(rows: &BTreeMap<TaskNo, TaskRow>, no: TaskNo) -> String {
     let row = &rows[&no];
     let name = row.name.as_ref().map_or_else(|| format!("#{no}"), ToString::to_string);

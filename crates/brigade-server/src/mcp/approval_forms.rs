@@ -1,32 +1,34 @@
-//! Calls that wait for leave, as forms for whoever sits at the client. No tool gives leave: a model
-//! that drives this client is not the one to ask.
+//! Pending approvals as forms for the user of the client. No tool approves a call, since the model
+//! of the client must not.
 
 use brigade_model::approval::ApprovalVerdict;
 use brigade_model::plain_text::PlainText;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use rmcp::model::{
-    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-    EnumSchema, InputRequest, InputResponses, PrimitiveSchemaDefinition, StringSchema,
+    ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema, EnumSchema,
+    InputRequest, InputResponses, PrimitiveSchemaDefinition, StringSchema,
 };
 use serde_json::Value;
 
+use super::protocol_tasks::parse_elicit_result;
 use super::tool_call::McpCallContext;
 use crate::request_context::TaskTarget;
 use crate::requests::{ApproveRequest, ListApprovalsRequest, PendingApprovalItem};
 use crate::task_info::TaskInfo;
 
-/// The longest call that a form shows whole, and lets be allowed.
+/// The maximum size of a call that a form shows whole, and can allow.
 const FORM_LINES_MAX: usize = 40;
 const FORM_BYTES_MAX: usize = 4_000;
 
-/// The fields of the form. Clients show them by the order of their names, and the verdict comes first.
+/// The fields of the form. Clients show them in the order of their names, so that the decision is
+/// first.
 const DECISION_FIELD: &str = "decision";
 const REASON_FIELD: &str = "reason";
 const DECISION_ONCE: &str = "once";
 const DECISION_ALWAYS: &str = "always";
 const DECISION_DENY: &str = "deny";
 
-/// What waits in a task of this client and in all below it.
+/// Returns the pending approvals of a task of this client and of its descendants.
 pub(super) async fn pending_approvals(
     call: &McpCallContext,
     info: &TaskInfo,
@@ -40,39 +42,40 @@ pub(super) async fn pending_approvals(
     Ok(all.pending.into_iter().filter(|one| one.top_task == number).collect())
 }
 
-/// Calls have numbers of their own in each task. The digest binds the answer to what the form shows.
+/// Returns the key of a form. Each task numbers its own calls, so that the key has the address. The
+/// digest binds the response to the shown call.
 pub(super) fn form_key(pending: &PendingApprovalItem) -> String {
-    let (address, call) = (pending.address.replace(':', "-"), pending.approval.call);
+    let address = pending.address.replace(':', "-");
+    let call = pending.approval.call;
     match &pending.approval.digest {
         Some(digest) => format!("approval-{address}-{call}-{digest}"),
         None => format!("approval-{address}-{call}"),
     }
 }
 
-/// All of a call, if a form has room for it.
+/// Renders the whole call, if it fits into a form.
 fn render_whole_call(pending: &PendingApprovalItem) -> Option<String> {
     let card = pending.approval.card()?;
     let text = card.to_string();
     (card.lines().len() <= FORM_LINES_MAX && text.len() <= FORM_BYTES_MAX).then_some(text)
 }
 
-/// A form with the choices, and room for a reason. A call that it cannot show whole can only be denied
-/// in it.
+/// Builds a form with the choices and a reason. A call that does not fit can only be denied.
 pub(super) fn build_form(pending: &PendingApprovalItem) -> InputRequest {
     let choices = match render_whole_call(pending) {
         Some(_) => [DECISION_ONCE, DECISION_ALWAYS, DECISION_DENY].map(str::to_owned).to_vec(),
         None => vec![DECISION_DENY.to_owned()],
     };
-    // Values without titles of their own: clients of older versions know no others.
-    let verdict = EnumSchema::builder(choices)
+    // Older clients do not know choices with titles.
+    let decision = EnumSchema::builder(choices)
         .title("Decision")
         .description("Allow this call once, allow such calls always, or deny it.");
-    let verdict = PrimitiveSchemaDefinition::Enum(verdict.build());
+    let decision = PrimitiveSchemaDefinition::Enum(decision.build());
     let reason = StringSchema::new()
         .title("Reason")
         .description("Optional: why you deny it. The agent reads this.");
     let reason = PrimitiveSchemaDefinition::String(reason);
-    let fields = [(DECISION_FIELD.to_owned(), verdict), (REASON_FIELD.to_owned(), reason)];
+    let fields = [(DECISION_FIELD.to_owned(), decision), (REASON_FIELD.to_owned(), reason)];
     let schema = ElicitationSchema::new(fields.into());
     let form = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -82,11 +85,11 @@ pub(super) fn build_form(pending: &PendingApprovalItem) -> InputRequest {
     InputRequest::Elicitation(ElicitRequest::new(form))
 }
 
-/// `Baker asks for leave: bake`, the call behind our marks, and the rule that asks.
+/// Renders `Baker asks for approval: bake`, with the call and the rule that requires the approval.
 pub(super) fn render_form_message(pending: &PendingApprovalItem) -> String {
     let PendingApprovalItem { address, name, approval, .. } = pending;
-    let who = PlainText::line(name.as_ref().unwrap_or(address));
-    let why = PlainText::line(&format!("{} asks about {}", approval.rule_source, approval.rule));
+    let label = PlainText::line(name.as_ref().unwrap_or(address));
+    let rule = PlainText::line(&format!("{} asks about {}", approval.rule_source, approval.rule));
     let call = match render_whole_call(pending) {
         Some(call) => call,
         None => {
@@ -101,10 +104,10 @@ pub(super) fn render_form_message(pending: &PendingApprovalItem) -> String {
             )
         }
     };
-    format!("{who} asks for leave: {call}\n({why})")
+    format!("{label} asks for approval: {call}\n({rule})")
 }
 
-/// Takes what the client says. What waits no longer is passed over.
+/// Applies the responses of the client. Ignores forms that are no longer open.
 pub(super) async fn apply_responses(
     call: &McpCallContext,
     info: &TaskInfo,
@@ -124,26 +127,24 @@ pub(super) async fn apply_responses(
         }
         let target = TaskTarget { session: pending.session.clone(), task: pending.address.clone() };
         let number = Some(pending.approval.call);
-        let approve = || {
-            let (target, verdict) = (target.clone(), verdict.clone());
-            ApproveRequest { target, call: number, digest, verdict }
+        let approve = || ApproveRequest {
+            target: target.clone(),
+            call: number,
+            digest,
+            verdict: verdict.clone(),
         };
         match call.daemon.call(approve).await {
             Err(refusal)
                 if matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Conflict) => {}
-            said => said?,
+            result => result?,
         }
     }
     Ok(())
 }
 
-/// What was said; nothing, by a form that was put aside: the call goes on waiting.
+/// Returns the verdict; `None` for a dismissed form, whose call stays pending.
 fn parse_verdict(response: &Value) -> Result<Option<ApprovalVerdict>, Refusal> {
-    let result: ElicitResult = serde_json::from_value(response.clone()).map_err(|error| {
-        Refusal::invalid(format!(
-            "that does not answer a form: {error}; action is missing or wrong"
-        ))
-    })?;
+    let result = parse_elicit_result(response)?;
     let content = result.content.unwrap_or_default();
     let reason = content.get(REASON_FIELD).and_then(Value::as_str).unwrap_or_default();
     match (result.action, content.get(DECISION_FIELD).and_then(Value::as_str)) {
@@ -155,7 +156,8 @@ fn parse_verdict(response: &Value) -> Result<Option<ApprovalVerdict>, Refusal> {
             Ok(Some(ApprovalVerdict::Deny { reason: reason.into() }))
         }
         (ElicitationAction::Accept, other) => Err(Refusal::invalid(format!(
-            "the field `{DECISION_FIELD}` is {}; it is one of {DECISION_ONCE}, {DECISION_ALWAYS} and {DECISION_DENY}",
+            "the field `{DECISION_FIELD}` is {}; give {DECISION_ONCE}, {DECISION_ALWAYS} or \
+             {DECISION_DENY}",
             other.map_or_else(|| "missing".to_owned(), |other| format!("{other:?}"))
         ))),
         _ => Ok(None),

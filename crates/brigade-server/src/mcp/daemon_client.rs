@@ -1,4 +1,4 @@
-//! Asking a daemon that may be killed, upgraded or not there yet.
+//! Sends requests to a daemon that may be killed, replaced or not started yet.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::daemon_connection::{ClientError, DaemonConnection};
 use crate::daemon_launcher::DaemonLauncher;
 use crate::frames::ClientIntroduction;
 
-/// How often one question is asked again.
+/// The maximum number of attempts of one call.
 const CALL_TRIES: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection for one call. It is made when it is first needed, so that a bridge that has nothing
-/// to do does not keep a daemon from leaving.
+/// A reconnecting client for one tool call. It connects on first use, so that an idle server does
+/// not delay the daemon's idle shutdown.
 #[derive(Debug)]
 pub(super) struct DaemonClient {
     launcher: DaemonLauncher,
@@ -24,22 +24,22 @@ pub(super) struct DaemonClient {
 }
 
 impl DaemonClient {
-    pub(super) fn new(starter: DaemonLauncher, who: ClientIntroduction) -> Self {
-        Self { launcher: starter, introduction: who, connection: Mutex::new(None) }
+    pub(super) fn new(launcher: DaemonLauncher, introduction: ClientIntroduction) -> Self {
+        Self { launcher, introduction, connection: Mutex::new(None) }
     }
 
-    /// Asks what may be asked twice, as often as the daemon goes away before it answers. The
-    /// question is made anew each time, since time passes.
+    /// Sends a repeatable request, again if the daemon disconnects before it replies. Builds the
+    /// request anew for each attempt, since a timeout shrinks.
     pub(super) async fn call<A: Call>(
         &self,
-        question: impl Fn() -> A,
+        new_request: impl Fn() -> A,
     ) -> Result<A::Reply, Refusal> {
         let mut tries = 0;
         loop {
             tries += 1;
             let client = self.connect().await?;
-            match client.call(question()).await {
-                Ok(done) => return Ok(done),
+            match client.call(new_request()).await {
+                Ok(reply) => return Ok(reply),
                 Err(error) if tries < CALL_TRIES && is_retryable(&error) => {}
                 Err(error) => return Err(to_refusal(error)),
             }
@@ -48,31 +48,31 @@ impl DaemonClient {
         }
     }
 
-    /// Asks what must not be done twice: again only if it was not heard.
+    /// Sends a request that must not be repeated, again only if the daemon did not read it.
     pub(super) async fn call_once<A: Call>(
         &self,
-        question: impl Fn() -> A,
+        new_request: impl Fn() -> A,
     ) -> Result<A::Reply, Refusal> {
         for tries in 1..CALL_TRIES {
             let client = self.connect().await?;
-            match client.call(question()).await {
+            match client.call(new_request()).await {
                 Err(ClientError::NotReceived) => {}
-                answered => return answered.map_err(to_refusal),
+                result => return result.map_err(to_refusal),
             }
             self.disconnect().await;
             tokio::time::sleep(RETRY_PAUSE * tries).await;
         }
-        Err(Refusal::unavailable("the daemon keeps leaving"))
+        Err(Refusal::unavailable("the daemon keeps shutting down"))
     }
 
     async fn connect(&self) -> Result<DaemonConnection, Refusal> {
-        let mut client = self.connection.lock().await;
-        if let Some(client) = &*client {
-            return Ok(client.clone());
+        let mut connection = self.connection.lock().await;
+        if let Some(connection) = &*connection {
+            return Ok(connection.clone());
         }
         let connected =
             self.launcher.connect(self.introduction.clone()).await.map_err(to_refusal)?;
-        Ok(client.insert(connected).clone())
+        Ok(connection.insert(connected).clone())
     }
 
     async fn disconnect(&self) {
@@ -80,7 +80,7 @@ impl DaemonClient {
     }
 }
 
-/// It was killed, or is leaving to make room for the next one.
+/// Returns true if the daemon was killed, or shuts down to be replaced.
 fn is_retryable(error: &ClientError) -> bool {
     match error {
         ClientError::Lost | ClientError::NotReceived => true,

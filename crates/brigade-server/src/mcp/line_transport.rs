@@ -1,7 +1,7 @@
-//! JSON-RPC messages as lines, one each way.
+//! JSON-RPC messages as lines of standard input and output.
 //!
-//! Whatever cannot be understood is answered, under its own id where that can be told, so that
-//! nobody waits for an answer that never comes.
+//! An invalid message gets an error reply, with its id if that can be found, so that no client
+//! waits for a reply in vain.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,21 +19,21 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// The longest line that is read; within what the daemon reads.
+/// The maximum length of a line, below that of the daemon's protocol.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What is kept of the two ends of a longer one, to find its id in.
+/// The bytes at each end of a longer line that are kept, to find its id.
 const KEPT_END_BYTES: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct ServerLineTransport<R, W> {
     input: BufReader<R>,
-    /// What was read of a line so far: reading is given up and taken up again in the middle.
+    /// The part of the current line that was read. A cancelled read continues with it.
     partial_line: Vec<u8>,
-    /// Bytes of a line that is too long, of which only the two ends are kept.
+    /// The dropped bytes in the middle of a line that is too long.
     dropped_bytes: usize,
     output: Arc<Mutex<Option<W>>>,
     error_replies: JoinSet<io::Result<()>>,
-    /// Subscriptions that are not acknowledged yet, by their id as it is written.
+    /// Subscriptions that are not acknowledged yet, by their id as JSON.
     pending_subscriptions: HashMap<String, TaskSubscription>,
     /// Cancelled when the input ends.
     disconnected: CancellationToken,
@@ -50,17 +50,15 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    pub(super) fn new(input: R, output: W, gone: CancellationToken) -> Self {
-        let output = Arc::new(Mutex::new(Some(output)));
-        let (input, line, answers) = (BufReader::new(input), Vec::new(), JoinSet::new());
+    pub(super) fn new(input: R, output: W, disconnected: CancellationToken) -> Self {
         Self {
-            input,
-            partial_line: line,
+            input: BufReader::new(input),
+            partial_line: Vec::new(),
             dropped_bytes: 0,
-            output,
-            error_replies: answers,
+            output: Arc::new(Mutex::new(Some(output))),
+            error_replies: JoinSet::new(),
             pending_subscriptions: HashMap::new(),
-            disconnected: gone,
+            disconnected,
         }
     }
 
@@ -89,18 +87,18 @@ where
         }
     }
 
-    /// The acknowledgement of a subscription names all that was accepted.
+    /// Adds the accepted tasks to the acknowledgement of a subscription.
     fn add_task_ids(&mut self, message: &mut Value) {
         let params = &mut message["params"];
         let id = params["_meta"]["io.modelcontextprotocol/subscriptionId"].to_string();
-        if let Some(hear_of) = self.pending_subscriptions.remove(&id)
-            && !hear_of.task_ids.is_empty()
+        if let Some(subscription) = self.pending_subscriptions.remove(&id)
+            && !subscription.task_ids.is_empty()
         {
-            params["notifications"]["taskIds"] = hear_of.task_ids.into();
+            params["notifications"]["taskIds"] = subscription.task_ids.into();
         }
     }
 
-    /// Written to the end also when hearing is given up meanwhile.
+    /// Sends an error in a task of its own, so that a cancelled read does not cut it off.
     fn send_error(&mut self, id: Option<RequestId>, error: ErrorData) {
         let output = self.output.clone();
         let message: TxJsonRpcMessage<RoleServer> = JsonRpcMessage::error(error, id);
@@ -121,15 +119,15 @@ where
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let output = self.output.clone();
-        let acknowledged = match &item {
-            JsonRpcMessage::Notification(said) => matches!(
-                said.notification,
+        let is_acknowledgement = match &item {
+            JsonRpcMessage::Notification(message) => matches!(
+                message.notification,
                 ServerNotification::SubscriptionsAcknowledgedNotification(_)
             ),
             _ => false,
         };
         let message = serde_json::to_value(&item).map(|mut message| {
-            if acknowledged {
+            if is_acknowledgement {
                 self.add_task_ids(&mut message);
             }
             message
@@ -139,26 +137,32 @@ where
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let (id, error) = match self.read_line().await {
+            let InvalidMessage { id, error } = match self.read_line().await {
                 LineReadResult::Closed => {
                     self.disconnected.cancel();
                     return None;
                 }
                 LineReadResult::TooLong => {
                     let bytes = self.dropped_bytes + self.partial_line.len();
-                    let what = format!("a message of {bytes} bytes; {LINE_BYTES_MAX} is the most");
-                    (find_id_at_ends(&self.partial_line), ErrorData::invalid_request(what, None))
+                    let problem =
+                        format!("the message has {bytes} bytes, more than {LINE_BYTES_MAX}");
+                    InvalidMessage {
+                        id: find_id_at_ends(&self.partial_line),
+                        error: ErrorData::invalid_request(problem, None),
+                    }
                 }
                 LineReadResult::Line => match parse_line(&self.partial_line) {
                     Ok(message) => {
                         self.partial_line.clear();
                         let Some(message) = message else { continue };
-                        if let Some((id, hear_of)) = find_task_subscription(&message) {
-                            self.pending_subscriptions.insert(id, hear_of);
+                        if let Some(PendingSubscription { id, tasks }) =
+                            find_task_subscription(&message)
+                        {
+                            self.pending_subscriptions.insert(id, tasks);
                         }
                         return Some(message);
                     }
-                    Err(problem) => *problem,
+                    Err(invalid) => *invalid,
                 },
             };
             self.partial_line.clear();
@@ -190,8 +194,8 @@ where
     }
 }
 
-/// The tasks that a subscription is about. The library's filter does not know them, so they go beside
-/// the request.
+/// The tasks of a subscription. The filter of the library does not have them, so the request
+/// carries them as an extension.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskSubscription {
@@ -216,20 +220,30 @@ fn attach_task_subscription(message: &mut RxJsonRpcMessage<RoleServer>, line: &[
     }
 }
 
-fn find_task_subscription(
-    message: &RxJsonRpcMessage<RoleServer>,
-) -> Option<(String, TaskSubscription)> {
-    let JsonRpcMessage::Request(request) = message else { return None };
-    let ClientRequest::SubscriptionsListenRequest(listen) = &request.request else { return None };
-    let hear_of = listen.extensions.get::<TaskSubscription>()?;
-    Some((serde_json::to_string(&request.id).ok()?, hear_of.clone()))
+/// A subscription before its acknowledgement.
+struct PendingSubscription {
+    /// The id as JSON.
+    id: String,
+    tasks: TaskSubscription,
 }
 
-/// Boxed, since what is understood seldom has one.
-type InvalidMessage = Box<(Option<RequestId>, ErrorData)>;
+fn find_task_subscription(message: &RxJsonRpcMessage<RoleServer>) -> Option<PendingSubscription> {
+    let JsonRpcMessage::Request(request) = message else { return None };
+    let ClientRequest::SubscriptionsListenRequest(listen) = &request.request else { return None };
+    let tasks = listen.extensions.get::<TaskSubscription>()?.clone();
+    Some(PendingSubscription { id: serde_json::to_string(&request.id).ok()?, tasks })
+}
 
-/// None for what needs no answer and means nothing here.
-fn parse_line(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, InvalidMessage> {
+/// The error for an invalid message, with the message's id if it is known.
+#[derive(Debug)]
+struct InvalidMessage {
+    id: Option<RequestId>,
+    error: ErrorData,
+}
+
+/// Parses a line; `None` for a blank line or an unknown notification. The error is boxed, since it
+/// is rare and large.
+fn parse_line(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Box<InvalidMessage>> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return Ok(None);
@@ -241,14 +255,15 @@ fn parse_line(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Inval
     let value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,
         Err(error) => {
-            let what = format!("that is not JSON: {error}");
-            return Err(Box::new((None, ErrorData::new(ErrorCode::PARSE_ERROR, what, None))));
+            let problem = format!("that is not JSON: {error}");
+            let error = ErrorData::new(ErrorCode::PARSE_ERROR, problem, None);
+            return Err(Box::new(InvalidMessage { id: None, error }));
         }
     };
     let method = value.get("method").and_then(Value::as_str);
     let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
     let error = match method {
-        // A notification that is not understood is passed over, as the protocol has it.
+        // The protocol requires that unknown notifications are ignored.
         Some(_) if value.get("id").is_none() => return Ok(None),
         _ if value.is_array() => {
             ErrorData::invalid_request("batches are not served; send one message a line", None)
@@ -258,10 +273,10 @@ fn parse_line(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Inval
             None,
         ),
     };
-    Err(Box::new((id, error)))
+    Err(Box::new(InvalidMessage { id, error }))
 }
 
-/// The id of a message of which only the ends are there, where common clients write it.
+/// Finds the id in the two ends of a message, at the places where common clients write it.
 fn find_id_at_ends(ends: &[u8]) -> Option<RequestId> {
     let ends = String::from_utf8_lossy(ends).replace("\": ", "\":").replace(", \"", ",\"");
     let ends = ends.trim_end();
@@ -282,12 +297,12 @@ mod tests {
 
     #[track_caller]
     fn problem(line: &str) -> (Option<RequestId>, i32) {
-        let (id, error) = *parse_line(line.as_bytes()).unwrap_err();
+        let InvalidMessage { id, error } = *parse_line(line.as_bytes()).unwrap_err();
         (id, error.code.0)
     }
 
     #[test]
-    fn what_cannot_be_understood_is_answered_under_its_id() {
+    fn an_invalid_message_gets_an_error_with_its_id() {
         assert_eq!(problem("{nonsense").1, -32700);
         assert_eq!(problem("[]").1, -32600);
         assert_eq!(problem("7").1, -32600);
@@ -296,15 +311,15 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_answer_gets_none() {
+    fn notifications_and_blank_lines_get_no_reply() {
         assert!(parse_line(b"  \r\n").unwrap().is_none());
         assert!(parse_line(br#"{"jsonrpc":"2.0","method":5}"#).is_err());
         let odd = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#;
-        assert!(parse_line(odd).err().is_none_or(|problem| problem.0.is_none()));
+        assert!(parse_line(odd).err().is_none_or(|invalid| invalid.id.is_none()));
     }
 
     #[test]
-    fn the_id_of_a_message_that_is_too_long() {
+    fn the_id_of_a_message_that_is_too_long_is_found() {
         let seven = Some(RequestId::Number(7));
         assert_eq!(find_id_at_ends(br#"{"jsonrpc":"2.0","id":7,"method":"tools"#), seven);
         assert_eq!(
@@ -317,21 +332,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_refused_and_the_next_one_heard() {
+    async fn a_line_that_is_too_long_is_refused_and_the_next_one_read() {
         let long = format!(r#"{{"jsonrpc":"2.0","id":3,"x":"{}"}}"#, "x".repeat(LINE_BYTES_MAX));
         let input = format!("{long}\n{}\n", r#"{"jsonrpc":"2.0","id":4,"method":"ping"}"#);
         let (ours, mut theirs) = tokio::io::duplex(LINE_BYTES_MAX);
-        let gone = CancellationToken::new();
-        let mut lines = ServerLineTransport::new(io::Cursor::new(input), ours, gone.clone());
-        let JsonRpcMessage::Request(heard) = lines.receive().await.unwrap() else {
-            panic!("that was a request");
+        let disconnected = CancellationToken::new();
+        let mut lines =
+            ServerLineTransport::new(io::Cursor::new(input), ours, disconnected.clone());
+        let JsonRpcMessage::Request(request) = lines.receive().await.unwrap() else {
+            panic!("not a request");
         };
-        assert_eq!(heard.id, RequestId::Number(4));
+        assert_eq!(request.id, RequestId::Number(4));
         assert!(lines.receive().await.is_none());
-        assert!(gone.is_cancelled());
+        assert!(disconnected.is_cancelled());
         lines.close().await.unwrap();
-        let mut said = String::new();
-        tokio::io::AsyncReadExt::read_to_string(&mut theirs, &mut said).await.unwrap();
-        assert!(said.contains(r#""id":3"#) && said.contains("8388608"), "{said}");
+        let mut written = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut theirs, &mut written).await.unwrap();
+        assert!(written.contains(r#""id":3"#) && written.contains("8388608"), "{written}");
     }
 }

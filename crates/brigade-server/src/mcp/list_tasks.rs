@@ -1,4 +1,4 @@
-//! The tasks of the workspace.
+//! `list_tasks` for clients: lists the tasks of the workspace.
 
 use brigade_delegation::list_tasks::TASKS_PER_PAGE;
 use brigade_delegation::{ListTasks, ListTasksReply, TaskFilter};
@@ -10,31 +10,30 @@ use crate::task_info::TaskInfo;
 
 impl ClientDelegationTool for ListTasks {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
-        let ended = self.state.is_some_and(TaskFilter::includes_ended);
-        let mut tasks = call.list_tasks(ended).await?;
-        let all_seen = tasks.len() < LISTED_TASKS_MAX;
+        let mut tasks = match self.state.is_some_and(TaskFilter::includes_ended) {
+            true => call.list_all_tasks().await?,
+            false => call.list_tasks().await?,
+        };
+        let is_complete = tasks.len() < LISTED_TASKS_MAX;
         tasks
             .retain(|info| self.state.is_none_or(|filter| filter.matches(&info.state, info.alive)));
-        let total = tasks.len();
+        let total_count = tasks.len();
         if let Some(before) = self.parse_cursor()? {
             tasks.retain(|info| task_number(info).is_some_and(|number| number < before));
         }
-        let older = tasks.len().saturating_sub(TASKS_PER_PAGE);
-        let shown = tasks.split_off(older);
-        // Only looked at: wait_tasks takes them.
-        let notes = to_task_notes(call.read_notes(false).await);
-        let tasks = shown.iter().map(|info| summarize_task(call, info)).collect();
-        let (audience, filter) = (call.audience(), self.state);
-        let mut reply = ListTasksReply {
-            audience,
-            tasks,
-            total_count: total,
-            older_count: older,
-            filter,
-            notes,
-        }
-        .render();
-        if !all_seen {
+        let older_count = tasks.len().saturating_sub(TASKS_PER_PAGE);
+        let shown = tasks.split_off(older_count);
+        let reply = ListTasksReply {
+            audience: call.audience(),
+            tasks: shown.iter().map(|info| summarize_task(call, info)).collect(),
+            total_count,
+            older_count,
+            filter: self.state,
+            // Only `wait_tasks` marks them as read.
+            notes: to_task_notes(call.read_notes().await),
+        };
+        let mut reply = reply.render();
+        if !is_complete {
             reply.add_guidance([format!(
                 "Only the newest {LISTED_TASKS_MAX} tasks were looked at."
             )]);
@@ -43,7 +42,7 @@ impl ClientDelegationTool for ListTasks {
     }
 }
 
-/// The number of a task, as its address has it.
+/// Returns the number in the address of a task.
 fn task_number(info: &TaskInfo) -> Option<u32> {
     info.address.rsplit(':').next()?.parse().ok()
 }

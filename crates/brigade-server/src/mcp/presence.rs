@@ -1,4 +1,4 @@
-//! Says that a conversation is there, also while nothing is asked.
+//! Signals the presence of a conversation to the daemon, also between requests.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -11,14 +11,14 @@ use crate::daemon_connection::{ClientError, DaemonConnection};
 use crate::daemon_launcher::DaemonLauncher;
 use crate::frames::{ClientIntroduction, ClientRole};
 
-/// How often a daemon is looked for. It waits longer than this for those that it knew before.
+/// The pause between attempts to connect, shorter than the time after which a conversation lapses.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
-/// The same where a daemon is there and refuses: it is not to be kept busy with that.
+/// The pause after a refusal, so that the daemon is not kept busy.
 const REFUSED_RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// The connection asks nothing, so the name matters to nobody.
+/// The client name of the connection. It sends no requests, so that the name has no effect.
 const PRESENCE_CLIENT_NAME: &str = "mcp";
 
-/// An id that no other conversation has.
+/// Returns a random id.
 pub(super) fn new_conversation_id() -> ConversationId {
     let random = || {
         let mut hasher = RandomState::new().build_hasher();
@@ -29,25 +29,25 @@ pub(super) fn new_conversation_id() -> ConversationId {
     digits.parse().unwrap_or_else(|_| ConversationId::unrecorded())
 }
 
-/// Keeps a connection to whatever daemon there is until the client is gone. It starts none, and asks
-/// nothing that would keep one from leaving.
+/// Keeps a connection to the running daemon until the client disconnects. It starts no daemon and
+/// sends no request, which would delay the daemon's idle shutdown.
 pub(super) async fn hold_presence(
-    starter: DaemonLauncher,
+    launcher: DaemonLauncher,
     id: ConversationId,
-    gone: CancellationToken,
+    disconnected: CancellationToken,
 ) {
-    // Within a task the client acts as that task, which has no conversation.
-    if !starter.may_start {
+    // A client inside a task acts as that task, which has no conversation.
+    if !launcher.may_start {
         return;
     }
     loop {
-        let who = ClientRole::Client(PRESENCE_CLIENT_NAME.to_owned());
-        let introduction = ClientIntroduction { role: who, conversation: Some(id.clone()) };
-        let pause = match DaemonConnection::connect(&starter.state_dir, introduction).await {
+        let role = ClientRole::Client(PRESENCE_CLIENT_NAME.to_owned());
+        let introduction = ClientIntroduction { role, conversation: Some(id.clone()) };
+        let pause = match DaemonConnection::connect(&launcher.state_dir, introduction).await {
             Ok(client) => {
                 tokio::select! {
                     () = client.wait_closed() => {}
-                    () = gone.cancelled() => return,
+                    () = disconnected.cancelled() => return,
                 }
                 RECONNECT_INTERVAL
             }
@@ -56,7 +56,7 @@ pub(super) async fn hold_presence(
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = gone.cancelled() => return,
+            () = disconnected.cancelled() => return,
         }
     }
 }

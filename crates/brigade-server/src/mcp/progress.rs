@@ -1,4 +1,4 @@
-//! Word of what goes on, for a client that asked for it.
+//! Progress notifications for a client that asked for them.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use super::task_text;
 use super::tool_call::McpCallContext;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Also without news a client hears so often that the call is alive.
+/// The number of intervals after which an unchanged message is sent again, to show that the call is
+/// alive.
 const UNCHANGED_INTERVALS_MAX: u32 = 5;
 
 #[derive(Debug)]
@@ -24,34 +25,35 @@ impl ProgressNotifier {
         Self { peer, token, started_at: Instant::now() }
     }
 
-    /// Tells on until nobody listens.
+    /// Sends notifications until the future is dropped.
     pub(super) async fn send_until_dropped(&self, call: &McpCallContext, tasks: &[String]) {
-        let mut before = None;
-        let mut quiet = 0;
+        let mut last_message = None;
+        let mut unchanged_intervals = 0;
         loop {
             tokio::time::sleep(PROGRESS_INTERVAL).await;
             let message = render_progress(call, tasks).await;
-            quiet += 1;
-            if before.as_ref() == Some(&message) && quiet < UNCHANGED_INTERVALS_MAX {
+            unchanged_intervals += 1;
+            let is_unchanged = last_message.as_ref() == Some(&message);
+            if is_unchanged && unchanged_intervals < UNCHANGED_INTERVALS_MAX {
                 continue;
             }
-            quiet = 0;
-            // Seconds, which always grow.
+            unchanged_intervals = 0;
+            // The protocol requires a value that grows.
             let progress = self.started_at.elapsed().as_secs_f64();
-            let said = ProgressNotificationParam::new(self.token.clone(), progress);
-            if self.peer.notify_progress(said.with_message(message.clone())).await.is_err() {
-                // There is nobody to tell; the call itself goes on.
+            let params = ProgressNotificationParam::new(self.token.clone(), progress);
+            if self.peer.notify_progress(params.with_message(message.clone())).await.is_err() {
+                // The client disconnected; the call itself continues.
                 std::future::pending::<()>().await;
             }
-            before = Some(message);
+            last_message = Some(message);
         }
     }
 }
 
-/// The last line of output, or what an agent is at, where one task is waited for.
+/// Renders the activity of a single task, or the names of several.
 async fn render_progress(call: &McpCallContext, tasks: &[String]) -> String {
     match tasks {
-        [] => "waiting for news".to_owned(),
+        [] => "waiting for tasks".to_owned(),
         [task] => match call.show_task(task).await {
             Ok(info) => task_text::render_status_line(call, &info).await,
             Err(_) => None,

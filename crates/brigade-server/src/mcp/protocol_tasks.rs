@@ -1,8 +1,7 @@
-//! Runs as tasks of the protocol, for clients that know them.
+//! Runs as tasks of the protocol, for clients that support them.
 //!
-//! Such a task is a row in the daemon's store before its handle is returned, and its id is its address
-//! with the session. Nothing about it is kept here: any bridge answers for it, also after everything
-//! was killed.
+//! The daemon has stored such a task before the client gets its handle. Its id is its address with
+//! the session. This server stores nothing about it, so that any later one can answer for it.
 
 use std::time::Duration;
 
@@ -29,17 +28,17 @@ use super::{approval_forms, task_text};
 use crate::requests::{PendingApprovalItem, StartReply, StopRequest};
 use crate::task_info::{QuestionInfo, TaskInfo};
 
-/// A run that ends as fast as this is answered without a task.
+/// The time within which an ended run is returned as a result, not as a task.
 pub(super) const IMMEDIATE_REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The field of a form that asks a question.
+/// The field of a form for a client tool.
 const ANSWER_FIELD: &str = "answer";
 const DECLINED_ANSWER: &str = "The question was declined: there is no answer. Decide as you see fit, or end \
     with what you have.";
 
-/// What is known of a task as soon as it exists.
+/// Returns the protocol's description of a task.
 pub(super) fn new_protocol_task(call: &McpCallContext, info: &TaskInfo) -> Task {
-    let id = format!("{}/{}", info.session, info.address);
+    let id = protocol_task_id(info);
     let updated = info.ended_at.unwrap_or(info.last_activity_at);
     let status = if info.alive { TaskStatus::Working } else { TaskStatus::Completed };
     let task = Task::new(
@@ -49,32 +48,37 @@ pub(super) fn new_protocol_task(call: &McpCallContext, info: &TaskInfo) -> Task 
         task_text::render_timestamp(updated),
     );
     let mut task = task.with_poll_interval_ms(POLL_INTERVAL.as_millis() as u64);
-    // None is unlimited: kept until somebody prunes.
-    task.ttl_ms = call.options.retention.map(|kept| kept.as_millis() as u64);
+    // `None` is unlimited: the task stays until a user prunes it.
+    task.ttl_ms = call.options.retention.map(|retention| retention.as_millis() as u64);
     task
 }
 
-/// As it is now. A result that nobody took is taken by this.
+/// Returns the id of a task in the protocol: its address with the session.
+pub(super) fn protocol_task_id(info: &TaskInfo) -> String {
+    format!("{}/{}", info.session, info.address)
+}
+
+/// Returns the current state of a task, and collects its result.
 pub(super) async fn get_task(call: &McpCallContext, id: &str) -> Result<DetailedTask, Refusal> {
     let mut info = call.show_task(id).await?;
     if !info.alive && !info.collected {
-        let taken =
+        let waited =
             call.wait_for_tasks(&[id.to_owned()], WaitMode::All, IMMEDIATE_REPLY_TIMEOUT).await?;
-        info = taken.ended.into_iter().next().unwrap_or(info);
+        info = waited.ended.into_iter().next().unwrap_or(info);
     }
     detailed_task(call, &info).await
 }
 
 pub(super) async fn cancel_task(call: &McpCallContext, id: &str) -> Result<(), Refusal> {
-    let question = || StopRequest {
+    let stop = || StopRequest {
         target: call.target(id),
         reason: Some("cancelled by the client".to_owned()),
         grace_ms: None,
     };
-    call.daemon.call(question).await.map(|_| ())
+    call.daemon.call(stop).await.map(|_| ())
 }
 
-/// Takes what the client answers. What is not asked, or no longer, is passed over.
+/// Applies the client's responses to forms. Ignores keys that are not open.
 pub(super) async fn update_task(
     call: &McpCallContext,
     id: &str,
@@ -93,69 +97,73 @@ pub(super) async fn update_task(
     Ok(())
 }
 
-/// Numbers of questions grow over all runs of a task.
+/// Returns the key of a question's form. Numbers of questions grow over all runs of a task.
 fn question_key(question: &QuestionInfo) -> String {
     format!("question-{}", question.call)
 }
 
-/// Whether the program on the other side is to do something. Any other question is for its model, which
-/// no form reaches.
+/// Returns true for a tool call that the client must execute. Other questions are for its model,
+/// which sees no forms.
 fn is_for_client(question: &QuestionInfo) -> bool {
     question.client_call.is_some()
 }
 
-/// Each tool that the client is to run, as a form with one field, and each call that waits for leave.
+/// Returns a form for each client tool call and for each pending approval.
 fn build_input_requests(
     call: &McpCallContext,
     info: &TaskInfo,
     pending: &[PendingApprovalItem],
 ) -> InputRequests {
-    let who = info.name.clone().unwrap_or_else(|| call.address(info));
+    let label = info.name.clone().unwrap_or_else(|| call.address(info));
     let for_client = info.questions.iter().filter(|question| is_for_client(question));
     let requests = for_client.map(|question| {
         let field = PrimitiveSchemaDefinition::String(StringSchema::new().title("Answer"));
         let schema = ElicitationSchema::new([(ANSWER_FIELD.to_owned(), field)].into());
         let form = ElicitRequestParams::FormElicitationParams {
             meta: None,
-            message: format!("{who} {}: {}", question.verb(), question.text),
+            message: format!("{label} {}: {}", question.verb(), question.text),
             requested_schema: schema.with_required(vec![ANSWER_FIELD.to_owned()]),
         };
         (question_key(question), InputRequest::Elicitation(ElicitRequest::new(form)))
     });
-    let leave =
+    let approvals =
         pending.iter().map(|one| (approval_forms::form_key(one), approval_forms::build_form(one)));
-    requests.chain(leave).collect()
+    requests.chain(approvals).collect()
 }
 
-/// What the agent hears.
+/// Returns the answer that the agent gets.
 fn parse_answer(response: &Value) -> Result<String, Refusal> {
-    let result: ElicitResult = serde_json::from_value(response.clone()).map_err(|error| {
-        Refusal::invalid(format!(
-            "that does not answer a form: {error}; action is missing or wrong"
-        ))
-    })?;
+    let result = parse_elicit_result(response)?;
     match (result.action, result.content) {
         (ElicitationAction::Accept, Some(content)) => Ok(match content.get(ANSWER_FIELD) {
             Some(Value::String(text)) => text.clone(),
             _ => content.to_string(),
         }),
         (ElicitationAction::Accept, None) => {
-            Err(Refusal::invalid("that accepts the form and has no content"))
+            Err(Refusal::invalid("the response accepts the form and has no content"))
         }
-        // It goes on without: an agent that is left to wait would do so for ever.
+        // The agent continues without an answer. Otherwise it would wait forever.
         _ => Ok(DECLINED_ANSWER.to_owned()),
     }
 }
 
-/// Tells the client of each change of status until the task has ended. Within a subscription it
-/// begins with how things are.
+/// Parses the response to a form.
+pub(super) fn parse_elicit_result(response: &Value) -> Result<ElicitResult, Refusal> {
+    serde_json::from_value(response.clone()).map_err(|error| {
+        Refusal::invalid(format!("not a response to a form: {error}; action is missing or wrong"))
+    })
+}
+
+/// Notifies the client of each change of status until the task has ended. A subscription starts
+/// with the current status.
 pub(super) async fn watch_status(
     call: McpCallContext,
     id: String,
     peer: Peer<RoleServer>,
-    within: Option<RequestId>,
+    subscription_id: Option<RequestId>,
 ) {
-    let mut told = if within.is_some() { String::new() } else { WORKING_STATUS.to_owned() };
+    let is_subscribed = subscription_id.is_some();
+    let mut sent = if is_subscribed { String::new() } else { WORKING_STATUS.to_owned() };
     loop {
         let Ok(info) = call.show_task(&id).await else { return };
         let Ok(pending) = approval_forms::pending_approvals(&call, &info).await else { return };
@@ -165,37 +173,41 @@ pub(super) async fn watch_status(
             .map(question_key)
             .chain(pending.iter().map(approval_forms::form_key));
         let now = match open.collect::<Vec<_>>().join(" ") {
-            none if none.is_empty() && info.alive && within.is_none() => WORKING_STATUS.to_owned(),
+            none if none.is_empty() && info.alive && !is_subscribed => WORKING_STATUS.to_owned(),
             none if none.is_empty() => info.state.clone(),
             open => open,
         };
-        if now != told {
-            told = now;
+        if now != sent {
+            sent = now;
             let Ok(task) = detailed_task(&call, &info).await else { return };
-            let told = peer.send_notification(status_notification(task, within.clone())).await;
-            if told.is_err() || !info.alive || asks_model(&info, &pending) {
+            let notification = status_notification(task, subscription_id.clone());
+            let result = peer.send_notification(notification).await;
+            if result.is_err() || !info.alive || asks_model(&info, &pending) {
                 return;
             }
         }
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = call.disconnected.cancelled() => return,
-            () = call.cancelled.cancelled(), if within.is_some() => return,
+            () = call.cancelled.cancelled(), if is_subscribed => return,
         }
     }
 }
 
-/// What a client knows of a task whose handle it has.
+/// The status that a client knows from the handle of a task.
 const WORKING_STATUS: &str = "working";
 
-fn status_notification(task: DetailedTask, within: Option<RequestId>) -> ServerNotification {
-    let mut told = TaskStatusNotification::new(TaskStatusNotificationParams::new(task));
-    if let Some(within) = within {
+fn status_notification(
+    task: DetailedTask,
+    subscription_id: Option<RequestId>,
+) -> ServerNotification {
+    let mut notification = TaskStatusNotification::new(TaskStatusNotificationParams::new(task));
+    if let Some(id) = subscription_id {
         let mut meta = NotificationMetaObject::new();
-        meta.set_subscription_id(within);
-        told.extensions.insert(meta);
+        meta.set_subscription_id(id);
+        notification.extensions.insert(meta);
     }
-    ServerNotification::TaskStatusNotification(told)
+    ServerNotification::TaskStatusNotification(notification)
 }
 
 async fn detailed_task(call: &McpCallContext, info: &TaskInfo) -> Result<DetailedTask, Refusal> {
@@ -204,8 +216,8 @@ async fn detailed_task(call: &McpCallContext, info: &TaskInfo) -> Result<Detaile
     let payload = match &info.outcome {
         None if asks_model(info, &pending) => {
             let started = StartReply { task: info.clone(), existed: false };
-            let answer = background_reply(call, &started, BackgroundReason::InputRequired).await?;
-            let result = serde_json::to_value(to_tool_result(answer)).unwrap_or_default();
+            let reply = background_reply(call, &started, BackgroundReason::InputRequired).await?;
+            let result = serde_json::to_value(to_tool_result(reply)).unwrap_or_default();
             TaskPayload::Completed { result: into_object(result) }
         }
         None if !info.questions.is_empty() || !pending.is_empty() => TaskPayload::InputRequired {
@@ -219,18 +231,18 @@ async fn detailed_task(call: &McpCallContext, info: &TaskInfo) -> Result<Detaile
             TaskPayload::Failed { error: into_object(error) }
         }
         Some(Outcome::Succeeded { .. } | Outcome::Failed(_)) => {
-            let answer = ended_reply(call, info).await?;
-            let result = serde_json::to_value(to_tool_result(answer)).unwrap_or_default();
+            let reply = ended_reply(call, info).await?;
+            let result = serde_json::to_value(to_tool_result(reply)).unwrap_or_default();
             TaskPayload::Completed { result: into_object(result) }
         }
     };
     task.status_message = Some(match payload {
         TaskPayload::InputRequired { .. } => {
-            // The forms show pending approvals, here and of all descendants.
-            let mut told = summarize_task(call, info);
-            told.agent.iter_mut().for_each(|agent| agent.approvals.clear());
+            // The forms show the pending approvals of the task and its descendants.
+            let mut summary = summarize_task(call, info);
+            summary.agent.iter_mut().for_each(|agent| agent.approvals.clear());
             let approvals = pending.iter().map(approval_forms::render_form_message);
-            told.guidance().into_iter().chain(approvals).collect::<Vec<_>>().join("\n")
+            summary.guidance().into_iter().chain(approvals).collect::<Vec<_>>().join("\n")
         }
         TaskPayload::Working => match task_text::render_status_line(call, info).await {
             Some(line) => format!("{}: {line}", info.state),
@@ -241,13 +253,13 @@ async fn detailed_task(call: &McpCallContext, info: &TaskInfo) -> Result<Detaile
     Ok(DetailedTask::new(task, payload))
 }
 
-/// Whether nothing but the model that started it can help it on. Then its task of the protocol is over
-/// with the question as the result: that is how the model gets to read it.
+/// Returns true if only the model that started the task can answer its questions. The protocol task
+/// then completes with the question as its result, so that the model reads it.
 fn asks_model(info: &TaskInfo, pending: &[PendingApprovalItem]) -> bool {
     pending.is_empty() && !info.questions.is_empty() && !info.questions.iter().any(is_for_client)
 }
 
-/// Whether the command had its say, as against something that befell it.
+/// Returns true for a failure of the work itself. Other failures are errors of the protocol task.
 fn is_tool_result(failure: &Failure) -> bool {
     match failure {
         Failure::ExitCode(_)
@@ -265,9 +277,9 @@ fn is_tool_result(failure: &Failure) -> bool {
     }
 }
 
-/// An answer as the protocol has it.
-pub(super) fn to_tool_result(answer: McpToolReply) -> CallToolResult {
-    match answer {
+/// Converts a reply into a tool result of the protocol.
+pub(super) fn to_tool_result(reply: McpToolReply) -> CallToolResult {
+    match reply {
         McpToolReply::Reply(reply) => {
             let mut result = CallToolResult::success(vec![ContentBlock::text(reply.text())]);
             result.structured_content = Some(reply.structured_content());

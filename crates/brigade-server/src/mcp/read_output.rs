@@ -1,4 +1,4 @@
-//! Reads what a command has written, or what an agent has said and done.
+//! `read_output` for clients: reads the output of a process, or the transcript of an agent.
 
 use brigade_delegation::output_tail::KeptPart;
 use brigade_delegation::{OutputMatches, OutputPart, OutputStream, ReadOutput};
@@ -11,12 +11,12 @@ use crate::requests::{
     StreamSelection, TranscriptPage,
 };
 
-/// Looked through for matches after a position.
+/// The maximum number of matches that are read to find those after a position.
 const MATCHES_MAX: usize = 10_000;
 
 impl ClientDelegationTool for ReadOutput {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
-        let most = self.max_bytes()?;
+        let max_bytes = self.max_bytes()?;
         let info = call.show_task(&self.task).await?;
         if info.is_agent() {
             self.refuse_stream(&call.address(&info))?;
@@ -24,13 +24,19 @@ impl ClientDelegationTool for ReadOutput {
         if let Some(pattern) = &self.pattern {
             let matches = search_output(&self, call, pattern).await?;
             let info = call.show_task(&self.task).await?;
-            return Ok(McpToolReply::Reply(matches.render(&summarize_task(call, &info), most)));
+            let summary = summarize_task(call, &info);
+            return Ok(McpToolReply::Reply(matches.render(&summary, max_bytes)));
         }
-        // An agent is looked at first: what it says after that is more that may come.
+        // An agent's state is read before its transcript: if it was alive, the transcript may still
+        // grow.
         let (part, info) = match info.is_agent() {
-            true => (read_transcript_part(&self, call, (most, !info.alive)).await?, info),
+            true => {
+                let range = TranscriptRange { max_bytes, is_ended: !info.alive };
+                (read_transcript_part(&self, call, range).await?, info)
+            }
             false => {
-                (read_output_part(&self, call, most).await?, call.show_task(&self.task).await?)
+                let part = read_output_part(&self, call, max_bytes).await?;
+                (part, call.show_task(&self.task).await?)
             }
         };
         let keep = if self.from.is_some() { KeptPart::Beginning } else { KeptPart::End };
@@ -40,8 +46,15 @@ impl ClientDelegationTool for ReadOutput {
     }
 }
 
-fn stream_selection(asked: &ReadOutput) -> StreamSelection {
-    match asked.stream {
+/// The part of a transcript to read.
+struct TranscriptRange {
+    max_bytes: usize,
+    /// The agent has ended, so that the transcript does not grow.
+    is_ended: bool,
+}
+
+fn stream_selection(args: &ReadOutput) -> StreamSelection {
+    match args.stream {
         Some(OutputStream::Stdout) => StreamSelection::Stdout,
         Some(OutputStream::Stderr) => StreamSelection::Stderr,
         Some(OutputStream::Combined) | None => StreamSelection::Combined,
@@ -49,63 +62,68 @@ fn stream_selection(asked: &ReadOutput) -> StreamSelection {
 }
 
 async fn read_output_part(
-    asked: &ReadOutput,
+    args: &ReadOutput,
     call: &McpCallContext,
-    most: usize,
+    max_bytes: usize,
 ) -> Result<OutputPart, Refusal> {
-    let from = asked.from.map_or(OutputOffset::FromEnd(most as u64), OutputOffset::At);
-    let question = || ReadOutputRequest {
-        target: call.target(&asked.task),
-        streams: stream_selection(asked),
+    let from = args.from.map_or(OutputOffset::FromEnd(max_bytes as u64), OutputOffset::At);
+    let read = || ReadOutputRequest {
+        target: call.target(&args.task),
+        streams: stream_selection(args),
         from,
-        max_bytes: most,
+        max_bytes,
     };
-    let page = call.daemon.call(question).await?;
-    let (from, next, total) = (page.from, page.next, page.total);
-    Ok(OutputPart { text: page.text(), from, next, total, may_grow: !page.ended })
+    let page = call.daemon.call(read).await?;
+    Ok(OutputPart {
+        text: page.text(),
+        from: page.from,
+        next: page.next,
+        total: page.total,
+        may_grow: !page.ended,
+    })
 }
 
 async fn read_transcript_part(
-    asked: &ReadOutput,
+    args: &ReadOutput,
     call: &McpCallContext,
-    (most, is_over): (usize, bool),
+    range: TranscriptRange,
 ) -> Result<OutputPart, Refusal> {
-    let target = call.target(&asked.task);
-    let ask = |from, max_bytes| {
+    let target = call.target(&args.task);
+    let read = |from, max_bytes| {
         let target = target.clone();
         call.daemon.call(move || ReadTranscriptRequest { target: target.clone(), from, max_bytes })
     };
-    let from = match asked.from {
+    let from = match args.from {
         Some(from) => from,
         None => {
-            let length = ask(0, Some(0)).await?.unwrap_or_default().total;
-            length.saturating_sub(most as u64)
+            let length = read(0, Some(0)).await?.unwrap_or_default().total;
+            length.saturating_sub(range.max_bytes as u64)
         }
     };
-    let TranscriptPage { text, next, total } = ask(from, Some(most)).await?.unwrap_or_default();
+    let page = read(from, Some(range.max_bytes)).await?.unwrap_or_default();
+    let TranscriptPage { text, next, total } = page;
     let from = next - text.len() as u64;
-    Ok(OutputPart { text, from, next, total, may_grow: !is_over })
+    Ok(OutputPart { text, from, next, total, may_grow: !range.is_ended })
 }
 
 async fn search_output(
-    asked: &ReadOutput,
+    args: &ReadOutput,
     call: &McpCallContext,
     pattern: &str,
 ) -> Result<OutputMatches, Refusal> {
-    let question = || SearchOutputRequest {
-        target: call.target(&asked.task),
-        streams: stream_selection(asked),
+    let search = || SearchOutputRequest {
+        target: call.target(&args.task),
+        streams: stream_selection(args),
         pattern: pattern.to_owned(),
         ignore_case: false,
         max_matches: MATCHES_MAX,
     };
-    let SearchOutputReply { lines, has_more: more, dropped_bytes: cut } =
-        call.daemon.call(question).await?;
-    let from = asked.from.unwrap_or(0);
+    let SearchOutputReply { lines, has_more, dropped_bytes } = call.daemon.call(search).await?;
+    let from = args.from.unwrap_or(0);
     let lines = lines.into_iter().filter(|line| line.position >= from);
     Ok(OutputMatches {
         lines: lines.map(|line| (line.position, line.text)).collect(),
-        has_more: more,
-        unsearched_bytes: cut,
+        has_more,
+        unsearched_bytes: dropped_bytes,
     })
 }

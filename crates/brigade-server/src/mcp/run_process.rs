@@ -1,4 +1,4 @@
-//! Runs a command that outlives whoever asked for it.
+//! `run_process` for clients: runs a process that outlives its caller.
 
 use std::path::Path;
 
@@ -17,20 +17,20 @@ use crate::task_info::TaskInfo;
 
 impl ClientDelegationTool for RunProcess {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
-        // All that is wrong is said before anything is started.
+        // Check all arguments before anything starts.
         self.check()?;
         let wait = self.wait(call.audience())?;
         let exec = exec_request(&self, call)?;
         let started = call.daemon.call(|| exec.clone()).await?;
         let address = call.address(&started.task);
-        let patience = match (self.background || wait.is_zero(), call.supports_tasks) {
+        let timeout = match (self.background || wait.is_zero(), call.supports_tasks) {
             (true, _) => {
                 return background_reply(call, &started, BackgroundReason::Requested).await;
             }
             (false, true) => protocol_tasks::IMMEDIATE_REPLY_TIMEOUT.min(wait),
             (false, false) => wait,
         };
-        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, patience).await?;
+        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, timeout).await?;
         match (waited.ended.pop(), call.supports_tasks) {
             (Some(ended), _) => ended_reply(call, &ended).await,
             (None, true) => Ok(McpToolReply::Task(Box::new(started.task))),
@@ -41,24 +41,25 @@ impl ClientDelegationTool for RunProcess {
     }
 }
 
-fn exec_request(asked: &RunProcess, call: &McpCallContext) -> Result<ExecRequest, Refusal> {
+fn exec_request(args: &RunProcess, call: &McpCallContext) -> Result<ExecRequest, Refusal> {
     let mut exec =
-        ExecRequest::new(&call.options.session, ExecCommandLine::Shell(asked.command.clone()));
-    exec.name = asked.name.clone();
-    exec.key = Some(asked.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));
-    exec.cwd = Some(resolve_directory(&call.options.directory, asked.cwd.as_deref())?);
-    let usual = call.options.env.iter().filter(|(name, _)| !asked.env.contains_key(name));
-    exec.env = usual.cloned().collect();
-    for (name, value) in &asked.env {
+        ExecRequest::new(&call.options.session, ExecCommandLine::Shell(args.command.clone()));
+    exec.name = args.name.clone();
+    exec.key = Some(args.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));
+    exec.cwd = Some(resolve_directory(&call.options.directory, args.cwd.as_deref())?);
+    let defaults = call.options.env.iter().filter(|(name, _)| !args.env.contains_key(name));
+    exec.env = defaults.cloned().collect();
+    for (name, value) in &args.env {
         exec.env.push((name.clone(), EnvValue::Text(value.as_str().into())));
     }
-    exec.reads_messages = asked.stdin;
-    exec.deadline_ms = asked.deadline()?.map(|deadline| deadline.as_millis() as u64);
-    exec.keep = asked.keep;
+    exec.reads_messages = args.stdin;
+    exec.deadline_ms = args.deadline()?.map(|deadline| deadline.as_millis() as u64);
+    exec.keep = args.keep;
     Ok(exec)
 }
 
-/// Looked at here, where it can still be corrected.
+/// Returns the path of a working directory. It must exist, so that the model can correct the
+/// argument.
 pub(super) fn resolve_directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
     let path = cwd.map_or_else(|| workspace.to_owned(), |cwd| workspace.join(cwd));
     let shown = truncate_line(&path.to_string_lossy(), 200);
@@ -71,7 +72,7 @@ pub(super) fn resolve_directory(workspace: &Path, cwd: Option<&str>) -> Result<S
     }
 }
 
-/// How it ended, with the end of its output.
+/// Returns the reply for an ended task, with its result.
 pub(super) async fn ended_reply(
     call: &McpCallContext,
     info: &TaskInfo,
@@ -83,7 +84,7 @@ pub(super) async fn ended_reply(
     Ok(McpToolReply::Reply(ended.render(bytes_per_result(1))))
 }
 
-/// A task that has ended, with what is shown of its result.
+/// Reads the shown part of an ended task's result.
 pub(super) async fn read_ended_task(call: &McpCallContext, info: &TaskInfo) -> EndedTask {
     let result = match info.is_process() {
         false => EndedResult::Value(info.result.clone()),
@@ -95,7 +96,7 @@ pub(super) async fn read_ended_task(call: &McpCallContext, info: &TaskInfo) -> E
     EndedTask { summary: summarize_task(call, info), result }
 }
 
-/// How it is, and how to get at the rest.
+/// Returns the reply for a task that still runs, with its state and the next calls.
 pub(super) async fn background_reply(
     call: &McpCallContext,
     started: &StartReply,

@@ -1,4 +1,5 @@
-//! A message to a task: to a command it is a line of its input, to an agent words or an answer.
+//! `send_message` for clients: writes a line to a process, or sends a message or an answer to an
+//! agent.
 
 use brigade_delegation::{SendMessage, SendMessageReply};
 use brigade_model::json::Json;
@@ -24,62 +25,62 @@ impl ClientDelegationTool for SendMessage {
         }
         send_to_task(&self, call).await?;
         let sent = match self.message {
-            Some(_) => SendMessageReply::InputLine { closes: self.close },
+            Some(_) => SendMessageReply::InputLine { closes_input: self.close },
             None => SendMessageReply::InputClosed,
         };
         Ok(McpToolReply::Reply(sent.render(&address)))
     }
 }
 
-async fn send_to_task(asked: &SendMessage, call: &McpCallContext) -> Result<(), Refusal> {
-    let message = asked.message.as_deref().map(Json::of).transpose()?;
+async fn send_to_task(args: &SendMessage, call: &McpCallContext) -> Result<(), Refusal> {
+    let message = args.message.as_deref().map(Json::of).transpose()?;
     let send = || SendRequest {
-        target: call.target(&asked.to),
+        target: call.target(&args.to),
         message: message.clone(),
-        closes_input: asked.close,
-        interrupt: asked.interrupt,
+        closes_input: args.close,
+        interrupt: args.interrupt,
     };
     match call.daemon.call_once(send).await {
         Ok(_) => Ok(()),
         Err(refusal) if refusal.kind == RefusalKind::Unknown => Err(Refusal::unknown(format!(
-            "{}: the message to {} may have arrived or not; read_output shows what came of it",
-            refusal.message, asked.to
+            "{}: the message to {} may have arrived or not; check with read_output",
+            refusal.message, args.to
         ))),
         Err(refusal) => Err(refusal),
     }
 }
 
 async fn send_to_agent(
-    asked: &SendMessage,
+    args: &SendMessage,
     call: &McpCallContext,
     info: &TaskInfo,
 ) -> Result<SendMessageReply, Refusal> {
     let address = call.address(info);
-    if asked.close {
+    if args.close {
         return Err(Refusal::invalid(format!(
             "{address} is an agent and has no input to close; stop_task ends it"
         )));
     }
-    let message = asked.text()?;
-    if let Some(question) = find_question(asked, &address, info)? {
+    let message = args.text()?;
+    if let Some(question) = find_question(args, &address, info)? {
         call.answer_question(&address, question, &Json::of(message)?).await?;
         return Ok(SendMessageReply::Answered { question: Some(question) });
     }
-    send_to_task(asked, call).await?;
+    send_to_task(args, call).await?;
     Ok(match info.alive {
-        true => SendMessageReply::Delivered { interrupts: asked.interrupt },
+        true => SendMessageReply::Delivered { interrupts: args.interrupt },
         false => SendMessageReply::Resumed,
     })
 }
 
-/// The question that is meant: the one named, or the only one that is open.
+/// Returns the named question, or the only open one.
 fn find_question(
-    asked: &SendMessage,
+    args: &SendMessage,
     address: &str,
     info: &TaskInfo,
 ) -> Result<Option<u32>, Refusal> {
     let open: Vec<u32> = info.questions.iter().map(|question| question.call).collect();
-    match (asked.question, open.as_slice()) {
+    match (args.question, open.as_slice()) {
         (Some(named), open) if open.contains(&named) => Ok(Some(named)),
         (Some(named), _) => {
             Err(Refusal::not_found(format!("{address} has no open question {named}")))

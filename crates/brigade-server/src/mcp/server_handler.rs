@@ -1,4 +1,4 @@
-//! What is served: the tools, and runs as tasks.
+//! The handler of the served methods: tools, and runs as protocol tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ use super::{McpOptions, error_codes, protocol_tasks};
 use crate::daemon_launcher::DaemonLauncher;
 use crate::frames::{ClientIntroduction, ClientRole};
 
-/// Some clients show their model nothing else until it asks for a tool: when to use which.
+/// The instructions for the model. Some clients show it nothing else until it asks for a tool.
 const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
     Use run_process instead of your own shell for builds, tests, servers, and anything that takes over \
     a minute or is worth keeping: the command keeps running when you, this server or the daemon is \
@@ -40,21 +40,20 @@ const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that s
     several steps. For several at once, start each with background: true (sub-agents start in the \
     background anyway), then call wait_tasks.\n\
     The tools belong together: run_process and spawn_agent start tasks; wait_tasks waits and returns \
-    results; list_tasks finds tasks, also those of earlier conversations; read_output reads what a task \
-    has written so far; send_message answers and steers a sub-agent or writes to a command; stop_task \
+    results; list_tasks finds tasks, also those of earlier conversations; read_output reads the output \
+    of a task so far; send_message answers and steers a sub-agent or writes to a command; stop_task \
     ends a task. Wait with wait_tasks instead of polling. A sub-agent that asks a question waits until \
     you answer it with send_message. A tool call that needs an approval waits for the user: only the user \
     can give it.";
-/// What is answered here, if it is asked as it should be.
+/// Known methods, whose invalid parameters are reported as such.
 const KNOWN_METHODS: [&str; 5] =
     ["initialize", "tools/call", "tasks/get", "tasks/update", "tasks/cancel"];
-/// The client name of one that does not say who it is.
+/// The client name of a client without a name.
 const DEFAULT_CLIENT_NAME: &str = "mcp";
 const CLIENT_NAME_CHARS_MAX: usize = 64;
-/// Clients that begin a turn by themselves when a background command of their own shell ends, by the
-/// names that they give themselves.
+/// The names of clients that start a turn when a background command of their own shell ends.
 const SHELL_WOKEN_CLIENTS: [&str; 1] = ["claude-code"];
-/// Tasks that one subscription is told of.
+/// The maximum number of tasks of one subscription.
 const SUBSCRIBED_TASKS_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(super) struct McpServerHandler {
     launcher: DaemonLauncher,
     options: Arc<McpOptions>,
     disconnected: CancellationToken,
-    /// Tells this bridge's keys from those of any other, and whose results are whose.
+    /// The id of this conversation, which is also part of its idempotency keys.
     conversation: ConversationId,
     next_call: AtomicU64,
     watch_tasks: TaskTracker,
@@ -79,7 +78,7 @@ macro_rules! tools {
             vec![$(<$tool>::definition(audience)),*]
         }
 
-        /// None if there is no such tool.
+        /// Runs a tool; `None` if there is no tool of this name.
         async fn run_tool(
             name: &str,
             arguments: JsonObject,
@@ -97,20 +96,22 @@ tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, Read
 
 impl McpServerHandler {
     pub(super) fn new(
-        starter: DaemonLauncher,
+        launcher: DaemonLauncher,
         options: McpOptions,
-        gone: CancellationToken,
+        disconnected: CancellationToken,
     ) -> Self {
         let conversation = new_conversation_id();
-        let (options, watches) = (Arc::new(options), TaskTracker::new());
-        watches.spawn(presence::hold_presence(starter.clone(), conversation.clone(), gone.clone()));
+        let watch_tasks = TaskTracker::new();
+        let presence =
+            presence::hold_presence(launcher.clone(), conversation.clone(), disconnected.clone());
+        watch_tasks.spawn(presence);
         Self {
-            launcher: starter,
-            options,
-            disconnected: gone,
+            launcher,
+            options: Arc::new(options),
+            disconnected,
             conversation,
             next_call: AtomicU64::new(0),
-            watch_tasks: watches,
+            watch_tasks,
         }
     }
 
@@ -130,15 +131,15 @@ impl McpServerHandler {
                 .client_info()
                 .is_some_and(|info| is_woken_by_shell(&info.name)),
             supports_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
-            // One that says nothing of how it can be asked takes forms.
+            // A client that names no mode of elicitation supports forms.
             supports_elicitation: client
                 .and_then(|client| client.elicitation)
-                .is_some_and(|ways| ways.form.is_some() || ways.url.is_none()),
+                .is_some_and(|modes| modes.form.is_some() || modes.url.is_none()),
             idempotency_key: format!("mcp-{}-{number}", self.conversation),
         }
     }
 
-    /// A client that is not known is one that gives its calls the least time.
+    /// Returns the profile of a client. An unknown one has the shortest waits.
     fn client_profile(&self, client: Option<&str>) -> ClientProfile {
         let is_within_task = self.options.is_within_task;
         let wait = client.map_or(WaitBounds::DEFAULT, WaitBounds::for_client);
@@ -151,15 +152,15 @@ impl McpServerHandler {
 
     fn introduction(&self, context: &RequestContext<RoleServer>) -> ClientIntroduction {
         let name = self.client_name(context);
-        let who = if self.options.shared {
+        let role = if self.options.shared {
             ClientRole::SharedClient(name)
         } else {
             ClientRole::Client(name)
         };
-        ClientIntroduction { role: who, conversation: Some(self.conversation.clone()) }
+        ClientIntroduction { role, conversation: Some(self.conversation.clone()) }
     }
 
-    /// The same in every conversation with the same program.
+    /// Returns the client name, which is the same in every conversation with the same program.
     fn client_name(&self, context: &RequestContext<RoleServer>) -> String {
         if let Some(client) = &self.options.client_name {
             return client.clone();
@@ -174,12 +175,12 @@ impl McpServerHandler {
         let known = self.listed_tools(None);
         let known: Vec<&str> = known.iter().map(|tool| &*tool.name).collect();
         let name = truncate_line(name, CLIENT_NAME_CHARS_MAX);
-        let what = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
-        ErrorData::invalid_params(what, None)
+        let problem = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
+        ErrorData::invalid_params(problem, None)
     }
 
-    /// A task whose handle goes out. Clients of the newer protocol hear only what they subscribed to,
-    /// and ask.
+    /// Watches a task whose handle the client gets. Clients of the newer protocol subscribe or poll
+    /// instead.
     fn watch_new_task(
         &self,
         info: &crate::task_info::TaskInfo,
@@ -187,10 +188,9 @@ impl McpServerHandler {
     ) {
         let version = context.protocol_version();
         if version.is_some_and(|version| version.has_initialize()) {
-            let id = format!("{}/{}", info.session, info.address);
             let watch = protocol_tasks::watch_status(
                 self.new_call_context(context),
-                id,
+                protocol_tasks::protocol_task_id(info),
                 context.peer.clone(),
                 None,
             );
@@ -236,8 +236,8 @@ impl ServerHandler for McpServerHandler {
                     protocol_tasks::new_protocol_task(&call, &info),
                 )))
             }
-            Some(Ok(answer)) => {
-                Ok(CallToolResponse::Complete(protocol_tasks::to_tool_result(answer)))
+            Some(Ok(reply)) => {
+                Ok(CallToolResponse::Complete(protocol_tasks::to_tool_result(reply)))
             }
             Some(Err(refusal)) => {
                 Ok(CallToolResponse::Complete(error_codes::refusal_result(&refusal)))
@@ -246,24 +246,24 @@ impl ServerHandler for McpServerHandler {
         }
     }
 
-    /// No lists change here; tasks are asked for beside the filter.
+    /// Accepts an empty filter: no lists change, and tasks are not part of the filter.
     fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         Some(SubscriptionFilter::new())
     }
 
-    /// Tells of the tasks that are asked for, until the client has heard enough.
+    /// Notifies the client of the subscribed tasks until it ends the subscription.
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let context = subscription.request_context();
-        let wanted = context.extensions.get::<TaskSubscription>();
-        let ids = wanted.map(|wanted| wanted.task_ids.clone()).unwrap_or_default();
+        let tasks = context.extensions.get::<TaskSubscription>();
+        let ids = tasks.map(|tasks| tasks.task_ids.clone()).unwrap_or_default();
         for id in ids.into_iter().take(SUBSCRIBED_TASKS_MAX) {
-            let (call, within) = (self.new_call_context(context), Some(context.id.clone()));
-            self.watch_tasks.spawn(protocol_tasks::watch_status(
-                call,
+            let watch = protocol_tasks::watch_status(
+                self.new_call_context(context),
                 id,
                 context.peer.clone(),
-                within,
-            ));
+                Some(context.id.clone()),
+            );
+            self.watch_tasks.spawn(watch);
         }
         tokio::select! {
             () = subscription.cancelled() => {}
@@ -272,7 +272,8 @@ impl ServerHandler for McpServerHandler {
         Ok(())
     }
 
-    // What is not offered is not answered with an empty list either.
+    // Methods of capabilities that are not offered do not exist. An empty list would suggest
+    // otherwise.
 
     async fn list_prompts(
         &self,
@@ -306,7 +307,7 @@ impl ServerHandler for McpServerHandler {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
 
-    /// Also what is known but was not understood comes here.
+    /// Refuses an unknown method, or a known one with invalid parameters.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -314,11 +315,12 @@ impl ServerHandler for McpServerHandler {
     ) -> Result<CustomResult, ErrorData> {
         let method = truncate_line(&request.method, CLIENT_NAME_CHARS_MAX);
         if KNOWN_METHODS.contains(&method.as_str()) {
-            let what = format!("the parameters of {method} are wrong; see the protocol's schema");
-            return Err(ErrorData::invalid_params(what, None));
+            let problem =
+                format!("the parameters of {method} are wrong; see the protocol's schema");
+            return Err(ErrorData::invalid_params(problem, None));
         }
-        let what = format!("there is no method {method}");
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None))
+        let problem = format!("there is no method {method}");
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, problem, None))
     }
 
     async fn get_task(

@@ -1,4 +1,4 @@
-//! Starts a sub-agent that outlives whoever asked for it.
+//! `spawn_agent` for clients: starts a sub-agent that outlives its caller.
 
 use brigade_agent::permission::PermissionRules;
 use brigade_delegation::{BackgroundReason, BudgetArgs, SpawnAgent};
@@ -13,50 +13,50 @@ use crate::requests::RunRequest;
 
 impl ClientDelegationTool for SpawnAgent {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
-        // All that is wrong is said before anything is started.
+        // Check all arguments before anything starts.
         let run = run_request(&self, call)?;
         let wait = self.wait(call.client_profile)?;
         let started = call.daemon.call(|| run.clone()).await?;
         let Some(wait) = wait else {
             return background_reply(call, &started, BackgroundReason::Requested).await;
         };
-        // A task of the protocol asks the user for approvals. Where that is not possible the answer says
-        // what the user has to do. A question is for the model, at once.
+        // A protocol task asks the user for approvals. Without one, the reply names the command
+        // that the user must run. A question goes to the model at once.
         let as_task = call.supports_tasks && call.supports_elicitation;
-        let patience =
+        let timeout =
             if as_task { protocol_tasks::IMMEDIATE_REPLY_TIMEOUT.min(wait) } else { wait };
         let address = call.address(&started.task);
-        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, patience).await?;
+        let mut waited = call.wait_for_tasks(&[address], WaitMode::All, timeout).await?;
         match waited.ended.pop() {
             Some(ended) => ended_reply(call, &ended).await,
             None if as_task && (waited.timed_out || !waited.pending_approvals.is_empty()) => {
                 Ok(McpToolReply::Task(Box::new(started.task)))
             }
             None if waited.timed_out => {
-                background_reply(call, &started, BackgroundReason::TimedOut(patience)).await
+                background_reply(call, &started, BackgroundReason::TimedOut(timeout)).await
             }
             None => background_reply(call, &started, BackgroundReason::InputRequired).await,
         }
     }
 }
 
-fn run_request(asked: &SpawnAgent, call: &McpCallContext) -> Result<RunRequest, Refusal> {
-    asked.check()?;
-    let limits = asked.budget.map(BudgetArgs::to_limits).transpose()?;
+fn run_request(args: &SpawnAgent, call: &McpCallContext) -> Result<RunRequest, Refusal> {
+    args.check()?;
+    let limits = args.budget.map(BudgetArgs::to_limits).transpose()?;
     Ok(RunRequest {
-        name: asked.name.clone(),
-        key: Some(asked.key.clone().unwrap_or_else(|| call.idempotency_key.clone())),
-        agent: asked.agent.clone(),
-        model: asked.model.clone(),
-        config: asked.config.as_ref().map(Json::of).transpose()?,
-        result_schema: asked.result_schema.as_ref().map(Json::of).transpose()?,
+        name: args.name.clone(),
+        key: Some(args.key.clone().unwrap_or_else(|| call.idempotency_key.clone())),
+        agent: args.agent.clone(),
+        model: args.model.clone(),
+        config: args.config.as_ref().map(Json::of).transpose()?,
+        result_schema: args.result_schema.as_ref().map(Json::of).transpose()?,
         cwd: Some(resolve_directory(&call.options.directory, None)?),
         limits: limits.map_or_else(Box::default, Box::new),
         permissions: PermissionRules {
             ask: call.options.ask.clone(),
             ..RunRequest::default_permissions(call.options.allow.iter().cloned())
         },
-        keep: asked.keep,
-        ..RunRequest::new(&call.options.session, &asked.task)
+        keep: args.keep,
+        ..RunRequest::new(&call.options.session, &args.task)
     })
 }

@@ -1,4 +1,4 @@
-//! Tasks as a model reads of them, from what the daemon says.
+//! Converts the daemon's replies into summaries for a model.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use super::tool_call::McpCallContext;
 use crate::requests::{InboxItem, PendingApprovalItem};
 use crate::task_info::{ConversationState, TaskInfo};
 
-/// Returns what a model reads of a task, under the address that it has here.
+/// Returns the summary of a task, with the address by which this client can name it.
 pub(super) fn summarize_task(call: &McpCallContext, info: &TaskInfo) -> TaskSummary {
     TaskSummary {
         address: call.address(info),
@@ -29,12 +29,12 @@ pub(super) fn summarize_task(call: &McpCallContext, info: &TaskInfo) -> TaskSumm
     }
 }
 
-/// Whether it was started in another conversation, which has not lapsed.
+/// Returns true if another conversation started the task and has not lapsed.
 pub(super) fn is_of_other_conversation(info: &TaskInfo) -> bool {
     info.conversation.as_ref().is_some_and(|one| one.state == ConversationState::Other)
 }
 
-/// The calls of sub-agents that wait for the user, and what the user has to run.
+/// Returns the pending approvals with the command line that the user must run for each.
 pub(super) fn to_user_approvals(
     call: &McpCallContext,
     pending: &[PendingApprovalItem],
@@ -59,18 +59,18 @@ pub(super) fn to_user_approvals(
 fn summarize_agent(info: &TaskInfo) -> AgentSummary {
     let progress =
         info.progress.as_ref().and_then(|progress| progress.decode::<AgentProgress>().ok());
-    let at = progress.unwrap_or_default();
+    let progress = progress.unwrap_or_default();
     let questions = info.questions.iter().map(|question| OpenQuestion {
         number: question.call,
         text: question.text.clone(),
-        client_call: question.client_call.as_ref().and_then(|client| client.decode().ok()),
+        client_call: question.client_call.as_ref().and_then(|call| call.decode().ok()),
     });
     let approvals = info.approvals.iter();
     let approvals = approvals.map(|one| ApprovalSummary { call: one.call, text: one.text.clone() });
     AgentSummary {
-        step: at.step,
-        activity: at.activity,
-        last_text: Some(at.last_text),
+        step: progress.step,
+        activity: progress.activity,
+        last_text: Some(progress.last_text),
         stalled_ms: info.stalled.then(|| now_millis().saturating_sub(info.last_activity_at)),
         usage: UsageSummary {
             tokens: info.usage.tokens,
@@ -83,7 +83,7 @@ fn summarize_agent(info: &TaskInfo) -> AgentSummary {
     }
 }
 
-/// Returns what tasks said to this client: data, whoever it comes from.
+/// Returns messages of tasks to this client, for a reply.
 pub(super) fn to_task_notes(notes: Vec<InboxItem>) -> Vec<TaskNote> {
     let notes = notes.into_iter();
     notes
@@ -92,7 +92,7 @@ pub(super) fn to_task_notes(notes: Vec<InboxItem>) -> Vec<TaskNote> {
 }
 
 fn now_millis() -> u64 {
-    #[expect(clippy::disallowed_methods, reason = "an age is shown; nothing is decided by it")]
+    #[expect(clippy::disallowed_methods, reason = "only an age is shown")]
     let now = SystemTime::now();
     now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

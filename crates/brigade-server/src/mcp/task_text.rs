@@ -1,4 +1,4 @@
-//! The output of tasks as text, and other small texts.
+//! Renders the output of tasks, and other short texts.
 
 use brigade_delegation::output_tail::{OutputTail, TAIL_BYTES};
 use brigade_delegation::short_text::truncate_line;
@@ -13,13 +13,13 @@ use crate::task_info::TaskInfo;
 const LAST_LINE_BYTES: usize = 1_000;
 const LAST_LINE_CHARS: usize = 200;
 
-/// Reads the end of a command's output.
+/// Reads the end of a process's output.
 pub(super) async fn read_tail(call: &McpCallContext, address: &str) -> Result<OutputTail, Refusal> {
     let page = read_output_end(call, address, TAIL_BYTES).await?;
     Ok(OutputTail::from_text(&page.text(), page.from))
 }
 
-/// What there is to see of it now, in a line.
+/// Renders the current activity of a task in one line.
 pub(super) async fn render_status_line(call: &McpCallContext, info: &TaskInfo) -> Option<String> {
     match info.is_agent() {
         true => summarize_task(call, info).status_line(),
@@ -39,16 +39,16 @@ async fn read_output_end(
     address: &str,
     bytes: usize,
 ) -> Result<OutputPageItem, Refusal> {
-    let question = || ReadOutputRequest {
+    let read = || ReadOutputRequest {
         target: call.target(address),
         streams: StreamSelection::Combined,
         from: OutputOffset::FromEnd(bytes as u64),
         max_bytes: bytes,
     };
-    call.daemon.call(question).await
+    call.daemon.call(read).await
 }
 
-/// The line for a shell that waits for the task.
+/// Renders the command line that waits for the task.
 pub(super) fn render_wait_command(call: &McpCallContext, info: &TaskInfo) -> String {
     let mut words: Vec<String> =
         call.options.wait_command.iter().map(|word| shell_quote(word)).collect();
@@ -56,7 +56,7 @@ pub(super) fn render_wait_command(call: &McpCallContext, info: &TaskInfo) -> Str
     words.join(" ")
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell.
 fn shell_quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -66,7 +66,7 @@ fn shell_quote(word: &str) -> String {
     }
 }
 
-/// A time as the protocol writes it. What no calendar has is shown as the last moment that one has.
+/// Renders a time in the protocol's format. A time out of range becomes the last one in range.
 pub(super) fn render_timestamp(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX);
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written() {
+    fn timestamps_are_rendered() {
         for (millis, expect) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_a_shell() {
+    fn words_are_quoted_for_a_shell() {
         assert_eq!(shell_quote("/srv/a-b"), "/srv/a-b");
         assert_eq!(shell_quote("it's mine"), r"'it'\''s mine'");
         assert_eq!(shell_quote(""), "''");

@@ -1,4 +1,4 @@
-//! What a tool is, and what it has when it is called.
+//! The trait of a delegation tool for clients, and the context of one call.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use super::progress::ProgressNotifier;
 use super::summary::is_of_other_conversation;
 use crate::request_context::TaskTarget;
 use crate::requests::{
-    self, InboxItem, InboxRequest, ListTasksRequest, ShowTaskRequest, WaitOrInputRequest,
-    WaitReply, WaitRequest,
+    self, InboxItem, InboxRequest, ListTasksRequest, ShowTaskRequest, WaitReply, WaitRequest,
+    WaitUntil,
 };
 use crate::task_info::TaskInfo;
 
-/// What is still answered after the client has closed its end: it may only have asked and gone.
+/// The time for open calls after the client has closed its input. It may still read replies.
 const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
 
-/// As many tasks as one answer of the daemon has.
+/// The maximum number of tasks in one reply of the daemon.
 pub(super) const LISTED_TASKS_MAX: usize = 10_000;
 
-/// What a delegation tool does for a client.
+/// A delegation tool that clients can call.
 pub(super) trait ClientDelegationTool: ToolArgs {
     fn run(
         self,
         call: &McpCallContext,
     ) -> impl Future<Output = Result<McpToolReply, Refusal>> + Send;
 
-    /// As it is listed.
+    /// Returns the definition for the list of tools.
     fn definition(audience: Audience) -> rmcp::model::Tool {
         let ToolDefinition { name, title, description, schema, hints } =
             define_tool::<Self>(audience);
@@ -64,32 +64,32 @@ fn to_annotations(hints: ToolHints) -> ToolAnnotations {
         .open_world(hints.is_open_world)
 }
 
-/// What a tool has to say.
+/// The reply of a tool.
 #[derive(Debug)]
 pub(super) enum McpToolReply {
     Reply(DelegationReply),
-    /// It goes on as a task of the protocol.
+    /// The run continues as a protocol task.
     Task(Box<TaskInfo>),
 }
 
-/// One call: who asks, for whom, and for how long.
+/// The context of one tool call: its client, the daemon and the end of the call.
 #[derive(Debug)]
 pub(super) struct McpCallContext {
     pub(super) options: Arc<McpOptions>,
     pub(super) client_profile: ClientProfile,
     pub(super) daemon: DaemonClient,
-    /// The client has taken the call back.
+    /// Cancelled when the client cancels the call.
     pub(super) cancelled: CancellationToken,
-    /// The client is gone.
+    /// Cancelled when the client disconnects.
     pub(super) disconnected: CancellationToken,
     pub(super) progress: Option<ProgressNotifier>,
-    /// A background command of the client's own shell wakes it when it ends.
+    /// The client wakes when a background command of its own shell ends.
     pub(super) is_woken_by_shell: bool,
-    /// The client knows tasks of the protocol.
+    /// The client supports protocol tasks.
     pub(super) supports_tasks: bool,
-    /// The client can be asked for input.
+    /// The client supports forms.
     pub(super) supports_elicitation: bool,
-    /// Makes the same call the same to the daemon, however often it is asked.
+    /// The key that makes repetitions of this call start the same task.
     pub(super) idempotency_key: String,
 }
 
@@ -106,7 +106,7 @@ impl McpCallContext {
         self.daemon.call(|| ShowTaskRequest { target: self.target(task) }).await
     }
 
-    /// How a task is called here: with its session, where that is another one.
+    /// Returns the address of a task, with its session if that is another one.
     pub(super) fn address(&self, info: &TaskInfo) -> String {
         if info.session == self.options.session {
             info.address.clone()
@@ -115,31 +115,33 @@ impl McpCallContext {
         }
     }
 
-    /// Waits, and takes the results; a question or an approval that is needed ends it too and takes none. Whoever loses patience or interest takes nothing.
+    /// Waits for tasks and collects their results. A question or a pending approval ends the wait
+    /// too and collects nothing, nor does a timeout or a cancelled call.
     pub(super) async fn wait_for_tasks(
         &self,
         tasks: &[String],
         mode: WaitMode,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<WaitReply, Refusal> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let own = if tasks.is_empty() { self.own_tasks().await? } else { Vec::new() };
         let own: Vec<String> = own.iter().map(|info| info.address.clone()).collect();
-        let asked = AtomicBool::new(false);
-        let question = || {
-            let left = patience.saturating_sub(began.elapsed());
-            let timeout_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-            // An answer that was lost on its way may have taken results: those are had by name.
-            let again = asked.swap(true, Ordering::Relaxed);
-            let tasks = if again && tasks.is_empty() { own.clone() } else { tasks.to_vec() };
-            WaitOrInputRequest(WaitRequest {
+        let was_sent = AtomicBool::new(false);
+        let wait = || {
+            let remaining = timeout.saturating_sub(started_at.elapsed());
+            let timeout_ms = Some(u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX));
+            // A lost reply may have collected results. A repetition gets them by naming the tasks.
+            let is_repeated = was_sent.swap(true, Ordering::Relaxed);
+            let tasks = if is_repeated && tasks.is_empty() { own.clone() } else { tasks.to_vec() };
+            WaitRequest {
                 session: self.options.session.clone(),
                 tasks,
                 mode,
                 timeout_ms,
-            })
+                until: WaitUntil::EndedOrInput,
+            }
         };
-        let told = async {
+        let notify = async {
             match &self.progress {
                 Some(progress) => progress.send_until_dropped(self, tasks).await,
                 None => std::future::pending().await,
@@ -147,75 +149,96 @@ impl McpCallContext {
         };
         tokio::select! {
             biased;
-            waited = self.daemon.call(question) => return waited,
+            waited = self.daemon.call(wait) => return waited,
             () = self.wait_abandoned() => {}
-            () = told => {}
+            () = notify => {}
         }
-        let mut going_on = Vec::with_capacity(tasks.len());
+        let mut still_running = Vec::with_capacity(tasks.len());
         for task in tasks {
-            going_on.push(self.show_task(task).await?);
+            still_running.push(self.show_task(task).await?);
         }
-        Ok(WaitReply { still_running: going_on, timed_out: true, ..WaitReply::default() })
+        Ok(WaitReply { still_running, timed_out: true, ..WaitReply::default() })
     }
 
-    /// What this client started and took no result of. Within a task it sees nothing else.
+    /// Returns the tasks that this client started and whose results it has not collected. Inside a
+    /// task, the client sees no others.
     pub(super) async fn own_tasks(&self) -> Result<Vec<TaskInfo>, Refusal> {
-        let mut tasks = self.list_tasks(false).await?;
+        let mut tasks = self.list_tasks().await?;
         tasks.retain(|info| self.options.is_within_task || self.is_own(info));
         Ok(tasks)
     }
 
-    /// Whether its result and messages come to this conversation unasked.
+    /// Returns true if this conversation receives the result and messages of the task without
+    /// naming it.
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
         let client = self.daemon.introduction.role.client_name();
         client.is_some() && info.client.as_deref() == client && !is_of_other_conversation(info)
     }
 
-    /// Answers a question. Each is answered once: where word of it was lost, the next try finds it
-    /// answered, and that is as well.
+    /// Answers a question. Each can be answered once: if the reply was lost, the repetition finds
+    /// no open question, which counts as success.
     pub(super) async fn answer_question(
         &self,
         task: &str,
         question: u32,
         answer: &Json,
     ) -> Result<(), Refusal> {
-        let asked = AtomicBool::new(false);
-        let again = AtomicBool::new(false);
-        let give = || {
-            again.store(asked.swap(true, Ordering::Relaxed), Ordering::Relaxed);
-            let (target, answer) = (self.target(task), answer.clone());
-            requests::AnswerRequest { target, answer, question: Some(question) }
+        let was_sent = AtomicBool::new(false);
+        let is_repeated = AtomicBool::new(false);
+        let request = || {
+            is_repeated.store(was_sent.swap(true, Ordering::Relaxed), Ordering::Relaxed);
+            requests::AnswerRequest {
+                target: self.target(task),
+                answer: answer.clone(),
+                question: Some(question),
+            }
         };
-        match self.daemon.call(give).await {
+        match self.daemon.call(request).await {
             Err(refusal)
-                if again.load(Ordering::Relaxed)
+                if is_repeated.load(Ordering::Relaxed)
                     && matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Ended) =>
             {
                 Ok(())
             }
-            answered => answered,
+            result => result,
         }
     }
 
-    /// The newest tasks of the workspace; those that are over and done with too, if they are wanted.
-    pub(super) async fn list_tasks(&self, ended: bool) -> Result<Vec<TaskInfo>, Refusal> {
-        let (session, most) = (Some(self.options.session.clone()), Some(LISTED_TASKS_MAX));
-        self.daemon
-            .call(|| ListTasksRequest {
-                session: session.clone(),
-                include_ended: ended,
-                limit: most,
-            })
-            .await
+    /// Returns the newest tasks of the workspace, without ended ones whose results were collected.
+    pub(super) async fn list_tasks(&self) -> Result<Vec<TaskInfo>, Refusal> {
+        self.list(ListTasksRequest::default()).await
     }
 
-    /// What this client's tasks said to it. Taken, it is told once. Whoever has no inbox, as a call
-    /// from within a task, is told nothing: what is told beside it is not held up.
-    pub(super) async fn read_notes(&self, take: bool) -> Vec<InboxItem> {
+    /// Returns the newest tasks of the workspace, also ended ones whose results were collected.
+    pub(super) async fn list_all_tasks(&self) -> Result<Vec<TaskInfo>, Refusal> {
+        self.list(ListTasksRequest { include_ended: true, ..ListTasksRequest::default() }).await
+    }
+
+    async fn list(&self, request: ListTasksRequest) -> Result<Vec<TaskInfo>, Refusal> {
+        let request = ListTasksRequest {
+            session: Some(self.options.session.clone()),
+            limit: Some(LISTED_TASKS_MAX),
+            ..request
+        };
+        self.daemon.call(|| request.clone()).await
+    }
+
+    /// Returns the unread messages of this client's tasks.
+    pub(super) async fn read_notes(&self) -> Vec<InboxItem> {
+        self.call_inbox(InboxRequest::default()).await
+    }
+
+    /// Returns the unread messages of this client's tasks and marks them as read.
+    pub(super) async fn take_notes(&self) -> Vec<InboxItem> {
+        self.call_inbox(InboxRequest { mark_read: true, ..InboxRequest::default() }).await
+    }
+
+    /// Returns no messages on an error, as for a call inside a task, which has no inbox. The rest
+    /// of the reply does not depend on them.
+    async fn call_inbox(&self, request: InboxRequest) -> Vec<InboxItem> {
         let session = self.options.session.clone();
-        let inbox =
-            InboxRequest { session, mark_read: take, notes_only: true, ..InboxRequest::default() };
-        self.daemon.call_once(|| inbox.clone()).await.unwrap_or_default()
+        let request = InboxRequest { session, notes_only: true, ..request };
+        self.daemon.call_once(|| request.clone()).await.unwrap_or_default()
     }
 
     async fn wait_abandoned(&self) {

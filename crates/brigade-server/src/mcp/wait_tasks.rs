@@ -1,4 +1,4 @@
-//! Waits for tasks and takes their results, at most a page of them.
+//! `wait_tasks` for clients: waits for tasks and collects at most a page of results.
 
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,16 @@ use crate::task_info::TaskInfo;
 impl ClientDelegationTool for WaitTasks {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
         let wait = self.wait(call.audience())?.unwrap_or(Duration::MAX);
-        let (names, mode) = (self.task_names()?, self.mode());
-        let (waited, not_waited_for) = match names {
-            [] => (wait_for_own(call, mode, wait).await?, Vec::new()),
+        let names = self.task_names()?;
+        let mode = self.mode();
+        let NamedWait { reply: waited, not_waited_for } = match names {
+            [] => NamedWait::complete(wait_for_own(call, mode, wait).await?),
             names => wait_for_named(call, names, mode, wait).await?,
         };
         let mut reply = build_reply(call, &waited, wait).await;
         reply.not_waited_for = not_waited_for;
         if names.is_empty() {
-            // A wait without names covers everything: so does the list of what still runs.
+            // A wait without names covers all own tasks, and so does the list of running ones.
             let own = call.own_tasks().await?;
             let running = own.iter().filter(|info| info.alive);
             reply.still_running = running.map(|info| summarize_task(call, info)).collect();
@@ -40,14 +41,26 @@ impl ClientDelegationTool for WaitTasks {
     }
 }
 
-/// The tasks that can be waited for by name alone: living ones, and results of other conversations.
+/// The reply to a wait, and the named tasks that did not fit into it.
+struct NamedWait {
+    reply: WaitReply,
+    not_waited_for: Vec<String>,
+}
+
+impl NamedWait {
+    fn complete(reply: WaitReply) -> Self {
+        Self { reply, not_waited_for: Vec::new() }
+    }
+}
+
+/// Returns the tasks that a wait must name: alive ones, and those of other conversations.
 async fn other_tasks(call: &McpCallContext) -> Result<Vec<TaskSummary>, Refusal> {
-    let mut tasks = call.list_tasks(false).await?;
+    let mut tasks = call.list_tasks().await?;
     tasks.retain(|info| !call.is_own(info) && (info.alive || is_of_other_conversation(info)));
     Ok(tasks.iter().map(|info| summarize_task(call, info)).collect())
 }
 
-/// Waits for what this conversation started. Results that one reply does not have stay for the next.
+/// Waits for the tasks of this conversation. Results that exceed one reply stay for the next call.
 async fn wait_for_own(
     call: &McpCallContext,
     mode: WaitMode,
@@ -66,30 +79,32 @@ async fn wait_for_own(
     call.wait_for_tasks(&names, mode, wait).await
 }
 
-/// Waits for tasks by name; returns also those that are left for the next call.
+/// Waits for tasks by name. Tasks that exceed one reply are for the next call.
 async fn wait_for_named(
     call: &McpCallContext,
     names: &[String],
     mode: WaitMode,
     wait: Duration,
-) -> Result<(WaitReply, Vec<String>), Refusal> {
+) -> Result<NamedWait, Refusal> {
     if names.len() <= RESULTS_MAX {
-        return Ok((call.wait_for_tasks(names, mode, wait).await?, Vec::new()));
+        return Ok(NamedWait::complete(call.wait_for_tasks(names, mode, wait).await?));
     }
     let (page, others) = names.split_at(RESULTS_MAX);
     if mode == WaitMode::All {
-        return Ok((call.wait_for_tasks(page, mode, wait).await?, others.to_vec()));
+        let reply = call.wait_for_tasks(page, mode, wait).await?;
+        return Ok(NamedWait { reply, not_waited_for: others.to_vec() });
     }
-    let began = Instant::now();
-    // What has ended already is taken page by page.
+    let started_at = Instant::now();
+    // Results that are ready are collected in pages.
     for page in names.chunks(RESULTS_MAX) {
-        let waited = call.wait_for_tasks(page, mode, Duration::ZERO).await?;
-        if !waited.timed_out {
+        let reply = call.wait_for_tasks(page, mode, Duration::ZERO).await?;
+        if !reply.timed_out {
             let others = names.iter().filter(|name| !page.contains(name));
-            return Ok((waited, others.cloned().collect()));
+            return Ok(NamedWait { reply, not_waited_for: others.cloned().collect() });
         }
     }
-    Ok((call.wait_for_tasks(names, mode, wait.saturating_sub(began.elapsed())).await?, Vec::new()))
+    let remaining = wait.saturating_sub(started_at.elapsed());
+    Ok(NamedWait::complete(call.wait_for_tasks(names, mode, remaining).await?))
 }
 
 async fn build_reply(call: &McpCallContext, waited: &WaitReply, wait: Duration) -> WaitTasksReply {
@@ -116,7 +131,7 @@ async fn build_reply(call: &McpCallContext, waited: &WaitReply, wait: Duration) 
         still_running: waited.still_running.iter().map(|info| summarize_task(call, info)).collect(),
         others: Vec::new(),
         approvals: to_user_approvals(call, &waited.pending_approvals),
-        notes: to_task_notes(call.read_notes(true).await),
+        notes: to_task_notes(call.take_notes().await),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Answers a question that a task waits with, or says what came of a tool that its client ran.
+//! `answer`: answers a question of a task, or returns the result of a client tool.
 
 use brigade_model::command::GivenAnswer;
 use brigade_model::ids::CallIndex;
@@ -13,7 +13,7 @@ use crate::request_context::{RequestContext, TaskTarget};
 pub struct AnswerRequest {
     pub target: TaskTarget,
     pub answer: Json,
-    /// Which of its questions; may be left out while there is only one.
+    /// The number of the question. Optional while only one is open.
     #[serde(default)]
     pub question: Option<u32>,
 }
@@ -22,8 +22,12 @@ impl Call for AnswerRequest {
     type Reply = ();
     type Item = NoItems;
 
-    async fn handle(self, desk: &RequestContext, _: &ItemSender<NoItems>) -> Result<(), Refusal> {
-        let found = desk.find_task(&self.target).await?;
+    async fn handle(
+        self,
+        context: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<(), Refusal> {
+        let found = context.find_task(&self.target).await?;
         let question = self.question.map(CallIndex);
         found.session.answer_call(found.no, question, GivenAnswer::Reply(self.answer)).await
     }

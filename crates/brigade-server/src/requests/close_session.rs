@@ -1,4 +1,4 @@
-//! Ends a session.
+//! `close_session`: closes a session.
 
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
@@ -14,11 +14,11 @@ pub struct CloseSessionRequest {
     pub reason: Option<String>,
 }
 
-/// How the session was found and how it was left.
+/// The state of the session before and after the request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloseSessionReply {
     pub state_before: SessionState,
-    /// Closing, while what runs in it is being stopped.
+    /// Closing while its tasks are being stopped.
     pub state_after: SessionState,
 }
 
@@ -28,10 +28,10 @@ impl Call for CloseSessionRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<CloseSessionReply, Refusal> {
-        let session = desk.existing_session(&self.session).await?;
+        let session = context.existing_session(&self.session).await?;
         let before = session.row().state;
         session.close(self.reason.as_deref()).await?;
         Ok(CloseSessionReply { state_before: before, state_after: session.row().state })

@@ -1,4 +1,4 @@
-//! Starts a command.
+//! `exec`: starts a process.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct ExecRequest {
     pub cwd: Option<String>,
     #[serde(default)]
     pub env: Vec<(String, EnvValue)>,
-    /// Messages to it are lines of its input.
+    /// Messages to the process are lines of its input.
     #[serde(default)]
     pub reads_messages: bool,
     #[serde(default)]
@@ -34,30 +34,30 @@ pub struct ExecRequest {
     pub grace_ms: Option<u64>,
     #[serde(default)]
     pub output_cap: Option<u64>,
-    /// It passes to the session when the task that started it ends.
+    /// The process passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
     /// A terminal instead of pipes.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
-    /// What each of its processes may use.
+    /// The resource limits of each OS process of the task.
     #[serde(default)]
     pub resources: ResourceLimits,
     #[serde(default)]
     pub sandbox: Option<SandboxRequest>,
-    /// The agents that it and all below it start use at most this together. A confined command starts
-    /// none without it.
+    /// The budget of all agents that the process and its descendants start. A sandboxed process
+    /// starts no agents without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_budget: Option<AgentBudget>,
-    /// What it and all below it may start.
+    /// Limits for the process and its descendants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
-    /// How long its output waits for a first reader who must not miss any of it.
+    /// The time that the process waits with its output for a reader that holds a lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_reader_timeout_ms: Option<u64>,
 }
 
-/// An amount of tokens, of money, or both.
+/// A budget of tokens, of money, or of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,13 +76,13 @@ pub enum ExecCommandLine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StartReply {
     pub task: TaskInfo,
-    /// It was there already, under the same key.
+    /// An earlier request with the same key started the task.
     pub existed: bool,
 }
 
 impl StartReply {
-    /// Whoever gave no key asked once, however often that had to be passed on: what is found under
-    /// a key of our own is what was just started.
+    /// Clears `existed` for a caller that gave no key. The client made one to repeat the request,
+    /// so an existing task is the one that this call started.
     pub fn forget_existed_without_key(&mut self, key: Option<&str>) {
         self.existed &= key.is_some();
     }
@@ -155,22 +155,22 @@ impl ExecRequest {
         if let Some(size) = self.terminal {
             task = task.terminal(size);
         }
-        if let Some(confine) = &self.sandbox {
+        if let Some(sandbox) = &self.sandbox {
             let agents = self.agent_budget.is_some();
-            task = task.sandbox(SandboxRequest { agents, ..confine.clone() });
+            task = task.sandbox(SandboxRequest { agents, ..sandbox.clone() });
         }
         task.resources(self.resources)
     }
 }
 
 impl ExecRequest {
-    /// A task was not given the keys of the daemon, and so cannot have them given to another.
-    fn reject_withheld_env(&self, desk: &RequestContext) -> Result<(), Refusal> {
-        if !matches!(desk.caller, CallerIdentity::Task { .. }) {
+    /// Refuses variables of the daemon that it withholds from tasks: a task may not pass them on.
+    fn reject_withheld_env(&self, context: &RequestContext) -> Result<(), Refusal> {
+        if !matches!(context.caller, CallerIdentity::Task { .. }) {
             return Ok(());
         }
         let secret = self.env.iter().find_map(|(name, value)| match value {
-            EnvValue::FromEnv(variable) if desk.runtime().withholds(variable) => Some(name),
+            EnvValue::FromEnv(variable) if context.runtime().withholds(variable) => Some(name),
             _ => None,
         });
         match secret {
@@ -188,11 +188,11 @@ impl Call for ExecRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
-        self.reject_withheld_env(desk)?;
-        let session = desk.open_session(&self.session).await?;
+        self.reject_withheld_env(context)?;
+        let session = context.open_session(&self.session).await?;
         let task = session.spawn(self.new_task()).await?;
         let row = task.get().await?;
         let name = session.row().name;

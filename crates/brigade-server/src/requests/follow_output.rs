@@ -1,4 +1,4 @@
-//! A command's output as it comes.
+//! `follow_output`: sends a process's output as it is written.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::call::{Call, ItemSender};
 use crate::request_context::{RequestContext, TaskTarget};
 use crate::task_info::output_unreadable;
 
-/// Ends when the output does.
+/// The output to follow, until its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FollowOutputRequest {
     pub target: TaskTarget,
@@ -21,17 +21,17 @@ pub struct FollowOutputRequest {
     pub from: OutputOffset,
 }
 
-/// A part of a command's output. Positions count what was produced, kept or not.
+/// A part of a process's output. Positions count all output, also bytes that are no longer stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPageItem {
     pub from: u64,
     pub next: u64,
     pub total: u64,
     pub pieces: Vec<OutputPiece>,
-    /// Bytes that a full disk did not take, at places that are not known.
+    /// Bytes that were lost to a full disk. Their positions are not known.
     #[serde(default)]
     pub unwritten: u64,
-    /// Nothing follows.
+    /// No output follows.
     pub ended: bool,
 }
 
@@ -40,11 +40,11 @@ pub struct OutputPageItem {
 pub enum OutputPiece {
     Stdout(Base64Bytes),
     Stderr(Base64Bytes),
-    /// So many bytes are not kept.
+    /// A number of bytes that are no longer stored.
     Cut(u64),
 }
 
-/// Bytes that may be anything; in JSON as base64.
+/// Arbitrary bytes, in JSON as base64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base64Bytes(pub Vec<u8>);
 
@@ -69,7 +69,7 @@ impl OutputPageItem {
         }
     }
 
-    /// All of it as text, the cuts marked.
+    /// Returns the page as text, with a marker for each dropped part.
     pub fn text(&self) -> String {
         let mut bytes = Vec::new();
         for piece in &self.pieces {
@@ -105,12 +105,12 @@ impl Call for FollowOutputRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         items: &ItemSender<OutputPageItem>,
     ) -> Result<(), Refusal> {
-        let found = desk.find_task(&self.target).await?;
-        let (which, from) = (self.streams.into(), self.from.into());
-        let mut follow = found.session.follow(found.task_ref(), which, from).await?;
+        let found = context.find_task(&self.target).await?;
+        let view = self.streams.into();
+        let mut follow = found.session.follow(found.task_ref(), view, self.from.into()).await?;
         while let Some(page) = follow.next().await.map_err(|e| output_unreadable(&e))? {
             items.send(&OutputPageItem::of(&page)).await?;
         }

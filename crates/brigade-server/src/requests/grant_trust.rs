@@ -1,4 +1,4 @@
-//! Trusts definitions of a workspace.
+//! `grant_trust`: trusts definitions of a workspace.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
 use crate::trust_store::{TrustedDefinition, TrustedRepository};
 
-/// Trusts exactly the files that somebody has seen: by their digests, in the repository of a directory.
+/// The digests of the files that the operator has seen, in the repository of a directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GrantTrustRequest {
     pub cwd: String,
@@ -23,18 +23,18 @@ impl Call for GrantTrustRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<TrustedRepository, Refusal> {
-        desk.require_operator("trust a definition")?;
-        let trust = desk.trust_store()?;
-        let there = desk.runtime().workspace_definitions(Some(&self.cwd))?;
+        context.require_operator("trust a definition")?;
+        let trust = context.trust_store()?;
+        let present = context.runtime().workspace_definitions(Some(&self.cwd))?;
         let mut definitions = Vec::new();
         for digest in self.digests {
-            let Some(found) = there.iter().find(|one| one.source.digest == digest) else {
+            let Some(found) = present.iter().find(|one| one.source.digest == digest) else {
                 return Err(Refusal::not_found(format!(
-                    "no agent definition of this directory has the digest {digest}; it may have \
-                     been changed: look again"
+                    "no agent definition of this directory has the digest {digest}; the file may \
+                     have changed: show it again"
                 )));
             };
             definitions.push(TrustedDefinition { name: found.name.clone(), digest });

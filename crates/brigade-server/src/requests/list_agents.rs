@@ -1,4 +1,4 @@
-//! The agent definitions for a directory.
+//! `list_agents`: lists the agent definitions for a directory.
 
 use brigade_agent::Locale;
 use brigade_agent::definition::{Definition, DefinitionOrigin};
@@ -12,7 +12,7 @@ use crate::request_context::RequestContext;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListAgentsRequest {
     pub cwd: String,
-    /// The language of whoever looks, as a tag such as `de-AT`: in it are titles and descriptions.
+    /// The language of titles and descriptions, as a tag such as `de-AT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lang: Option<String>,
 }
@@ -20,38 +20,39 @@ pub struct ListAgentsRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListAgentsReply {
     pub agents: Vec<AgentInfo>,
-    /// Files that could not be read as definitions, and why.
+    /// Errors of files that are not valid definitions.
     pub problems: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentInfo {
     pub name: String,
-    /// What it is called in the language that was asked for, where that is something else. It is run
-    /// by its name.
+    /// The title in the requested language, if it differs from the name. A run names the agent by
+    /// `name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The MCP servers that it wants.
+    /// The MCP servers whose tools it uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp_servers: Vec<String>,
-    /// None for one that comes with the program.
+    /// The file; `None` for a built-in definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Where it comes from: a program, the user's files, or the workspace.
+    /// The origin: a program, the user's files, or the workspace.
     pub origin: DefinitionOrigin,
-    /// It comes with the workspace and nobody trusts it: it only reads, and unattended it is refused.
+    /// The definition is of the workspace and not trusted. It may only read, and unattended runs
+    /// are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untrusted: bool,
-    /// What its definition says of tools that write files. Nothing unless it names them and is trusted.
+    /// The rules of a trusted definition that name tools that write files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write_rules: Vec<PermissionRule>,
 }
 
-/// Whoever names a definition to be run agrees to the files that it says it writes: they are below the
-/// directory. Patterns such as `*` do not say so.
+/// Returns the rules for tools that write files. A user who runs a definition by its name agrees to
+/// them, since the files are below the directory. Patterns such as `*` do not count.
 fn collect_write_rules(definition: &Definition) -> Vec<PermissionRule> {
     let listed = definition.tools.iter().flatten().filter_map(|tool| tool.parse().ok());
     let allowed = definition.permissions.allow.iter().flatten().cloned();
@@ -65,18 +66,18 @@ impl Call for ListAgentsRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<ListAgentsReply, Refusal> {
         let locale = self.lang.as_deref().map(str::parse::<Locale>).transpose();
         let locale = locale.map_err(|error| Refusal::invalid(error.to_string()))?;
-        let definitions = desk.definitions(&self.cwd).await?;
+        let definitions = context.definitions(&self.cwd).await?;
         let delegates =
             definitions.by_name.keys().filter_map(|name| definitions.unknown_delegate(name));
         let problems = definitions.problems.iter().cloned().chain(delegates);
         let problems: Vec<String> = problems.map(|problem| problem.to_string()).collect();
         let agents = definitions.by_name.into_iter().map(|(name, found)| {
-            let trusted = desk.runtime().trusts_definition(&found, Some(&self.cwd));
+            let trusted = context.runtime().trusts_definition(&found, Some(&self.cwd));
             let definition = &found.definition;
             let local = locale.as_ref().map(|locale| definition.localized(locale));
             let local = local.unwrap_or_default();

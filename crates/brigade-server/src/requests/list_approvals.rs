@@ -1,4 +1,4 @@
-//! What waits for leave, and what was allowed for good.
+//! `list_approvals`: lists pending approvals and grants.
 
 use brigade_model::refusal::Refusal;
 use brigade_runtime::{PendingApproval, Session};
@@ -8,10 +8,10 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
 use crate::task_info::ApprovalInfo;
 
-/// All that this client may decide about.
+/// Selects the approvals that this client may decide.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListApprovalsRequest {
-    /// All that are open, when there is none.
+    /// The session; `None` is all open sessions.
     #[serde(default)]
     pub session: Option<String>,
 }
@@ -22,15 +22,15 @@ pub struct ListApprovalsReply {
     pub grants: Vec<GrantItem>,
 }
 
-/// A call that waits.
+/// A tool call that needs an approval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PendingApprovalItem {
     pub session: String,
-    /// Whose call it is.
+    /// The task that makes the call.
     pub address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The top-level task that it is below, or is.
+    /// The top-level task that is, or whose descendant is, that task.
     pub top_task: String,
     #[serde(flatten)]
     pub approval: ApprovalInfo,
@@ -44,7 +44,8 @@ impl PendingApprovalItem {
             name: pending.row.name.as_ref().map(ToString::to_string),
             top_task: pending.top_task.to_string(),
             approval: ApprovalInfo::of(
-                (pending.task, pending.call),
+                pending.task,
+                pending.call,
                 &pending.request,
                 pending.requested_at,
             ),
@@ -52,18 +53,18 @@ impl PendingApprovalItem {
     }
 }
 
-/// Something that is allowed for good in a session.
+/// A grant: calls that are always allowed in a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GrantItem {
     pub session: String,
-    /// To revoke it by.
+    /// The number that revokes it.
     pub grant: u32,
-    /// As rules are written.
+    /// The allowed calls, in the syntax of permission rules.
     pub rule: String,
-    /// The directory that it is for; for any, when there is none.
+    /// The directory in which it applies; `None` is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
-    /// Whose tasks it is for; for all of the session, when there is none.
+    /// The client to whose tasks it applies; `None` is all tasks of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// Milliseconds since the epoch.
@@ -76,11 +77,11 @@ impl Call for ListApprovalsRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<ListApprovalsReply, Refusal> {
         let mut all = ListApprovalsReply::default();
-        for session in desk.sessions(self.session.as_deref()).await? {
+        for session in context.sessions(self.session.as_deref()).await? {
             add_session(&mut all, &session);
         }
         Ok(all)

@@ -1,4 +1,4 @@
-//! The sessions that are kept.
+//! `list_sessions`: lists the stored sessions.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::request_context::RequestContext;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ListSessionsRequest {
-    /// Closed ones too; for the operator.
+    /// Includes closed sessions. Only for the operator.
     #[serde(default)]
     pub include_closed: bool,
 }
@@ -21,7 +21,7 @@ pub struct SessionInfo {
     /// Milliseconds since the epoch.
     pub opened_at: u64,
     pub alive_tasks: usize,
-    /// Ended, and nobody has taken the result.
+    /// Ended tasks whose results were not collected.
     pub uncollected_tasks: usize,
 }
 
@@ -31,26 +31,26 @@ impl Call for ListSessionsRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Vec<SessionInfo>, Refusal> {
         let mut infos = Vec::new();
-        let mut sessions = desk.sessions(None).await?;
+        let mut sessions = context.sessions(None).await?;
         if self.include_closed {
-            desk.require_operator("see closed sessions")?;
-            sessions.extend(desk.closed_sessions().await?);
+            context.require_operator("see closed sessions")?;
+            sessions.extend(context.closed_sessions().await?);
         }
         for session in sessions {
             let row = session.row();
             let tasks = session.list();
-            let living = tasks.iter().filter(|(_, row)| row.is_alive()).count();
+            let alive_tasks = tasks.iter().filter(|(_, row)| row.is_alive()).count();
             infos.push(SessionInfo {
                 name: row.name.to_string(),
                 id: row.id.to_string(),
                 state: format!("{:?}", row.state).to_lowercase(),
                 opened_at: row.opened_at.0,
-                alive_tasks: living,
-                uncollected_tasks: tasks.len() - living,
+                alive_tasks,
+                uncollected_tasks: tasks.len() - alive_tasks,
             });
         }
         Ok(infos)

@@ -1,4 +1,4 @@
-//! A task and all that came of it.
+//! `list_subtree`: lists a task and its descendants.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{RequestContext, TaskTarget};
 use crate::task_info::TaskInfo;
 
-/// The most that one answer has, so that it fits a line.
+/// The maximum number of tasks in one reply, so that it fits a line.
 const SUBTREE_TASKS_MAX: usize = 10_000;
 
-/// Living and ended, without their results, in the order in which they were started.
+/// Selects alive and ended tasks, without results, in the order of their start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ListSubtreeRequest {
     pub target: TaskTarget,
@@ -26,19 +26,19 @@ impl Call for ListSubtreeRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Vec<TaskInfo>, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         let name = found.session.row().name;
         // A child has a higher number than its parent.
         let after = found.no.get().checked_sub(1).and_then(TaskNo::new);
         let query = TaskQuery { after, ..TaskQuery::default() };
-        let mut within = HashSet::from([Owner::Task(found.no)]);
+        let mut owners = HashSet::from([Owner::Task(found.no)]);
         let mut tasks = Vec::new();
         for (no, row) in found.session.history(&query).await? {
-            if no == found.no || within.contains(&row.owner) {
-                within.insert(Owner::Task(no));
+            if no == found.no || owners.contains(&row.owner) {
+                owners.insert(Owner::Task(no));
                 tasks.push(TaskInfo::for_list(&name, no, &row));
             }
             if tasks.len() == SUBTREE_TASKS_MAX {

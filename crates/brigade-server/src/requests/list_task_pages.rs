@@ -1,4 +1,4 @@
-//! The tasks of a session, or of all, however many they are.
+//! `list_task_pages`: lists any number of tasks of one session or of all.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::call::{Call, ItemSender};
 use crate::request_context::RequestContext;
 use crate::task_info::TaskInfo;
 
-/// The same as [`List`], in pages that come one after another.
+/// The same as [`ListTasksRequest`], sent in pages.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListTaskPagesRequest {
     #[serde(flatten)]
@@ -16,16 +16,16 @@ pub struct ListTaskPagesRequest {
 }
 
 impl Call for ListTaskPagesRequest {
-    /// How many there were.
+    /// The number of tasks.
     type Reply = u64;
     type Item = Vec<TaskInfo>;
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         items: &ItemSender<Vec<TaskInfo>>,
     ) -> Result<u64, Refusal> {
-        let mut pages = TaskPages::new(self.list, desk).await?;
+        let mut pages = TaskPages::new(self.list, context).await?;
         let mut count = 0;
         while let Some(page) = pages.next_page().await? {
             count += page.len() as u64;

@@ -1,4 +1,4 @@
-//! The tasks of a session, or of all.
+//! `list_tasks`: lists the tasks of one session or of all.
 
 use brigade_model::ids::TaskNo;
 use brigade_model::name::SessionName;
@@ -12,22 +12,23 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
 use crate::task_info::TaskInfo;
 
-/// The most that one answer has, so that it fits a line. [`super::ListPages`] has no such limit.
+/// The maximum number of tasks in one reply, so that it fits a line.
+/// [`super::ListTaskPagesRequest`] has no such limit.
 const LISTED_TASKS_MAX: usize = 10_000;
-/// Tasks that are read and sent at once.
+/// The number of tasks that are read and sent together.
 const TASKS_PER_PAGE: usize = 250;
 
-/// Tasks without their results.
+/// Selects tasks, which are listed without their results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListTasksRequest {
-    /// All that are open, when there is none; for the operator who asks for what has ended, those
-    /// that are closed too.
+    /// The session; `None` is all open sessions. For the operator, `include_ended` adds closed
+    /// ones.
     #[serde(default)]
     pub session: Option<String>,
-    /// Ended and collected ones too.
+    /// Includes ended tasks whose results were collected.
     #[serde(default)]
     pub include_ended: bool,
-    /// Only the newest so many.
+    /// The maximum number of tasks; the newest are selected.
     #[serde(default)]
     pub limit: Option<usize>,
 }
@@ -38,16 +39,16 @@ impl Call for ListTasksRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Vec<TaskInfo>, Refusal> {
         let mut found = Vec::new();
-        let mut pages = TaskPages::new(self, desk).await?;
+        let mut pages = TaskPages::new(self, context).await?;
         while let Some(page) = pages.next_page().await? {
             found.extend(page);
             if found.len() > LISTED_TASKS_MAX {
                 return Err(Refusal::limit(format!(
-                    "there are more than {LISTED_TASKS_MAX} tasks, too many for one answer; name how many of the newest: \
+                    "there are more than {LISTED_TASKS_MAX} tasks, too many for one reply; limit them: \
                      `brigade ps --newest 100`"
                 )));
             }
@@ -57,46 +58,45 @@ impl Call for ListTasksRequest {
 }
 
 fn new_list_item(
-    desk: &RequestContext,
+    context: &RequestContext,
     session: &SessionName,
     no: TaskNo,
     row: &TaskRow,
 ) -> TaskInfo {
-    let conversation = desk.describe_conversation(row);
+    let conversation = context.describe_conversation(row);
     TaskInfo { conversation, ..TaskInfo::for_list(session, no, row) }
 }
 
-/// The tasks of a [`List`], page by page, however many there are.
+/// The tasks of a [`ListTasksRequest`], read in pages.
 pub(super) struct TaskPages<'a> {
     request: ListTasksRequest,
     context: &'a RequestContext,
-    /// Those that are still to be read, in reverse.
+    /// The sessions that are not read yet, in reverse order.
     sessions: Vec<Session>,
-    /// The last number that was read of the last of them.
+    /// The number of the last task that was read of the last session in `sessions`.
     after: Option<TaskNo>,
-    /// Read already, newest last, when only so many are wanted.
+    /// The newest tasks, newest last, if the request has a limit.
     newest_tasks: Option<std::vec::IntoIter<TaskInfo>>,
 }
 
 impl<'a> TaskPages<'a> {
     pub(super) async fn new(
         list: ListTasksRequest,
-        desk: &'a RequestContext,
+        context: &'a RequestContext,
     ) -> Result<Self, Refusal> {
-        let mut sessions = desk.sessions(list.session.as_deref()).await?;
+        let mut sessions = context.sessions(list.session.as_deref()).await?;
         if list.include_ended && list.session.is_none() {
-            sessions.extend(desk.closed_sessions().await?);
+            sessions.extend(context.closed_sessions().await?);
         }
         sessions.reverse();
-        let mut pages =
-            Self { request: list, context: desk, sessions, after: None, newest_tasks: None };
-        if let Some(most) = pages.request.limit {
-            pages.newest_tasks = Some(pages.read_newest(most).await?.into_iter());
+        let mut pages = Self { request: list, context, sessions, after: None, newest_tasks: None };
+        if let Some(limit) = pages.request.limit {
+            pages.newest_tasks = Some(pages.read_newest(limit).await?.into_iter());
         }
         Ok(pages)
     }
 
-    /// Returns the next tasks, at least one. None when there are no more.
+    /// Returns the next tasks, at least one; `None` at the end.
     pub(super) async fn next_page(&mut self) -> Result<Option<Vec<TaskInfo>>, Refusal> {
         if let Some(newest) = &mut self.newest_tasks {
             let page: Vec<TaskInfo> = newest.take(TASKS_PER_PAGE).collect();
@@ -114,20 +114,20 @@ impl<'a> TaskPages<'a> {
         Ok(None)
     }
 
-    /// Of several sessions the newest are not those of the last one.
-    async fn read_newest(&mut self, most: usize) -> Result<Vec<TaskInfo>, Refusal> {
+    /// Reads the newest tasks of all sessions. Each session may have some of them.
+    async fn read_newest(&mut self, limit: usize) -> Result<Vec<TaskInfo>, Refusal> {
         let several = self.sessions.len() > 1;
         let mut found: Vec<TaskInfo> = Vec::new();
         while let Some(session) = self.sessions.pop() {
             let mut after =
-                if self.request.include_ended { newest_offset(&session, most) } else { None };
+                if self.request.include_ended { newest_offset(&session, limit) } else { None };
             loop {
                 let page = self.read_page(&session, after).await?;
                 let Some((last, _)) = page.last() else { break };
                 after = Some(*last);
                 found.extend(page.into_iter().map(|(_, task)| task));
             }
-            let surplus = found.len().saturating_sub(most);
+            let surplus = found.len().saturating_sub(limit);
             if surplus > 0 && several {
                 found.sort_by_key(|task| task.spawned_at);
             }
@@ -154,8 +154,8 @@ impl<'a> TaskPages<'a> {
     }
 }
 
-/// Numbers are given out in order, so the newest have the highest.
-fn newest_offset(session: &Session, most: usize) -> Option<TaskNo> {
+/// Returns the number after which the newest tasks start: numbers grow with each task.
+fn newest_offset(session: &Session, limit: usize) -> Option<TaskNo> {
     let last = session.row().last_task.map_or(0, |no| no.get());
-    TaskNo::new(last.checked_sub(u32::try_from(most).ok()?)?)
+    TaskNo::new(last.checked_sub(u32::try_from(limit).ok()?)?)
 }

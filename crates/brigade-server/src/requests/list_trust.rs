@@ -1,4 +1,4 @@
-//! Lists all trusted definitions.
+//! `list_trust`: lists all trusted definitions.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -16,10 +16,10 @@ impl Call for ListTrustRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Self::Reply, Refusal> {
-        desk.require_operator("see what is trusted")?;
-        Ok(desk.trust_store()?.list())
+        context.require_operator("see what is trusted")?;
+        Ok(context.trust_store()?.list())
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted.
+//! `metrics`: returns the daemon's metrics.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
 
-/// What happened since the daemon started, and what there is at this moment.
+/// Asks for the counters since the daemon's start and for the current gauges.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct MetricsRequest {}
 
 impl Call for MetricsRequest {
-    /// As Prometheus reads it.
+    /// The metrics in the text format of Prometheus.
     type Reply = String;
     type Item = NoItems;
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<String, Refusal> {
-        desk.require_operator("see what all sessions came to")?;
-        let Some(counts) = desk.daemon.metrics_renderer.get() else {
-            return Err(Refusal::unavailable("nothing is counted here"));
+        context.require_operator("read metrics")?;
+        let Some(renderer) = context.daemon.metrics_renderer.get() else {
+            return Err(Refusal::unavailable("this daemon records no metrics"));
         };
-        desk.runtime().record_gauges();
-        Ok((counts.0)())
+        context.runtime().record_gauges();
+        Ok((renderer.0)())
     }
 }

@@ -1,4 +1,4 @@
-//! Removes what is over and old enough.
+//! `prune`: removes old ended tasks and old events.
 
 use brigade_model::ids::Millis;
 use brigade_model::refusal::Refusal;
@@ -10,9 +10,9 @@ use crate::request_context::RequestContext;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PruneRequest {
-    /// Tasks and sessions that ended longer ago than this.
+    /// The minimum age of ended tasks and sessions to remove.
     pub ended_age_ms: u64,
-    /// Events older than this.
+    /// The minimum age of events to remove.
     pub event_age_ms: u64,
 }
 
@@ -29,13 +29,13 @@ impl Call for PruneRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<PruneReply, Refusal> {
-        desk.require_operator("prune")?;
+        context.require_operator("prune")?;
         let retention =
             Retention { ended: Millis(self.ended_age_ms), events: Millis(self.event_age_ms) };
-        let pruned = desk.runtime().prune(&retention).await?;
+        let pruned = context.runtime().prune(&retention).await?;
         Ok(PruneReply { sessions: pruned.sessions, tasks: pruned.tasks, events: pruned.events })
     }
 }

@@ -1,4 +1,4 @@
-//! What has happened, and what happens.
+//! `read_events`: reads stored events and follows new ones.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, ItemSender};
 use crate::request_context::RequestContext;
 
-/// How long an event that is there already may take to come.
+/// The longest wait for an event that is already stored.
 const NEXT_EVENT_TIMEOUT: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReadEventsRequest {
-    /// All of them, when there is none; for the operator only.
+    /// The session; `None` is all sessions, only for the operator.
     #[serde(default)]
     pub session: Option<String>,
-    /// After this position; from the oldest that is kept, when it is zero.
+    /// The position after which to read; 0 starts at the oldest stored event.
     #[serde(default)]
     pub after: u64,
-    /// Go on with what comes.
+    /// Continues with new events.
     #[serde(default)]
     pub follow: bool,
 }
@@ -37,25 +37,25 @@ pub enum EventItem {
         at: Time,
         event: Event,
     },
-    /// Events up to this position are no longer kept.
+    /// Events up to this position are no longer stored.
     Gap {
         to: u64,
     },
 }
 
 impl Call for ReadEventsRequest {
-    /// The position to ask on from.
+    /// The position to continue from.
     type Reply = u64;
     type Item = EventItem;
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         items: &ItemSender<EventItem>,
     ) -> Result<u64, Refusal> {
-        let last = desk.runtime().position();
+        let last = context.runtime().position();
         let mut feed: FeedSubscription =
-            desk.subscribe(self.session.as_deref(), Position(self.after)).await?;
+            context.subscribe(self.session.as_deref(), Position(self.after)).await?;
         let mut position = self.after;
         while self.follow || feed.cursor() < last {
             let next = feed.next();
@@ -64,27 +64,31 @@ impl Call for ReadEventsRequest {
             } else {
                 match tokio::time::timeout(NEXT_EVENT_TIMEOUT, next).await {
                     Ok(message) => message?,
-                    // What is left may be events that this client does not see.
+                    // The remaining events may be invisible to this client.
                     Err(_) => continue,
                 }
             };
-            let happened = match message {
+            let item = match message {
                 FeedUpdate::Gap { to } => {
                     position = to.0;
                     EventItem::Gap { to: to.0 }
                 }
-                FeedUpdate::Event(item) => {
-                    position = item.position.0;
-                    if !self.follow && item.position > last {
+                FeedUpdate::Event(event) => {
+                    position = event.position.0;
+                    if !self.follow && event.position > last {
                         break;
                     }
-                    let record = &item.record;
-                    let session = desk.session_name(record.session).await?;
-                    let (seq, at, event) = (record.seq, record.at, record.event.clone());
-                    EventItem::Event { position, session, seq, at, event }
+                    let record = &event.record;
+                    EventItem::Event {
+                        position,
+                        session: context.session_name(record.session).await?,
+                        seq: record.seq,
+                        at: record.at,
+                        event: record.event.clone(),
+                    }
                 }
             };
-            items.send(&happened).await?;
+            items.send(&item).await?;
         }
         Ok(position.max(feed.cursor().0))
     }

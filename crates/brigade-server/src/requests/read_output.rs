@@ -1,4 +1,4 @@
-//! A page of a command's output.
+//! `read_output`: reads a page of a process's output.
 
 use brigade_model::refusal::Refusal;
 use brigade_process::output;
@@ -9,7 +9,7 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{RequestContext, TaskTarget};
 use crate::task_info::output_unreadable;
 
-/// The most that one page may have, so that an answer fits a line.
+/// The maximum size of a page, so that a reply fits a line.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,13 +22,13 @@ pub struct ReadOutputRequest {
     pub max_bytes: usize,
 }
 
-/// Which of the streams.
+/// The selected streams of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSelection {
     Stdout,
     Stderr,
-    /// Both in the order in which they came.
+    /// Both streams, in the order of their output.
     #[default]
     Combined,
 }
@@ -37,7 +37,7 @@ pub enum StreamSelection {
 #[serde(rename_all = "snake_case")]
 pub enum OutputOffset {
     At(u64),
-    /// So many bytes before the end.
+    /// A number of bytes before the end.
     FromEnd(u64),
 }
 
@@ -48,8 +48,8 @@ impl Default for OutputOffset {
 }
 
 impl From<StreamSelection> for output::OutputView {
-    fn from(which: StreamSelection) -> Self {
-        match which {
+    fn from(streams: StreamSelection) -> Self {
+        match streams {
             StreamSelection::Stdout => Self::Stdout,
             StreamSelection::Stderr => Self::Stderr,
             StreamSelection::Combined => Self::Combined,
@@ -72,15 +72,14 @@ impl Call for ReadOutputRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<OutputPageItem, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         let output = found.session.output(found.task_ref()).await?;
-        let (which, from) = (self.streams.into(), self.from.into());
         let read = output::OutputRead {
-            view: which,
-            start: from,
+            view: self.streams.into(),
+            start: self.from.into(),
             max_bytes: self.max_bytes.min(PAGE_BYTES_MAX),
         };
         let page = tokio::task::spawn_blocking(move || output.read(read)).await;

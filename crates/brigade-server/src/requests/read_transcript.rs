@@ -1,4 +1,4 @@
-//! What an agent has said and done.
+//! `read_transcript`: reads an agent's transcript as text.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{RequestContext, TaskTarget};
 
-/// The most that one answer has of it.
+/// The maximum size of one reply.
 const TRANSCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReadTranscriptRequest {
     pub target: TaskTarget,
-    /// Bytes of the text.
+    /// The position to read from, in bytes of the text.
     #[serde(default)]
     pub from: u64,
     #[serde(default)]
     pub max_bytes: Option<usize>,
 }
 
-/// A part of it; of other work, nothing.
+/// A part of a transcript.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TranscriptPage {
     pub text: String,
@@ -28,22 +28,23 @@ pub struct TranscriptPage {
 }
 
 impl Call for ReadTranscriptRequest {
+    /// `None` for a task that is not an agent.
     type Reply = Option<TranscriptPage>;
     type Item = NoItems;
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Option<TranscriptPage>, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         let Some(text) = found.session.transcript(found.task_ref()).await? else {
             return Ok(None);
         };
-        let most = self.max_bytes.unwrap_or(TRANSCRIPT_BYTES_MAX).min(TRANSCRIPT_BYTES_MAX);
+        let max_bytes = self.max_bytes.unwrap_or(TRANSCRIPT_BYTES_MAX).min(TRANSCRIPT_BYTES_MAX);
         let from = usize::try_from(self.from).unwrap_or(usize::MAX).min(text.len());
         let from = text.ceil_char_boundary(from);
-        let next = text.floor_char_boundary((from + most).min(text.len())).max(from);
+        let next = text.floor_char_boundary((from + max_bytes).min(text.len())).max(from);
         let part = text[from..next].to_owned();
         Ok(Some(TranscriptPage { text: part, next: next as u64, total: text.len() as u64 }))
     }

@@ -1,4 +1,4 @@
-//! A lease on a command's output, for a reader who must not miss any of it.
+//! `renew_lease`: renews a reader lease on a process's output.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{RequestContext, TaskTarget};
 
-/// The longest time that a lease lasts without being renewed.
+/// The longest duration of a lease without renewal.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Says how far a reader has read. While it goes on saying so, nothing that it has not read is dropped, and
-/// the command waits for it instead.
+/// The position of a reader. While it renews its lease, no unread output is dropped: the process
+/// waits instead.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RenewLeaseRequest {
     pub target: TaskTarget,
-    /// A random number of the reader's own.
+    /// A random number that identifies the reader.
     pub holder: u64,
-    /// Bytes of both streams that it has read. None ends the lease.
+    /// The bytes of both streams that the reader has read. `None` ends the lease.
     #[serde(default)]
     pub position: Option<u64>,
-    /// How long it lasts unless it is renewed.
+    /// The time after which the lease ends unless it is renewed.
     pub duration_ms: u64,
 }
 
-/// A lease that holds.
+/// The reply to a renewed lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewLeaseReply {
-    /// Bytes that are kept of each stream: so far the command may be ahead of its reader.
+    /// The stored bytes of each stream, which bound the unread output.
     pub output_cap: u64,
 }
 
@@ -38,21 +38,22 @@ impl Call for RenewLeaseRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<RenewLeaseReply, Refusal> {
-        let found = desk.find_task(&self.target).await?;
-        if !desk.is_owner_of(&found.row) {
+        let found = context.find_task(&self.target).await?;
+        if !context.is_owner_of(&found.row) {
             let address = found.row.address(found.no);
             return Err(Refusal::forbidden(format!(
-                "only who started {address}, or the operator, may hold its output"
+                "only the starter of {address} or the operator may hold its output"
             )));
         }
         if self.holder == 0 {
-            return Err(Refusal::invalid("the holder of a lease is not 0"));
+            return Err(Refusal::invalid("the holder of a lease must not be 0"));
         }
-        let time = Duration::from_millis(self.duration_ms).min(LEASE_TIME_MAX);
-        let renewed = found.session.renew_lease(found.no, self.holder, self.position, time).await?;
-        Ok(RenewLeaseReply { output_cap: renewed })
+        let duration = Duration::from_millis(self.duration_ms).min(LEASE_TIME_MAX);
+        let output_cap =
+            found.session.renew_lease(found.no, self.holder, self.position, duration).await?;
+        Ok(RenewLeaseReply { output_cap })
     }
 }

@@ -1,4 +1,4 @@
-//! Opens the next run of a task that has ended.
+//! `resume`: starts the next run of an ended task.
 
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
@@ -11,7 +11,7 @@ use crate::task_info::TaskInfo;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResumeRequest {
     pub target: TaskTarget,
-    /// Instead of what it had, as far as they say anything.
+    /// Limits that replace the earlier ones. Omitted limits stay.
     #[serde(default)]
     pub limits: Option<Limits>,
 }
@@ -22,10 +22,10 @@ impl Call for ResumeRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<TaskInfo, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         found.session.resume(found.no, self.limits).await?;
         let (no, row) = found.session.get(found.no).await?;
         Ok(TaskInfo::of(&found.session.row().name, no, &row))

@@ -1,4 +1,4 @@
-//! Takes back what was allowed for good.
+//! `revoke_grant`: revokes a grant.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,11 @@ impl Call for RevokeGrantRequest {
     type Reply = ();
     type Item = NoItems;
 
-    async fn handle(self, desk: &RequestContext, _: &ItemSender<NoItems>) -> Result<(), Refusal> {
-        desk.existing_session(&self.session).await?.revoke(self.grant).await
+    async fn handle(
+        self,
+        context: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<(), Refusal> {
+        context.existing_session(&self.session).await?.revoke(self.grant).await
     }
 }

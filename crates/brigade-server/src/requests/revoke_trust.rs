@@ -1,4 +1,4 @@
-//! Ends the trust in definitions.
+//! `revoke_trust`: ends the trust in definitions.
 
 use std::path::{Path, PathBuf};
 
@@ -12,26 +12,26 @@ use crate::request_context::RequestContext;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RevokeTrustRequest {
     pub cwd: String,
-    /// A repository as it is listed, which need not be there any more; that of `cwd`, when there is none.
+    /// A repository as listed, which may no longer exist; `None` is the repository of `cwd`.
     #[serde(default)]
     pub repository: Option<PathBuf>,
-    /// All of the repository, when there are none.
+    /// The definitions; if empty, all of the repository.
     pub digests: Vec<DefinitionDigest>,
 }
 
 impl Call for RevokeTrustRequest {
-    /// How many definitions are not trusted any more.
+    /// The number of definitions that are no longer trusted.
     type Reply = usize;
     type Item = NoItems;
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<usize, Refusal> {
-        desk.require_operator("end the trust in a definition")?;
+        context.require_operator("end the trust in a definition")?;
         let repository = self.repository.unwrap_or_else(|| repository_of(Path::new(&self.cwd)));
-        let revoked = desk.trust_store()?.revoke(&repository, &self.digests);
+        let revoked = context.trust_store()?.revoke(&repository, &self.digests);
         revoked.map_err(|error| Refusal::unavailable(format!("it cannot be stored: {error}")))
     }
 }

@@ -1,4 +1,4 @@
-//! Starts an agent.
+//! `run`: starts an agent.
 
 use brigade_agent::AgentOverrides;
 use brigade_agent::permission::{PermissionRule, PermissionRules};
@@ -23,51 +23,50 @@ pub struct RunRequest {
     pub name: Option<String>,
     #[serde(default)]
     pub key: Option<String>,
-    /// The definition; a general one, when there is none.
+    /// The name of the definition; `None` is a general one.
     #[serde(default)]
     pub agent: Option<String>,
-    /// Instead of the definition's.
+    /// The model, in place of the definition's.
     #[serde(default)]
     pub model: Option<String>,
     #[serde(default)]
     pub config: Option<Json>,
     #[serde(default)]
     pub result_schema: Option<Json>,
-    /// Where it works, and where its definitions are looked for.
+    /// The working directory, in which its definitions are found too.
     #[serde(default)]
     pub cwd: Option<String>,
     #[serde(default)]
     pub limits: Box<Limits>,
-    /// What it may do at the most.
+    /// The upper bound of its permissions.
     #[serde(default)]
     pub permissions: PermissionRules,
-    /// MCP servers whose tools it has beside those of its definition. What it may do with them,
-    /// `permissions` say.
+    /// MCP servers whose tools it has beside those of its definition. `permissions` apply to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp_servers: Vec<String>,
-    /// It passes to the session when the task that started it ends.
+    /// The agent passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
-    /// Nobody is there to approve anything.
+    /// No person is present who could approve calls.
     #[serde(default)]
     pub unattended: bool,
-    /// What its commands are confined to, and those of all below it.
+    /// The sandbox of its processes and of those of its descendants.
     #[serde(default)]
     pub sandbox: Option<SandboxRequest>,
-    /// What each process of theirs may use.
+    /// The resource limits of each of these processes.
     #[serde(default)]
     pub resources: ResourceLimits,
-    /// Instead of what its definition says of the model's parameters, and the tools that the client
-    /// runs. What it may do with those, `permissions` say.
+    /// Parameters of the model in place of the definition's, and client tools. `permissions` apply
+    /// to the tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Box<AgentOverrides>>,
 }
 
 impl RunRequest {
-    pub fn new(session: impl Into<String>, task: impl Into<String>) -> Self {
+    pub fn new(session: impl Into<String>, prompt: impl Into<String>) -> Self {
         Self {
             session: session.into(),
-            prompt: task.into(),
+            prompt: prompt.into(),
             name: None,
             key: None,
             agent: None,
@@ -86,8 +85,8 @@ impl RunRequest {
         }
     }
 
-    /// What an agent may do whom nobody allowed more: delegate, wait, ask, and read and search files, but
-    /// write none and run no command.
+    /// Returns the default permissions with additional rules. An agent may delegate, wait, ask, and
+    /// read and search files, but not write files or run processes.
     pub fn default_permissions(more: impl IntoIterator<Item = PermissionRule>) -> PermissionRules {
         let tools = delegation::TOOL_NAMES.into_iter().filter(|name| *name != "run_process");
         let tools = tools.chain(brigade_file_tools::READING_TOOLS).filter_map(|name| name.parse().ok());
@@ -126,8 +125,8 @@ impl RunRequest {
         if self.unattended {
             task = task.unattended();
         }
-        if let Some(confine) = &self.sandbox {
-            task = task.sandbox(confine.clone());
+        if let Some(sandbox) = &self.sandbox {
+            task = task.sandbox(sandbox.clone());
         }
         if let Some(overrides) = &self.overrides {
             task = task.overrides(overrides);
@@ -143,10 +142,10 @@ impl Call for RunRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
-        let session = desk.open_session(&self.session).await?;
+        let session = context.open_session(&self.session).await?;
         let task = session.spawn(self.new_task()).await?;
         let row = task.get().await?;
         let name = session.row().name;

@@ -1,4 +1,4 @@
-//! Lines of a command's output, or of an agent's conversation, that match.
+//! `search_output`: finds matching lines in a process's output or an agent's transcript.
 
 use brigade_model::refusal::Refusal;
 use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
@@ -12,7 +12,7 @@ use crate::task_info::output_unreadable;
 
 const LINE_BYTES_MAX: usize = 2_000;
 const MATCHES_MAX: usize = 10_000;
-/// What the matches of one answer may take up as they are written, so that it fits a line.
+/// The maximum size of all matches of one reply as JSON, so that it fits a line.
 const MATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,9 +30,9 @@ pub struct SearchOutputRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchOutputReply {
     pub lines: Vec<MatchedLineItem>,
-    /// There may be more.
+    /// More lines may match.
     pub has_more: bool,
-    /// Bytes that were not looked at because they are not kept.
+    /// Bytes that were not searched because they are no longer stored.
     pub dropped_bytes: u64,
 }
 
@@ -49,12 +49,12 @@ impl Call for SearchOutputRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<SearchOutputReply, Refusal> {
-        let found = desk.find_task(&self.target).await?;
-        if let Some(said) = found.session.transcript(found.task_ref()).await? {
-            return self.search_transcript(&said);
+        let found = context.find_task(&self.target).await?;
+        if let Some(transcript) = found.session.transcript(found.task_ref()).await? {
+            return self.search_transcript(&transcript);
         }
         let output = found.session.output(found.task_ref()).await?;
         let max_matches = self.max_matches.min(MATCHES_MAX);
@@ -81,12 +81,12 @@ impl Call for SearchOutputRequest {
             text: line.text,
         });
         let mut lines: Vec<MatchedLineItem> = lines.collect();
-        let more = lines.len() >= max_matches;
+        let reached_max = lines.len() >= max_matches;
         let fitting = count_fitting(&lines)?;
-        let is_cut = fitting < lines.len();
+        let is_truncated = fitting < lines.len();
         lines.truncate(fitting);
         Ok(SearchOutputReply {
-            has_more: more || is_cut,
+            has_more: reached_max || is_truncated,
             lines,
             dropped_bytes: found.dropped_bytes,
         })
@@ -94,21 +94,20 @@ impl Call for SearchOutputRequest {
 }
 
 impl SearchOutputRequest {
-    /// What an agent has said and done has lines too.
-    fn search_transcript(&self, said: &str) -> Result<SearchOutputReply, Refusal> {
+    fn search_transcript(&self, transcript: &str) -> Result<SearchOutputReply, Refusal> {
         let pattern = RegexBuilder::new(&self.pattern).case_insensitive(self.ignore_case).build();
         let pattern = pattern
             .map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
         let max_matches = self.max_matches.min(MATCHES_MAX);
         let mut lines = Vec::new();
-        let mut at = 0;
-        for line in said.split_inclusive('\n') {
+        let mut position = 0;
+        for line in transcript.split_inclusive('\n') {
             let text = line.trim_end_matches('\n');
             if lines.len() < max_matches && pattern.is_match(text) {
                 let text = text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned();
-                lines.push(MatchedLineItem { position: at, stderr: false, text });
+                lines.push(MatchedLineItem { position, stderr: false, text });
             }
-            at += line.len() as u64;
+            position += line.len() as u64;
         }
         let found = lines.len();
         lines.truncate(count_fitting(&lines)?);
@@ -120,15 +119,15 @@ impl SearchOutputRequest {
     }
 }
 
-/// How many of them fit into an answer. A byte of output can be six of JSON.
+/// Returns the number of lines that fit into a reply. A byte of output can take six bytes of JSON.
 fn count_fitting(lines: &[MatchedLineItem]) -> Result<usize, Refusal> {
-    let mut left = MATCH_BYTES_MAX;
-    for (at, line) in lines.iter().enumerate() {
-        // With the comma.
+    let mut remaining = MATCH_BYTES_MAX;
+    for (index, line) in lines.iter().enumerate() {
+        // One more for the comma.
         let bytes = to_raw_json(line)?.get().len() + 1;
-        match left.checked_sub(bytes) {
-            Some(rest) => left = rest,
-            None => return Ok(at),
+        match remaining.checked_sub(bytes) {
+            Some(unused) => remaining = unused,
+            None => return Ok(index),
         }
     }
     Ok(lines.len())
@@ -139,17 +138,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_fits_a_line_whatever_was_matched() {
+    fn a_reply_fits_a_line_whatever_was_matched() {
         for text in ["x", "\u{1}"] {
             let line =
                 MatchedLineItem { position: 7, stderr: true, text: text.repeat(LINE_BYTES_MAX) };
             let mut lines = vec![line; MATCHES_MAX];
             lines.truncate(count_fitting(&lines).expect("lines"));
-            let written = to_raw_json(&lines).expect("an answer").get().len();
+            let written = to_raw_json(&lines).expect("a reply").get().len();
             assert!(written <= MATCH_BYTES_MAX + 2, "{written}");
             assert!(
                 written > MATCH_BYTES_MAX - 6 * LINE_BYTES_MAX - 100,
-                "one more has no room: {written}"
+                "another line does not fit: {written}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! A message to a task; to a command it is a line of its input.
+//! `send`: sends a message to a task. A process gets it as a line of its input.
 
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -11,13 +11,13 @@ use crate::request_context::{RequestContext, TaskTarget};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SendRequest {
     pub target: TaskTarget,
-    /// None to say only that nothing follows.
+    /// The message; `None` only closes the input.
     #[serde(default)]
     pub message: Option<Json>,
-    /// Nothing follows: closes the input of a command.
+    /// Closes the input of a process.
     #[serde(default)]
     pub closes_input: bool,
-    /// It is to be heard now, not at the next pause.
+    /// Delivers the message now, not at the next step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupt: bool,
 }
@@ -29,10 +29,10 @@ impl Call for SendRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<Vec<u64>, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         if self.interrupt && found.row.spec.work.policy().inbox_mode == InboxMode::Push {
             let address = found.row.address(found.no);
             return Err(Refusal::invalid(format!(

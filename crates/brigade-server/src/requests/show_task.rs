@@ -1,4 +1,4 @@
-//! One task.
+//! `show_task`: shows one task with all details.
 
 use brigade_model::ids::Owner;
 use brigade_model::limits::Limits;
@@ -21,13 +21,13 @@ impl Call for ShowTaskRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<TaskInfo, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         let mut info = TaskInfo::of(&found.session.row().name, found.no, &found.row);
-        info.conversation = desk.describe_conversation(&found.row);
-        info.inherited_limits = list_inherited_limits(desk, &found).await?;
+        info.conversation = context.describe_conversation(&found.row);
+        info.inherited_limits = list_inherited_limits(context, &found).await?;
         info.held_ms = read_held_ms(&found).await;
         match found.run.filter(|run| *run < found.row.run) {
             Some(run) => Ok(info.for_run(&find_earlier_result(&found, run).await?)),
@@ -36,35 +36,35 @@ impl Call for ShowTaskRequest {
     }
 }
 
-/// How long the output of a command has waited for readers. None when it has not, or nobody knows.
+/// Returns the time that a process has waited for readers of its output. `None` if it did not wait
+/// or the time is unknown.
 async fn read_held_ms(found: &LocatedTask) -> Option<u64> {
     let output = found.session.output(found.task_ref()).await.ok()?;
     let totals = tokio::task::spawn_blocking(move || output.totals()).await.ok()?;
     totals.ok().map(|totals| totals.held_ms).filter(|held| *held > 0)
 }
 
-/// The limits of every holder above a task, also of those that ended and whose task it was to keep it.
+/// Returns the limits of every holder that apply to a task, also of ended holders that kept it.
 async fn list_inherited_limits(
-    desk: &RequestContext,
+    context: &RequestContext,
     found: &LocatedTask,
 ) -> Result<Vec<InheritedLimits>, Refusal> {
-    // A task sees its own children only, and yet it is told what holds for them.
-    let session = desk.runtime().operator_session(found.session.id()).await?;
-    let mut above = Vec::new();
+    // A task sees only its children, but may see all limits that apply to them.
+    let session = context.runtime().operator_session(found.session.id()).await?;
+    let mut inherited = Vec::new();
     let mut kept = found.row.limit_holder() != found.row.owner;
     let mut holder = found.row.limit_holder();
     while let Owner::Task(no) = holder {
         let row = match session.get(no).await {
             Ok((_, row)) => row,
-            // Of a task that is over, what limited it may be gone too.
+            // Retention may have removed the holder of an ended task.
             Err(refusal) if refusal.kind == RefusalKind::NotFound => break,
             Err(refusal) => return Err(refusal),
         };
         if let Some(limits) = row.limits.as_deref().and_then(shared_limits) {
-            let (holder, outlived) = (Some(row.address(no)), kept && !row.is_alive());
-            above.push(InheritedLimits {
-                holder,
-                holder_ended: outlived,
+            inherited.push(InheritedLimits {
+                holder: Some(row.address(no)),
+                holder_ended: kept && !row.is_alive(),
                 limits,
                 usage: row.usage(),
             });
@@ -73,16 +73,16 @@ async fn list_inherited_limits(
         holder = row.limit_holder();
     }
     let row = session.row();
-    above.extend(shared_limits(&row.limits).map(|limits| InheritedLimits {
+    inherited.extend(shared_limits(&row.limits).map(|limits| InheritedLimits {
         holder: None,
         holder_ended: false,
         limits,
         usage: row.usage,
     }));
-    Ok(above)
+    Ok(inherited)
 }
 
-/// Without what a holder has for itself alone.
+/// Returns the limits that a holder shares with its descendants.
 fn shared_limits(limits: &Limits) -> Option<Limits> {
     let shared = Limits { stall: None, inbox: None, ..*limits };
     (!shared.is_empty()).then_some(shared)

@@ -1,4 +1,4 @@
-//! Shows the definitions of a workspace whole, and which of them are trusted.
+//! `show_trust`: shows the definitions of a workspace with their texts and their trust.
 
 use std::path::Path;
 
@@ -17,12 +17,13 @@ pub struct ShowTrustRequest {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShowTrustReply {
-    /// The repository that trust is for: the directory that all its worktrees share, or the directory.
+    /// The repository that the trust covers: the directory that all its worktrees share, or the
+    /// workspace itself.
     pub repository: String,
     pub definitions: Vec<DefinitionItem>,
 }
 
-/// All that there is of a definition.
+/// A definition with its whole text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DefinitionItem {
     pub name: String,
@@ -38,13 +39,13 @@ impl Call for ShowTrustRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<ShowTrustReply, Refusal> {
-        desk.require_operator("see what is trusted")?;
-        let trust = desk.trust_store()?;
+        context.require_operator("see what is trusted")?;
+        let trust = context.trust_store()?;
         let repository = repository_of(Path::new(&self.cwd));
-        let texts = desk.runtime().workspace_definitions(Some(&self.cwd))?;
+        let texts = context.runtime().workspace_definitions(Some(&self.cwd))?;
         let definitions = texts.into_iter().map(|shown| DefinitionItem {
             trusted: trust.is_trusted(&repository, &shown.source.digest),
             name: shown.name,

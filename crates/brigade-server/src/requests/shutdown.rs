@@ -1,4 +1,4 @@
-//! Asks the daemon to leave. Commands go on without it.
+//! `shutdown`: asks the daemon to shut down. Processes keep running.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -13,9 +13,13 @@ impl Call for ShutdownRequest {
     type Reply = ();
     type Item = NoItems;
 
-    async fn handle(self, desk: &RequestContext, _: &ItemSender<NoItems>) -> Result<(), Refusal> {
-        desk.require_operator("stop the daemon")?;
-        desk.shutdown();
+    async fn handle(
+        self,
+        context: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<(), Refusal> {
+        context.require_operator("stop the daemon")?;
+        context.shutdown();
         Ok(())
     }
 }

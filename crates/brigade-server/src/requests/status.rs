@@ -1,4 +1,4 @@
-//! How the daemon is.
+//! `status`: returns the state of the daemon.
 
 use brigade_model::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,9 @@ impl Call for StatusRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StatusReply, Refusal> {
-        desk.status().await
+        context.status().await
     }
 }

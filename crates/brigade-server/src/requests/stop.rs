@@ -1,4 +1,4 @@
-//! Stops a task and all below it.
+//! `stop`: stops a task and its descendants.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub struct StopRequest {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StopReply {
-    /// As it is after the order.
+    /// The task after the request.
     pub task: TaskInfo,
-    /// How many tasks the stop reaches.
+    /// The number of tasks that are stopped.
     pub task_count: u64,
-    /// It had been told before, or had ended.
+    /// The task was already stopping or had ended.
     pub already: bool,
 }
 
@@ -36,10 +36,10 @@ impl Call for StopRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StopReply, Refusal> {
-        let found = desk.find_task(&self.target).await?;
+        let found = context.find_task(&self.target).await?;
         let grace = self.grace_ms.map(Duration::from_millis);
         let target = StopTarget::Task(found.no.into());
         let stopped = found.session.stop_with(target, self.reason.as_deref(), grace).await?;

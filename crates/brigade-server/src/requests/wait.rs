@@ -1,4 +1,4 @@
-//! Waits for tasks.
+//! `wait`: waits for tasks and returns their results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use brigade_model::call::{Condition, RunResult, WaitMode};
 use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{EarlierRun, TaskRow};
 use brigade_runtime::{FeedUpdate, Session, WaitResult};
 use serde::{Deserialize, Serialize};
 
@@ -18,45 +18,44 @@ use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{LocatedTask, RequestContext, TaskTarget};
 use crate::task_info::TaskInfo;
 
-/// The operator's wait consumes nothing, nor does that of a process below a command, which reads
-/// results and has no inbox that they could come to. A client's takes the results.
+/// A wait for tasks of one session.
+///
+/// Only a client's wait collects results. The operator and processes of tasks read them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WaitRequest {
-    /// Where addresses without a session are looked for.
+    /// The session of addresses that name none.
     pub session: String,
-    /// When there are none, what comes to the client unasked: its runs of this conversation, and of
-    /// those that have lapsed.
+    /// Addresses or names. If empty, a client waits for its runs of this conversation, and of its
+    /// conversations that have lapsed.
     #[serde(default)]
     pub tasks: Vec<String>,
     pub mode: WaitMode,
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    #[serde(default)]
+    pub until: WaitUntil,
 }
 
-/// What a wait is over with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitUntil {
+/// The event that ends a wait before its timeout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitUntil {
+    /// Any or all of the tasks have ended.
+    #[default]
     Ended,
+    /// The tasks have ended, or input is required: a task asks a question, or it or a descendant
+    /// needs an approval. Then no result is collected, and that task is among the running ones.
     EndedOrInput,
-}
-
-/// Why a wait is over before it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitInterrupt {
-    InputRequired,
-    TimedOut,
-    /// There may be more to wait for by now.
-    Lapsed,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WaitReply {
-    /// In the order in which they were named.
+    /// The ended tasks, in the order in which they were named.
     pub ended: Vec<TaskInfo>,
-    /// Those that still go on. Not empty with an any-wait, when the time was up, or when one asks.
+    /// The tasks that still run: after an any-wait, a timeout, or a need of input.
     pub still_running: Vec<TaskInfo>,
     pub timed_out: bool,
-    /// The calls of these tasks and of all below them that wait for the user, where they end a wait.
+    /// The pending approvals of these tasks and their descendants, if they can end the wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_approvals: Vec<PendingApprovalItem>,
 }
@@ -67,236 +66,306 @@ impl Call for WaitRequest {
 
     async fn handle(
         self,
-        desk: &RequestContext,
+        context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<WaitReply, Refusal> {
-        self.run_until(desk, WaitUntil::Ended).await
+        let ResolvedWait { session, targets } = self.resolve_targets(context).await?;
+        let result = match targets.is_empty() && context.consumes_results() {
+            true => self.wait_for_own(context, &session).await?,
+            false => self.wait_for_targets(context, &session, &targets).await?,
+        };
+        self.build_reply(context, &session, targets, result).await
     }
 }
 
-impl WaitRequest {
-    pub(super) async fn run_until(
-        self,
-        desk: &RequestContext,
-        until: WaitUntil,
-    ) -> Result<WaitReply, Refusal> {
-        let (session, mut sought) = self.resolve_targets(desk).await?;
-        let (endings, timed_out) = match desk.consumes_results() && sought.is_empty() {
-            true => self.wait_for_own(desk, &session, until).await?,
-            false => self.wait_for_targets((desk, &session), &sought, until).await?,
-        };
-        if sought.is_empty() {
-            let mut told: Vec<TaskNo> = endings.iter().map(|ending| ending.no).collect();
-            told.dedup();
-            sought = told
-                .into_iter()
-                .map(|no| WaitTarget { no, run: None, collected_result: None })
-                .collect();
-        }
-        let mut waited = WaitReply { timed_out, ..WaitReply::default() };
-        if until == WaitUntil::EndedOrInput {
-            let named: Vec<TaskNo> = match self.tasks.is_empty() {
-                true => Vec::new(),
-                false => sought.iter().map(|one| one.no).collect(),
-            };
-            waited.pending_approvals =
-                InputWatch::new(desk, &session, named).await?.pending_approvals();
-        }
-        for one in sought {
-            let (no, row) = session.get(one.no).await?;
-            let mut info = TaskInfo::of(&session.row().name, no, &row);
-            info.conversation = desk.describe_conversation(&row);
-            let heard = one.select_results(&endings, (row.run, desk.consumes_results()));
-            if heard.is_empty() && row.is_alive() {
-                waited.still_running.push(info);
-            } else if heard.is_empty() {
-                waited.ended.push(info);
-            } else {
-                waited.ended.extend(heard.into_iter().map(|ending| info.clone().for_run(ending)));
-            }
-        }
-        Ok(waited)
-    }
+/// The session and the tasks that a request names.
+struct ResolvedWait {
+    session: Session,
+    targets: Vec<WaitTarget>,
 }
 
 /// A task that is waited for.
 #[derive(Debug)]
 struct WaitTarget {
     no: TaskNo,
-    /// The latest, when nobody says.
+    /// The run; `None` is the latest.
     run: Option<RunNo>,
-    /// How that run ended, where it was told long ago and another began since.
+    /// The result of an earlier run that was collected before.
     collected_result: Option<RunResult>,
 }
 
-impl WaitTarget {
-    async fn of(found: &LocatedTask) -> Result<Self, Refusal> {
-        let (no, run, row) = (found.no, found.run, &found.row);
-        let Some(earlier) = run.filter(|run| *run < row.run) else {
-            return Ok(Self { no, run, collected_result: None });
-        };
-        let untold = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
-        if untold.into_iter().any(|ended| ended.run == earlier) {
-            return Ok(Self { no, run, collected_result: None });
-        }
-        let told = Some(find_earlier_result(found, earlier).await?);
-        Ok(Self { no, run, collected_result: told })
-    }
-
-    /// What is to be told of it. Who takes results is told of every run whose result he took, and
-    /// everybody else of the latest, if that is over.
-    fn select_results<'a>(
-        &'a self,
-        all: &'a [RunResult],
-        (latest, takes): (RunNo, bool),
-    ) -> Vec<&'a RunResult> {
-        let of_it = all.iter().chain(&self.collected_result).filter(|ending| ending.no == self.no);
-        let of_it = of_it.filter(|ending| self.run.is_none_or(|run| run == ending.run));
-        let of_it: Vec<&RunResult> = of_it.collect();
-        let last = of_it.iter().copied().find(|ending| ending.run == latest);
-        match last {
-            Some(last) if !takes => vec![last],
-            _ => of_it,
-        }
-    }
-}
-
-/// How a run ended that another followed.
-pub(super) async fn find_earlier_result(
-    found: &LocatedTask,
-    run: RunNo,
-) -> Result<RunResult, Refusal> {
-    let (no, row) = (found.no, &found.row);
-    let untold = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
-    let untold = untold.into_iter().find(|ended| ended.run == run);
-    let collected_before = untold.is_none();
-    let (outcome, at) = match untold {
-        Some(ended) => (ended.outcome.clone(), ended.ended_at),
-        None => match found.session.earlier_run(no, run).await? {
-            Some(kept) => (kept.outcome, kept.ended_at),
-            None => {
-                let address = row.address(no);
-                return Err(Refusal::not_found(format!("run {run} of {address} is not kept")));
-            }
-        },
-    };
-    let (kind, name) = (row.spec.work.kind(), row.name.clone());
-    Ok(RunResult { no, run, kind, name, outcome, ended_at: at, collected_before })
+/// The result of a wait.
+enum TaskWaitResult {
+    Ended(Vec<RunResult>),
+    TimedOut,
+    InputRequired,
 }
 
 impl WaitRequest {
-    async fn wait_for_targets(
-        &self,
-        (desk, session): (&RequestContext, &Session),
-        sought: &[WaitTarget],
-        until: WaitUntil,
-    ) -> Result<(Vec<RunResult>, bool), Refusal> {
-        let untold = sought.iter().filter(|one| one.collected_result.is_none());
-        let untold =
-            untold.map(|one| TaskRef { selector: TaskSelector::Number(one.no), run: one.run });
-        let untold: Vec<TaskRef> = untold.collect();
-        let is_told = untold.len() < sought.len();
-        let patience = match self.timeout_ms.map(Duration::from_millis) {
-            _ if is_told && untold.is_empty() => return Ok((Vec::new(), false)),
-            // It is answered already, with whatever else has ended by now.
-            _ if is_told && self.mode == WaitMode::Any => Some(Duration::ZERO),
-            patience => patience,
-        };
-        if until == WaitUntil::EndedOrInput {
-            let (endings, is_up) =
-                self.wait_ended_or_input(desk, session, (untold, patience)).await?;
-            return Ok((endings, is_up && (!is_told || self.mode == WaitMode::All)));
+    /// Finds the tasks, which must be of one session: a wait is one command to one session.
+    async fn resolve_targets(&self, context: &RequestContext) -> Result<ResolvedWait, Refusal> {
+        let mut targets = Vec::with_capacity(self.tasks.len());
+        let mut session: Option<Session> = None;
+        for task in &self.tasks {
+            let target = TaskTarget { session: self.session.clone(), task: task.clone() };
+            let found = context.find_task(&target).await?;
+            if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
+                return Err(Refusal::invalid("all tasks of one wait must be of one session"));
+            }
+            targets.push(WaitTarget::of(&found).await?);
+            session = Some(found.session);
         }
-        Ok(match patience {
-            None if self.mode == WaitMode::Any => (session.wait_any(untold).await?, false),
-            None => (session.wait_all(untold).await?, false),
-            Some(patience) => match session.wait_within(untold, self.mode, patience).await? {
-                WaitResult::Ended(endings) => (endings, false),
-                WaitResult::TimedOut(_) => (Vec::new(), !is_told || self.mode == WaitMode::All),
-            },
-        })
+        let session = match session {
+            Some(session) => context.session_for_wait(session).await?,
+            None => context.open_session(&self.session).await?,
+        };
+        Ok(ResolvedWait { session, targets })
     }
 
-    /// Waits for what comes to this client unasked, which grows when a conversation lapses.
+    /// Waits for the runs whose results this client receives. A conversation that lapses adds its
+    /// runs.
     async fn wait_for_own(
         &self,
-        desk: &RequestContext,
+        context: &RequestContext,
         session: &Session,
-        until: WaitUntil,
-    ) -> Result<(Vec<RunResult>, bool), Refusal> {
-        if !desk.has_conversation() {
+    ) -> Result<TaskWaitResult, Refusal> {
+        if !context.has_conversation() {
             return Err(Refusal::invalid(
                 "name the tasks to wait for: a client without a conversation has none of its own",
             ));
         }
-        let time_is_up = async {
-            match self.timeout_ms.map(Duration::from_millis) {
-                Some(patience) => tokio::time::sleep(patience).await,
+        let timeout = async {
+            match self.timeout() {
+                Some(timeout) => tokio::time::sleep(timeout).await,
                 None => std::future::pending().await,
             }
         };
-        tokio::pin!(time_is_up);
+        tokio::pin!(timeout);
+        let ends_with_input = self.until == WaitUntil::EndedOrInput;
         loop {
-            let takeover = desk.find_takeover(session);
+            let takeover = context.find_takeover(session);
             let session = session.clone().with_takeover(takeover.lapsed);
-            let mut end = WaitInterrupt::TimedOut;
-            let ends = async {
-                end = tokio::select! {
+            let mut interrupt = WaitInterrupt::TimedOut;
+            let interrupted = async {
+                interrupt = tokio::select! {
                     biased;
-                    () = wait_for_input(desk, &session, Vec::new()), if until == WaitUntil::EndedOrInput => WaitInterrupt::InputRequired,
-                    () = &mut time_is_up => WaitInterrupt::TimedOut,
-                    () = desk.sleep_until(takeover.next_lapse_at) => WaitInterrupt::Lapsed,
+                    () = wait_for_input(context, &session, Vec::new()), if ends_with_input => {
+                        WaitInterrupt::InputRequired
+                    }
+                    () = &mut timeout => WaitInterrupt::TimedOut,
+                    () = context.sleep_until(takeover.next_lapse_at) => WaitInterrupt::Lapsed,
                 };
             };
-            let endings = session.wait_until(Vec::new(), self.mode, ends).await?;
-            match (endings, end) {
-                (Some(endings), _) => return Ok((endings, false)),
+            let results = session.wait_until(Vec::new(), self.mode, interrupted).await?;
+            match (results, interrupt) {
+                (Some(results), _) => return Ok(TaskWaitResult::Ended(results)),
+                (None, WaitInterrupt::InputRequired) => return Ok(TaskWaitResult::InputRequired),
+                (None, WaitInterrupt::TimedOut) => return Ok(TaskWaitResult::TimedOut),
                 (None, WaitInterrupt::Lapsed) => {}
-                (None, end) => return Ok((Vec::new(), end == WaitInterrupt::TimedOut)),
             }
         }
     }
 
-    /// Whichever is first: the endings, a question, or the end of patience.
+    async fn wait_for_targets(
+        &self,
+        context: &RequestContext,
+        session: &Session,
+        targets: &[WaitTarget],
+    ) -> Result<TaskWaitResult, Refusal> {
+        let uncollected = targets.iter().filter(|target| target.collected_result.is_none());
+        let uncollected: Vec<TaskRef> = uncollected.map(WaitTarget::task_ref).collect();
+        let has_collected = uncollected.len() < targets.len();
+        if has_collected && uncollected.is_empty() {
+            return Ok(TaskWaitResult::Ended(Vec::new()));
+        }
+        // An any-wait that has one result needs no other. It only adds those that are ready.
+        let is_complete = has_collected && self.mode == WaitMode::Any;
+        let timeout = if is_complete { Some(Duration::ZERO) } else { self.timeout() };
+        let range = WaitRange { tasks: uncollected, timeout };
+        let result = match self.until {
+            WaitUntil::Ended => self.wait_ended(session, range).await?,
+            WaitUntil::EndedOrInput => self.wait_ended_or_input(context, session, range).await?,
+        };
+        Ok(match result {
+            TaskWaitResult::TimedOut if is_complete => TaskWaitResult::Ended(Vec::new()),
+            result => result,
+        })
+    }
+
+    async fn wait_ended(
+        &self,
+        session: &Session,
+        range: WaitRange,
+    ) -> Result<TaskWaitResult, Refusal> {
+        let WaitRange { tasks, timeout } = range;
+        let results = match (timeout, self.mode) {
+            (None, WaitMode::Any) => session.wait_any(tasks).await?,
+            (None, WaitMode::All) => session.wait_all(tasks).await?,
+            (Some(timeout), mode) => match session.wait_within(tasks, mode, timeout).await? {
+                WaitResult::Ended(results) => results,
+                WaitResult::TimedOut(_) => return Ok(TaskWaitResult::TimedOut),
+            },
+        };
+        Ok(TaskWaitResult::Ended(results))
+    }
+
     async fn wait_ended_or_input(
         &self,
-        desk: &RequestContext,
+        context: &RequestContext,
         session: &Session,
-        (untold, patience): (Vec<TaskRef>, Option<Duration>),
-    ) -> Result<(Vec<RunResult>, bool), Refusal> {
-        let mut timed_out = false;
-        let end = async {
-            let asked = wait_for_input(desk, session, task_numbers(&untold));
-            match patience {
-                Some(patience) => timed_out = tokio::time::timeout(patience, asked).await.is_err(),
-                None => asked.await,
+        range: WaitRange,
+    ) -> Result<TaskWaitResult, Refusal> {
+        let WaitRange { tasks, timeout } = range;
+        let mut interrupt = TaskWaitResult::InputRequired;
+        let interrupted = async {
+            let input = wait_for_input(context, session, task_numbers(&tasks));
+            match timeout {
+                Some(timeout) => {
+                    if tokio::time::timeout(timeout, input).await.is_err() {
+                        interrupt = TaskWaitResult::TimedOut;
+                    }
+                }
+                None => input.await,
             }
         };
-        let endings = session.wait_until(untold.clone(), self.mode, end).await?;
-        Ok(endings.map_or((Vec::new(), timed_out), |endings| (endings, false)))
+        let results = session.wait_until(tasks.clone(), self.mode, interrupted).await?;
+        Ok(results.map_or(interrupt, TaskWaitResult::Ended))
     }
 
-    /// All in one session: a wait is one question to one tree.
-    async fn resolve_targets(
+    async fn build_reply(
         &self,
-        desk: &RequestContext,
-    ) -> Result<(Session, Vec<WaitTarget>), Refusal> {
-        let mut sought = Vec::new();
-        let mut session: Option<Session> = None;
-        for task in &self.tasks {
-            let target = TaskTarget { session: self.session.clone(), task: task.clone() };
-            let found = desk.find_task(&target).await?;
-            if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
-                return Err(Refusal::invalid("one wait is for tasks of one session; ask twice"));
-            }
-            sought.push(WaitTarget::of(&found).await?);
-            session = Some(found.session);
+        context: &RequestContext,
+        session: &Session,
+        mut targets: Vec<WaitTarget>,
+        result: TaskWaitResult,
+    ) -> Result<WaitReply, Refusal> {
+        let timed_out = matches!(result, TaskWaitResult::TimedOut);
+        let results = match result {
+            TaskWaitResult::Ended(results) => results,
+            TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
+        };
+        let mut reply = WaitReply { timed_out, ..WaitReply::default() };
+        if self.until == WaitUntil::EndedOrInput {
+            let named = targets.iter().map(|target| target.no).collect();
+            let watch = InputWatch::new(context, session, named).await?;
+            reply.pending_approvals = watch.pending_approvals();
         }
-        match session {
-            Some(session) => Ok((desk.session_for_wait(session).await?, sought)),
-            None => Ok((desk.open_session(&self.session).await?, sought)),
+        if targets.is_empty() {
+            targets = WaitTarget::of_results(&results);
+        }
+        for target in targets {
+            let (no, row) = session.get(target.no).await?;
+            let mut info = TaskInfo::of(&session.row().name, no, &row);
+            info.conversation = context.describe_conversation(&row);
+            let scope =
+                ReplyScope { latest_run: row.run, consumes_results: context.consumes_results() };
+            let selected = target.select_results(&results, scope);
+            if !selected.is_empty() {
+                reply.ended.extend(selected.into_iter().map(|result| info.clone().for_run(result)));
+            } else if row.is_alive() {
+                reply.still_running.push(info);
+            } else {
+                reply.ended.push(info);
+            }
+        }
+        Ok(reply)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout_ms.map(Duration::from_millis)
+    }
+}
+
+/// The end of a wait without results.
+enum WaitInterrupt {
+    InputRequired,
+    TimedOut,
+    /// A conversation lapsed, so that there may be more runs to wait for.
+    Lapsed,
+}
+
+/// The tasks and the timeout of one wait of the runtime.
+struct WaitRange {
+    tasks: Vec<TaskRef>,
+    timeout: Option<Duration>,
+}
+
+/// The facts that select the results of one task for a reply.
+#[derive(Clone, Copy)]
+struct ReplyScope {
+    latest_run: RunNo,
+    consumes_results: bool,
+}
+
+impl WaitTarget {
+    async fn of(found: &LocatedTask) -> Result<Self, Refusal> {
+        let target = Self { no: found.no, run: found.run, collected_result: None };
+        let Some(earlier) = found.run.filter(|run| *run < found.row.run) else {
+            return Ok(target);
+        };
+        if find_uncollected_run(&found.row, earlier).is_some() {
+            return Ok(target);
+        }
+        let result = find_earlier_result(found, earlier).await?;
+        Ok(Self { collected_result: Some(result), ..target })
+    }
+
+    /// Returns a target for each task that has results.
+    fn of_results(results: &[RunResult]) -> Vec<Self> {
+        let mut numbers: Vec<TaskNo> = results.iter().map(|result| result.no).collect();
+        numbers.dedup();
+        let targets = numbers.into_iter().map(|no| Self { no, run: None, collected_result: None });
+        targets.collect()
+    }
+
+    fn task_ref(&self) -> TaskRef {
+        TaskRef { selector: TaskSelector::Number(self.no), run: self.run }
+    }
+
+    /// Returns every run whose result the caller collected. A caller that does not collect results
+    /// gets the latest run alone, if it has ended.
+    fn select_results<'a>(&'a self, all: &'a [RunResult], scope: ReplyScope) -> Vec<&'a RunResult> {
+        let own = all.iter().chain(&self.collected_result).filter(|result| result.no == self.no);
+        let own = own.filter(|result| self.run.is_none_or(|run| run == result.run));
+        let own: Vec<&RunResult> = own.collect();
+        let latest = own.iter().copied().find(|result| result.run == scope.latest_run);
+        match latest {
+            Some(latest) if !scope.consumes_results => vec![latest],
+            _ => own,
         }
     }
+}
+
+/// Returns the result of a run that another run followed.
+pub(super) async fn find_earlier_result(
+    found: &LocatedTask,
+    run: RunNo,
+) -> Result<RunResult, Refusal> {
+    let LocatedTask { no, row, .. } = found;
+    let new_result = |outcome, ended_at, collected_before| RunResult {
+        no: *no,
+        run,
+        kind: row.spec.work.kind(),
+        name: row.name.clone(),
+        outcome,
+        ended_at,
+        collected_before,
+    };
+    if let Some(ended) = find_uncollected_run(row, run) {
+        return Ok(new_result(ended.outcome.clone(), ended.ended_at, false));
+    }
+    match found.session.earlier_run(*no, run).await? {
+        Some(stored) => Ok(new_result(stored.outcome, stored.ended_at, true)),
+        None => {
+            let address = row.address(*no);
+            Err(Refusal::not_found(format!("run {run} of {address} is no longer stored")))
+        }
+    }
+}
+
+fn find_uncollected_run(row: &TaskRow, run: RunNo) -> Option<&EarlierRun> {
+    let mut uncollected = row.extras.iter().flat_map(|extra| &extra.earlier_runs);
+    uncollected.find(|ended| ended.run == run)
 }
 
 fn task_numbers(tasks: &[TaskRef]) -> Vec<TaskNo> {
@@ -307,16 +376,16 @@ fn task_numbers(tasks: &[TaskRef]) -> Vec<TaskNo> {
     numbers.collect()
 }
 
-/// Until one of these tasks asks something, or one of them or of those below waits for an approval; any
-/// whose results come to this client, when none are named.
-async fn wait_for_input(desk: &RequestContext, session: &Session, tasks: Vec<TaskNo>) {
-    let Ok(attention) = InputWatch::new(desk, session, tasks).await else {
-        // The wait itself says what is wrong.
+/// Returns when one of these tasks asks a question, or when one of them or of their descendants
+/// needs an approval. Without tasks, it watches all whose results this client receives.
+async fn wait_for_input(context: &RequestContext, session: &Session, tasks: Vec<TaskNo>) {
+    let Ok(watch) = InputWatch::new(context, session, tasks).await else {
+        // The wait itself reports the error.
         return std::future::pending().await;
     };
-    let mut feed = attention.whole_session.subscribe(desk.runtime().position());
+    let mut feed = watch.whole_session.subscribe(context.runtime().position());
     loop {
-        if attention.has_pending_input() {
+        if watch.has_pending_input() {
             return;
         }
         loop {
@@ -324,31 +393,31 @@ async fn wait_for_input(desk: &RequestContext, session: &Session, tasks: Vec<Tas
                 Ok(FeedUpdate::Event(item))
                     if !matches!(item.record.event, Event::Parked { .. }) => {}
                 Ok(_) => break,
-                // The runtime is ending, and says so to the wait itself.
+                // The runtime shuts down, which the wait itself reports.
                 Err(_) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Looks for what ends a wait before its tasks end.
+/// Finds questions and approvals that end a wait.
 struct InputWatch<'a> {
     context: &'a RequestContext,
     session: &'a Session,
-    /// The same session with all that is below the tasks of this client.
+    /// The same session with all descendants of this client's tasks.
     whole_session: Session,
-    /// Whatever comes to this client unasked, when there are none.
+    /// The tasks to watch. If empty, all whose results this client receives.
     tasks: Vec<TaskNo>,
 }
 
 impl<'a> InputWatch<'a> {
     async fn new(
-        desk: &'a RequestContext,
+        context: &'a RequestContext,
         session: &'a Session,
         tasks: Vec<TaskNo>,
     ) -> Result<Self, Refusal> {
-        let all = desk.runtime().operator_session(session.id()).await?;
-        Ok(Self { context: desk, session, whole_session: all, tasks })
+        let whole_session = context.runtime().operator_session(session.id()).await?;
+        Ok(Self { context, session, whole_session, tasks })
     }
 
     fn has_pending_input(&self) -> bool {
@@ -365,21 +434,21 @@ impl<'a> InputWatch<'a> {
         }
     }
 
-    /// The calls that wait for an approval, in these tasks and below.
+    /// Returns the pending approvals of the watched tasks and their descendants.
     fn pending_approvals(&self) -> Vec<PendingApprovalItem> {
         let pending = self.session.approvals();
         if pending.is_empty() {
             return Vec::new();
         }
         let rows: HashMap<TaskNo, Arc<TaskRow>> = self.whole_session.list().into_iter().collect();
-        let is_meant = |no: TaskNo| {
+        let is_watched = |no: TaskNo| {
             let owner = |no: &TaskNo| rows.get(no).and_then(|row| row.owner.task());
-            let mut line = std::iter::successors(Some(no), owner);
-            line.any(|no| rows.get(&no).is_some_and(|row| self.is_selected(no, row)))
+            let mut owners = std::iter::successors(Some(no), owner);
+            owners.any(|no| rows.get(&no).is_some_and(|row| self.is_selected(no, row)))
         };
         let session = self.session.row().name.to_string();
-        let meant = pending.into_iter().filter(|one| is_meant(one.task));
-        meant.map(|one| PendingApprovalItem::of(&session, one)).collect()
+        let watched = pending.into_iter().filter(|approval| is_watched(approval.task));
+        watched.map(|approval| PendingApprovalItem::of(&session, approval)).collect()
     }
 }
 

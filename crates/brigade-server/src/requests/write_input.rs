@@ -1,4 +1,4 @@
-//! Bytes for a command's input, as they are.
+//! `write_input`: writes bytes to a process's input.
 
 use brigade_model::command::ClientControl;
 use brigade_model::refusal::Refusal;
@@ -9,17 +9,17 @@ use super::Base64Bytes;
 use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::{RequestContext, TaskTarget};
 
-/// Answered when they are where the command finds them, also if this daemon dies. Asked again, they still
-/// arrive once.
+/// A piece of input. The daemon replies after the bytes are safe from its own crash. A repeated
+/// request does not write them again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriteInputRequest {
     pub target: TaskTarget,
-    /// A random number of the writer's own.
+    /// A random number that identifies the writer.
     pub writer: u64,
-    /// How many bytes it has written before.
+    /// The number of bytes that this writer has written before.
     pub offset: u64,
     pub bytes: Base64Bytes,
-    /// Nothing follows.
+    /// Closes the input after these bytes.
     #[serde(default)]
     pub closes_input: bool,
 }
@@ -28,17 +28,21 @@ impl Call for WriteInputRequest {
     type Reply = ();
     type Item = NoItems;
 
-    async fn handle(self, desk: &RequestContext, _: &ItemSender<NoItems>) -> Result<(), Refusal> {
-        let found = desk.find_task(&self.target).await?;
-        if !desk.is_owner_of(&found.row) && desk.control != ClientControl::Shared {
+    async fn handle(
+        self,
+        context: &RequestContext,
+        _: &ItemSender<NoItems>,
+    ) -> Result<(), Refusal> {
+        let found = context.find_task(&self.target).await?;
+        if !context.is_owner_of(&found.row) && context.control != ClientControl::Shared {
             let address = found.row.address(found.no);
             return Err(Refusal::forbidden(format!("{address} was started by another client")));
         }
         if self.writer == 0 {
-            return Err(Refusal::invalid("the writer of an input is not 0"));
+            return Err(Refusal::invalid("the writer of an input must not be 0"));
         }
-        let Self { writer, offset, bytes: Base64Bytes(bytes), closes_input: last, .. } = self;
-        let piece = InputPiece { writer, offset, bytes: bytes.into(), closes_input: last };
+        let Self { writer, offset, bytes: Base64Bytes(bytes), closes_input, .. } = self;
+        let piece = InputPiece { writer, offset, bytes: bytes.into(), closes_input };
         found.session.write_input(found.no, piece).await
     }
 }

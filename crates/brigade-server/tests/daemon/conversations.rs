@@ -1,4 +1,4 @@
-//! Conversations that come and go, by a clock that stands still.
+//! Conversations that connect and disconnect, with a manual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_server::DaemonConnection;
 use brigade_server::frames::{ClientIntroduction, ClientRole};
 use brigade_server::requests::{
-    ListTasksRequest, ShowTaskRequest, StatusRequest, WaitReply, WaitRequest,
+    ListTasksRequest, ShowTaskRequest, StatusRequest, WaitReply, WaitRequest, WaitUntil,
 };
 use brigade_server::task_info::ConversationState;
 use brigade_testkit::ManualClock;
 
-use crate::support::{House, SESSION, TOO_LONG, refused, target};
+use crate::support::{SESSION, TEST_TIMEOUT, TestDaemon, expect_refusal, target};
 
-async fn house() -> (House, ManualClock) {
+async fn start_daemon() -> (TestDaemon, ManualClock) {
     let clock = ManualClock::at(Time(1_000_000));
-    let given = Arc::new(clock.clone());
-    let house = House::open(|builder| {
-        let builder = builder.clock(given);
+    let shared_clock = Arc::new(clock.clone());
+    let daemon = TestDaemon::start(|builder| {
+        let builder = builder.clock(shared_clock);
         let builder =
             builder.job("quick", RecoveryPolicy::resume(3), |_: JobContext, (): ()| async {
                 Ok::<_, JobError>("done")
@@ -33,95 +33,104 @@ async fn house() -> (House, ManualClock) {
         })
     })
     .await;
-    (house, clock)
+    (daemon, clock)
 }
 
 fn cook(conversation: &str) -> ClientIdentity {
     ClientIdentity { conversation: Some(conversation.parse().unwrap()), .."cook".into() }
 }
 
-async fn connect(house: &House, conversation: &str) -> DaemonConnection {
-    let who = ClientRole::Client("cook".to_owned());
+async fn connect(daemon: &TestDaemon, conversation: &str) -> DaemonConnection {
+    let role = ClientRole::Client("cook".to_owned());
     let conversation = Some(conversation.parse().unwrap());
-    DaemonConnection::connect(&house.places, ClientIntroduction { role: who, conversation })
+    DaemonConnection::connect(&daemon.state_dir, ClientIntroduction { role, conversation })
         .await
         .unwrap()
 }
 
-/// Starts a job in a conversation. The quick one has ended when this returns.
-async fn start(house: &House, conversation: &str, job: &str) {
-    let session = house.runtime.session_as(SESSION, cook(conversation)).await.unwrap();
+/// Starts a job in a conversation. The job `quick` has ended when this returns.
+async fn start(daemon: &TestDaemon, conversation: &str, job: &str) {
+    let session = daemon.runtime.session_as(SESSION, cook(conversation)).await.unwrap();
     let task = session.spawn(NewTask::job(job, ())).await.unwrap();
     if job == "quick" {
-        let operator = house.runtime.operator_session(session.id()).await.unwrap();
+        let operator = daemon.runtime.operator_session(session.id()).await.unwrap();
         operator.wait_all([task.no().into()]).await.unwrap();
     }
 }
 
-fn unnamed(timeout_ms: Option<u64>) -> WaitRequest {
-    let (session, tasks) = (SESSION.to_owned(), Vec::new());
-    WaitRequest { session, tasks, mode: WaitMode::Any, timeout_ms }
+fn wait_without_tasks(timeout_ms: Option<u64>) -> WaitRequest {
+    WaitRequest {
+        session: SESSION.to_owned(),
+        tasks: Vec::new(),
+        mode: WaitMode::Any,
+        timeout_ms,
+        until: WaitUntil::Ended,
+    }
 }
 
-async fn taken(client: &DaemonConnection) -> Vec<String> {
-    let waited: WaitReply = client.call(unnamed(Some(0))).await.unwrap();
+async fn take_results(client: &DaemonConnection) -> Vec<String> {
+    let waited: WaitReply = client.call(wait_without_tasks(Some(0))).await.unwrap();
     waited.ended.into_iter().map(|info| info.address).collect()
 }
 
-/// Goes away, and waits until the daemon knows.
-async fn leave(house: &House, client: DaemonConnection) {
+/// Disconnects a client and waits until the daemon has noticed.
+async fn disconnect(daemon: &TestDaemon, client: DaemonConnection) {
     drop(client);
-    let operator = house.operator().await;
+    let operator = daemon.operator().await;
     while operator.call(StatusRequest {}).await.unwrap().clients > 1 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn a_conversation_that_died_is_taken_over_after_a_minute() {
-    let (house, clock) = house().await;
-    let first = connect(&house, "c1").await;
-    start(&house, "c1", "quick").await;
+async fn results_of_a_lapsed_conversation_go_to_another_one_after_a_minute() {
+    let (daemon, clock) = start_daemon().await;
+    let first = connect(&daemon, "c1").await;
+    start(&daemon, "c1", "quick").await;
     clock.advance(Duration::from_secs(600));
-    let second = connect(&house, "c2").await;
-    assert_eq!(taken(&second).await, Vec::<String>::new(), "the first is there, and silent");
+    let second = connect(&daemon, "c2").await;
+    assert_eq!(
+        take_results(&second).await,
+        Vec::<String>::new(),
+        "the first conversation is connected"
+    );
     first.call(StatusRequest {}).await.unwrap();
     drop(second);
-    leave(&house, first).await;
-    let second = connect(&house, "c2").await;
-    assert_eq!(taken(&second).await, Vec::<String>::new());
+    disconnect(&daemon, first).await;
+    let second = connect(&daemon, "c2").await;
+    assert_eq!(take_results(&second).await, Vec::<String>::new());
     clock.advance(Duration::from_secs(59));
-    assert_eq!(taken(&second).await, Vec::<String>::new());
+    assert_eq!(take_results(&second).await, Vec::<String>::new());
     let shown = second.call(ShowTaskRequest { target: target("1") }).await.unwrap();
     assert_eq!(shown.conversation.unwrap().state, ConversationState::Other);
     clock.advance(Duration::from_secs(1));
     let shown = second.call(ShowTaskRequest { target: target("1") }).await.unwrap();
     assert_eq!(shown.conversation.unwrap().state, ConversationState::Lapsed);
-    assert_eq!(taken(&second).await, ["job:1"]);
-    assert_eq!(taken(&second).await, Vec::<String>::new(), "once");
+    assert_eq!(take_results(&second).await, ["job:1"]);
+    assert_eq!(take_results(&second).await, Vec::<String>::new(), "a result is returned once");
 }
 
 #[tokio::test]
-async fn one_that_comes_back_within_a_minute_keeps_its_results() {
-    let (house, clock) = house().await;
-    start(&house, "c1", "quick").await;
-    let second = connect(&house, "c2").await;
-    // As after a restart: the daemon has seen nobody of the first conversation.
+async fn a_conversation_that_reconnects_within_a_minute_keeps_its_results() {
+    let (daemon, clock) = start_daemon().await;
+    start(&daemon, "c1", "quick").await;
+    let second = connect(&daemon, "c2").await;
+    // The daemon has not seen the first conversation, as after a restart.
     clock.advance(Duration::from_secs(59));
-    assert_eq!(taken(&second).await, Vec::<String>::new());
-    let first = connect(&house, "c1").await;
+    assert_eq!(take_results(&second).await, Vec::<String>::new());
+    let first = connect(&daemon, "c1").await;
     clock.advance(Duration::from_secs(3_600));
-    assert_eq!(taken(&second).await, Vec::<String>::new());
-    assert_eq!(taken(&first).await, ["job:1"]);
+    assert_eq!(take_results(&second).await, Vec::<String>::new());
+    assert_eq!(take_results(&first).await, ["job:1"]);
 }
 
 #[tokio::test]
-async fn a_wait_that_is_under_way_takes_over_too() {
-    let (house, clock) = house().await;
-    start(&house, "c1", "quick").await;
-    start(&house, "c2", "endless").await;
-    let second = connect(&house, "c2").await;
-    let wait = second.call(unnamed(None));
+async fn a_pending_wait_gets_results_of_a_lapsed_conversation() {
+    let (daemon, clock) = start_daemon().await;
+    start(&daemon, "c1", "quick").await;
+    start(&daemon, "c2", "endless").await;
+    let second = connect(&daemon, "c2").await;
+    let wait = second.call(wait_without_tasks(None));
     let lapse = async { clock.advance(Duration::from_secs(60)) };
     let (waited, ()) = tokio::join!(wait, lapse);
     let waited = waited.unwrap();
@@ -130,24 +139,25 @@ async fn a_wait_that_is_under_way_takes_over_too() {
 }
 
 #[tokio::test]
-async fn without_a_conversation_a_wait_names_tasks() {
-    let (house, _) = house().await;
-    start(&house, "c1", "quick").await;
-    let client = house.client("cook").await;
-    let refusal = refused(client.call(unnamed(Some(0))).await, RefusalKind::Invalid);
+async fn a_wait_without_a_conversation_must_name_tasks() {
+    let (daemon, _) = start_daemon().await;
+    start(&daemon, "c1", "quick").await;
+    let client = daemon.client("cook").await;
+    let refusal =
+        expect_refusal(client.call(wait_without_tasks(Some(0))).await, RefusalKind::Invalid);
     assert!(refusal.message.contains("name the tasks"), "{refusal:?}");
-    let named = WaitRequest { tasks: vec!["1".to_owned()], ..unnamed(None) };
+    let named = WaitRequest { tasks: vec!["1".to_owned()], ..wait_without_tasks(None) };
     assert_eq!(client.call(named).await.unwrap().ended.len(), 1);
 }
 
 #[tokio::test]
-async fn a_list_tells_conversations_apart() {
-    let (house, clock) = house().await;
+async fn a_list_reports_the_state_of_each_conversation() {
+    let (daemon, clock) = start_daemon().await;
     for conversation in ["c1", "c2", "c3"] {
-        start(&house, conversation, "quick").await;
+        start(&daemon, conversation, "quick").await;
     }
-    let first = connect(&house, "c1").await;
-    let _second = connect(&house, "c2").await;
+    let first = connect(&daemon, "c1").await;
+    let _second = connect(&daemon, "c2").await;
     clock.advance(Duration::from_secs(60));
     let list =
         ListTasksRequest { session: Some(SESSION.to_owned()), ..ListTasksRequest::default() };
@@ -158,10 +168,12 @@ async fn a_list_tells_conversations_apart() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_asks_nothing_keeps_no_daemon_from_leaving() {
-    let house = House::idling(Some(Duration::from_millis(200)), |builder| builder).await;
-    let attending = connect(&house, "c1").await;
-    let left = tokio::time::timeout(TOO_LONG, house.left());
-    left.await.expect("it has nothing to do");
-    attending.wait_closed().await;
+async fn an_idle_conversation_does_not_prevent_the_idle_shutdown() {
+    let daemon =
+        TestDaemon::start_with_idle_timeout(Some(Duration::from_millis(200)), |builder| builder)
+            .await;
+    let idle = connect(&daemon, "c1").await;
+    let stopped = tokio::time::timeout(TEST_TIMEOUT, daemon.wait_stopped());
+    stopped.await.expect("an idle daemon shuts down");
+    idle.wait_closed().await;
 }

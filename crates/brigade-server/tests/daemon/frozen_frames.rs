@@ -1,7 +1,7 @@
 //! The bytes of the frames that are the same in every version of the protocol.
 //!
-//! Every daemon understands them and every client sends them, whatever other version it meets. A change
-//! of this file breaks daemons and clients that are already installed.
+//! Every daemon understands them and every client sends them, whatever the version of the other
+//! side. A change of this file breaks installed daemons and clients.
 
 use brigade_server::frames::{ClientRole, HelloFrame, PROTOCOL_VERSION, WelcomeFrame};
 use brigade_server::operator_key::OperatorKey;
@@ -10,14 +10,14 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::support::{House, TOO_LONG};
+use crate::support::{TEST_TIMEOUT, TestDaemon};
 
 #[test]
 fn a_hello_has_these_bytes() {
     let hello = |role: &str| {
         format!(r#"{{"protocol":2,"oldest_protocol":1,"version":"0.1.0","role":{role}}}"#)
     };
-    for (role, expect) in [
+    for (role, expected) in [
         (ClientRole::Operator, hello(r#""operator""#)),
         (ClientRole::Client("ide".to_owned()), hello(r#"{"client":"ide"}"#)),
         (ClientRole::SharedClient("ide".to_owned()), hello(r#"{"shared_client":"ide"}"#)),
@@ -30,29 +30,29 @@ fn a_hello_has_these_bytes() {
             operator_key: None,
             conversation: None,
         };
-        assert_eq!(serde_json::to_string(&frame).unwrap(), expect);
-        assert_eq!(serde_json::from_str::<HelloFrame>(&expect).unwrap(), frame);
+        assert_eq!(serde_json::to_string(&frame).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<HelloFrame>(&expected).unwrap(), frame);
     }
 }
 
 #[test]
 fn a_welcome_has_these_bytes() {
-    for expect in [
+    for expected in [
         r#"{"protocol":2,"version":"0.1.0","pid":4242}"#,
         r#"{"refused":{"kind":"forbidden","message":"no"},"version":"0.1.0"}"#,
     ] {
-        let frame: WelcomeFrame = serde_json::from_str(expect).unwrap();
-        assert_eq!(serde_json::to_string(&frame).unwrap(), expect);
+        let frame: WelcomeFrame = serde_json::from_str(expected).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), expected);
     }
 }
 
 /// A client of another version that knows nothing but the frozen frames.
 #[tokio::test]
-async fn a_daemon_answers_these_bytes() {
-    let house = House::open(|builder| builder).await;
-    let key = serde_json::to_value(OperatorKey::read(&house.places)).unwrap();
+async fn a_daemon_replies_to_these_bytes() {
+    let daemon = TestDaemon::start(|builder| builder).await;
+    let key = serde_json::to_value(OperatorKey::read(&daemon.state_dir)).unwrap();
     let key = key.as_str().expect("the key is a string").to_owned();
-    let stream = UnixStream::connect(house.places.socket_path()).await.unwrap();
+    let stream = UnixStream::connect(daemon.state_dir.socket_path()).await.unwrap();
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     let hello = format!(
@@ -60,12 +60,12 @@ async fn a_daemon_answers_these_bytes() {
     );
     writer.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
     let welcome = lines.next_line().await.unwrap().expect("a welcome");
-    let expect = format!(
+    let expected = format!(
         r#"{{"protocol":{PROTOCOL_VERSION},"version":"{}","pid":{}}}"#,
         env!("CARGO_PKG_VERSION"),
         std::process::id()
     );
-    assert_eq!(welcome, expect);
+    assert_eq!(welcome, expected);
 
     writer.write_all(b"{\"id\":1,\"request\":{\"status\":{}}}\n").await.unwrap();
     let status = lines.next_line().await.unwrap().expect("the status");
@@ -93,5 +93,5 @@ async fn a_daemon_answers_these_bytes() {
     writer.write_all(b"{\"id\":3,\"request\":{\"shutdown\":{}}}\n").await.unwrap();
     let reply = lines.next_line().await.unwrap().expect("the reply");
     assert_eq!(reply, r#"{"id":3,"reply":null}"#);
-    timeout(TOO_LONG, house.left()).await.expect("the daemon shuts down");
+    timeout(TEST_TIMEOUT, daemon.wait_stopped()).await.expect("the daemon shuts down");
 }

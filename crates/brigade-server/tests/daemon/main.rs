@@ -1,13 +1,13 @@
-//! The daemon as its clients see it, both in this process.
+//! Tests of the daemon through its protocol, with daemon and clients in this process.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-mod closed;
+mod closed_sessions;
 mod conversations;
+mod earlier_runs;
 mod frozen_frames;
-mod long;
-mod pages;
-mod runs;
-mod slow;
+mod long_lines;
+mod slow_clients;
 mod support;
+mod task_pages;
 mod versions;

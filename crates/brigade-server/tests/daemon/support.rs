@@ -1,4 +1,4 @@
-//! A daemon in this process, with the jobs that a test needs.
+//! A daemon in this process with the jobs of a test, and clients of it.
 
 use std::time::Duration;
 
@@ -18,50 +18,53 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const SESSION: &str = "kitchen";
 
-/// Longer than anything here takes on a busy machine; reached only when a test fails.
-pub(crate) const TOO_LONG: Duration = Duration::from_secs(30);
+/// A timeout that only a failing test reaches, also on a busy machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct House {
-    pub(crate) places: StateDir,
+/// A daemon that shuts down when the value is dropped.
+pub(crate) struct TestDaemon {
+    pub(crate) state_dir: StateDir,
     pub(crate) runtime: Runtime,
-    serving: JoinHandle<Result<(), Refusal>>,
-    _leave: DropGuard,
-    _folder: tempfile::TempDir,
+    serve_task: JoinHandle<Result<(), Refusal>>,
+    _shutdown: DropGuard,
+    _dir: tempfile::TempDir,
 }
 
-impl House {
-    pub(crate) async fn open(with: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
-        Self::idling(None, with).await
+impl TestDaemon {
+    pub(crate) async fn start(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
+        Self::start_with_idle_timeout(None, build).await
     }
 
-    /// One that leaves when it had nothing to do for so long.
-    pub(crate) async fn idling(
+    /// Starts a daemon that shuts down after this idle time.
+    pub(crate) async fn start_with_idle_timeout(
         idle: Option<Duration>,
-        with: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let places = StateDir::new(folder.path().join("state"));
-        let claimed = StateDirLock::acquire(&places).unwrap();
-        let options = DaemonOptions { state_dir: places.clone(), idle_timeout: idle };
-        let daemon = Daemon::open(claimed, options, with(Runtime::builder())).await.unwrap();
-        let (runtime, leaving): (_, CancellationToken) =
-            (daemon.runtime().clone(), daemon.shutdown_token());
-        #[expect(clippy::disallowed_methods, reason = "it leaves when the house is dropped")]
-        let serving = tokio::spawn(daemon.run());
-        Self { places, runtime, serving, _leave: leaving.drop_guard(), _folder: folder }
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::new(dir.path().join("state"));
+        let lock = StateDirLock::acquire(&state_dir).unwrap();
+        let options = DaemonOptions { state_dir: state_dir.clone(), idle_timeout: idle };
+        let daemon = Daemon::open(lock, options, build(Runtime::builder())).await.unwrap();
+        let runtime = daemon.runtime().clone();
+        let shutdown: CancellationToken = daemon.shutdown_token();
+        #[expect(clippy::disallowed_methods, reason = "the daemon shuts down with this value")]
+        let serve_task = tokio::spawn(daemon.run());
+        Self { state_dir, runtime, serve_task, _shutdown: shutdown.drop_guard(), _dir: dir }
     }
 
-    /// Waits until the daemon has left.
-    pub(crate) async fn left(self) {
-        self.serving.await.unwrap().unwrap();
+    /// Waits until the daemon has shut down.
+    pub(crate) async fn wait_stopped(self) {
+        self.serve_task.await.unwrap().unwrap();
     }
 
     pub(crate) async fn operator(&self) -> DaemonConnection {
-        DaemonConnection::connect(&self.places, ClientRole::Operator).await.unwrap()
+        DaemonConnection::connect(&self.state_dir, ClientRole::Operator).await.unwrap()
     }
 
     pub(crate) async fn client(&self, name: &str) -> DaemonConnection {
-        DaemonConnection::connect(&self.places, ClientRole::Client(name.to_owned())).await.unwrap()
+        DaemonConnection::connect(&self.state_dir, ClientRole::Client(name.to_owned()))
+            .await
+            .unwrap()
     }
 }
 
@@ -69,56 +72,57 @@ pub(crate) fn target(task: &str) -> TaskTarget {
     TaskTarget { session: SESSION.to_owned(), task: task.to_owned() }
 }
 
+/// Returns the refusal of a reply. Panics if the reply is not a refusal of this kind.
 #[track_caller]
-pub(crate) fn refused<T: std::fmt::Debug>(
-    answer: Result<T, ClientError>,
+pub(crate) fn expect_refusal<T: std::fmt::Debug>(
+    reply: Result<T, ClientError>,
     kind: RefusalKind,
 ) -> Refusal {
-    match answer {
+    match reply {
         Err(ClientError::Refused(refusal)) if refusal.kind == kind => refusal,
         other => panic!("not refused as {kind:?}: {other:?}"),
     }
 }
 
-/// A client that speaks the protocol by hand.
+/// A client that writes and reads frames as JSON.
 pub(crate) struct RawClient {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
 }
 
 impl RawClient {
-    pub(crate) async fn connect(house: &House) -> Self {
-        let (client, welcome) = Self::greet(house, PROTOCOL_VERSION).await;
+    pub(crate) async fn connect(daemon: &TestDaemon) -> Self {
+        let (client, welcome) = Self::connect_with_protocol(daemon, PROTOCOL_VERSION).await;
         assert!(welcome.get("pid").is_some(), "{welcome}");
         client
     }
 
-    /// As one that speaks this protocol.
-    pub(crate) async fn greet(house: &House, protocol: u32) -> (Self, Value) {
-        let key = OperatorKey::read(&house.places);
+    /// Connects with this protocol version. Returns the welcome frame too.
+    pub(crate) async fn connect_with_protocol(daemon: &TestDaemon, protocol: u32) -> (Self, Value) {
+        let key = OperatorKey::read(&daemon.state_dir);
         let hello = json!({
-            "protocol": protocol, "version": "9.9.9", "who": "operator", "operator_key": key,
+            "protocol": protocol, "version": "9.9.9", "role": "operator", "operator_key": key,
         });
-        Self::say_hello(house, &hello).await
+        Self::connect_with_hello(daemon, &hello).await
     }
 
-    pub(crate) async fn say_hello(house: &House, hello: &Value) -> (Self, Value) {
-        let stream = UnixStream::connect(house.places.socket_path()).await.unwrap();
+    pub(crate) async fn connect_with_hello(daemon: &TestDaemon, hello: &Value) -> (Self, Value) {
+        let stream = UnixStream::connect(daemon.state_dir.socket_path()).await.unwrap();
         let (reader, writer) = stream.into_split();
         let mut client = Self { reader: BufReader::new(reader), writer };
-        client.say(hello).await;
-        let welcome = client.hear().await;
+        client.send(hello).await;
+        let welcome = client.receive().await;
         (client, welcome)
     }
 
-    pub(crate) async fn say(&mut self, line: &Value) {
+    pub(crate) async fn send(&mut self, line: &Value) {
         self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    pub(crate) async fn hear(&mut self) -> Value {
+    pub(crate) async fn receive(&mut self) -> Value {
         let mut line = String::new();
-        let heard = timeout(TOO_LONG, self.reader.read_line(&mut line)).await;
-        heard.expect("something is said").unwrap();
+        let read = timeout(TEST_TIMEOUT, self.reader.read_line(&mut line)).await;
+        read.expect("the daemon writes a frame").unwrap();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 }

@@ -1,4 +1,4 @@
-//! Daemons and clients of versions that are far apart.
+//! Daemons and clients with different protocol versions.
 
 use brigade_server::frames::{ClientRole, PROTOCOL_VERSION};
 use brigade_server::operator_key::OperatorKey;
@@ -9,72 +9,72 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
 
-use crate::support::{House, RawClient, TOO_LONG};
+use crate::support::{RawClient, TEST_TIMEOUT, TestDaemon};
 
 #[tokio::test]
-async fn a_client_of_any_protocol_learns_who_serves_and_can_make_it_leave() {
+async fn a_client_of_any_protocol_gets_a_status_and_can_shut_the_daemon_down() {
     for protocol in [0, PROTOCOL_VERSION + 2, 1_000] {
-        let house = House::open(|builder| builder).await;
-        let (mut client, welcome) = RawClient::greet(&house, protocol).await;
+        let daemon = TestDaemon::start(|builder| builder).await;
+        let (mut client, welcome) = RawClient::connect_with_protocol(&daemon, protocol).await;
         assert_eq!(welcome["protocol"], PROTOCOL_VERSION, "{welcome}");
         assert_eq!(welcome["pid"], std::process::id(), "{welcome}");
-        client.say(&json!({ "id": 1, "ask": { "list": {} } })).await;
-        assert_eq!(client.hear().await["refused"]["kind"], "unavailable");
-        client.say(&json!({ "id": 2, "ask": { "status": {} } })).await;
-        assert_eq!(client.hear().await["done"]["protocol"], PROTOCOL_VERSION);
-        client.say(&json!({ "id": 3, "ask": { "leave": {} } })).await;
-        assert_eq!(client.hear().await, json!({ "id": 3, "done": null }));
-        timeout(TOO_LONG, house.left()).await.expect("it leaves");
+        client.send(&json!({ "id": 1, "request": { "list_tasks": {} } })).await;
+        assert_eq!(client.receive().await["refused"]["kind"], "unavailable");
+        client.send(&json!({ "id": 2, "request": { "status": {} } })).await;
+        assert_eq!(client.receive().await["reply"]["protocol"], PROTOCOL_VERSION);
+        client.send(&json!({ "id": 3, "request": { "shutdown": {} } })).await;
+        assert_eq!(client.receive().await, json!({ "id": 3, "reply": null }));
+        timeout(TEST_TIMEOUT, daemon.wait_stopped()).await.expect("the daemon shuts down");
     }
 }
 
 #[tokio::test]
 async fn a_newer_client_that_knows_the_older_protocol_is_served() {
-    let house = House::open(|builder| builder).await;
+    let daemon = TestDaemon::start(|builder| builder).await;
     let hello = json!({
-        "protocol": PROTOCOL_VERSION + 1, "oldest": PROTOCOL_VERSION, "version": "9.9.9", "who": "operator",
-        "operator_key": OperatorKey::read(&house.places),
+        "protocol": PROTOCOL_VERSION + 1, "oldest_protocol": PROTOCOL_VERSION, "version": "9.9.9",
+        "role": "operator", "operator_key": OperatorKey::read(&daemon.state_dir),
     });
-    let (mut client, welcome) = RawClient::say_hello(&house, &hello).await;
+    let (mut client, welcome) = RawClient::connect_with_hello(&daemon, &hello).await;
     assert_eq!(welcome["protocol"], PROTOCOL_VERSION);
-    client.say(&json!({ "id": 1, "ask": { "list": {} } })).await;
-    assert_eq!(client.hear().await["done"], json!([]));
+    client.send(&json!({ "id": 1, "request": { "list_tasks": {} } })).await;
+    assert_eq!(client.receive().await["reply"], json!([]));
 }
 
-/// What a daemon that speaks nothing we know is asked by this client.
-async fn heard_by_a_stranger(listener: UnixListener) -> Vec<Value> {
+/// Serves one client as a daemon of an unknown protocol. Returns the requests that it got.
+async fn serve_unknown_protocol(listener: UnixListener) -> Vec<Value> {
     let (stream, _) = listener.accept().await.unwrap();
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     lines.next_line().await.unwrap();
     let welcome = json!({ "protocol": PROTOCOL_VERSION + 7, "version": "0.0.1", "pid": 1 });
     writer.write_all(format!("{welcome}\n").as_bytes()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut requests = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
         let line: Value = serde_json::from_str(&line).unwrap();
-        let answer = json!({ "id": line["id"], "done": null });
-        heard.push(line["ask"].clone());
-        writer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        let reply = json!({ "id": line["id"], "reply": null });
+        requests.push(line["request"].clone());
+        writer.write_all(format!("{reply}\n").as_bytes()).await.unwrap();
     }
-    heard
+    requests
 }
 
 #[tokio::test]
-async fn a_daemon_of_another_protocol_is_only_asked_what_all_understand() {
-    let folder = tempfile::tempdir().unwrap();
-    let places = StateDir::new(folder.path());
-    places.create().unwrap();
-    let listener = UnixListener::bind(places.socket_path()).unwrap();
-    #[expect(clippy::disallowed_methods, reason = "it ends with its one client")]
-    let heard = tokio::spawn(heard_by_a_stranger(listener));
-    let client = DaemonConnection::connect(&places, ClientRole::Operator).await.unwrap();
-    for understood in
+async fn a_daemon_of_another_protocol_gets_only_version_independent_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let state_dir = StateDir::new(dir.path());
+    state_dir.create().unwrap();
+    let listener = UnixListener::bind(state_dir.socket_path()).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the task ends with its one client")]
+    let requests = tokio::spawn(serve_unknown_protocol(listener));
+    let client = DaemonConnection::connect(&state_dir, ClientRole::Operator).await.unwrap();
+    for checked in
         [client.check_protocol(), client.call(ListTasksRequest::default()).await.map(|_| ())]
     {
-        assert!(matches!(understood, Err(ClientError::VersionMismatch { .. })), "{understood:?}");
+        assert!(matches!(checked, Err(ClientError::VersionMismatch { .. })), "{checked:?}");
     }
     assert!(matches!(client.call(StatusRequest {}).await, Err(ClientError::Malformed(_))));
     client.call(ShutdownRequest {}).await.unwrap();
     drop(client);
-    assert_eq!(heard.await.unwrap(), [json!({ "status": {} }), json!({ "leave": {} })]);
+    assert_eq!(requests.await.unwrap(), [json!({ "status": {} }), json!({ "shutdown": {} })]);
 }

@@ -1,4 +1,4 @@
-//! Leave that sub-agents ask for: a form at the client, for the task and for all below it.
+//! Approvals as forms at the client, for its tasks and their descendants.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Client, Kitchen, Said, asked};
-use crate::tasks::{completed, until_over};
+use crate::protocol_tasks::{completed, wait_until_ended};
+use crate::support::{Client, TestWorkspace, ToolReply, tool_call};
 
-/// A helper two levels down touches two files.
+/// A script in which the child of an agent writes two files.
 const TOUCHES: &str = r#"
 agent Boss
 turn
@@ -35,7 +35,7 @@ turn
 "#;
 
 async fn begin(client: &Client) -> String {
-    let request = asked("spawn_agent", json!({ "task": "Go.", "name": "Boss", "wait": true }));
+    let request = tool_call("spawn_agent", json!({ "task": "Go.", "name": "Boss", "wait": true }));
     match client.service.call_tool_once(request).await.unwrap() {
         CallToolResponse::Task(created) => created.task.task_id,
         other => panic!("no task: {other:?}"),
@@ -43,9 +43,9 @@ async fn begin(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn the_form_has_titles_and_asks_for_the_decision_first() {
-    let kitchen = Kitchen::playing(TOUCHES);
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+async fn a_form_has_titles_and_asks_for_the_decision_first() {
+    let workspace = TestWorkspace::with_script(TOUCHES);
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let id = begin(&client).await;
     forms(&client, &id, 2).await;
     let got = client.service.get_task(GetTaskParams::new(&id)).await.unwrap().task;
@@ -61,7 +61,7 @@ async fn the_form_has_titles_and_asks_for_the_decision_first() {
     }
 }
 
-/// The keys and messages of the forms, once there are so many.
+/// Waits for this number of forms and returns their keys and messages.
 async fn forms(client: &Client, id: &str, count: usize) -> Vec<(String, String)> {
     for _ in 0..600 {
         let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap().task;
@@ -81,10 +81,10 @@ async fn forms(client: &Client, id: &str, count: usize) -> Vec<(String, String)>
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("{id} does not ask {count} times");
+    panic!("{id} does not show {count} forms");
 }
 
-async fn say(client: &Client, id: &str, key: &str, content: Value) {
+async fn accept(client: &Client, id: &str, key: &str, content: Value) {
     let result = ElicitResult::new(ElicitationAction::Accept).with_content(content);
     respond(client, id, key, result).await;
 }
@@ -95,47 +95,51 @@ async fn respond(client: &Client, id: &str, key: &str, result: ElicitResult) {
 }
 
 #[tokio::test]
-async fn the_client_is_asked_for_what_is_below_its_task_also_after_everything_was_killed() {
-    let kitchen = Kitchen::playing(TOUCHES);
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+async fn forms_of_descendants_reach_the_client_also_after_a_kill() {
+    let workspace = TestWorkspace::with_script(TOUCHES);
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let id = begin(&client).await;
     let before = forms(&client, &id, 2).await;
     assert!(before[0].0.starts_with("approval-agent-2-"), "{before:?}");
     assert!(
-        before[0]
-            .1
-            .starts_with("Hand asks for leave: run_process\ncommand │ echo x >> one\ncwd     │ /"),
+        before[0].1.starts_with(
+            "Hand asks for approval: run_process\ncommand │ echo x >> one\ncwd     │ /"
+        ),
         "{before:?}"
     );
-    kitchen.kill_daemon();
+    workspace.kill_daemon();
     drop(client);
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let forms = forms(&client, &id, 2).await;
     assert_eq!(forms, before);
-    // A form that is put aside changes nothing, and neither does what is no verdict.
-    let aside = ElicitResult::new(ElicitationAction::Cancel);
-    respond(&client, &id, &forms[0].0, aside).await;
+    // Neither a cancelled form nor an invalid decision changes anything.
+    let cancelled = ElicitResult::new(ElicitationAction::Cancel);
+    respond(&client, &id, &forms[0].0, cancelled).await;
     let wrong =
         ElicitResult::new(ElicitationAction::Accept).with_content(json!({"decision": "maybe"}));
     let wrong = [(forms[0].0.clone(), serde_json::to_value(wrong).unwrap())].into();
     client.service.update_task(UpdateTaskParams::new(&id, wrong)).await.unwrap_err();
     let listed = client.call("list_tasks", json!({})).await;
-    assert!(!listed.text.contains("brigade approve"), "it is the helper's: {}", listed.text);
+    assert!(
+        !listed.text.contains("brigade approve"),
+        "the approval belongs to the helper: {}",
+        listed.text
+    );
     for (key, _) in &forms {
-        say(&client, &id, key, json!({"decision": "once"})).await;
+        accept(&client, &id, key, json!({"decision": "once"})).await;
     }
-    completed(until_over(&client, &id).await).has("It is done.");
-    assert_eq!((kitchen.file("one"), kitchen.file("two")), ("x\n".into(), "x\n".into()));
+    completed(wait_until_ended(&client, &id).await).has("It is done.");
+    assert_eq!((workspace.file("one"), workspace.file("two")), ("x\n".into(), "x\n".into()));
 }
 
 #[tokio::test]
 async fn a_form_that_cannot_show_the_whole_call_can_only_deny_it() {
     let long = "x".repeat(5_000);
-    let kitchen = Kitchen::playing(&format!(
+    let workspace = TestWorkspace::with_script(&format!(
         "\nagent *\nturn\n  delay 700ms\n  call run_process {{\"command\": \"touch one\", \"env\": \
          {{\"A\": \"{long}\"}}}}\nturn\n  say It is not done.\n"
     ));
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let id = begin(&client).await;
     let (key, message) = forms(&client, &id, 1).await.remove(0);
     assert!(message.contains("\ncommand │ touch one\n"), "{message}");
@@ -145,70 +149,74 @@ async fn a_form_that_cannot_show_the_whole_call_can_only_deny_it() {
     let yes = [(key.clone(), serde_json::to_value(yes).unwrap())].into();
     let refused = client.service.update_task(UpdateTaskParams::new(&id, yes)).await.unwrap_err();
     assert!(refused.to_string().contains("does not show the whole call"), "{refused}");
-    say(&client, &id, &key, json!({"decision": "deny"})).await;
-    completed(until_over(&client, &id).await).has("It is not done.");
-    assert!(!kitchen.path().join("one").exists());
+    accept(&client, &id, &key, json!({"decision": "deny"})).await;
+    completed(wait_until_ended(&client, &id).await).has("It is not done.");
+    assert!(!workspace.path().join("one").exists());
 }
 
-/// A form is answered for the call that it shows.
+/// A form decides only the call that it shows.
 #[tokio::test]
-async fn an_answer_to_another_form_allows_nothing() {
-    let kitchen = Kitchen::playing(TOUCHES);
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+async fn a_decision_with_the_digest_of_another_form_allows_nothing() {
+    let workspace = TestWorkspace::with_script(TOUCHES);
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let id = begin(&client).await;
-    let asked = forms(&client, &id, 2).await;
-    let (before, digest) = asked[0].0.rsplit_once('-').unwrap();
-    let other = asked[1].0.rsplit_once('-').unwrap().1;
+    let shown = forms(&client, &id, 2).await;
+    let (before, digest) = shown[0].0.rsplit_once('-').unwrap();
+    let other = shown[1].0.rsplit_once('-').unwrap().1;
     assert_ne!(digest, other);
-    say(&client, &id, &format!("{before}-{other}"), json!({"decision": "once"})).await;
-    assert_eq!(forms(&client, &id, 2).await, asked, "nothing was allowed");
+    accept(&client, &id, &format!("{before}-{other}"), json!({"decision": "once"})).await;
+    assert_eq!(forms(&client, &id, 2).await, shown, "nothing was allowed");
 }
 
 #[tokio::test]
-async fn a_denial_has_its_reason_and_nobody_else_is_asked() {
-    let kitchen = Kitchen::playing(TOUCHES);
-    let client = kitchen.client_asked_about("cook", "run_process").await;
+async fn a_denial_has_its_reason_and_no_other_client_can_decide() {
+    let workspace = TestWorkspace::with_script(TOUCHES);
+    let client = workspace.client_with_forms("cook", "run_process").await;
     let id = begin(&client).await;
-    let asked = forms(&client, &id, 2).await;
-    let other = kitchen.client_asked_about("other", "run_process").await;
+    let shown = forms(&client, &id, 2).await;
+    let other = workspace.client_with_forms("other", "run_process").await;
     let got = other.service.get_task(GetTaskParams::new(&id)).await.unwrap().task;
     assert!(matches!(got.payload, TaskPayload::Working), "{:?}", got.payload);
-    say(&other, &id, &asked[0].0, json!({"decision": "once"})).await;
+    accept(&other, &id, &shown[0].0, json!({"decision": "once"})).await;
     let no = json!({"decision": "deny", "reason": "not on a Friday"});
-    say(&client, &id, &asked[0].0, no).await;
-    respond(&client, &id, &asked[1].0, ElicitResult::new(ElicitationAction::Decline)).await;
-    completed(until_over(&client, &id).await).has("It is not done.");
-    assert!(!kitchen.path().join("one").exists(), "what another client said counts for nothing");
+    accept(&client, &id, &shown[0].0, no).await;
+    respond(&client, &id, &shown[1].0, ElicitResult::new(ElicitationAction::Decline)).await;
+    completed(wait_until_ended(&client, &id).await).has("It is not done.");
+    assert!(
+        !workspace.path().join("one").exists(),
+        "the decision of another client does not count"
+    );
 }
 
-/// The command for the user, in both halves of an answer.
+/// Checks that both halves of a reply have the command for the user.
 #[track_caller]
-fn tells_the_user(said: &Said) {
-    said.has("\"Hand\" waits for the user to approve: run_process")
+fn check_user_command(reply: &ToolReply) {
+    reply
+        .has("\"Hand\" waits for the user to approve: run_process")
         .has("`brigade approve agent:2 ");
-    let command = said.structured["approvals"][0]["user_command"].as_str().unwrap();
+    let command = reply.structured["approvals"][0]["user_command"].as_str().unwrap();
     assert!(command.starts_with("brigade approve agent:2 "), "{command}");
-    assert_eq!(said.structured["approvals"][0]["address"], "agent:2");
+    assert_eq!(reply.structured["approvals"][0]["address"], "agent:2");
 }
 
 #[tokio::test]
-async fn an_approval_that_is_needed_below_ends_a_wait_with_what_the_user_has_to_do() {
-    let kitchen = Kitchen::playing(TOUCHES);
-    let client = kitchen.client_asking("cook", "run_process").await;
-    let began = Instant::now();
-    let said =
+async fn a_pending_approval_of_a_descendant_ends_a_wait_with_the_command_for_the_user() {
+    let workspace = TestWorkspace::with_script(TOUCHES);
+    let client = workspace.client_asking("cook", "run_process").await;
+    let started_at = Instant::now();
+    let reply =
         client.call("spawn_agent", json!({"task": "Go.", "name": "Boss", "wait": true})).await;
-    tells_the_user(&said);
+    check_user_command(&reply);
     for arguments in [json!({}), json!({"tasks": ["Boss"]}), json!({"mode": "all"})] {
         let waited = client.call("wait_tasks", arguments).await;
-        tells_the_user(&waited);
+        check_user_command(&waited);
         waited.has("Still running:");
         assert_eq!(waited.structured["timed_out"], false);
         assert_eq!(waited.structured["ended"], json!([]));
     }
-    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
-    // Somebody else's wait is not ended by it, and neither is one for other tasks.
-    let other = kitchen.client_asking("other", "run_process").await;
+    assert!(started_at.elapsed() < Duration::from_secs(40), "{:?}", started_at.elapsed());
+    // The wait of another client does not end by it, and neither does one for other tasks.
+    let other = workspace.client_asking("other", "run_process").await;
     other.call("run_process", json!({"command": "sleep 1", "background": true})).await;
     other.call("wait_tasks", json!({})).await.has("process:3 succeeded");
     client.call("run_process", json!({"command": "sleep 1", "background": true})).await;

@@ -1,6 +1,6 @@
-"""The official Python client against the bridge: client.py PROGRAM STATE_FOLDER.
+"""Tests the MCP server with the official Python client: client.py PROGRAM STATE_DIR.
 
-Says what it saw, a line each; ends with an error at the first thing that is not so.
+Prints one line for each check and exits with an error at the first failure.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def text(result):
 
 
 class Halves:
-    """A client that looks at each half of every answer alone: programs show their model only one of them."""
+    """A client that checks text and structured content of every reply: programs show their model only one."""
 
     def __init__(self, client):
         self.client = client
@@ -42,21 +42,22 @@ class Halves:
 
     async def call_tool(self, tool, arguments, **options):
         result = await self.client.call_tool(tool, arguments, **options)
-        words, fields = text(result), result.structured_content
+        words = text(result)
+        fields = result.structured_content
         if fields is None or list(fields)[0] != "message":
-            saw(f"{tool}: the structured half begins with a message", False, fields)
+            report(f"{tool}: the structured content begins with a message", False, fields)
         message = fields["message"]
         missing = [line for line in message.splitlines() if line not in words]
-        saw_quietly(f"{tool}: the text says what the message says", not missing, missing)
-        told = "\n".join(strings(fields))
+        check_quietly(f"{tool}: the text contains the message", not missing, missing)
+        texts = "\n".join(strings(fields))
         for line in words.splitlines():
             known = line.strip().removeprefix("says: ")
             address = known.split(" ")[0]
-            fact = known in LABELS or known in told or any(a == address for a in addresses(fields))
-            saw_quietly(f"{tool}: the structured half has the line", fact, line)
-        noise = {"session", "quiet_ms", "living", "elapsed_ms"} & set(fields)
-        saw_quietly(f"{tool}: no field is noise", not noise, noise)
-        saw_quietly(f"{tool}: output is lines", isinstance(fields.get("output", []), list))
+            fact = known in LABELS or known in texts or any(a == address for a in addresses(fields))
+            check_quietly(f"{tool}: the structured content has the line", fact, line)
+        noise = {"session", "quiet_ms", "alive", "elapsed_ms"} & set(fields)
+        check_quietly(f"{tool}: no field is noise", not noise, noise)
+        check_quietly(f"{tool}: output is lines", isinstance(fields.get("output", []), list))
         return result
 
 
@@ -75,16 +76,16 @@ def addresses(fields):
     return [task["address"] for tasks in lists for task in tasks]
 
 
-def saw_quietly(what, fact, detail=""):
+def check_quietly(check, fact, detail=""):
     if not fact:
-        saw(what, fact, detail)
+        report(check, fact, detail)
 
 
-def saw(what, fact, detail=""):
+def report(check, fact, detail=""):
     if not fact:
-        print("NOT SO:", what, detail, flush=True)
+        print("FAILED:", check, detail, flush=True)
         sys.exit(1)
-    print("seen:", what, flush=True)
+    print("passed:", check, flush=True)
 
 
 def kill_daemon():
@@ -97,25 +98,25 @@ async def basics(mode):
         version = c.protocol_version
         tools = (await c.list_tools()).tools
         strict = all(tool.input_schema["additionalProperties"] is False for tool in tools)
-        saw(f"{mode}: {version}, {len(tools)} tools, all strict", len(tools) == 7 and strict)
+        report(f"{mode}: {version}, {len(tools)} tools, all strict", len(tools) == 7 and strict)
         result = await c.call_tool("run_process", {"command": "echo hi; exit 3"})
         fact = result.structured_content["exit_code"] == 3 and not result.is_error
-        saw(f"{mode}: a call, its exit code and output", fact and "hi" in text(result), result)
+        report(f"{mode}: a call, its exit code and output", fact and "hi" in text(result), result)
         result = await c.call_tool("run_process", {"command": "true", "wrong": 1})
-        saw(f"{mode}: a wrong argument is named", result.is_error and "`wrong`" in text(result))
-        heard = []
+        report(f"{mode}: a wrong argument is named", result.is_error and "`wrong`" in text(result))
+        received = []
 
         async def progress(done, total, message):
-            heard.append((done, message))
+            received.append((done, message))
 
         command = "for i in 1 2 3; do echo line $i; sleep 1; done"
         await c.call_tool("run_process", {"command": command}, progress_callback=progress)
-        fact = heard and any((message or "").startswith("line") for _, message in heard)
-        saw(f"{mode}: progress with the last line, {len(heard)} times", fact, heard)
+        fact = received and any((message or "").startswith("line") for _, message in received)
+        report(f"{mode}: progress with the last line, {len(received)} times", fact, received)
 
 
 async def every_tool():
-    """Each tool once, so that both halves of its answer are looked at."""
+    """Calls each tool once, to check both halves of its reply."""
     async with client(name="halves") as c:
         call = {"command": "cat", "name": "Cat", "stdin": True, "background": True}
         address = (await c.call_tool("run_process", call)).structured_content["address"]
@@ -127,7 +128,7 @@ async def every_tool():
         await c.call_tool("wait_tasks", {"tasks": [address]})
         refused = await c.call_tool("spawn_agent", {"task": "Look."})
         hint = refused.structured_content["error"]["hint"]
-        saw("each half of every tool's answer is enough", refused.is_error and hint in text(refused))
+        report("each half of every tool's reply is enough", refused.is_error and hint in text(refused))
 
 
 async def cancel(mode):
@@ -141,9 +142,9 @@ async def cancel(mode):
         except asyncio.CancelledError:
             pass
         listed = await c.call_tool("list_tasks", {"state": "running"})
-        saw(f"{mode}: a cancelled call leaves the work running", call["name"] in text(listed))
+        report(f"{mode}: a cancelled call leaves the task running", call["name"] in text(listed))
         result = await c.call_tool("wait_tasks", {"tasks": [call["name"]]})
-        saw(f"{mode}: and its result is there", "out" in text(result), text(result))
+        report(f"{mode}: and its result is there", "out" in text(result), text(result))
 
 
 async def long_call_and_kill():
@@ -155,9 +156,9 @@ async def long_call_and_kill():
             kill_daemon()
         result = await task
         fact = result.structured_content["exit_code"] == 4 and "over" in text(result)
-        saw("a long call is answered though the daemon was killed twice", fact, text(result))
+        report("a long call is answered though the daemon was killed twice", fact, text(result))
         with open("ran") as ran:
-            saw("and the command ran once", ran.read() == "x\n")
+            report("and the command ran once", ran.read() == "x\n")
 
 
 async def two_clients():
@@ -172,10 +173,10 @@ async def two_clients():
         )
         taken = [w.structured_content["ended"] for w in waits]
         own = len(addresses) == 2 and all(len(ended) == 1 for ended in taken)
-        saw("two clients at once, each takes its own", own, taken)
+        report("two clients at once, each gets its own results", own, taken)
 
 
-async def killed_bridge():
+async def killed_server():
     try:
         async with client(name="fragile") as c:
             call = {"command": "sleep 3; echo survived", "name": "Tough", "background": True}
@@ -192,17 +193,17 @@ async def killed_bridge():
             kill_daemon()
             await asyncio.sleep(0.2)
     except BaseException as error:
-        print("seen: the client of a killed bridge is told:", type(error).__name__, flush=True)
+        print("passed: the client of a killed server gets an error:", type(error).__name__, flush=True)
     async with client(name="fragile") as c:
-        # The conversation that started it may come back within a minute: until then it is had by name.
+        # The first conversation may reconnect within a minute. Until then the result is read by name.
         result = await c.call_tool("wait_tasks", {"tasks": ["Tough"]})
         ended = result.structured_content["ended"]
         fact = [task["output"] for task in ended] == [["survived"]]
-        saw("bridge and daemon killed with -9: the next conversation has the result", fact, text(result))
+        report("server and daemon killed with -9: the next conversation has the result", fact, text(result))
 
 
 async def main():
-    began = time.monotonic()
+    started_at = time.monotonic()
     for mode in ["legacy", "auto", "2026-07-28"]:
         await basics(mode)
     for mode in ["legacy", "2026-07-28"]:
@@ -210,8 +211,8 @@ async def main():
     await every_tool()
     await two_clients()
     await long_call_and_kill()
-    await killed_bridge()
-    print(f"all seen in {time.monotonic() - began:.0f}s")
+    await killed_server()
+    print(f"all passed in {time.monotonic() - started_at:.0f}s")
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-//! Tools that the client of a run carries out, as the clients of a bridge see them.
+//! Tools that the client of a run executes, seen through MCP.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-use crate::support::{Client, Kitchen, SESSION};
-use crate::tasks::{completed, until_over};
+use crate::protocol_tasks::{completed, wait_until_ended};
+use crate::support::{Client, SESSION, TestWorkspace};
 
 const SHOWS: &str = r#"
 agent *
@@ -24,11 +24,12 @@ turn
   say Opened.
 "#;
 
-/// A program that speaks with the daemon starts one with a tool of its own.
-async fn begin(kitchen: &Kitchen, client: &Client) {
+/// Starts a run with a client tool, as a program that talks to the daemon directly.
+async fn begin(workspace: &TestWorkspace, client: &Client) {
     client.call("list_tasks", json!({})).await.has("no tasks to show");
-    let places = StateDir::new(kitchen.state());
-    let daemon = Daemon::connect(&places, ClientRole::Client("editor".to_owned())).await.unwrap();
+    let state_dir = StateDir::new(workspace.state());
+    let daemon =
+        Daemon::connect(&state_dir, ClientRole::Client("editor".to_owned())).await.unwrap();
     let tool = ClientTool {
         name: "open_editor".into(),
         description: "Opens a file in the editor.".into(),
@@ -43,16 +44,16 @@ async fn begin(kitchen: &Kitchen, client: &Client) {
 }
 
 #[tokio::test]
-async fn a_run_that_waits_for_its_client_is_told_as_text_and_answered_by_a_message() {
-    let kitchen = Kitchen::playing(SHOWS);
-    let client = kitchen.client("editor").await;
-    begin(&kitchen, &client).await;
+async fn a_client_tool_call_is_returned_as_text_and_answered_by_a_message() {
+    let workspace = TestWorkspace::with_script(SHOWS);
+    let client = workspace.client("editor").await;
+    begin(&workspace, &client).await;
     let all = json!({"tasks": ["1"]});
     let waited = client.call("wait_tasks", all.clone()).await;
     waited.has("agent:1 waits for its client (question ").has(r#"open_editor {"file":"soup.md"}"#);
-    let asked = &waited.structured["still_running"][0]["questions"][0]["client"];
+    let call = &waited.structured["still_running"][0]["questions"][0]["client_call"];
     assert_eq!(
-        (&asked["tool"], &asked["arguments"]["file"]),
+        (&call["tool"], &call["arguments"]["file"]),
         (&json!("open_editor"), &json!("soup.md"))
     );
     client.call("send_message", json!({"to": "1", "message": "on line 12"})).await;
@@ -61,10 +62,10 @@ async fn a_run_that_waits_for_its_client_is_told_as_text_and_answered_by_a_messa
 
 #[tokio::test]
 async fn a_task_that_waits_for_its_client_requires_input() {
-    let kitchen = Kitchen::playing(SHOWS);
+    let workspace = TestWorkspace::with_script(SHOWS);
     let capabilities = ClientCapabilities::builder().enable_tasks().enable_elicitation().build();
-    let client = kitchen.client_with("editor", capabilities).await;
-    begin(&kitchen, &client).await;
+    let client = workspace.client_with("editor", capabilities).await;
+    begin(&workspace, &client).await;
     let id = "kitchen/agent:1";
     let (key, request) = loop {
         let got = client.service.get_task(GetTaskParams::new(id)).await.unwrap().task;
@@ -85,5 +86,5 @@ async fn a_task_that_waits_for_its_client_requires_input() {
     let opened =
         serde_json::to_value(opened.with_content(json!({"answer": "on line 12"}))).unwrap();
     client.service.update_task(UpdateTaskParams::new(id, [(key, opened)].into())).await.unwrap();
-    completed(until_over(&client, id).await).has("Opened.");
+    completed(wait_until_ended(&client, id).await).has("Opened.");
 }

@@ -1,4 +1,4 @@
-//! The bridge as its clients see it: the tools, the tasks, what is killed in the middle.
+//! Tests of the MCP server through its clients: tools, tasks, kills.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,10 +6,10 @@ mod agents;
 mod approvals;
 mod client_tools;
 mod conversations;
-mod halves;
-mod outside;
-mod rough;
-mod stories;
+mod interop;
+mod kills;
+mod protocol_tasks;
+mod raw_messages;
+mod reply_halves;
 mod support;
-mod survival;
-mod tasks;
+mod tools;

@@ -1,7 +1,7 @@
-"""The bridge over HTTP, for the conformance suite, which speaks nothing else: over_http.py PROGRAM STATE PORT.
+"""Serves MCP servers on stdio over HTTP, for the conformance suite: over_http.py PROGRAM STATE_DIR PORT.
 
-Only carries messages: a bridge process for each session, and one for all requests without. The suite
-calls tools of its own; those that a command can stand for are turned into run_process.
+Forwards messages to one server process per session, and to one more for requests without a session. The suite
+calls its own tools. Those that a process can replace become calls of run_process.
 """
 
 import itertools
@@ -27,7 +27,7 @@ FIXTURES = {
 }
 
 
-class Bridge:
+class StdioServer:
     def __init__(self):
         command = [PROGRAM, STATE, "conformance"]
         pipe = subprocess.PIPE
@@ -53,17 +53,17 @@ class Bridge:
                 if answers:
                     answers.put(message)
 
-    def say(self, message):
+    def send(self, message):
         with self.lock:
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
 
     def listen_to(self, message):
-        """What a subscription brings, as it comes."""
+        """Yields the messages of a subscription."""
         answers = queue.Queue()
         number, known = next(self.numbers), message["id"]
         self.waiting[number] = answers
-        self.say({**message, "id": number})
+        self.send({**message, "id": number})
         while True:
             got = answers.get(timeout=20)
             if "id" in got:
@@ -72,24 +72,24 @@ class Bridge:
             got["params"]["_meta"][SUBSCRIPTION] = known
             yield got
 
-    def ask(self, message):
-        """Every message that comes of it; the answer is the last."""
+    def request(self, message):
+        """Returns every message that follows from a request. The last one is the response."""
         answers = queue.Queue()
         number, known = next(self.numbers), message["id"]
         token = (message.get("params") or {}).get("_meta", {}).get("progressToken")
         if token is not None:
             self.tokens[json.dumps(token)] = answers
         self.waiting[number] = answers
-        self.say({**message, "id": number})
-        heard = []
+        self.send({**message, "id": number})
+        received = []
         while True:
             got = answers.get(timeout=60)
             if "id" in got:
-                return heard + [{**got, "id": known}]
-            heard.append(got)
+                return received + [{**got, "id": known}]
+            received.append(got)
 
 
-SESSIONS = {None: Bridge()}
+SESSIONS = {None: StdioServer()}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -131,7 +131,7 @@ class Handler(BaseHTTPRequestHandler):
         session = self.headers.get("mcp-session-id")
         if message.get("method") == "initialize":
             session = str(uuid.uuid4())
-            SESSIONS[session] = Bridge()
+            SESSIONS[session] = StdioServer()
         if session not in SESSIONS:
             return self.reply(404)
         if message.get("method") == "tools/call":
@@ -140,26 +140,26 @@ class Handler(BaseHTTPRequestHandler):
                 command = FIXTURES[params["name"]](params.get("arguments") or {})
                 params.update(name="run_process", arguments={"command": command})
         if "id" not in message:
-            SESSIONS[session].say(message)
+            SESSIONS[session].send(message)
             return self.reply(202)
         if message["method"] == "subscriptions/listen":
             return self.stream(SESSIONS[session].listen_to(message))
-        heard = SESSIONS[session].ask(message)
+        messages = SESSIONS[session].request(message)
         headers = [("mcp-session-id", session)] if session else []
-        # Over HTTP some errors have a status as well; that is not the bridge's to say.
-        code = heard[-1].get("error", {}).get("code")
+        # Over HTTP some errors have a status too, which the server on stdio does not know.
+        code = messages[-1].get("error", {}).get("code")
         status = {-32601: 404, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400}
-        if len(heard) == 1:
+        if len(messages) == 1:
             headers.append(("Content-Type", "application/json"))
             status = status.get(code, 200) if session is None else 200
-            return self.reply(status, json.dumps(heard[0]).encode(), headers)
-        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in heard)
+            return self.reply(status, json.dumps(messages[0]).encode(), headers)
+        events = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in messages)
         self.reply(200, events.encode(), headers + [("Content-Type", "text/event-stream")])
 
 
 class Server(ThreadingHTTPServer):
     def handle_error(self, request, client_address):
-        # The suite hangs up when it has seen enough.
+        # The suite disconnects when it has read enough.
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

@@ -1,4 +1,4 @@
-//! A state folder with a daemon that starts when it is needed, and clients of bridges to it.
+//! A workspace with a daemon that starts on demand, and clients of MCP servers in it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,12 +16,12 @@ use rmcp::service::{NotificationContext, RoleClient, RunningService};
 use rmcp::{ClientHandler, ServiceExt};
 use serde_json::Value;
 
-use crate::halves;
+use crate::reply_halves;
 
 pub(crate) const SESSION: &str = "kitchen";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The example that is bridge and daemon, built once.
+/// Builds the example that is MCP server and daemon, once, and returns its path.
 pub(crate) fn program() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -34,25 +34,26 @@ pub(crate) fn program() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-pub(crate) struct Kitchen {
-    folder: tempfile::TempDir,
+/// A directory with a state directory in it. Its daemon is killed when the value is dropped.
+pub(crate) struct TestWorkspace {
+    dir: tempfile::TempDir,
 }
 
-impl Kitchen {
+impl TestWorkspace {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    /// One whose agents play this script.
-    pub(crate) fn playing(script: &str) -> Self {
-        let kitchen = Self::new();
-        std::fs::write(kitchen.path().join("script"), script).unwrap();
-        kitchen
+    /// Creates a workspace whose agents play this script.
+    pub(crate) fn with_script(script: &str) -> Self {
+        let workspace = Self::new();
+        std::fs::write(workspace.path().join("script"), script).unwrap();
+        workspace
     }
 
-    /// Where commands run.
+    /// Returns the directory in which processes run.
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.dir.path()
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -63,53 +64,52 @@ impl Kitchen {
         std::fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    /// A client with a bridge of its own in this process.
+    /// Connects a client to its own MCP server in this process.
     pub(crate) async fn client(&self, name: &str) -> Client {
         self.client_with(name, ClientCapabilities::default()).await
     }
 
     pub(crate) async fn client_with(&self, name: &str, capabilities: ClientCapabilities) -> Client {
         let options = McpOptions::new(SESSION, self.path());
-        self.client_of(options, ClientConfig::new(capabilities, Implementation::new(name, "1")))
-            .await
+        self.connect(options, ClientConfig::new(capabilities, Implementation::new(name, "1"))).await
     }
 
-    /// A client that may steer what others have started.
+    /// Connects a client that may also control tasks of other clients.
     pub(crate) async fn client_sharing(&self, name: &str) -> Client {
         let options = McpOptions { shared: true, ..McpOptions::new(SESSION, self.path()) };
         let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
-        self.client_of(options, config).await
+        self.connect(options, config).await
     }
 
-    /// A client whose sub-agents may do this beside the usual.
+    /// Connects a client whose agents have this `allow` rule too.
     pub(crate) async fn client_allowing(&self, name: &str, rule: &str) -> Client {
         let mut options = McpOptions::new(SESSION, self.path());
         options.allow.push(rule.parse().unwrap());
         let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
-        self.client_of(options, config).await
+        self.connect(options, config).await
     }
 
-    /// A client whose user is asked about this, and not through the client.
+    /// Connects a client whose agents have this `ask` rule, and which shows no forms.
     pub(crate) async fn client_asking(&self, name: &str, rule: &str) -> Client {
         let mut options = McpOptions::new(SESSION, self.path());
         options.ask.push(rule.parse().unwrap());
         let config = ClientConfig::new(Default::default(), Implementation::new(name, "1"));
-        self.client_of(options, config).await
+        self.connect(options, config).await
     }
 
-    /// A client whose user can be asked, and is asked about this.
-    pub(crate) async fn client_asked_about(&self, name: &str, rule: &str) -> Client {
+    /// Connects a client whose agents have this `ask` rule, and which shows forms to its user.
+    pub(crate) async fn client_with_forms(&self, name: &str, rule: &str) -> Client {
         let mut options = McpOptions::new(SESSION, self.path());
         options.ask.push(rule.parse().unwrap());
         let capabilities =
             ClientCapabilities::builder().enable_tasks().enable_elicitation().build();
         let config = ClientConfig::new(capabilities, Implementation::new(name, "1"));
-        self.client_of(options, config).await
+        self.connect(options, config).await
     }
 
-    async fn client_of(&self, options: McpOptions, config: ClientConfig) -> Client {
+    async fn connect(&self, options: McpOptions, config: ClientConfig) -> Client {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let starter = DaemonLauncher {
+        let launcher = DaemonLauncher {
             state_dir: StateDir::new(self.state()),
             program: program(),
             args: vec![self.state().into(), "--daemon".into()],
@@ -117,14 +117,17 @@ impl Kitchen {
             notice: |line| eprintln!("{line}"),
         };
         let (input, output) = tokio::io::split(theirs);
-        #[expect(clippy::disallowed_methods, reason = "it ends with the client's end of the pipe")]
-        tokio::spawn(serve(starter, options, input, output));
-        let heard = Heard::default();
-        let listener = Listener { config, heard: heard.clone() };
-        Client { service: listener.serve(ours).await.unwrap(), heard }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the server ends with the client's end of the pipe"
+        )]
+        tokio::spawn(serve(launcher, options, input, output));
+        let notifications = Notifications::default();
+        let listener = RecordingClient { config, notifications: notifications.clone() };
+        Client { service: listener.serve(ours).await.unwrap(), notifications }
     }
 
-    /// A bridge as a process of its own.
+    /// Starts an MCP server as a process of its own.
     pub(crate) fn bridge(&self) -> Child {
         let mut command = Command::new(program());
         command.arg(self.state()).args([SESSION, "raw"]).current_dir(self.path());
@@ -137,75 +140,77 @@ impl Kitchen {
         lock.lines().next()?.parse().ok()
     }
 
-    /// With no word of farewell.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill_daemon(&self) {
         if let Some(pid) = self.daemon_pid() {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
     }
 
-    pub(crate) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
-        let began = Instant::now();
+    /// Polls until the condition holds.
+    pub(crate) async fn until(&self, condition: &str, holds: impl Fn() -> bool) {
+        let started_at = Instant::now();
         while !holds() {
-            assert!(began.elapsed() < PATIENCE, "{what} did not happen");
+            assert!(started_at.elapsed() < TEST_TIMEOUT, "timed out: {condition}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
-impl Drop for Kitchen {
+impl Drop for TestWorkspace {
     fn drop(&mut self) {
         self.kill_daemon();
     }
 }
 
+/// The notifications that a client has got.
 #[derive(Clone, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Notifications {
     pub(crate) progress: Arc<Mutex<Vec<ProgressNotificationParam>>>,
     pub(crate) tasks: Arc<Mutex<Vec<DetailedTask>>>,
 }
 
-pub(crate) struct Listener {
+pub(crate) struct RecordingClient {
     config: ClientConfig,
-    heard: Heard,
+    notifications: Notifications,
 }
 
-impl ClientHandler for Listener {
+impl ClientHandler for RecordingClient {
     fn get_info(&self) -> ClientConfig {
         self.config.clone()
     }
 
     async fn on_progress(
         &self,
-        said: ProgressNotificationParam,
+        notification: ProgressNotificationParam,
         _: NotificationContext<RoleClient>,
     ) {
-        self.heard.progress.lock().unwrap().push(said);
+        self.notifications.progress.lock().unwrap().push(notification);
     }
 
     async fn on_task_status(
         &self,
-        said: TaskStatusNotificationParams,
+        notification: TaskStatusNotificationParams,
         _: NotificationContext<RoleClient>,
     ) {
-        self.heard.tasks.lock().unwrap().push(said.task);
+        self.notifications.tasks.lock().unwrap().push(notification.task);
     }
 }
 
 pub(crate) struct Client {
-    pub(crate) service: RunningService<RoleClient, Listener>,
-    pub(crate) heard: Heard,
+    pub(crate) service: RunningService<RoleClient, RecordingClient>,
+    pub(crate) notifications: Notifications,
 }
 
-/// What a tool said.
+/// The reply of a tool, in both forms.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ToolReply {
     pub(crate) text: String,
     pub(crate) structured: Value,
     pub(crate) is_error: bool,
 }
 
-impl Said {
+impl ToolReply {
     pub(crate) fn of(result: &CallToolResult) -> Self {
         let text = result.content.iter().filter_map(|block| block.as_text());
         Self {
@@ -221,7 +226,7 @@ impl Said {
         self
     }
 
-    /// That it is a refusal of this kind.
+    /// Checks that the reply is a refusal of this kind.
     #[track_caller]
     pub(crate) fn refused(&self, kind: &str) -> &Self {
         assert!(self.is_error, "{}", self.text);
@@ -229,7 +234,7 @@ impl Said {
         self
     }
 
-    /// The lines of output in the structured half, as they were written.
+    /// Returns the output of the structured content as one text.
     pub(crate) fn output(&self) -> String {
         let lines = self.structured["output"].as_array().unwrap().iter();
         lines.map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
@@ -240,27 +245,33 @@ impl Said {
     }
 }
 
-pub(crate) fn asked(tool: &'static str, arguments: Value) -> CallToolRequestParams {
+pub(crate) fn tool_call(tool: &'static str, arguments: Value) -> CallToolRequestParams {
     let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
     CallToolRequestParams::new(tool).with_arguments(arguments)
 }
 
 impl Client {
-    pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> Said {
-        let said = Said::of(&self.service.call_tool(asked(tool, arguments)).await.unwrap());
-        halves::check(&said);
-        said
+    pub(crate) async fn call(&self, tool: &'static str, arguments: Value) -> ToolReply {
+        let result = self.service.call_tool(tool_call(tool, arguments)).await.unwrap();
+        let reply = ToolReply::of(&result);
+        reply_halves::check(&reply);
+        reply
     }
 
-    /// Asks until this is in the answer.
-    pub(crate) async fn until(&self, tool: &'static str, arguments: Value, part: &str) -> Said {
-        let began = Instant::now();
+    /// Repeats a call until its text contains this part.
+    pub(crate) async fn until(
+        &self,
+        tool: &'static str,
+        arguments: Value,
+        part: &str,
+    ) -> ToolReply {
+        let started_at = Instant::now();
         loop {
-            let said = self.call(tool, arguments.clone()).await;
-            if said.text.contains(part) {
-                return said;
+            let reply = self.call(tool, arguments.clone()).await;
+            if reply.text.contains(part) {
+                return reply;
             }
-            assert!(began.elapsed() < PATIENCE, "no {part:?} in: {}", said.text);
+            assert!(started_at.elapsed() < TEST_TIMEOUT, "no {part:?} in: {}", reply.text);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! The SQLite store passes the checks for all stores.
+//! The SQLite store passes the conformance checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,29 +8,29 @@ use brigade_store::conformance::StoreHarness;
 use brigade_store::{Store, conformance_tests};
 use tempfile::TempDir;
 
-/// Each store has a file of its own, named by its number.
+/// A harness whose stores have a file each, named by their number.
 struct OnDisk {
-    folder: TempDir,
-    made: AtomicUsize,
+    dir: TempDir,
+    created_count: AtomicUsize,
 }
 
 impl OnDisk {
     fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), made: AtomicUsize::new(0) }
+        Self { dir: TempDir::new().unwrap(), created_count: AtomicUsize::new(0) }
     }
 
     fn open(&self, number: usize) -> Arc<dyn Store> {
-        let path = self.folder.path().join(format!("{number}.db"));
+        let path = self.dir.path().join(format!("{number}.db"));
         Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
     }
 }
 
 impl StoreHarness for OnDisk {
     fn empty(&self) -> Arc<dyn Store> {
-        self.open(self.made.fetch_add(1, Ordering::Relaxed))
+        self.open(self.created_count.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Of the stores of one check only the first is reopened.
+    /// Reopens the first store of the check. No check reopens another one.
     fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         assert_eq!(Arc::strong_count(&store), 1, "another handle would keep the file locked");
         drop(store);

@@ -1,11 +1,11 @@
-//! The SQLite store, looked at from outside and, where it matters, at its file.
+//! Tests of the SQLite store through its API and its file.
 //!
-//! - `conformance`: what any store must do.
-//! - `opening`: what is opened, what is refused, and that a refusal changes nothing.
+//! - `conformance`: the checks that every store must pass.
+//! - `opening`: files that are opened or refused. A refusal changes nothing.
 //! - `versions`: files of earlier versions.
-//! - `rows`: rows of newer versions, a full disk, a busy file, a damaged one.
-//! - `crash`: killed at any moment.
-//! - `measure`: how fast it is, by hand.
+//! - `rows`: rows of newer versions, a full disk, a busy file, a damaged file.
+//! - `crash`: kills at any moment.
+//! - `measure`: measurements, run by hand.
 //! - `support`: batches from the real model.
 
 #[cfg(test)]

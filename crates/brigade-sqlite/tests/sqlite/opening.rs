@@ -1,18 +1,18 @@
-//! What is opened, what is refused, and that a refusal changes nothing.
+//! Files that are opened or refused. A refusal changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Session, batch, id, make, open};
+use crate::support::{Session, batch, create_store, id, open};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{Store, StoreError, TaskQuery};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// Everything in a folder, byte for byte.
-fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+/// Reads all files of a directory.
+fn read_files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
     files
         .map(|entry| {
@@ -23,15 +23,15 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[track_caller]
-fn refused(folder: &TempDir, path: &Path, expect: fn(&StoreError) -> bool) {
-    let before = contents(folder.path());
+fn assert_refused(dir: &TempDir, path: &Path, is_expected: fn(&StoreError) -> bool) {
+    let before = read_files(dir.path());
     for error in [open(path).unwrap_err(), SqliteStore::open_read_only(path).unwrap_err()] {
-        assert!(expect(&error), "{error:?}");
+        assert!(is_expected(&error), "{error:?}");
         let name = path.file_name().unwrap().to_str().unwrap();
-        let says = error.to_string();
-        assert!(says.contains(name) || matches!(error, StoreError::Newer { .. }), "{says}");
+        let text = error.to_string();
+        assert!(text.contains(name) || matches!(error, StoreError::Newer { .. }), "{text}");
     }
-    assert!(contents(folder.path()) == before, "the folder has changed");
+    assert!(read_files(dir.path()) == before, "the directory has changed");
 }
 
 fn is_corrupt(error: &StoreError) -> bool {
@@ -43,89 +43,92 @@ fn is_unavailable(error: &StoreError) -> bool {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_made() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("new.db");
-    make(&path).await;
+async fn a_missing_file_is_created() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("new.db");
+    create_store(&path).await;
     let store = open(&path).unwrap();
     assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn an_empty_file_is_filled() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("empty.db");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("empty.db");
     fs::write(&path, b"").unwrap();
-    make(&path).await;
+    create_store(&path).await;
 }
 
 #[tokio::test]
-async fn a_file_whose_making_was_cut_off_is_filled() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("begun.db");
+async fn a_partly_created_file_is_filled() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("partial.db");
     let conn = Connection::open(&path).unwrap();
     conn.pragma_update(None, "journal_mode", "wal").unwrap();
     drop(conn);
     assert_ne!(fs::metadata(&path).unwrap().len(), 0);
-    make(&path).await;
+    create_store(&path).await;
 }
 
 #[test]
-fn a_reader_does_not_make_a_file() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("none.db");
+fn a_reader_creates_no_file() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("none.db");
     let error = SqliteStore::open_read_only(&path).unwrap_err();
     assert!(is_unavailable(&error), "{error}");
-    assert!(contents(folder.path()).is_empty());
+    assert!(read_files(dir.path()).is_empty());
 }
 
 #[tokio::test]
 async fn a_newer_version_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("newer.db");
-    make(&path).await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("newer.db");
+    create_store(&path).await;
     let conn = Connection::open(&path).unwrap();
     conn.pragma_update(None, "user_version", 99).unwrap();
     drop(conn);
-    refused(&folder, &path, |error| matches!(error, StoreError::Newer { .. }));
+    assert_refused(&dir, &path, |error| matches!(error, StoreError::Newer { .. }));
 }
 
 #[test]
 fn a_file_that_is_not_a_database_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("notes.txt");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("notes.txt");
     for text in [&b"dear diary"[..], &[0; 8192], b"SQLite format 3", &[b'S'; 100_000]] {
         fs::write(&path, text).unwrap();
-        refused(&folder, &path, is_corrupt);
+        assert_refused(&dir, &path, is_corrupt);
     }
 }
 
 #[test]
 fn a_database_of_another_program_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("foreign.db");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("foreign.db");
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch("CREATE TABLE mine(x); INSERT INTO mine VALUES(1);").unwrap();
     drop(conn);
-    refused(&folder, &path, is_corrupt);
+    assert_refused(&dir, &path, is_corrupt);
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch("DROP TABLE mine; PRAGMA application_id = 77;").unwrap();
     drop(conn);
-    refused(&folder, &path, is_corrupt);
+    assert_refused(&dir, &path, is_corrupt);
 }
 
 #[tokio::test]
 async fn a_truncated_database_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("cut.db");
-    make(&path).await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("cut.db");
+    create_store(&path).await;
     let whole = fs::read(&path).unwrap();
     for length in [16, 50, 100, 512, 4096, 5000, whole.len() - 4096, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
-        let before = contents(folder.path());
+        let before = read_files(dir.path());
         let error = open(&path).unwrap_err();
-        assert!(is_corrupt(&error), "cut to {length}: {error:?}");
-        assert!(contents(folder.path()) == before, "cut to {length}: the folder has changed");
+        assert!(is_corrupt(&error), "truncated to {length}: {error:?}");
+        assert!(
+            read_files(dir.path()) == before,
+            "truncated to {length}: the directory has changed"
+        );
     }
     fs::write(&path, &whole).unwrap();
     open(&path).unwrap();
@@ -133,37 +136,37 @@ async fn a_truncated_database_is_refused() {
 
 #[test]
 fn a_directory_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("folder");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("folder");
     fs::create_dir(&path).unwrap();
-    refused(&folder, &path, is_corrupt);
+    assert_refused(&dir, &path, is_corrupt);
 }
 
 #[test]
 fn a_missing_parent_is_refused() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("missing").join("store.db");
-    refused(&folder, &path, is_unavailable);
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("missing").join("store.db");
+    assert_refused(&dir, &path, is_unavailable);
     assert!(!path.parent().unwrap().exists());
 }
 
 #[test]
 fn a_path_through_a_file_is_refused() {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("file"), "text").unwrap();
-    refused(&folder, &folder.path().join("file").join("store.db"), is_unavailable);
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("file"), "text").unwrap();
+    assert_refused(&dir, &dir.path().join("file").join("store.db"), is_unavailable);
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn an_unreadable_file_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("secret.db");
-    make(&path).await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("secret.db");
+    create_store(&path).await;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(&path).is_ok() {
-        // The superuser reads everything: here there is no such thing as an unreadable file.
+        // The superuser can read every file.
         open(&path).unwrap();
         return;
     }
@@ -172,10 +175,10 @@ async fn an_unreadable_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_second_owner_is_told_who_the_first_is() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("owned.db");
-    fs::write(folder.path().join("owned.db.lock"), "pid 1\nleft behind by a crash").unwrap();
+async fn the_error_of_a_second_owner_names_the_first() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("owned.db");
+    fs::write(dir.path().join("owned.db.lock"), "pid 1\nleft behind by a crash").unwrap();
     let first = open(&path).unwrap();
     let error = open(&path).unwrap_err();
     let StoreError::Locked { holder } = &error else { panic!("{error:?}") };
@@ -186,11 +189,11 @@ async fn a_second_owner_is_told_who_the_first_is() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn another_name_of_the_file_does_not_get_around_the_lock() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("owned.db");
-    make(&path).await;
-    let link = folder.path().join("link.db");
+async fn a_link_to_the_file_leads_to_the_same_lock() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("owned.db");
+    create_store(&path).await;
+    let link = dir.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let first = open(&path).unwrap();
     let error = open(&link).unwrap_err();
@@ -199,9 +202,9 @@ async fn another_name_of_the_file_does_not_get_around_the_lock() {
 }
 
 #[tokio::test]
-async fn a_reader_sees_what_the_owner_commits_and_writes_nothing() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("shared.db");
+async fn a_reader_sees_commits_of_the_owner_and_writes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("shared.db");
     let owner = open(&path).unwrap();
     let reader = SqliteStore::open_read_only(&path).unwrap();
     let (mut session, part) = Session::open(1);
@@ -216,7 +219,7 @@ async fn a_reader_sees_what_the_owner_commits_and_writes_nothing() {
     }
     drop(owner);
     let seen = reader.tasks(id(1), &TaskQuery::default()).await.unwrap();
-    assert_eq!(seen.len(), 3, "the reader goes on when the owner has left");
+    assert_eq!(seen.len(), 3, "the reader works after the owner has closed the store");
     drop(reader);
     let alone = SqliteStore::open_read_only(&path).unwrap();
     assert_eq!(alone.session(id(1)).await.unwrap().unwrap().seq.0, 4);
@@ -224,16 +227,16 @@ async fn a_reader_sees_what_the_owner_commits_and_writes_nothing() {
 }
 
 #[test]
-fn it_is_used_within_a_local_set_of_a_multi_threaded_runtime() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("local.db");
+fn a_store_works_within_a_local_set_of_a_multi_threaded_runtime() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("local.db");
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
     let used = async {
-        make(&path).await;
+        create_store(&path).await;
         let store = open(&path).unwrap();
         store.tasks(id(1), &TaskQuery::default()).await.unwrap().len()
     };
     assert_eq!(tokio::task::LocalSet::new().block_on(&runtime, used), 3);
     let used = async { open(&path).unwrap().sessions().await.unwrap().len() };
-    assert_eq!(runtime.block_on(used), 1, "and without one on the same thread");
+    assert_eq!(runtime.block_on(used), 1, "the store works without a local set on the same thread");
 }

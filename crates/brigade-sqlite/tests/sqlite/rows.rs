@@ -1,20 +1,20 @@
-//! Rows of other versions, a full disk, a busy file, a damaged one.
+//! Rows of newer versions, a full disk, a busy file, a damaged file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Session, batch, id, make, open};
+use crate::support::{Session, batch, create_store, id, open};
 use brigade_model::ids::{Seq, TaskNo};
 use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 use brigade_store::{EventQuery, Store, StoreError, TaskQuery, codec};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A value with whatever fields and variants there are.
+/// A stored row with any fields and variants.
 type Fields = BTreeMap<String, serde_json::Value>;
 
-/// Changes the stored form of a task as a newer version could have written it.
+/// Changes a stored task to a form that a newer version could write.
 fn rewrite_task(path: &Path, no: u32, change: impl FnOnce(&mut Fields)) {
     let conn = Connection::open(path).unwrap();
     let sql = "SELECT body FROM tasks WHERE session = 1 AND no = ?1";
@@ -27,10 +27,10 @@ fn rewrite_task(path: &Path, no: u32, change: impl FnOnce(&mut Fields)) {
 }
 
 #[tokio::test]
-async fn an_unknown_state_refuses_its_tree_only() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    make(&path).await;
+async fn an_unknown_state_refuses_only_its_session() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
     let store = open(&path).unwrap();
     store.commit(&batch(Session::open(2).1)).await.unwrap();
     drop(store);
@@ -40,18 +40,21 @@ async fn an_unknown_state_refuses_its_tree_only() {
     let store = open(&path).unwrap();
     let error = store.load(id(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Newer { .. }), "{error:?}");
-    let says = error.to_string();
-    assert!(says.contains("task 2") && says.contains("hibernating"), "{says}");
+    let text = error.to_string();
+    assert!(text.contains("task 2") && text.contains("hibernating"), "{text}");
     assert!(store.load(id(2)).await.unwrap().is_some());
     let one = TaskNo::new(1).unwrap();
-    assert!(store.task(id(1), one).await.unwrap().is_some(), "its other rows can be read");
+    assert!(
+        store.task(id(1), one).await.unwrap().is_some(),
+        "other rows of the session can be read"
+    );
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_read_does_not_hide_the_others() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    make(&path).await;
+async fn an_unreadable_session_does_not_hide_the_others() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
     let store = open(&path).unwrap();
     store.commit(&batch(Session::open(2).1)).await.unwrap();
     drop(store);
@@ -70,10 +73,10 @@ async fn a_session_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn an_unknown_field_is_passed_over() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    let session = make(&path).await;
+async fn an_unknown_field_is_skipped() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let session = create_store(&path).await;
     rewrite_task(&path, 2, |fields| {
         fields.insert("mood".into(), "cheerful".into());
     });
@@ -84,9 +87,9 @@ async fn an_unknown_field_is_passed_over() {
 
 #[tokio::test]
 async fn a_full_disk_refuses_the_batch_whole() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    let mut session = make(&path).await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut session = create_store(&path).await;
     let store = open(&path).unwrap();
     let pages: u32 = Connection::open(&path)
         .unwrap()
@@ -112,10 +115,10 @@ async fn a_full_disk_refuses_the_batch_whole() {
 }
 
 #[tokio::test]
-async fn a_busy_file_is_unavailable_for_now() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    let mut session = make(&path).await;
+async fn a_busy_file_is_unavailable() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut session = create_store(&path).await;
     let options = SqliteOptions { busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).unwrap();
     let intruder = Connection::open(&path).unwrap();
@@ -130,10 +133,10 @@ async fn a_busy_file_is_unavailable_for_now() {
 }
 
 #[tokio::test]
-async fn damage_inside_is_told_as_such() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    make(&path).await;
+async fn damaged_pages_are_reported_as_corrupt() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[4096..].fill(0xa5);
     std::fs::write(&path, bytes).unwrap();
@@ -145,9 +148,9 @@ async fn damage_inside_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn pruning_goes_on_over_many_slices() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
+async fn pruning_continues_over_many_slices() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
     let store = open(&path).unwrap();
     let (mut session, part) = Session::open(1);
     store.commit(&batch(part)).await.unwrap();
@@ -168,9 +171,9 @@ async fn pruning_goes_on_over_many_slices() {
 }
 
 #[test]
-fn a_store_works_outside_of_a_runtime_and_within_any() {
-    let folder = TempDir::new().unwrap();
-    let store = open(&folder.path().join("store.db")).unwrap();
+fn a_store_works_without_a_runtime_and_within_any() {
+    let dir = TempDir::new().unwrap();
+    let store = open(&dir.path().join("store.db")).unwrap();
     let multi = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let single = tokio::runtime::Builder::new_current_thread().build().unwrap();
     multi.block_on(store.commit(&batch(Session::open(1).1))).unwrap();
@@ -184,12 +187,12 @@ fn a_store_works_outside_of_a_runtime_and_within_any() {
     assert_eq!(result.unwrap().0, 3);
 }
 
-/// The other setting works as well; what it is for, a power cut, cannot be had here.
+/// Checks only that commits work in this mode: a test cannot cut the power.
 #[tokio::test]
 async fn commits_can_wait_for_the_disk() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
-    let mut session = make(&path).await;
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut session = create_store(&path).await;
     let options = SqliteOptions { synchronous: SynchronousMode::Full, ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).unwrap();
     store.commit(&batch(session.spawn(1))).await.unwrap();

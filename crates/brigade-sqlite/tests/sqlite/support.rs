@@ -1,4 +1,4 @@
-//! Batches from the real model, for tests that look at the file.
+//! Batches from the real model, for tests that read the file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,21 +28,23 @@ impl Session {
         let now = Time(1_000);
         let (tree, record) = open_session(id(number), name, Limits::default(), (now, Epoch(1)));
         let mut session = Self { tree, now };
-        let part = session
-            .part(Seq(0), CommandOutputs { events: vec![record], ..CommandOutputs::default() });
-        (session, part)
+        let session_batch = session.session_batch(
+            Seq(0),
+            CommandOutputs { events: vec![record], ..CommandOutputs::default() },
+        );
+        (session, session_batch)
     }
 
-    /// Goes on from what is stored.
-    pub(crate) fn continued(loaded: LoadedSession) -> Self {
+    /// Continues a stored session.
+    pub(crate) fn from_loaded(loaded: LoadedSession) -> Self {
         let now = loaded.row.now;
         Self { tree: loaded.into_tree(), now }
     }
 
-    /// A batch that spawns so many jobs.
+    /// Returns a batch that spawns this number of jobs.
     pub(crate) fn spawn(&mut self, count: usize) -> SessionBatch {
         let spec = Arc::new(job());
-        self.all((0..count).map(|_| {
+        self.handle_all((0..count).map(|_| {
             Command::Spawn(SpawnCommand {
                 caller: Caller::Operator,
                 spec: spec.clone(),
@@ -51,15 +53,15 @@ impl Session {
         }))
     }
 
-    /// A batch that spawns so many jobs, each of which goes to sleep for long.
+    /// Returns a batch that spawns this number of jobs, each of which sleeps for a long time.
     pub(crate) fn spawn_waiting(&mut self, count: u32) -> SessionBatch {
         let spec = Arc::new(job());
         let first = self.tree.row().last_task.map_or(1, |last| last.get() + 1);
-        self.all((first..first + count).flat_map(|no| {
-            let asked = ConditionRequest::Timer { duration: Millis(1_000_000_000) };
+        self.handle_all((first..first + count).flat_map(|no| {
+            let condition = ConditionRequest::Timer { duration: Millis(1_000_000_000) };
             let then = AfterPark::Suspend { parked_count: 1 };
-            let what = AttemptReport::Park {
-                calls: vec![(CallIndex(0), asked)],
+            let report = AttemptReport::Park {
+                calls: vec![(CallIndex(0), condition)],
                 acked_entries: u32::MAX,
                 then,
             };
@@ -67,18 +69,18 @@ impl Session {
             let spawn = SpawnCommand { caller: Caller::Operator, spec: spec.clone(), call: None };
             [
                 Command::Spawn(spawn),
-                Command::Report(ReportCommand { no, attempt: Attempt(1), report: what }),
+                Command::Report(ReportCommand { no, attempt: Attempt(1), report }),
             ]
         }))
     }
 
     pub(crate) fn finish(&mut self, no: TaskNo) -> SessionBatch {
         let attempt = self.tree.get(no).unwrap().attempt;
-        let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
-        self.all([Command::Report(ReportCommand { no, attempt, report: what })])
+        let report = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+        self.handle_all([Command::Report(ReportCommand { no, attempt, report })])
     }
 
-    fn all(&mut self, commands: impl IntoIterator<Item = Command>) -> SessionBatch {
+    fn handle_all(&mut self, commands: impl IntoIterator<Item = Command>) -> SessionBatch {
         let base = self.tree.row().seq;
         let mut outputs = CommandOutputs::default();
         for command in commands {
@@ -87,13 +89,19 @@ impl Session {
             outputs.events.extend(handled.outputs.events);
             outputs.journal.extend(handled.outputs.journal);
         }
-        self.part(base, outputs)
+        self.session_batch(base, outputs)
     }
 
-    fn part(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
+    fn session_batch(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
         let (tasks, messages) = self.tree.take_dirty();
-        let (events, journal) = (outputs.events, outputs.journal);
-        SessionBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+        SessionBatch {
+            row: self.tree.row().clone(),
+            base,
+            events: outputs.events,
+            tasks,
+            journal: outputs.journal,
+            messages,
+        }
     }
 }
 
@@ -113,15 +121,15 @@ pub(crate) fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, SqliteOptions::default())
 }
 
-pub(crate) fn batch(part: SessionBatch) -> Batch {
-    Batch { sessions: vec![part] }
+pub(crate) fn batch(session_batch: SessionBatch) -> Batch {
+    Batch { sessions: vec![session_batch] }
 }
 
-/// Makes a store with one session and three tasks in it.
-pub(crate) async fn make(path: &Path) -> Session {
+/// Creates a store with one session and three tasks.
+pub(crate) async fn create_store(path: &Path) -> Session {
     let store = open(path).unwrap();
-    let (mut session, part) = Session::open(1);
-    store.commit(&batch(part)).await.unwrap();
+    let (mut session, session_batch) = Session::open(1);
+    store.commit(&batch(session_batch)).await.unwrap();
     store.commit(&batch(session.spawn(3))).await.unwrap();
     session
 }

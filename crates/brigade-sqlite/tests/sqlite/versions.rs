@@ -1,7 +1,7 @@
-//! Files of every version from the first that is read on are opened, with their content.
+//! Files of every supported version are opened with their content.
 //!
-//! `tests/fixtures/version_N.db` was written by a program of that version. To keep one of a new
-//! version, run `cargo test -p brigade-sqlite --test sqlite -- --ignored write_fixture`.
+//! A program of version N wrote `tests/fixtures/version_N.db`. To add the fixture of a new version,
+//! run `cargo test -p brigade-sqlite --test sqlite -- --ignored write_fixture`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::{Session, batch, id, open};
 
-/// Versions with a fixture. The last one is the present version.
+/// The versions with a fixture. The last one is the current version.
 const VERSIONS: [i64; 1] = [3];
 
 fn fixture(version: i64) -> PathBuf {
@@ -23,10 +23,10 @@ fn fixture(version: i64) -> PathBuf {
 }
 
 #[tokio::test]
-#[ignore = "writes the fixture of the present version"]
+#[ignore = "writes the fixture of the current version"]
 async fn write_fixture() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
     let store = open(&path).unwrap();
     let (mut session, opened) = Session::open(1);
     store.commit(&batch(opened)).await.unwrap();
@@ -42,17 +42,17 @@ async fn write_fixture() {
 }
 
 #[tokio::test]
-async fn every_version_is_opened_and_written_on() {
+async fn every_version_is_opened_and_can_be_written() {
     for version in VERSIONS {
-        let folder = TempDir::new().unwrap();
-        let path = copy_of(&folder, version);
+        let dir = TempDir::new().unwrap();
+        let path = copy_of(&dir, version);
         let store = open(&path).unwrap();
         let loaded = store.load(id(1)).await.unwrap().expect("the session of the fixture");
-        let mut session = Session::continued(loaded);
+        let mut session = Session::from_loaded(loaded);
         let second = TaskNo::new(2).unwrap();
         assert!(matches!(session.tree.get(second).unwrap().state, TaskState::Running));
         let finished = store.task(id(1), TaskNo::FIRST).await.unwrap().expect("the first task");
-        let outcome = finished.ended().expect("it has ended").outcome.clone();
+        let outcome = finished.ended().expect("the first task has ended").outcome.clone();
         assert!(matches!(*outcome, Outcome::Succeeded { .. }), "{version}: {outcome}");
         store.commit(&batch(session.finish(second))).await.unwrap();
         let query = EventQuery { session: Some(id(1)), after: Default::default(), limit: 100 };
@@ -65,11 +65,11 @@ async fn every_version_is_opened_and_written_on() {
 
 #[test]
 fn a_migrated_file_has_the_tables_of_a_new_one() {
-    let folder = TempDir::new().unwrap();
-    let new = folder.path().join("new.db");
+    let dir = TempDir::new().unwrap();
+    let new = dir.path().join("new.db");
     open(&new).unwrap();
     for version in VERSIONS {
-        let old = copy_of(&folder, version);
+        let old = copy_of(&dir, version);
         open(&old).unwrap();
         assert_eq!(tables(&old), tables(&new), "{version}");
         assert_eq!(user_version(&old), user_version(&new), "{version}");
@@ -78,9 +78,9 @@ fn a_migrated_file_has_the_tables_of_a_new_one() {
 }
 
 #[test]
-fn versions_before_the_first_are_refused_and_left_alone() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("store.db");
+fn unsupported_earlier_versions_are_refused_and_not_changed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
     for version in [1, 2] {
         let conn = Connection::open(&path).unwrap();
         conn.execute_batch(&format!(
@@ -98,8 +98,8 @@ fn versions_before_the_first_are_refused_and_left_alone() {
     }
 }
 
-fn copy_of(folder: &TempDir, version: i64) -> PathBuf {
-    let path = folder.path().join(format!("version_{version}.db"));
+fn copy_of(dir: &TempDir, version: i64) -> PathBuf {
+    let path = dir.path().join(format!("version_{version}.db"));
     std::fs::copy(fixture(version), &path).unwrap();
     path
 }

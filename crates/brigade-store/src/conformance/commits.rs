@@ -1,4 +1,4 @@
-//! Whole or not at all, in order, by one writer.
+//! Checks that a batch is written whole or not at all, in order, by one writer.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::store::{EventQuery, Store, TaskQuery};
 
-/// The positions of a batch follow each other in its order, whatever trees they belong to.
-pub async fn a_batch_over_several_trees_is_one_commit(harness: &dyn StoreHarness) {
+/// Checks that the events of a batch get consecutive positions in its order, across sessions.
+pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let (mut first, one) = SessionWriter::begin(&store, 1, Limits::default());
     let (mut second, two) = SessionWriter::begin(&store, 2, Limits::default());
@@ -31,14 +31,14 @@ pub async fn a_batch_over_several_trees_is_one_commit(harness: &dyn StoreHarness
         assert_eq!(positions, (1..=expected.len() as u64).collect::<Vec<_>>());
         let records: Vec<_> = page.items.into_iter().map(|item| item.record).collect();
         assert_eq!(records, expected);
-        let trees = store.sessions().await.expect("trees are read");
-        let ids: Vec<_> = trees.iter().map(|row| row.id).collect();
+        let sessions = store.sessions().await.expect("sessions are read");
+        let ids: Vec<_> = sessions.iter().map(|row| row.id).collect();
         assert_eq!(ids, [session_id(1), session_id(2)]);
         store = harness.reopen(store);
     }
 }
 
-/// It tells the position that comes next.
+/// Checks that an empty commit returns the next position and writes nothing.
 pub async fn an_empty_batch_changes_nothing(harness: &dyn StoreHarness) {
     let store = harness.empty();
     assert_eq!(commit(&store, &Batch::default()).await, Position(1));
@@ -52,11 +52,11 @@ pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn StoreHarn
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let part = spawn(&mut writer).await;
     for base in [Seq(0), part.base.next(), Seq(u64::from(u32::MAX))] {
-        refused(&store, SessionBatch { base, ..part.clone() }).await;
+        assert_refused(&store, SessionBatch { base, ..part.clone() }).await;
     }
     let unknown =
         SessionBatch { row: SessionWriter::begin(&store, 2, Limits::default()).1.row, ..part };
-    refused(&store, unknown).await;
+    assert_refused(&store, unknown).await;
 }
 
 pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
@@ -66,12 +66,12 @@ pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHar
     for epoch in [Epoch(EPOCH.0 - 1), EPOCH.next()] {
         let mut part = part.clone();
         part.row.epoch = epoch;
-        refused(&store, part).await;
+        assert_refused(&store, part).await;
     }
     commit(&store, &Batch { sessions: vec![part] }).await;
 }
 
-pub async fn one_refused_tree_refuses_the_batch(harness: &dyn StoreHarness) {
+pub async fn one_refused_session_refuses_the_batch(harness: &dyn StoreHarness) {
     let store = harness.empty();
     let mut first = SessionWriter::open(&store, 1, Limits::default()).await;
     let mut second = SessionWriter::open(&store, 2, Limits::default()).await;
@@ -84,8 +84,8 @@ pub async fn one_refused_tree_refuses_the_batch(harness: &dyn StoreHarness) {
     assert_eq!(snapshot(&store).await, before);
 }
 
-/// Many writers go on from the same event of the same tree.
-pub async fn of_concurrent_writers_one_wins(harness: &dyn StoreHarness) {
+/// Commits from many writers that continue after the same event of one session.
+pub async fn one_of_several_concurrent_writers_wins(harness: &dyn StoreHarness) {
     const WRITERS: usize = 8;
     let store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
@@ -120,7 +120,7 @@ pub async fn of_concurrent_writers_one_wins(harness: &dyn StoreHarness) {
     assert_eq!(all_events(&*store, None).await.expect("events are read").len(), 21);
 }
 
-/// A tree's row, its tasks and its events are of the same moment while a writer is at work.
+/// Checks that a session's row and tasks are of the same commit while a writer is at work.
 pub async fn readers_see_whole_commits(harness: &dyn StoreHarness) {
     let store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
@@ -130,7 +130,7 @@ pub async fn readers_see_whole_commits(harness: &dyn StoreHarness) {
         readers.spawn(async move {
             loop {
                 let loaded = store.load(session_id(1)).await.expect("a load");
-                let loaded = loaded.expect("the tree is there");
+                let loaded = loaded.expect("the session is there");
                 assert_eq!(loaded.row.seq.0, loaded.tasks.len() as u64 + 1);
                 if loaded.tasks.len() == 100 {
                     return;
@@ -156,7 +156,7 @@ async fn commit(store: &Arc<dyn Store>, batch: &Batch) -> Position {
     store.commit(batch).await.expect("the batch is committed")
 }
 
-async fn refused(store: &Arc<dyn Store>, part: SessionBatch) {
+async fn assert_refused(store: &Arc<dyn Store>, part: SessionBatch) {
     let before = snapshot(store).await;
     let result = store.commit(&Batch { sessions: vec![part] }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
@@ -165,7 +165,7 @@ async fn refused(store: &Arc<dyn Store>, part: SessionBatch) {
 
 async fn snapshot(store: &Arc<dyn Store>) -> String {
     let mut text = String::new();
-    for row in store.sessions().await.expect("trees are read") {
+    for row in store.sessions().await.expect("sessions are read") {
         let tasks = store.tasks(row.id, &TaskQuery::default()).await.expect("tasks are read");
         text.push_str(&format!("{row:?} {tasks:?}\n"));
     }

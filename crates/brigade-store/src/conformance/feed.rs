@@ -1,4 +1,4 @@
-//! From any position without gap or repeat.
+//! Checks that pages of events have no gap and no repeat from any position.
 
 use std::sync::Arc;
 
@@ -17,22 +17,17 @@ pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
         let all = page(&store, None, 0, usize::MAX).await.items;
         let last = store.last_position().await.expect("a position");
         assert_eq!(all.last().map(|item| item.position), Some(last));
-        for tree in [
-            None,
-            Some(session_id(1)),
-            Some(session_id(2)),
-            Some(session_id(3)),
-            Some(session_id(9)),
-        ] {
+        let ids = [1, 2, 3, 9].map(session_id).map(Some);
+        for session in [None].into_iter().chain(ids) {
             for after in 0..=last.0 + 1 {
-                for most in [1, 2, 5, usize::MAX] {
+                for limit in [1, 2, 5, usize::MAX] {
                     let expected: Vec<FeedItem> = all
                         .iter()
                         .filter(|item| item.position.0 > after)
-                        .filter(|item| tree.is_none_or(|tree| item.record.session == tree))
+                        .filter(|item| session.is_none_or(|id| item.record.session == id))
                         .cloned()
                         .collect();
-                    assert_eq!(read_all_pages(&store, tree, after, most).await, expected);
+                    assert_eq!(read_all_pages(&store, session, after, limit).await, expected);
                 }
             }
         }
@@ -40,31 +35,37 @@ pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
     }
 }
 
-/// Whoever asks for what is gone is told up to where; whoever asks for what is kept is not.
-pub async fn a_gap_is_told_after_pruning(harness: &dyn StoreHarness) {
+/// Checks that a page reports a gap if requested events were removed, and only then.
+pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
     let mut store = three_sessions(harness).await;
     let all = page(&store, None, 0, usize::MAX).await.items;
     let last = store.last_position().await.expect("a position");
     let middle = all[all.len() / 2].record.at;
     let retention = Retention { ended: Millis(u64::MAX), events: Millis(1_000) };
-    let pruned = store.prune(&retention, middle.after(Millis(1_000))).await.expect("it prunes");
-    let first_kept = all.iter().position(|item| item.record.at > middle).expect("some are kept");
-    assert!(first_kept > 0);
-    assert_eq!(pruned.events, first_kept as u64);
-    let gone = all[first_kept - 1].position;
+    let pruned =
+        store.prune(&retention, middle.after(Millis(1_000))).await.expect("the store prunes");
+    let first_stored =
+        all.iter().position(|item| item.record.at > middle).expect("some events are stored");
+    assert!(first_stored > 0);
+    assert_eq!(pruned.events, first_stored as u64);
+    let last_removed = all[first_stored - 1].position;
     for _ in 0..2 {
         for after in 0..=last.0 {
             let page = page(&store, None, after, 3).await;
-            assert_eq!(page.gap_to, (after < gone.0).then_some(gone), "after {after}");
-            let from = after.max(gone.0);
-            let kept: Vec<_> =
+            assert_eq!(
+                page.gap_to,
+                (after < last_removed.0).then_some(last_removed),
+                "after {after}"
+            );
+            let from = after.max(last_removed.0);
+            let stored: Vec<_> =
                 all.iter().filter(|item| item.position.0 > from).take(3).cloned().collect();
-            assert_eq!(page.items, kept);
+            assert_eq!(page.items, stored);
         }
         store = harness.reopen(store);
     }
-    let rest = Retention { ended: Millis(u64::MAX), events: Millis(0) };
-    store.prune(&rest, middle.after(Millis(1_000_000))).await.expect("it prunes");
+    let no_events = Retention { ended: Millis(u64::MAX), events: Millis(0) };
+    store.prune(&no_events, middle.after(Millis(1_000_000))).await.expect("the store prunes");
     store = harness.reopen(store);
     assert_eq!(store.last_position().await.expect("a position"), last);
     let nothing = page(&store, None, 0, 10).await;
@@ -74,7 +75,7 @@ pub async fn a_gap_is_told_after_pruning(harness: &dyn StoreHarness) {
     assert_eq!(next.items.first().map(|item| item.position), Some(last.next()));
 }
 
-/// Events of three trees, one between the other.
+/// Returns a store with interleaved events of three sessions.
 async fn three_sessions(harness: &dyn StoreHarness) -> Arc<dyn Store> {
     let store = harness.empty();
     let mut writers = Vec::new();
@@ -94,26 +95,26 @@ async fn three_sessions(harness: &dyn StoreHarness) -> Arc<dyn Store> {
 
 async fn page(
     store: &Arc<dyn Store>,
-    tree: Option<SessionId>,
+    session: Option<SessionId>,
     after: u64,
-    most: usize,
+    limit: usize,
 ) -> EventPage {
-    let query = EventQuery { session: tree, after: Position(after), limit: most };
+    let query = EventQuery { session, after: Position(after), limit };
     store.events(&query).await.expect("events are read")
 }
 
-/// Follows the pages to the end.
+/// Reads the pages up to the last one.
 async fn read_all_pages(
     store: &Arc<dyn Store>,
-    tree: Option<SessionId>,
+    session: Option<SessionId>,
     mut after: u64,
-    most: usize,
+    limit: usize,
 ) -> Vec<FeedItem> {
     let mut found = Vec::new();
     loop {
-        let page = page(store, tree, after, most).await;
+        let page = page(store, session, after, limit).await;
         assert_eq!(page.gap_to, None);
-        assert!(page.items.len() <= most);
+        assert!(page.items.len() <= limit);
         assert!(page.read_to.0 >= after, "a page goes forward");
         if page.items.is_empty() {
             return found;

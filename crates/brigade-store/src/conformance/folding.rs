@@ -1,4 +1,4 @@
-//! Rows, events and what is loaded tell the same story, after every commit.
+//! Checks that rows, events and loaded sessions agree after every commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::scenario::{limits, play_scenario};
 use super::writer::{EPOCH, SessionWriter, all_events, client, job};
 use crate::store::{RunRow, Store, TaskQuery};
 
-/// The events of a tree, folded into an empty one, are its rows field for field.
-pub async fn stored_rows_are_the_folded_events(harness: &dyn StoreHarness) {
+/// Checks that a session's events, applied to an empty task tree, produce its stored rows.
+pub async fn stored_rows_equal_the_folded_events(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
     writer.check = CommitCheck::RowsMatchEvents;
     play_scenario(writer, None).await;
 }
 
-/// Loading gives what the loop has in memory.
-pub async fn loaded_trees_are_the_live_ones(harness: &dyn StoreHarness) {
+/// Checks that a loaded session equals the one that the loop has in memory.
+pub async fn loaded_sessions_equal_the_live_ones(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
     writer.check = CommitCheck::LoadMatchesLive;
     play_scenario(writer, None).await;
@@ -39,9 +39,9 @@ pub async fn everything_is_there_after_reopening(harness: &dyn StoreHarness) {
     check_folded(&writer).await;
 }
 
-/// The story comes to the same end when the tree is dropped and loaded from a reopened store between
-/// its chapters.
-pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn StoreHarness) {
+/// Checks that the scenario has the same end if the session is loaded from a reopened store before
+/// each step.
+pub async fn a_session_continues_after_reopening_at_every_step(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
     writer.check = CommitCheck::RowsMatchEvents;
     let reopened = play_scenario(writer, Some(harness)).await;
@@ -52,8 +52,8 @@ pub async fn a_session_goes_on_after_reopening_at_every_point(harness: &dyn Stor
     assert_eq!(reopened, whole.store.tasks(whole.id(), &tasks).await.expect("tasks are read"));
 }
 
-/// A parked wait is told of all its tasks, also of those that were collected before.
-pub async fn waits_are_whole_after_loading(harness: &dyn StoreHarness) {
+/// Checks that a parked wait gets the results of all its tasks, also of those collected before.
+pub async fn a_loaded_wait_reports_all_its_tasks(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
     writer.check = CommitCheck::LoadMatchesLive;
     let parent = writer.spawn(client(), job()).await;
@@ -67,19 +67,19 @@ pub async fn waits_are_whole_after_loading(harness: &dyn StoreHarness) {
     writer.reload().await;
     writer.finish(second).await;
     let journal = writer.store.journal(writer.id(), parent).await.expect("a journal is read");
-    let told: Vec<Vec<(TaskNo, bool)>> = journal
+    let results: Vec<Vec<(TaskNo, bool)>> = journal
         .iter()
         .map(|entry| match &*entry.completion {
-            CallCompletion::Results(endings) => {
-                endings.iter().map(|ending| (ending.no, ending.collected_before)).collect()
+            CallCompletion::Results(results) => {
+                results.iter().map(|result| (result.no, result.collected_before)).collect()
             }
-            other => panic!("a wait is answered with {other:?}"),
+            other => panic!("a wait completes with {other:?}"),
         })
         .collect();
-    assert_eq!(told, [vec![(first, false)], vec![(first, true), (second, false)]]);
+    assert_eq!(results, [vec![(first, false)], vec![(first, true), (second, false)]]);
 }
 
-/// What is checked after each commit.
+/// The check that runs after each commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CommitCheck {
     Nothing,
@@ -99,7 +99,7 @@ impl CommitCheck {
 
 async fn check_loaded(writer: &SessionWriter) {
     let loaded = writer.store.load(writer.id()).await.expect("a load");
-    let mut loaded = loaded.expect("the tree is there").into_tree();
+    let mut loaded = loaded.expect("the session is there").into_tree();
     let mut live = writer.tree.clone();
     live.evict();
     loaded.evict();
@@ -109,10 +109,11 @@ async fn check_loaded(writer: &SessionWriter) {
 }
 
 async fn check_folded(writer: &SessionWriter) {
-    let (store, id) = (&*writer.store, writer.id());
+    let store = &*writer.store;
+    let id = writer.id();
     let events = all_events(store, Some(id)).await.expect("events are read");
     let folded = fold(&events);
-    let row = store.session(id).await.expect("a tree is read").expect("the tree is there");
+    let row = store.session(id).await.expect("a session is read").expect("the session is there");
     assert_eq!(row, *folded.row());
     let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
     let expected: Vec<_> = folded.rows().map(|(no, row)| (no, row.clone())).collect();
@@ -150,7 +151,8 @@ async fn check_messages(writer: &SessionWriter, events: &[Arc<EventRecord>], fol
         expected.extend(folded.inbox(Owner::Task(no)).cloned());
     }
     expected.sort_by_key(|message| message.no);
-    let loaded = writer.store.load(writer.id()).await.expect("a load").expect("the tree is there");
+    let loaded =
+        writer.store.load(writer.id()).await.expect("a load").expect("the session is there");
     assert_eq!(loaded.unread, expected);
 }
 
@@ -173,21 +175,22 @@ fn expected_receipts(events: &[Arc<EventRecord>]) -> BTreeMap<MessageNo, (Arc<Me
             _ => continue,
         };
         for no in numbers {
-            all.get_mut(&no).expect("a message is sent before it is settled").1 = receipt.clone();
+            all.get_mut(&no).expect("a message is sent before its receipt changes").1 =
+                receipt.clone();
         }
     }
     all
 }
 
 async fn check_runs(writer: &SessionWriter, events: &[Arc<EventRecord>], folded: &TaskTree) {
-    let mut endings: BTreeMap<(TaskNo, RunNo), RunRow> = BTreeMap::new();
+    let mut ended_runs: BTreeMap<(TaskNo, RunNo), RunRow> = BTreeMap::new();
     for record in events {
         if let Event::Ended { no, run, outcome, .. } = &record.event {
-            let ending = RunRow { run: *run, outcome: outcome.clone(), ended_at: record.at };
-            endings.insert((*no, *run), ending);
+            let ended_run = RunRow { run: *run, outcome: outcome.clone(), ended_at: record.at };
+            ended_runs.insert((*no, *run), ended_run);
         }
     }
-    for ((no, run), expected) in endings {
+    for ((no, run), expected) in ended_runs {
         let latest = folded.get(no).is_some_and(|row| row.run == run);
         let stored = writer.store.run(writer.id(), no, run).await.expect("a run is read");
         assert_eq!(stored, (!latest).then_some(expected), "run {run} of {no}");
@@ -204,31 +207,32 @@ fn assert_trees_equal(loaded: &TaskTree, live: &TaskTree) {
     assert!(loaded == live, "the unread messages differ");
 }
 
-/// All that a store says of one tree.
+/// All that a store returns about one session, as text.
 #[derive(Debug, PartialEq)]
 struct StoreSnapshot(Vec<String>);
 
 impl StoreSnapshot {
     async fn of(writer: &SessionWriter) -> Self {
-        let (store, id): (&dyn Store, _) = (&*writer.store, writer.id());
-        let mut said = vec![
-            format!("{:?}", store.sessions().await.expect("trees are read")),
+        let store: &dyn Store = &*writer.store;
+        let id = writer.id();
+        let mut parts = vec![
+            format!("{:?}", store.sessions().await.expect("sessions are read")),
             format!("{:?}", store.last_position().await.expect("a position is read")),
             format!("{:?}", all_events(store, None).await.expect("events are read")),
             format!("{:?}", store.load(id).await.expect("a load")),
         ];
         for (no, row) in store.tasks(id, &TaskQuery::default()).await.expect("tasks are read") {
-            said.push(format!("{no}: {row:?}"));
-            said.push(format!("{:?}", store.journal(id, no).await.expect("a journal is read")));
+            parts.push(format!("{no}: {row:?}"));
+            parts.push(format!("{:?}", store.journal(id, no).await.expect("a journal is read")));
             for run in 1..row.run.0 {
                 let run = store.run(id, no, RunNo(run)).await.expect("a run is read");
-                said.push(format!("{run:?}"));
+                parts.push(format!("{run:?}"));
             }
         }
         for no in 1..=writer.tree.row().last_message.0 {
             let message = store.message(id, MessageNo(no)).await.expect("a message is read");
-            said.push(format!("{message:?}"));
+            parts.push(format!("{message:?}"));
         }
-        Self(said)
+        Self(parts)
     }
 }

@@ -1,4 +1,4 @@
-//! By number, by name, by query.
+//! Checks reads by number, by name and by query.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::writer::{SessionWriter, agent, client, job, named, process, session_i
 use crate::batch::Batch;
 use crate::store::{EventQuery, Store, TaskQuery};
 
-pub async fn unknown_things_are_not_there(harness: &dyn StoreHarness) {
+pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
     let store = harness.empty();
     assert_eq!(store.last_position().await.expect("a position").0, 0);
-    assert!(store.sessions().await.expect("trees are read").is_empty());
+    assert!(store.sessions().await.expect("sessions are read").is_empty());
     SessionWriter::open(&store, 1, Limits::default()).await;
     for id in [session_id(1), session_id(2)] {
         assert_eq!(store.task(id, no(1)).await.expect("a read"), None);
@@ -39,7 +39,7 @@ pub async fn unknown_things_are_not_there(harness: &dyn StoreHarness) {
     assert!(store.events(&query).await.expect("a read").items.is_empty());
 }
 
-/// Names are found without regard to case; the newest bearer counts, living or not.
+/// Checks that names ignore case, and that the newest task of a name is found, alive or ended.
 pub async fn tasks_by_number_and_name(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
@@ -55,8 +55,8 @@ pub async fn tasks_by_number_and_name(harness: &dyn StoreHarness) {
     drop(writer);
     for _ in 0..2 {
         assert_eq!(store.task(id, top).await.expect("a read"), row);
-        let asked = [no(99), top, child, no(98)];
-        assert_eq!(store.missing_tasks(id, &asked).await.expect("a read"), [no(99), no(98)]);
+        let requested = [no(99), top, child, no(98)];
+        assert_eq!(store.missing_tasks(id, &requested).await.expect("a read"), [no(99), no(98)]);
         assert_eq!(find_task_no(&store, id, None, "Test runner").await, Some(newer));
         assert_eq!(find_task_no(&store, id, Some(Owner::Session), "test Runner").await, Some(top));
         assert_eq!(
@@ -88,16 +88,16 @@ pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
         assert_eq!(all.iter().map(|(no, _)| no.get()).collect::<Vec<_>>(), numbers(1..=13));
         for owner in [None, Some(Owner::Session), Some(Owner::Task(top)), Some(Owner::Task(no(2)))]
         {
-            for living in [false, true] {
+            for alive_only in [false, true] {
                 let expected: Vec<_> = all
                     .iter()
                     .filter(|(_, row)| owner.is_none_or(|owner| row.owner == owner))
-                    .filter(|(_, row)| !living || row.is_alive())
+                    .filter(|(_, row)| !alive_only || row.is_alive())
                     .cloned()
                     .collect();
-                for most in [1, 4, usize::MAX] {
-                    let query = TaskQuery { owner, alive_only: living, after: None, limit: most };
-                    assert_eq!(in_pages(&store, id, query).await, expected);
+                for limit in [1, 4, usize::MAX] {
+                    let query = TaskQuery { owner, alive_only, after: None, limit };
+                    assert_eq!(read_all_pages(&store, id, query).await, expected);
                 }
             }
         }
@@ -107,15 +107,15 @@ pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
     }
 }
 
-/// Answers come in another order than the calls were made in.
-pub async fn journals_are_in_the_order_of_answers(harness: &dyn StoreHarness) {
+/// Completes calls in another order than they were made in.
+pub async fn journals_are_in_the_order_of_completions(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), job()).await;
     let other = writer.spawn(client(), job()).await;
     let sleeps = [(0, 300), (1, 100), (2, 200)];
-    let calls = sleeps.map(|(index, span)| {
-        (CallIndex(index), ConditionRequest::Timer { duration: Millis(span) })
+    let calls = sleeps.map(|(index, millis)| {
+        (CallIndex(index), ConditionRequest::Timer { duration: Millis(millis) })
     });
     let park = AttemptReport::Park {
         calls: calls.to_vec(),
@@ -127,11 +127,11 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn StoreHarness) {
     writer.record(task, 3).await;
     for _ in 0..3 {
         writer.tick_after(110).await;
-        // Told one thing at a time, it says that it has reacted.
+        // A job gets the next completion only after it has acknowledged the last.
         let calls = Vec::new();
-        let heard =
+        let acknowledgement =
             AttemptReport::Park { calls, acked_entries: u32::MAX, then: AfterPark::Continue };
-        writer.report(task, heard).await;
+        writer.report(task, acknowledgement).await;
     }
     let id = writer.id();
     drop(writer);
@@ -147,7 +147,7 @@ pub async fn journals_are_in_the_order_of_answers(harness: &dyn StoreHarness) {
     }
 }
 
-pub async fn receipts_say_how_far_a_message_came(harness: &dyn StoreHarness) {
+pub async fn receipts_report_the_delivery_state(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), process()).await;
@@ -177,14 +177,14 @@ pub async fn receipts_say_how_far_a_message_came(harness: &dyn StoreHarness) {
         assert_eq!(receipt(&store, id, sent[2]).await, Receipt::DeliveryUnknown);
         assert_eq!(receipt(&store, id, sent[3]).await, Receipt::DeliveryUnknown);
         assert_eq!(receipt(&store, id, accepted).await, Receipt::Accepted);
-        let loaded = store.load(id).await.expect("a load").expect("the tree is there");
+        let loaded = store.load(id).await.expect("a load").expect("the session is there");
         let unread: Vec<MessageNo> = loaded.unread.iter().map(|message| message.no).collect();
         assert_eq!(unread, [accepted]);
         store = harness.reopen(store);
     }
 }
 
-pub async fn earlier_runs_keep_their_endings(harness: &dyn StoreHarness) {
+pub async fn earlier_runs_keep_their_outcomes(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
@@ -209,7 +209,8 @@ pub async fn earlier_runs_keep_their_endings(harness: &dyn StoreHarness) {
     }
 }
 
-/// An open session of a name is preferred to closed ones, a newer closed one to an older.
+/// Checks that an open session of a name comes before closed ones, and a newer closed one before an
+/// older.
 pub async fn sessions_by_name(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut expected = Vec::new();
@@ -244,7 +245,7 @@ async fn find_task_no(
     found.map(|(no, _)| no)
 }
 
-async fn in_pages(
+async fn read_all_pages(
     store: &Arc<dyn Store>,
     id: SessionId,
     mut query: TaskQuery,

@@ -1,4 +1,4 @@
-//! What may go, and what must stay.
+//! Checks that `prune` removes finished data and nothing else.
 
 use std::sync::Arc;
 
@@ -10,17 +10,19 @@ use brigade_model::ids::{Millis, Owner, SessionId, TaskNo};
 use brigade_model::limits::{Limits, Money, Usage};
 
 use super::StoreHarness;
-use super::writer::{SessionWriter, agent, client, closure, job, keyed, limited, session_id};
+use super::writer::{
+    KeyedSpawn, SessionWriter, agent, client, closure, job, keyed, limited, session_id,
+};
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::store::{EventQuery, PruneResult, Retention, Store, TaskQuery};
 
-/// Nothing living, uncollected, or too young goes.
-pub async fn what_is_needed_stays(harness: &dyn StoreHarness) {
+/// Checks that alive, uncollected and recent tasks stay.
+pub async fn alive_and_uncollected_tasks_stay(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
     let acting = writer.caller_of(parent);
-    let _living = writer.spawn(acting.clone(), job()).await;
+    let _alive = writer.spawn(acting.clone(), job()).await;
     let uncollected = writer.spawn(acting, job()).await;
     writer.finish(uncollected).await;
     let pending = writer.spawn(client(), job()).await;
@@ -30,7 +32,7 @@ pub async fn what_is_needed_stays(harness: &dyn StoreHarness) {
     writer.collect(client(), &[collected]).await;
     let before = rows(&writer.store, writer.id()).await;
     let young = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
-    let pruned = writer.store.prune(&young, writer.now).await.expect("it prunes");
+    let pruned = writer.store.prune(&young, writer.now).await.expect("the store prunes");
     assert_eq!(pruned, PruneResult::default());
     assert_eq!(rows(&writer.store, writer.id()).await, before);
     assert_eq!(prune_tasks(&writer).await, 1);
@@ -45,8 +47,8 @@ pub async fn what_is_needed_stays(harness: &dyn StoreHarness) {
     assert!(writer.tree == live);
 }
 
-/// With journals, messages and earlier runs; also what was never collected below.
-pub async fn what_is_over_goes_with_all_below_it(harness: &dyn StoreHarness) {
+/// Checks that journals, messages, earlier runs and uncollected descendants go too.
+pub async fn finished_tasks_go_with_their_descendants(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let id = writer.id();
     let parent = writer.spawn(client(), agent()).await;
@@ -64,7 +66,7 @@ pub async fn what_is_over_goes_with_all_below_it(harness: &dyn StoreHarness) {
     let operators = writer.spawn(Caller::Operator, job()).await;
     writer.finish(operators).await;
     let stays = writer.spawn(client(), job()).await;
-    assert_eq!(prune_tasks(&writer).await, 1, "only the operator's is over");
+    assert_eq!(prune_tasks(&writer).await, 1, "only the operator's task is finished");
     writer.finish(parent).await;
     assert_eq!(prune_tasks(&writer).await, 0, "the parent has yet to be collected");
     writer.collect(client(), &[parent]).await;
@@ -78,8 +80,8 @@ pub async fn what_is_over_goes_with_all_below_it(harness: &dyn StoreHarness) {
     assert_eq!(run, None);
 }
 
-/// A task whose performer has not returned is needed, with all above it, to count its slot.
-pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn StoreHarness) {
+/// Checks that a lingering task and its ancestors stay, since its slot is counted.
+pub async fn a_held_slot_keeps_its_ancestors(harness: &dyn StoreHarness) {
     let limits = Limits { running: Some(2), ..Limits::default() };
     let mut writer = SessionWriter::open(&harness.empty(), 1, limits).await;
     let parent = writer.spawn(client(), agent()).await;
@@ -103,8 +105,8 @@ pub async fn a_slot_that_is_held_keeps_what_is_above(harness: &dyn StoreHarness)
     assert_eq!(prune_tasks(&writer).await, 2);
 }
 
-/// A key stands for its task for as long as the parent could ask with it again.
-pub async fn keys_stay_taken_under_living_parents(harness: &dyn StoreHarness) {
+/// Checks that a key stays taken while the parent can spawn with it again.
+pub async fn keys_stay_taken_under_alive_parents(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let top = writer.spawn(client(), keyed(agent(), "top")).await;
     let acting = writer.caller_of(top);
@@ -119,14 +121,15 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn StoreHarness) {
         writer = writer.reopen(harness);
         writer.reload().await;
         let again = writer.spawn_or_find(acting.clone(), keyed(job(), "child")).await;
-        assert_eq!(again, (child, true));
+        assert_eq!(again, KeyedSpawn::Existing(child));
         let again = writer.spawn_or_find(client(), keyed(job(), "other")).await;
-        assert_eq!(again, (other, true));
+        assert_eq!(again, KeyedSpawn::Existing(other));
         let again = writer.spawn_or_find(client(), keyed(agent(), "top")).await;
-        assert_eq!(again, (top, true));
+        assert_eq!(again, KeyedSpawn::Existing(top));
     }
-    let (fresh, existing) = writer.spawn_or_find(client(), keyed(job(), "child")).await;
-    assert!(fresh > other && !existing, "another parent's key is another key");
+    let fresh = writer.spawn_or_find(client(), keyed(job(), "child")).await;
+    let is_new = matches!(fresh, KeyedSpawn::New(no) if no > other);
+    assert!(is_new, "another parent's key is another key");
     writer.finish(top).await;
     writer.collect(client(), &[top]).await;
     prune_tasks(&writer).await;
@@ -134,7 +137,7 @@ pub async fn keys_stay_taken_under_living_parents(harness: &dyn StoreHarness) {
     assert!(loaded.keys.iter().all(|mark| mark.owner == Owner::Session), "{:?}", loaded.keys);
 }
 
-/// A kept child that outlives its parent takes no key of the session with it.
+/// Checks that the key of a kept child does not become a key of the session.
 pub async fn a_key_does_not_pass_to_the_session(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
@@ -149,12 +152,12 @@ pub async fn a_key_does_not_pass_to_the_session(harness: &dyn StoreHarness) {
     writer.finish(child).await;
     prune_tasks(&writer).await;
     writer.reload().await;
-    let (other, existing) = writer.spawn_or_find(client(), keyed(job(), "key")).await;
-    assert!(other > child && !existing);
+    let other = writer.spawn_or_find(client(), keyed(job(), "key")).await;
+    assert!(matches!(other, KeyedSpawn::New(no) if no > child), "{other:?}");
 }
 
-/// The row of an ended task is the budget of what it kept, for as long as that could spend.
-pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn StoreHarness) {
+/// Checks that an ended task's row stays while a kept task can be charged to it.
+pub async fn a_limit_holder_stays_while_it_is_charged(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let limits = Limits { tokens: Some(100), ..Limits::default() };
     let top = writer.spawn(client(), limited(agent(), limits)).await;
@@ -173,7 +176,7 @@ pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn StoreHarness
     assert!([top, middle].iter().all(|no| writer.tree.get(*no).is_some()), "they limit {kept}");
     writer.report(kept, AttemptReport::Charge(Usage { tokens: 60, money: Money(0) })).await;
     writer.finish(kept).await;
-    // It is ended and out of memory, and so is all that it is charged to.
+    // The kept task has ended and is evicted, and so are its limit holders.
     writer = writer.reopen(harness);
     writer.reload().await;
     writer.tree.evict();
@@ -185,12 +188,11 @@ pub async fn a_budget_stays_for_what_is_charged_to_it(harness: &dyn StoreHarness
     assert_eq!(reply, CommandReply::Granted(Usage { tokens: 40, money: Money(0) }));
     writer.finish(kept).await;
     let removed = prune_tasks(&writer).await + prune_tasks(&writer).await;
-    assert_eq!(removed, 3, "nothing is left for nobody");
+    assert_eq!(removed, 3, "no row stays without a use");
     assert_eq!(rows(&writer.store, writer.id()).await, []);
 }
 
-/// A writer that still has a task in memory which is gone from the store is not let to bring half
-/// of it back.
+/// Checks that a writer with a removed task in memory cannot write a part of it again.
 pub async fn a_removed_task_is_not_written_again(harness: &dyn StoreHarness) {
     let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
@@ -218,7 +220,7 @@ pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
     let events = closed.tree.row().seq.0 + open.tree.row().seq.0;
     let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let now = closed.now.after(Millis(1_000));
-    let pruned = store.prune(&retention, now).await.expect("it prunes");
+    let pruned = store.prune(&retention, now).await.expect("the store prunes");
     assert_eq!((pruned.sessions, pruned.tasks), (1, 1));
     drop((closed, open));
     let store = harness.reopen(store);
@@ -233,11 +235,11 @@ pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
     assert_eq!(page.items[0].record.session, session_id(2));
 }
 
-/// Removes every task that may go, and no events.
+/// Prunes all finished tasks and no events. Returns the number of removed tasks.
 async fn prune_tasks(writer: &SessionWriter) -> u64 {
     let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let now = writer.now.after(Millis(1_000));
-    writer.store.prune(&retention, now).await.expect("it prunes").tasks
+    writer.store.prune(&retention, now).await.expect("the store prunes").tasks
 }
 
 async fn rows(store: &Arc<dyn Store>, id: SessionId) -> Vec<TaskNo> {

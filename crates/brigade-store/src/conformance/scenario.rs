@@ -1,4 +1,4 @@
-//! A session's life with everything in it that the model can do, one commit at a time.
+//! The life of one session with every feature of the model, one commit at a time.
 
 use brigade_model::approval::{ApprovalRequest, ApprovalVerdict};
 use brigade_model::call::{ConditionRequest, WaitMode};
@@ -13,12 +13,14 @@ use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::SessionState;
 
 use super::StoreHarness;
-use super::writer::{SessionWriter, agent, client, closure, job, json, keyed, named, process};
+use super::writer::{
+    KeyedSpawn, SessionWriter, agent, client, closure, job, json, keyed, named, process,
+};
 
 type ScenarioStep =
     for<'a> fn(&'a mut SessionWriter) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Each needs what the ones before it left. The tasks have fixed numbers: see [`no`].
+/// The steps of the scenario. Each step needs the state after the steps before it.
 const SCENARIO_STEPS: &[ScenarioStep] = &[
     |w| Box::pin(top_level(w)),
     |w| Box::pin(children(w)),
@@ -28,7 +30,7 @@ const SCENARIO_STEPS: &[ScenarioStep] = &[
     |w| Box::pin(questions(w)),
     |w| Box::pin(waits(w)),
     |w| Box::pin(follow_ups(w)),
-    |w| Box::pin(endings(w)),
+    |w| Box::pin(run_ends(w)),
     |w| Box::pin(exhaustion(w)),
     |w| Box::pin(stops(w)),
     |w| Box::pin(held_slots(w)),
@@ -39,17 +41,17 @@ const SCENARIO_STEPS: &[ScenarioStep] = &[
     |w| Box::pin(closed(w)),
 ];
 
-/// Plays the story. With a harness, the store is opened and the tree loaded anew before each chapter.
+/// Plays the scenario. With a harness, each step begins with a reopened store and a loaded session.
 pub(super) async fn play_scenario(
     mut writer: SessionWriter,
     reopening: Option<&dyn StoreHarness>,
 ) -> SessionWriter {
-    for chapter in SCENARIO_STEPS {
+    for step in SCENARIO_STEPS {
         if let Some(harness) = reopening {
             writer = writer.reopen(harness);
             writer.reload().await;
         }
-        chapter(&mut writer).await;
+        step(&mut writer).await;
     }
     assert_eq!(writer.tree.row().state, SessionState::Closed);
     writer
@@ -71,8 +73,8 @@ const QUEUED: u32 = 5;
 
 async fn top_level(w: &mut SessionWriter) {
     let lead = keyed(named(agent(), "Lead"), "lead");
-    assert_eq!(w.spawn_or_find(client(), lead.clone()).await, (no(LEAD), false));
-    assert_eq!(w.spawn_or_find(client(), lead).await, (no(LEAD), true));
+    assert_eq!(w.spawn_or_find(client(), lead.clone()).await, KeyedSpawn::New(no(LEAD)));
+    assert_eq!(w.spawn_or_find(client(), lead).await, KeyedSpawn::Existing(no(LEAD)));
     let limits = Limits { total: Some(100), ..limits() };
     let set = SetLimitsCommand { caller: Caller::Operator, task: None, limits };
     w.submit(Command::SetLimits(set)).await;
@@ -81,8 +83,8 @@ async fn top_level(w: &mut SessionWriter) {
 async fn children(w: &mut SessionWriter) {
     let lead = w.caller_of(no(LEAD));
     let worker = keyed(named(job(), "Worker"), "worker");
-    assert_eq!(w.spawn_or_find(lead.clone(), worker.clone()).await, (no(WORKER), false));
-    assert_eq!(w.spawn_or_find(lead.clone(), worker).await, (no(WORKER), true));
+    assert_eq!(w.spawn_or_find(lead.clone(), worker.clone()).await, KeyedSpawn::New(no(WORKER)));
+    assert_eq!(w.spawn_or_find(lead.clone(), worker).await, KeyedSpawn::Existing(no(WORKER)));
     let mut builder = named(process(), "Builder");
     builder.keep = true;
     assert_eq!(w.spawn(lead.clone(), builder).await, no(BUILDER));
@@ -106,7 +108,7 @@ async fn parks(w: &mut SessionWriter) {
     w.record(no(WORKER), 0).await;
     park(w, WORKER, 1, ConditionRequest::Timer { duration: Millis(100) }).await;
     assert!(matches!(row(w, WORKER).state, TaskState::Waiting));
-    assert!(matches!(row(w, QUEUED).state, TaskState::Running), "it got the slot");
+    assert!(matches!(row(w, QUEUED).state, TaskState::Running), "the queued task got the slot");
     w.tick_after(200).await;
 }
 
@@ -145,10 +147,14 @@ async fn questions(w: &mut SessionWriter) {
     answer(w, lead, GivenAnswer::Reply(json("the red one"))).await;
     let always = ApprovalVerdict::AllowAlways { rule: Some("cook".parse().expect("a rule")) };
     for (call, verdict) in [(2, always), (3, ApprovalVerdict::AllowOnce)] {
-        let (caller, call) = (Caller::Operator, Some(CallIndex(call)));
-        let (task, answer) = (no(HELPER).into(), GivenAnswer::Verdict(verdict));
-        let given = AnswerCommand { caller, task, call, answer, caller_call: None };
-        w.submit(Command::Answer(given)).await;
+        let command = AnswerCommand {
+            caller: Caller::Operator,
+            task: no(HELPER).into(),
+            call: Some(CallIndex(call)),
+            answer: GivenAnswer::Verdict(verdict),
+            caller_call: None,
+        };
+        w.submit(Command::Answer(command)).await;
     }
 }
 
@@ -161,9 +167,9 @@ fn approval(tool: &str) -> ConditionRequest {
 
 async fn waits(w: &mut SessionWriter) {
     let tasks = vec![no(WORKER), no(HELPER)];
-    let asked =
+    let condition =
         ConditionRequest::Tasks { tasks, mode: WaitMode::All, timeout: None, interruptible: false };
-    park(w, LEAD, 1, asked).await;
+    park(w, LEAD, 1, condition).await;
     let worker = running(w, WORKER).await;
     w.finish(worker).await;
     let helper = running(w, HELPER).await;
@@ -184,7 +190,7 @@ async fn follow_ups(w: &mut SessionWriter) {
     assert_eq!(row.extras.as_ref().map(|extra| extra.earlier_runs.len()), Some(1));
 }
 
-async fn endings(w: &mut SessionWriter) {
+async fn run_ends(w: &mut SessionWriter) {
     let lead = w.caller_of(no(LEAD));
     w.send(lead, Recipient::Task(no(QUEUED).into())).await;
     w.finish(no(LEAD)).await;
@@ -223,7 +229,8 @@ async fn stops(w: &mut SessionWriter) {
     w.collect(client(), &[parent]).await;
 }
 
-/// A closure that does not return: its slot stays taken after its run and its parent's have ended.
+/// Stops a closure that does not return. It holds its slot after its run and its parent's have
+/// ended.
 async fn held_slots(w: &mut SessionWriter) {
     let parent = w.spawn(client(), agent()).await;
     let acting = w.caller_of(parent);
@@ -237,9 +244,9 @@ async fn held_slots(w: &mut SessionWriter) {
 }
 
 async fn crashes(w: &mut SessionWriter) {
-    let living: Vec<TaskNo> =
+    let alive: Vec<TaskNo> =
         w.tree.rows().filter(|(_, row)| row.is_alive()).map(|(no, _)| no).collect();
-    for no in living {
+    for no in alive {
         w.recover(no, RecoveryFinding::Crash).await;
     }
     let stuck = w.tree.rows().find(|(_, row)| row.ended().is_some_and(|ended| ended.lingering));
@@ -302,11 +309,11 @@ async fn park(
     w: &mut SessionWriter,
     number: impl Into<ScenarioTask>,
     index: u32,
-    asked: ConditionRequest,
+    condition: ConditionRequest,
 ) {
     let no = number.into().0;
     let open = w.tree.get(no).map_or(0, |row| row.parked_calls.len()) + 1;
-    let calls = vec![(CallIndex(index), asked)];
+    let calls = vec![(CallIndex(index), condition)];
     w.report(
         no,
         AttemptReport::Park {
@@ -318,7 +325,7 @@ async fn park(
     .await;
 }
 
-/// A task's number as the story has it, or as a spawn gave it.
+/// A task by its number in the scenario, or by the number that a spawn returned.
 struct ScenarioTask(TaskNo);
 
 impl From<u32> for ScenarioTask {
@@ -334,12 +341,12 @@ impl From<TaskNo> for ScenarioTask {
 }
 
 async fn answer(w: &mut SessionWriter, caller: Caller, answer: GivenAnswer) {
-    let given =
+    let command =
         AnswerCommand { caller, task: no(HELPER).into(), call: None, answer, caller_call: None };
-    w.submit(Command::Answer(given)).await;
+    w.submit(Command::Answer(command)).await;
 }
 
-/// Ends queued work of others until this task has its slot.
+/// Lets a tick grant slots, and checks that the task runs.
 async fn running(w: &mut SessionWriter, number: u32) -> TaskNo {
     w.tick_after(1).await;
     assert!(

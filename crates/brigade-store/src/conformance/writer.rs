@@ -1,4 +1,4 @@
-//! A small runtime: it decides commands with the real model and commits what comes of them.
+//! A small runtime that decides commands with the real model and commits their events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,26 +34,33 @@ use crate::store::Store;
 
 pub(super) const EPOCH: Epoch = Epoch(1);
 
-/// Writes one tree.
+/// The task of a spawn: a new one, or the one that has the key already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyedSpawn {
+    New(TaskNo),
+    Existing(TaskNo),
+}
+
+/// The writer of one session.
 #[derive(Debug)]
 pub(super) struct SessionWriter {
     pub(super) store: Arc<dyn Store>,
     pub(super) tree: TaskTree,
     pub(super) now: Time,
-    /// What the journals should be.
+    /// The journals that the store is expected to return.
     pub(super) journals: BTreeMap<TaskNo, Vec<JournalEntry>>,
     pub(super) check: CommitCheck,
 }
 
 impl SessionWriter {
-    /// Opens a session as the first commit of its tree.
+    /// Opens a session and commits it.
     pub(super) async fn open(store: &Arc<dyn Store>, number: u128, limits: Limits) -> Self {
         let (writer, part) = Self::begin(store, number, limits);
         store.commit(&Batch { sessions: vec![part] }).await.expect("the session is committed");
         writer
     }
 
-    /// A session that is not committed yet.
+    /// Opens a session without committing it.
     pub(super) fn begin(
         store: &Arc<dyn Store>,
         number: u128,
@@ -71,8 +78,13 @@ impl SessionWriter {
         let now = Time(1_000 + u64::try_from(number).expect("a small number"));
         let name: SessionName = name.parse().expect("a session's name");
         let (tree, record) = open_session(session_id(number), name, limits, (now, EPOCH));
-        let (store, journals, watch) = (store.clone(), BTreeMap::new(), CommitCheck::Nothing);
-        let mut writer = Self { store, tree, now, journals, check: watch };
+        let mut writer = Self {
+            store: store.clone(),
+            tree,
+            now,
+            journals: BTreeMap::new(),
+            check: CommitCheck::Nothing,
+        };
         let part = writer.session_batch(
             Seq(0),
             CommandOutputs { events: vec![record], ..CommandOutputs::default() },
@@ -84,7 +96,7 @@ impl SessionWriter {
         self.tree.id()
     }
 
-    /// Decides a command, which must be accepted, and commits what comes of it.
+    /// Decides a command and commits its events. Panics if the command is refused.
     pub(super) async fn submit(&mut self, command: Command) -> CommandReply {
         let (reply, part) = self.decide(&command).await;
         if !part.events.is_empty() {
@@ -96,7 +108,7 @@ impl SessionWriter {
         reply
     }
 
-    /// Decides a command without committing it.
+    /// Decides a command without committing its events.
     pub(super) async fn decide(&mut self, command: &Command) -> (CommandReply, SessionBatch) {
         self.load_needs(command).await;
         self.now = self.now.after(Millis(1));
@@ -107,10 +119,10 @@ impl SessionWriter {
     }
 
     async fn load_needs(&mut self, command: &Command) {
-        let mut looked_for = Vec::new();
+        let mut requested = Vec::new();
         loop {
             let missing = needs(&self.tree, command);
-            if missing.is_empty() || missing == looked_for {
+            if missing.is_empty() || missing == requested {
                 return;
             }
             for need in &missing {
@@ -128,7 +140,7 @@ impl SessionWriter {
                     self.tree.insert_loaded(no, row);
                 }
             }
-            looked_for = missing;
+            requested = missing;
         }
     }
 
@@ -137,8 +149,14 @@ impl SessionWriter {
         for (no, entry) in &outputs.journal {
             self.journals.entry(*no).or_default().push(entry.clone());
         }
-        let (events, journal) = (outputs.events, outputs.journal);
-        SessionBatch { row: self.tree.row().clone(), base, events, tasks, journal, messages }
+        SessionBatch {
+            row: self.tree.row().clone(),
+            base,
+            events: outputs.events,
+            tasks,
+            journal: outputs.journal,
+            messages,
+        }
     }
 
     pub(super) fn reopen(mut self, harness: &dyn StoreHarness) -> Self {
@@ -146,51 +164,54 @@ impl SessionWriter {
         self
     }
 
-    /// Drops the tree from memory and loads it again.
+    /// Drops the session from memory and loads it again.
     pub(super) async fn reload(&mut self) {
-        let loaded = self.store.load(self.id()).await.expect("the tree is loaded");
-        self.tree = loaded.expect("the tree is there").into_tree();
+        let loaded = self.store.load(self.id()).await.expect("the session is loaded");
+        self.tree = loaded.expect("the session is there").into_tree();
     }
 }
 
-/// Commands, by what they mean.
 impl SessionWriter {
-    /// The attempt of a task that is under way.
+    /// Returns the current attempt of a task as a caller.
     pub(super) fn caller_of(&self, no: TaskNo) -> Caller {
         let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
         Caller::Task { no, attempt: row.attempt }
     }
 
     pub(super) async fn spawn(&mut self, caller: Caller, spec: TaskSpec) -> TaskNo {
-        self.spawn_or_find(caller, spec).await.0
-    }
-
-    /// Says also whether the task was there already.
-    pub(super) async fn spawn_or_find(&mut self, caller: Caller, spec: TaskSpec) -> (TaskNo, bool) {
-        let spawn = SpawnCommand { caller, spec: Arc::new(spec), call: None };
-        match self.submit(Command::Spawn(spawn)).await {
-            CommandReply::Spawned(spawned) => (spawned.no, spawned.existing),
-            other => panic!("a spawn is answered with {other:?}"),
+        match self.spawn_or_find(caller, spec).await {
+            KeyedSpawn::New(no) | KeyedSpawn::Existing(no) => no,
         }
     }
 
-    pub(super) async fn report(&mut self, no: TaskNo, what: AttemptReport) -> CommandReply {
+    /// Spawns a task, or finds the task that has the same key.
+    pub(super) async fn spawn_or_find(&mut self, caller: Caller, spec: TaskSpec) -> KeyedSpawn {
+        let spawn = SpawnCommand { caller, spec: Arc::new(spec), call: None };
+        match self.submit(Command::Spawn(spawn)).await {
+            CommandReply::Spawned(spawned) if spawned.existing => KeyedSpawn::Existing(spawned.no),
+            CommandReply::Spawned(spawned) => KeyedSpawn::New(spawned.no),
+            other => panic!("a spawn returns {other:?}"),
+        }
+    }
+
+    pub(super) async fn report(&mut self, no: TaskNo, report: AttemptReport) -> CommandReply {
         let row = self.tree.get(no).unwrap_or_else(|| panic!("task {no} is not in memory"));
-        let report = ReportCommand { no, attempt: row.attempt, report: what };
-        self.submit(Command::Report(report)).await
+        let command = ReportCommand { no, attempt: row.attempt, report };
+        self.submit(Command::Report(command)).await
     }
 
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
-        let answer = Arc::new(CallCompletion::Value(json(&format!("step {index}"))));
-        let written = CallRecord::new(CallIndex(index), "step", answer);
-        self.report(no, AttemptReport::Record(written)).await;
+        let completion = Arc::new(CallCompletion::Value(json(&format!("step {index}"))));
+        let record = CallRecord::new(CallIndex(index), "step", completion);
+        self.report(no, AttemptReport::Record(record)).await;
     }
 
-    /// Waits for all of these children, without suspending.
+    /// Parks a wait for all of these children, without suspending.
     pub(super) async fn wait_for(&mut self, no: TaskNo, index: u32, tasks: Vec<TaskNo>) {
         let mode = WaitMode::All;
-        let asked = ConditionRequest::Tasks { tasks, mode, timeout: None, interruptible: false };
-        let calls = vec![(CallIndex(index), asked)];
+        let condition =
+            ConditionRequest::Tasks { tasks, mode, timeout: None, interruptible: false };
+        let calls = vec![(CallIndex(index), condition)];
         self.report(
             no,
             AttemptReport::Park { calls, acked_entries: u32::MAX, then: AfterPark::Continue },
@@ -225,7 +246,7 @@ impl SessionWriter {
         };
         match self.submit(Command::Send(send)).await {
             CommandReply::Sent(numbers) => numbers[0],
-            other => panic!("a message is answered with {other:?}"),
+            other => panic!("a send returns {other:?}"),
         }
     }
 
@@ -247,12 +268,12 @@ impl SessionWriter {
         self.submit(Command::Collect(CollectCommand { caller, tasks, mode })).await
     }
 
-    pub(super) async fn recover(&mut self, no: TaskNo, why: RecoveryFinding) {
-        self.submit(Command::Recover(RecoverCommand { no, finding: why })).await;
+    pub(super) async fn recover(&mut self, no: TaskNo, finding: RecoveryFinding) {
+        self.submit(Command::Recover(RecoverCommand { no, finding })).await;
     }
 
-    pub(super) async fn tick_after(&mut self, span: u64) {
-        self.now = self.now.after(Millis(span));
+    pub(super) async fn tick_after(&mut self, millis: u64) {
+        self.now = self.now.after(Millis(millis));
         self.submit(Command::Tick).await;
     }
 }
@@ -289,14 +310,14 @@ pub(super) fn agent() -> TaskSpec {
 
 pub(super) fn process() -> TaskSpec {
     let env = vec![("A".into(), EnvValue::Text("b".into()))];
-    let enclosure = Sandbox {
+    let sandbox = Sandbox {
         terminal: Some(TerminalSize::default()),
         resources: ResourceLimits { cpu_secs: Some(60), ..ResourceLimits::default() },
         layers: vec![SandboxLayer { write: vec!["/src".into()], ..SandboxLayer::default() }],
     };
     TaskSpec::new(Work::Process(ProcessWork {
         env,
-        sandbox: Some(Box::new(enclosure)),
+        sandbox: Some(Box::new(sandbox)),
         ..ProcessWork::new(CommandLine::Shell("true".into()))
     }))
 }
@@ -316,14 +337,13 @@ pub(super) fn keyed(mut spec: TaskSpec, key: &str) -> TaskSpec {
     spec
 }
 
-/// All events, in pages of an odd size.
+/// Reads all events in small pages.
 pub(super) async fn all_events(
     store: &dyn Store,
-    tree: Option<SessionId>,
+    session: Option<SessionId>,
 ) -> Result<Vec<Arc<EventRecord>>, StoreError> {
     let mut found = Vec::new();
-    let mut query =
-        crate::store::EventQuery { session: tree, after: Default::default(), limit: 37 };
+    let mut query = crate::store::EventQuery { session, after: Default::default(), limit: 37 };
     loop {
         let page = store.events(&query).await?;
         assert_eq!(page.gap_to, None);

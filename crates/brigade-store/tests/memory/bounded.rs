@@ -1,4 +1,4 @@
-//! The memory store does not grow without end.
+//! The memory store removes old data beyond its bounds.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use brigade_store::{
 };
 
 #[tokio::test]
-async fn the_oldest_of_what_is_over_goes() {
+async fn the_oldest_finished_tasks_and_events_go() {
     let options =
         MemoryOptions { max_events: 10, max_finished_tasks: 3, max_processed_messages: 3 };
     let store = MemoryStore::with_options(options);
@@ -30,21 +30,21 @@ async fn the_oldest_of_what_is_over_goes() {
         let spawn = SpawnCommand { caller: Caller::Operator, spec: Arc::new(job()), call: None };
         submit(&store, &mut tree, &Command::Spawn(spawn)).await;
         let no = tree.row().last_task.unwrap();
-        let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
-        let report = ReportCommand { no, attempt: Attempt(1), report: what };
+        let report = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+        let report = ReportCommand { no, attempt: Attempt(1), report };
         submit(&store, &mut tree, &Command::Report(report)).await;
     }
-    let kept = store.tasks(id, &TaskQuery::default()).await.unwrap();
-    let kept: Vec<u32> = kept.iter().map(|(no, _)| no.get()).collect();
-    assert_eq!(kept, [18, 19, 20]);
+    let stored = store.tasks(id, &TaskQuery::default()).await.unwrap();
+    let stored: Vec<u32> = stored.iter().map(|(no, _)| no.get()).collect();
+    assert_eq!(stored, [18, 19, 20]);
     let query = EventQuery { session: None, after: Default::default(), limit: usize::MAX };
     let page = store.events(&query).await.unwrap();
     assert_eq!((page.items.len(), page.gap_to.unwrap().0, page.read_to.0), (10, 31, 41));
 }
 
-/// The row of an ended task stays while it is the budget of a kept one, and goes after that.
+/// An ended task's row stays while a kept task is charged to it, and goes after that.
 #[tokio::test]
-async fn a_budget_goes_after_the_last_that_is_charged_to_it() {
+async fn a_limit_holder_goes_after_the_last_task_charged_to_it() {
     let store =
         MemoryStore::with_options(MemoryOptions { max_finished_tasks: 0, ..Default::default() });
     let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
@@ -53,19 +53,19 @@ async fn a_budget_goes_after_the_last_that_is_charged_to_it() {
     let opened = CommandOutputs { events: vec![record], ..CommandOutputs::default() };
     commit(&store, &mut tree, Seq(0), opened).await;
     let mut caller = Caller::Operator;
-    // The last of them is kept by the one before, which the first awaits.
+    // Each task spawns the next one. The third is a kept task.
     for number in 1..=3 {
         let spec = Arc::new(TaskSpec { keep: number == 3, ..job() });
         submit(&store, &mut tree, &Command::Spawn(SpawnCommand { caller, spec, call: None })).await;
         caller = Caller::Task { no: TaskNo::new(number).unwrap(), attempt: Attempt(1) };
     }
-    for (number, left) in [(2, 3), (1, 3), (3, 0)] {
+    for (number, expected) in [(2, 3), (1, 3), (3, 0)] {
         let no = TaskNo::new(number).unwrap();
-        let what = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
-        let report = ReportCommand { no, attempt: Attempt(1), report: what };
+        let report = AttemptReport::Ended(WorkResult::Returned(Json::null()).into());
+        let report = ReportCommand { no, attempt: Attempt(1), report };
         submit(&store, &mut tree, &Command::Report(report)).await;
-        let kept = store.tasks(id, &TaskQuery::default()).await.unwrap();
-        assert_eq!(kept.len(), left, "after the end of {number}");
+        let stored = store.tasks(id, &TaskQuery::default()).await.unwrap();
+        assert_eq!(stored.len(), expected, "after the end of {number}");
     }
     assert_eq!(tree.loaded_count(), 0);
 }
@@ -79,8 +79,14 @@ async fn submit(store: &MemoryStore, tree: &mut TaskTree, command: &Command) {
 
 async fn commit(store: &MemoryStore, tree: &mut TaskTree, base: Seq, outputs: CommandOutputs) {
     let (tasks, messages) = tree.take_dirty();
-    let (events, journal) = (outputs.events, outputs.journal);
-    let part = SessionBatch { row: tree.row().clone(), base, events, tasks, journal, messages };
+    let part = SessionBatch {
+        row: tree.row().clone(),
+        base,
+        events: outputs.events,
+        tasks,
+        journal: outputs.journal,
+        messages,
+    };
     store.commit(&Batch { sessions: vec![part] }).await.unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The memory store passes the checks for all stores, and is bounded.
+//! The memory store passes the conformance checks and is bounded.
 
 #[cfg(test)]
 mod bounded;
@@ -15,7 +15,7 @@ impl StoreHarness for InMemory {
         Arc::new(MemoryStore::new())
     }
 
-    /// What is in memory is there for as long as it is not let go of.
+    /// Returns the same store: its data lives as long as the value.
     fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         store
     }

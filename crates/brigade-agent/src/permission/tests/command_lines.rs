@@ -1,11 +1,11 @@
-//! Command lines, and the rules that speak of them.
+//! Rules on command lines.
 
 use super::*;
 
-/// Commands that a rule on `git push` or `cargo publish` speaks of however they are written, and
-/// commands that only look like them.
+/// Covers spellings that a rule on `git push` or `cargo publish` must match, and command lines that only
+/// look like them.
 #[test]
-fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
+fn a_rule_matches_its_command_behind_wrappers_and_options_and_no_other() {
     let ask = list(&[
         "run_process(cargo publish*)",
         "run_process(git push*)",
@@ -50,7 +50,7 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         ("cargo -Z unstable-options -C x publish", cargo),
         ("ionice -c 3 chroot /x cargo --locked publish", cargo),
         ("time cargo --config x=1 p", cargo),
-        // Words, quotes and documents that shells read otherwise than it seems.
+        // Words, quotes and here-documents that are not what they seem.
         ("git 2>&- push", git),
         ("git <&- push", git),
         ("git 2>&-push", git),
@@ -86,7 +86,7 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         ("bash -c ': $'\"'\"'\\'\"''\"'; git -C . push #'\"'\"", "deny"),
         ("git &>f push", git),
         ("a &>f git -C . push", git),
-        // What bash has beside other shells: it may be anything.
+        // Syntax of bash only, which may run anything.
         ("function g { git -C . push; }; g", "deny"),
         ("function g { cargo test; }; g", "deny"),
         ("coproc X { git -C . push; }", "deny"),
@@ -111,7 +111,7 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         ("rbash -c 'git -C . push'", git),
         ("/lib64/ld-linux-x86-64.so.2 /usr/bin/git -C . push", git),
         ("eval -- git -C . push", git),
-        // All others are quiet.
+        // Command lines that no rule matches.
         ("git commit -m push", "allow"),
         ("git -C . commit -m push", "allow"),
         ("git -c user.name=x commit -m push", "allow"),
@@ -163,14 +163,14 @@ fn a_rule_finds_its_command_behind_wrappers_and_options_and_no_other() {
         ("echo $(( (1 + 2) * 3 )) $(((1 + 2) * 3))", "allow"),
         ("cat > a.js <<'EOF'\nfunction a() {\n  return ((1 + 2));\n}\nEOF", "allow"),
     ] {
-        assert_eq!(word(&rules, &shell(command)), expect, "{command}");
+        assert_eq!(verdict_text(&rules, &shell(command)), expect, "{command}");
     }
-    // Without a rule that could match nothing changes.
+    // Rules on other tools change nothing.
     let other = PermissionRules {
         ask: list(&["write_file", "read_file(git push*)"]),
         ..PermissionRules::all()
     };
     for command in ["eval \"$X\"", "echo 'git", "curl x | sh"] {
-        assert_eq!(word(&other, &shell(command)), "allow", "{command}");
+        assert_eq!(verdict_text(&other, &shell(command)), "allow", "{command}");
     }
 }

@@ -1,4 +1,4 @@
-//! The part of the demonstration that agents play: a chef and three cooks, by a script.
+//! The agents of the demonstration: a chef and three cooks, which play a script.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::exit_code::CliError;
 
 const SCRIPT: &str = include_str!("chef.script");
 const COOKS: [&str; 3] = ["Soup", "Roast", "Dessert"];
-/// What the chef tells one of them.
+/// The message of the chef to one cook.
 const STEERING_MESSAGE: &str = "A guest cannot eat nuts.";
 const AGENTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl DemoStage {
-    /// Starts the chef, and waits until it and the cooks are in the middle of things.
+    /// Starts the chef, and waits until all agents are at work.
     pub(super) async fn start_agents(
         &self,
         client: &DaemonConnection,
@@ -31,18 +31,18 @@ impl DemoStage {
             ..RunRequest::new(SESSION, "Cook a dinner of three courses.")
         };
         let chef = client.call(run).await?.task;
-        let eyes = self.connect_operator().await?;
+        let operator = self.connect_operator().await?;
         let deadline = Instant::now() + AGENTS_TIMEOUT;
         loop {
-            let agents = self.list_agents(&eyes, &chef).await?;
+            let agents = self.list_agents(&operator, &chef).await?;
             if let [chef, soup, _, dessert] = agents.as_slice()
-                && self.read_transcript(&eyes, chef).await?.contains("was sent to Dessert")
-                && self.read_transcript(&eyes, soup).await?.contains("exit code 0")
-                && !self.read_transcript(&eyes, dessert).await?.contains(STEERING_MESSAGE)
+                && self.read_transcript(&operator, chef).await?.contains("was sent to Dessert")
+                && self.read_transcript(&operator, soup).await?.contains("exit code 0")
+                && !self.read_transcript(&operator, dessert).await?.contains(STEERING_MESSAGE)
             {
                 let about =
-                    ["hands a dinner to three cooks", "has made its stock", "takes its time"];
-                let about = about.into_iter().chain(["is told that a guest cannot eat nuts"]);
+                    ["delegates a dinner to three cooks", "has made its stock", "takes its time"];
+                let about = about.into_iter().chain(["gets a message: a guest cannot eat nuts"]);
                 for (agent, about) in agents.iter().zip(about) {
                     self.print_line(format!(
                         "  {:<11} {:<9} {about}",
@@ -53,17 +53,17 @@ impl DemoStage {
                 return Ok(agents);
             }
             if Instant::now() > deadline {
-                let said = self.read_transcript(&eyes, &chef).await?;
+                let transcript = self.read_transcript(&operator, &chef).await?;
                 return Err(CliError::internal(format!(
-                    "the chef did not come to its cooks: {said}"
+                    "the chef did not start its cooks: {transcript}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Waits for the dinner, and looks at how it came to be. `before` is how the agents were before the
-    /// kill, `found` what the next daemon had.
+    /// Waits for the dinner, and checks its course. `before` holds the agents before the kill,
+    /// `found` those that the next daemon found.
     pub(super) async fn check_agents(
         &self,
         client: &DaemonConnection,
@@ -73,54 +73,56 @@ impl DemoStage {
         let ended = self.wait_for_task(client, &before[0]).await?;
         let result: Option<String> = ended.result.and_then(|result| result.decode().ok());
         self.print_line(format!("\nChef: {}", result.as_deref().unwrap_or(&ended.state)))?;
-        let eyes = self.connect_operator().await?;
-        let after = self.list_agents(&eyes, &before[0]).await?;
+        let operator = self.connect_operator().await?;
+        let after = self.list_agents(&operator, &before[0]).await?;
         Ok([
             self.check_resumed(before, found, &after),
-            self.check_delegation(&eyes, &after).await?,
-            self.check_steering(&eyes, &after).await?,
+            self.check_delegation(&operator, &after).await?,
+            self.check_steering(&operator, &after).await?,
         ])
     }
 
-    /// All of them lived after the kill as the same run, came to a good end, and no step was done twice.
+    /// Checks that all agents continued the same run after the kill, succeeded, and repeated no
+    /// step.
     fn check_resumed(
         &self,
         before: &[TaskInfo],
         found: &[TaskInfo],
         after: &[TaskInfo],
     ) -> PromiseCheck {
-        let went_on = |agent: &&TaskInfo| {
+        let resumed = |agent: &&TaskInfo| {
             let same = |other: &&TaskInfo| other.address == agent.address;
-            let lived = found.iter().find(same).is_some_and(|found| found.alive);
+            let was_alive = found.iter().find(same).is_some_and(|found| found.alive);
             let ended = after.iter().find(same);
             let ended = ended.filter(|ended| ended.run == 1 && ended.attempt > agent.attempt);
-            lived && ended.is_some_and(|ended| ended.state == "succeeded")
+            was_alive && ended.is_some_and(|ended| ended.state == "succeeded")
         };
-        let went_on = before.iter().filter(went_on).count();
+        let resumed = before.iter().filter(resumed).count();
         let stock = fs::read_to_string(self.demo_dir.join("pot")).unwrap_or_default();
         let times = match stock.lines().count() {
             1 => "once".to_owned(),
             times => format!("{times} times"),
         };
-        let what = format!("{went_on} went on from their last step; stock made {times}");
-        new_check("agents", went_on == before.len() && stock == "stock\n", what)
+        let text = format!("{resumed} continued from their last step; stock made {times}");
+        new_check("agents", resumed == before.len() && stock == "stock\n", text)
     }
 
-    /// By what the store has of the children, and by what the chef's conversation has of their results.
+    /// Checks the children in the store, and their results in the chef's transcript.
     async fn check_delegation(
         &self,
         client: &DaemonConnection,
         after: &[TaskInfo],
     ) -> Result<PromiseCheck, CliError> {
         let names: Vec<&str> = after.iter().skip(1).map(TaskInfo::label).collect();
-        let said = self.read_transcript(client, &after[0]).await?;
-        let results = COOKS.map(|cook| said.matches(&format!("name=\"{cook}\" outcome=")).count());
+        let transcript = self.read_transcript(client, &after[0]).await?;
+        let results =
+            COOKS.map(|cook| transcript.matches(&format!("name=\"{cook}\" outcome=")).count());
         let kept = names == COOKS && results == [1, 1, 1];
-        let what = match kept {
+        let text = match kept {
             true => "3 sub-agents, 3 results: each once".to_owned(),
             false => format!("sub-agents {names:?}, their results {results:?} times"),
         };
-        Ok(new_check("delegation", kept, what))
+        Ok(new_check("delegation", kept, text))
     }
 
     async fn check_steering(
@@ -129,25 +131,27 @@ impl DemoStage {
         after: &[TaskInfo],
     ) -> Result<PromiseCheck, CliError> {
         let dessert = after.iter().find(|agent| agent.label() == "Dessert");
-        let said = match dessert {
+        let transcript = match dessert {
             Some(dessert) => self.read_transcript(client, dessert).await?,
             None => String::new(),
         };
-        let heard = said.matches(STEERING_MESSAGE).count();
-        let kept = heard == 1 && said.contains("without nuts") && !said.contains("Walnut");
-        let what = match heard {
-            1 => "told before the kill, Dessert heard it once, after it".to_owned(),
-            times => format!("Dessert heard {times} times what it was told"),
+        let deliveries = transcript.matches(STEERING_MESSAGE).count();
+        let kept = deliveries == 1
+            && transcript.contains("without nuts")
+            && !transcript.contains("Walnut");
+        let text = match deliveries {
+            1 => "sent before the kill, Dessert read it once, after it".to_owned(),
+            times => format!("Dessert read the message {times} times"),
         };
-        Ok(new_check("steering", kept, what))
+        Ok(new_check("steering", kept, text))
     }
 
-    /// A client sees only what it started itself; the operator sees what came of it.
+    /// Connects as the operator, who sees all descendants. A client sees only the tasks it started.
     pub(super) async fn connect_operator(&self) -> Result<DaemonConnection, CliError> {
         Ok(DaemonConnection::connect(&self.state_dir, ClientRole::Operator).await?)
     }
 
-    /// The chef and its cooks.
+    /// Lists the chef and its cooks.
     async fn list_agents(
         &self,
         client: &DaemonConnection,
@@ -163,7 +167,8 @@ impl DemoStage {
         client: &DaemonConnection,
         agent: &TaskInfo,
     ) -> Result<String, CliError> {
-        let asked = ReadTranscriptRequest { target: task_target(agent), from: 0, max_bytes: None };
-        Ok(client.call(asked).await?.unwrap_or_default().text)
+        let request =
+            ReadTranscriptRequest { target: task_target(agent), from: 0, max_bytes: None };
+        Ok(client.call(request).await?.unwrap_or_default().text)
     }
 }

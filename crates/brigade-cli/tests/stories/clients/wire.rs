@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Marks the calls of the script among all that a client reports back.
+/// The id prefix of the script's calls, to find their results.
 const CALL_ID: &str = "call_of_script_";
 
 #[derive(Clone, Copy)]
@@ -16,14 +16,14 @@ pub(crate) enum WireFormat {
 #[derive(Clone)]
 pub(crate) struct OfferedTool {
     pub(crate) name: String,
-    /// Where tools come in groups, the group.
+    /// The group of the tool, if tools have groups.
     namespace: Option<String>,
-    /// Whether the client has put an argument of its own into the schema.
+    /// The client added its own argument to the schema.
     has_order: bool,
 }
 
 impl OfferedTool {
-    /// Whether it is one of ours, and not the client's own of that name.
+    /// Returns true for a tool of Brigade, and not a tool of the client with the same name.
     pub(crate) fn is_of_brigade(&self) -> bool {
         self.namespace.as_ref().unwrap_or(&self.name).contains("brigade")
     }
@@ -35,7 +35,7 @@ const ORDER: &str = "wait_for_previous";
 /// One reply of the model.
 pub(crate) enum ModelTurn {
     Text(&'static str),
-    /// `index` is that of a call of the script, and missing for one in between.
+    /// A tool call. `index` is that of a call of the script, and `None` for a call in between.
     Call {
         index: Option<usize>,
         tool: OfferedTool,
@@ -87,7 +87,7 @@ impl WireFormat {
         offered
     }
 
-    /// The results of the script's calls, in their order, as the model reads them.
+    /// Returns the results of the script's calls in order, as the model reads them.
     pub(crate) fn tool_results(self, body: &Value) -> Vec<String> {
         let of_script = |id: &Value| id.as_str().is_some_and(|id| id.starts_with(CALL_ID));
         match self {
@@ -114,7 +114,7 @@ impl WireFormat {
         }
     }
 
-    /// A whole reply.
+    /// Returns a whole reply.
     pub(crate) fn whole(self, turn: &ModelTurn) -> Value {
         match self {
             Self::AnthropicMessages => {
@@ -135,7 +135,7 @@ impl WireFormat {
         }
     }
 
-    /// The same as a stream of server-sent events.
+    /// Returns the reply as a stream of server-sent events.
     pub(crate) fn events(self, turn: &ModelTurn) -> String {
         match self {
             Self::AnthropicMessages => anthropic_events(turn).iter().map(named_event).collect(),
@@ -148,9 +148,9 @@ impl WireFormat {
                     })
                 };
                 let message = chat_message(turn);
-                let said = chunk(json!([{"index": 0, "delta": message, "finish_reason": null}]));
+                let message = chunk(json!([{"index": 0, "delta": message, "finish_reason": null}]));
                 let stop = json!([{"index": 0, "delta": {}, "finish_reason": chat_stop(turn)}]);
-                format!("data: {said}\n\ndata: {}\n\ndata: [DONE]\n\n", chunk(stop))
+                format!("data: {message}\n\ndata: {}\n\ndata: [DONE]\n\n", chunk(stop))
             }
             Self::Gemini => format!("data: {}\n\n", gemini_reply(turn)),
         }
@@ -161,7 +161,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Text, or the texts of a list of parts, or else the JSON itself.
+/// Returns the text of a content, the texts of its parts, or else its JSON.
 fn readable(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -262,11 +262,11 @@ fn openai_response(turn: &ModelTurn) -> Value {
 
 fn responses_events(turn: &ModelTurn) -> [Value; 4] {
     let item = openai_item(turn);
-    let mut begun = openai_response(turn);
-    begun["status"] = "in_progress".into();
-    begun["output"] = json!([]);
+    let mut created = openai_response(turn);
+    created["status"] = "in_progress".into();
+    created["output"] = json!([]);
     [
-        json!({"type": "response.created", "sequence_number": 0, "response": begun}),
+        json!({"type": "response.created", "sequence_number": 0, "response": created}),
         json!({
             "type": "response.output_item.added", "sequence_number": 1, "output_index": 0,
             "item": item,

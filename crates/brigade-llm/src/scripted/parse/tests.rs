@@ -1,4 +1,4 @@
-//! Where scripts are wrong, and that the error says so.
+//! Tests of the parser's errors.
 
 use proptest::prelude::*;
 
@@ -12,27 +12,30 @@ fn refused(text: &str, expect: &str) {
 }
 
 #[test]
-fn errors_say_where_and_what_would_be_right() {
+fn errors_name_the_line_and_the_solution() {
     for (text, expect) in [
-        ("", "story: there is no `agent` in it"),
-        ("# nothing\n", "story:1: there is no `agent` in it"),
+        ("", "story: the script has no `agent`"),
+        ("# nothing\n", "story:1: the script has no `agent`"),
         ("turn", "story:1: a script begins with `agent NAME`, not with `turn`"),
         ("say hi", "story:1: a script begins with `agent NAME`, not with `say`"),
-        ("agent", "story:1: whose turns follow? `agent NAME`, or `agent *` for all others"),
+        ("agent", "story:1: name the agent: `agent NAME`, or `agent *` for all others"),
         ("agent é", "story:1: `agent é` has no `turn`"),
-        ("agent a*b\n", "story:1: `a*b`: a `*` stands for the rest of a name, at its end"),
+        ("agent a*b\n", "story:1: `a*b`: write `*` only at the end of a name"),
         ("agent a\nagent b", "story:2: `agent a` has no `turn`"),
         (
             "agent a\nturn\nturn\n",
-            "story:3: the turn above says nothing; give it a `say`, `call` or `fault`",
+            "story:3: the turn above is empty; add a `say`, `call` or `fault`",
         ),
         (
             "agent a\nturn\n  say x\nagent a\n",
-            "story:4: `agent a` is there already; put its turns together",
+            "story:4: `agent a` appears twice; put its turns together",
         ),
-        ("agent a\nturn\n  sya x", "story:3: `sya` means nothing here; did you mean `say`?"),
+        ("agent a\nturn\n  sya x", "story:3: `sya` is not a keyword; did you mean `say`?"),
         ("agent a\nsay x", "story:2: `say` belongs to a turn; begin one with `turn`"),
-        ("agent a\nturn when x", "story:2: `turn` stands alone; `when x` belongs on a line below"),
+        (
+            "agent a\nturn when x",
+            "story:2: write `turn` alone on its line, and `when x` on the next",
+        ),
         (
             "agent a\nturn\nrepeat\nsay x\nturn\nsay y",
             "story:5: never reached: the turn above repeats without a `when`",
@@ -43,23 +46,23 @@ fn errors_say_where_and_what_would_be_right() {
 }
 
 #[test]
-fn errors_in_a_line_name_what_is_wrong_in_it() {
+fn errors_in_a_line_name_the_wrong_part() {
     for (line, expect) in [
-        ("call", "which tool? `call NAME {\"argument\": \"value\"}`"),
-        ("call x y", "arguments are a JSON object in braces, not `y`"),
-        ("call x {", "the braces of these arguments are never closed"),
-        ("call x {} y", "nothing may follow the arguments, but `y` does"),
+        ("call", "name the tool: `call NAME {\"argument\": \"value\"}`"),
+        ("call x y", "write the arguments as a JSON object, not `y`"),
+        ("call x {", "close the braces of these arguments"),
+        ("call x {} y", "remove `y` after the arguments"),
         ("call x {a: 1}", "these arguments are not JSON: key must be a string at line 1 column 2"),
-        ("malformed x {}", "`{}` is proper JSON; use `call`"),
-        ("delay 5", "`5` is no span of time, such as `50ms`, `2s` or `10m`"),
-        ("usage", "`usage` wants counts, such as `usage input=120 output=30`"),
-        ("usage inptu=1", "`inptu` is no kind of token; did you mean `input`?"),
-        ("usage input=many", "`many` is no number"),
-        ("stop now", "a reply stops by `length` or is `filtered`, not `now`"),
-        ("when", "`when TEXT` wants a text that the last message or result has"),
-        ("when \"open", "`\"open` begins with a quote and is no JSON string"),
+        ("malformed x {}", "`{}` is valid JSON; use `call`"),
+        ("delay 5", "`5` is not a duration, such as `50ms`, `2s` or `10m`"),
+        ("usage", "give `usage` counts, such as `usage input=120 output=30`"),
+        ("usage inptu=1", "`inptu` is not a kind of token; did you mean `input`?"),
+        ("usage input=many", "`many` is not a number"),
+        ("stop now", "write `stop length` or `stop filtered`, not `now`"),
+        ("when", "give `when` a text from the last message or result"),
+        ("when \"open", "`\"open` starts with a quote but is not a JSON string"),
         ("fault 200", "200 is not the status of an error (400 to 599)"),
-        ("fault cut", "after how many words? `fault cut 3`"),
+        ("fault cut", "give the number of words: `fault cut 3`"),
         ("fault 429 soon", "`soon` is not `x3`, `always`, or `after 2s` of an error"),
         ("fault hang after 2s", "`after` is not `x3`, `always`, or `after 2s` of an error"),
     ] {
@@ -68,14 +71,14 @@ fn errors_in_a_line_name_what_is_wrong_in_it() {
 }
 
 #[test]
-fn an_error_inside_long_arguments_has_its_own_line() {
+fn an_error_in_arguments_over_several_lines_names_its_line() {
     let text = "agent a\nturn\n  call x {\n    \"a\": 1,\n    b\n  }\n";
     refused(text, "story:5: these arguments are not JSON: key must be a string at line 3 column 5");
 }
 
 proptest! {
     #[test]
-    fn no_text_is_too_odd_to_be_told_so(
+    fn the_parser_never_panics(
         lines in prop::collection::vec((prop::sample::select(&KEYWORDS[..]), "[ -~é\"{}\r\n]{0,20}"), 0..12),
     ) {
         let text: String = lines.iter().map(|(word, rest)| format!("{word} {rest}\n")).collect();

@@ -1,4 +1,4 @@
-//! A server that does whatever a test wants: the test program itself, run again as a child.
+//! A scripted server: the test program itself, run again as a child process.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, Write, stdin, stdout};
@@ -11,18 +11,18 @@ use tempfile::TempDir;
 
 use super::mcp_client;
 
-const FOLDER: &str = "BRIGADE_TEST_MCP_FOLDER";
+const DIRECTORY: &str = "BRIGADE_TEST_MCP_DIRECTORY";
 
-/// Becomes the server when a test has started it, which is all that it is there for.
+/// Runs the server in the process that another test has started.
 #[test]
 #[ignore = "is started by other tests"]
 fn serve() {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        Server { folder: folder.into() }.run();
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        Server { directory: directory.into() }.run();
     }
 }
 
-/// The folder by which a test and its server speak.
+/// The directory through which a test controls its server.
 pub(super) struct Script(TempDir);
 
 impl Script {
@@ -35,20 +35,20 @@ impl Script {
         let arguments = [&name, "--exact", "--ignored", "--nocapture", "--quiet"];
         let program = std::env::current_exe().unwrap();
         McpServerConfig::stdio(program.to_str().unwrap(), arguments)
-            .env(FOLDER, self.0.path().to_str().unwrap())
+            .env(DIRECTORY, self.0.path().to_str().unwrap())
             .timeouts(McpTimeouts { start: Duration::from_secs(60), ..McpTimeouts::default() })
     }
 
-    /// Lets the server do something unusual, once or always.
-    pub(super) fn set(&self, what: &str) {
-        fs::write(self.0.path().join(what), "").unwrap();
+    /// Makes the server behave unusually, once or always.
+    pub(super) fn set(&self, flag: &str) {
+        fs::write(self.0.path().join(flag), "").unwrap();
     }
 
-    pub(super) fn unset(&self, what: &str) {
-        fs::remove_file(self.0.path().join(what)).unwrap();
+    pub(super) fn unset(&self, flag: &str) {
+        fs::remove_file(self.0.path().join(flag)).unwrap();
     }
 
-    /// What the server did so far.
+    /// Returns the log of the server so far.
     pub(super) fn log(&self) -> Vec<String> {
         let log = fs::read_to_string(self.0.path().join("log")).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
@@ -58,19 +58,19 @@ impl Script {
         self.log().iter().filter(|logged| *logged == line).count()
     }
 
-    pub(super) async fn until(&self, what: &str, holds: impl Fn(&[String]) -> bool) {
+    pub(super) async fn until(&self, condition: &str, holds: impl Fn(&[String]) -> bool) {
         for _ in 0..3_000 {
             if holds(&self.log()) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never came to this: {what}: {:?}", self.log());
+        panic!("this never happened: {condition}: {:?}", self.log());
     }
 }
 
 struct Server {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Server {
@@ -82,7 +82,7 @@ impl Server {
             std::process::exit(3);
         }
         if self.has("has-child") {
-            // In a shell, which is what says its number, and is not waited for.
+            // The shell logs the pid of its child, and nobody waits for that child.
             let script = format!("sleep 1000 & echo child $! >> '{}'", self.path("log").display());
             std::process::Command::new("sh").args(["-c", &script]).status().unwrap();
         }
@@ -199,8 +199,8 @@ impl Server {
         }
         if self.took("flood") {
             for n in 0..10_000 {
-                let said = json!({"level": "info", "data": "x".repeat(100)});
-                self.notify("notifications/message", said);
+                let message = json!({"level": "info", "data": "x".repeat(100)});
+                self.notify("notifications/message", message);
                 self.notify("notifications/progress", json!({"progressToken": n, "progress": 1}));
             }
         }
@@ -225,15 +225,15 @@ impl Server {
             eprintln!("the token is {token}");
             return self.say(answer(result(&format!("the token is {token}"))));
         }
-        let mut told = match () {
+        let mut reply = match () {
             () if self.took("large") => result(&"x".repeat(10 << 20)),
             () if self.took("huge") => result(&"x".repeat(20 << 20)),
             () => result(&format!("{name}: {}", params["arguments"])),
         };
         if name == "odd" {
-            told["structuredContent"] = json!({"total": 7});
+            reply["structuredContent"] = json!({"total": 7});
         }
-        self.say(answer(told));
+        self.say(answer(reply));
     }
 
     fn notify(&self, method: &str, params: Value) {
@@ -252,25 +252,25 @@ impl Server {
     }
 
     fn log(&self, line: &str) {
-        let path = self.folder.join("log");
+        let path = self.directory.join("log");
         let mut log = OpenOptions::new().create(true).append(true).open(path).unwrap();
         writeln!(log, "{line}").unwrap();
     }
 
-    fn path(&self, what: &str) -> PathBuf {
-        self.folder.join(what)
+    fn path(&self, flag: &str) -> PathBuf {
+        self.directory.join(flag)
     }
 
-    fn has(&self, what: &str) -> bool {
-        Path::exists(&self.path(what))
+    fn has(&self, flag: &str) -> bool {
+        Path::exists(&self.path(flag))
     }
 
-    fn set(&self, what: &str) {
-        fs::write(self.path(what), "").unwrap();
+    fn set(&self, flag: &str) {
+        fs::write(self.path(flag), "").unwrap();
     }
 
-    /// Whether it is to be done, which it then was.
-    fn took(&self, what: &str) -> bool {
-        fs::remove_file(self.path(what)).is_ok()
+    /// Returns true if the flag was set, and clears it.
+    fn took(&self, flag: &str) -> bool {
+        fs::remove_file(self.path(flag)).is_ok()
     }
 }

@@ -1,5 +1,5 @@
-//! Services over HTTP as they are. Each answers as a test wants it to, and in plain JSON: official
-//! servers that speak in streams are tried elsewhere.
+//! Tests with HTTP services. Each replies as its test requires, in plain JSON. Other tests use
+//! official servers with streams.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::{McpServerConfig, ValueSource};
-use super::Kitchen;
+use super::TestSetup;
 
-/// What a service says to a message: a status, headers, and a body that is made as it is sent.
-struct Said {
+/// A reply of a service: a status, a header, and a body that is produced while it is sent.
+struct HttpReply {
     status: &'static str,
     header: String,
     body: Box<dyn Read + Send>,
 }
 
-impl Said {
+impl HttpReply {
     fn json(message: &Value) -> Self {
         Self::body("200 OK", "content-type: application/json", message.to_string())
     }
@@ -28,14 +28,14 @@ impl Said {
     }
 }
 
-/// Serves until the test program ends. What it does not know, it answers as every server does.
-fn service(says: impl Fn(&str, &Value) -> Option<Said> + Send + 'static) -> McpServerConfig {
+/// Serves until the test process ends. Messages without a scripted reply get the usual one.
+fn service(script: impl Fn(&str, &Value) -> Option<HttpReply> + Send + 'static) -> McpServerConfig {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // Who has heard enough goes away in the middle of it.
-            let _ = serve(stream.unwrap(), &says);
+            // A client may disconnect in mid-reply.
+            let _ = serve(stream.unwrap(), &script);
         }
     });
     McpServerConfig::http(format!("http://127.0.0.1:{port}/hidden-path/mcp"))
@@ -43,10 +43,11 @@ fn service(says: impl Fn(&str, &Value) -> Option<Said> + Send + 'static) -> McpS
 
 fn serve(
     mut stream: TcpStream,
-    says: &impl Fn(&str, &Value) -> Option<Said>,
+    script: &impl Fn(&str, &Value) -> Option<HttpReply>,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut head, mut length) = (String::new(), 0);
+    let mut head = String::new();
+    let mut length = 0;
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 || line == "\r\n" {
@@ -60,119 +61,120 @@ fn serve(
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let mut said = says(&head, &message).unwrap_or_else(|| usual(&message));
-    write!(stream, "HTTP/1.1 {}\r\n{}\r\nconnection: close\r\n\r\n", said.status, said.header)?;
-    std::io::copy(&mut said.body, &mut stream)?;
+    let mut reply = script(&head, &message).unwrap_or_else(|| usual(&message));
+    write!(stream, "HTTP/1.1 {}\r\n{}\r\nconnection: close\r\n\r\n", reply.status, reply.header)?;
+    std::io::copy(&mut reply.body, &mut stream)?;
     Ok(())
 }
 
-fn usual(message: &Value) -> Said {
+fn usual(message: &Value) -> HttpReply {
     let id = &message["id"];
     match message["method"].as_str().unwrap_or_default() {
-        "initialize" => Said::json(&json!({"jsonrpc": "2.0", "id": id, "result": {
+        "initialize" => HttpReply::json(&json!({"jsonrpc": "2.0", "id": id, "result": {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "service", "version": "1"},
         }})),
-        "tools/list" => Said::json(&listing(id, vec![])),
-        "tools/call" => Said::json(&json!({"jsonrpc": "2.0", "id": id, "result": {
+        "tools/list" => HttpReply::json(&tool_list(id, vec![])),
+        "tools/call" => HttpReply::json(&json!({"jsonrpc": "2.0", "id": id, "result": {
             "content": [{"type": "text", "text": "done"}]}})),
-        "" => Said::body("405 Method Not Allowed", "content-length: 0", String::new()),
-        _ if id.is_null() => Said::body("202 Accepted", "content-length: 0", String::new()),
-        _ => Said::body("404 Not Found", "content-type: text/plain", "not found".to_owned()),
+        "" => HttpReply::body("405 Method Not Allowed", "content-length: 0", String::new()),
+        _ if id.is_null() => HttpReply::body("202 Accepted", "content-length: 0", String::new()),
+        _ => HttpReply::body("404 Not Found", "content-type: text/plain", "not found".to_owned()),
     }
 }
 
-fn listing(id: &Value, more: Vec<Value>) -> Value {
+fn tool_list(id: &Value, more: Vec<Value>) -> Value {
     let mut tools = vec![json!({"name": "act", "inputSchema": {"type": "object"}})];
     tools.extend(more);
     json!({"jsonrpc": "2.0", "id": id, "result": {"tools": tools}})
 }
 
 #[tokio::test]
-async fn one_tool_that_is_none_does_not_take_the_others_along() {
-    let kitchen = Kitchen::with(service(|_, message| {
+async fn an_invalid_tool_does_not_void_the_others() {
+    let setup = TestSetup::with(service(|_, message| {
         let lie = json!({"name": "lie", "inputSchema": "string"});
         (message["method"] == "tools/list")
-            .then(|| Said::json(&listing(&message["id"], vec![json!(7), lie])))
+            .then(|| HttpReply::json(&tool_list(&message["id"], vec![json!(7), lie])))
     }))
     .await;
-    assert_eq!(kitchen.names(), ["srv__act", "srv__lie"]);
-    assert_eq!(kitchen.call("srv__act", json!({})).await.unwrap(), "done");
+    assert_eq!(setup.names(), ["srv__act", "srv__lie"]);
+    assert_eq!(setup.call("srv__act", json!({})).await.unwrap(), "done");
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_not_read_to_its_end() {
-    let kitchen = Kitchen::with(service(|_, message| {
+async fn an_endless_reply_is_not_read_to_its_end() {
+    let setup = TestSetup::with(service(|_, message| {
         let body = Box::new(std::io::repeat(b' '));
         let header = "content-type: application/json".to_owned();
-        (message["method"] == "tools/call").then_some(Said { status: "200 OK", header, body })
+        (message["method"] == "tools/call").then_some(HttpReply { status: "200 OK", header, body })
     }))
     .await;
-    let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-    assert!(told.contains("more than 16 MB"), "{told}");
+    let error = setup.call("srv__act", json!({})).await.unwrap_err();
+    assert!(error.contains("more than 16 MB"), "{error}");
 }
 
 #[tokio::test]
-async fn a_refusal_without_end_is_told_by_its_beginning() {
-    let kitchen = Kitchen::with(service(|_, message| {
+async fn an_endless_refusal_is_reported_by_its_beginning() {
+    let setup = TestSetup::with(service(|_, message| {
         let body = Box::new(std::io::repeat(b'n'));
         let header = "content-type: text/plain".to_owned();
-        (message["method"] == "initialize").then_some(Said { status: "400 No", header, body })
+        (message["method"] == "initialize").then_some(HttpReply { status: "400 No", header, body })
     }))
     .await;
-    let specs = kitchen.tools.specs();
+    let specs = setup.tools.specs();
     assert!(specs[0].description.contains("400") && specs[0].description.contains("nnn"));
     assert!(specs[0].description.len() < 4_000, "{}", specs[0].description.len());
 }
 
-/// Many services say no before they know which call it is about.
+/// Many services refuse a message before they read its id.
 #[tokio::test]
-async fn a_refusal_that_names_no_call_is_of_the_call_that_it_answers() {
-    let kitchen = Kitchen::with(service(|_, message| {
+async fn a_refusal_without_an_id_belongs_to_its_request() {
+    let setup = TestSetup::with(service(|_, message| {
         let error = json!({"code": -32_000, "message": "no such session"});
-        let said = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+        let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
         let header = "content-type: application/json";
-        (message["method"] == "tools/call").then(|| Said::body("400 Bad Request", header, said))
+        (message["method"] == "tools/call")
+            .then(|| HttpReply::body("400 Bad Request", header, body))
     }))
     .await;
-    let call = kitchen.call("srv__act", json!({}));
-    let told = tokio::time::timeout(Duration::from_secs(30), call).await.expect("at once");
-    assert!(told.unwrap_err().contains("no such session"));
+    let call = setup.call("srv__act", json!({}));
+    let error = tokio::time::timeout(Duration::from_secs(30), call).await.expect("at once");
+    assert!(error.unwrap_err().contains("no such session"));
 }
 
 #[tokio::test]
-async fn where_a_redirect_leads_is_told_and_not_followed() {
-    let kitchen = Kitchen::with(service(|_, _| {
-        Some(Said::body("308 Moved", "location: https://elsewhere.example/mcp", String::new()))
+async fn a_redirect_is_reported_and_not_followed() {
+    let setup = TestSetup::with(service(|_, _| {
+        Some(HttpReply::body("308 Moved", "location: https://elsewhere.example/mcp", String::new()))
     }))
     .await;
-    let specs = kitchen.tools.specs();
+    let specs = setup.tools.specs();
     assert!(specs[0].description.contains("https://elsewhere.example/mcp"), "{specs:?}");
     assert!(specs[0].description.contains("`url`"), "{specs:?}");
 }
 
 #[tokio::test]
-async fn neither_a_token_nor_an_address_comes_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("token");
+async fn tokens_and_urls_are_redacted() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
     std::fs::write(&file, "s3cr3t-t0k3n").unwrap();
-    let says = |head: &str, message: &Value| {
+    let script = |head: &str, message: &Value| {
         let token = head.lines().find(|line| line.to_lowercase().starts_with("authorization"));
         let text = format!("{}{}", "x".repeat(1_975), token.unwrap_or_default());
         let error = json!({"code": -32_000, "message": text});
-        let said = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
-        (message["method"] == "tools/call").then(|| Said::json(&said))
+        let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+        (message["method"] == "tools/call").then(|| HttpReply::json(&reply))
     };
     for token in [ValueSource::file(&file), ValueSource::from("s3cr3t-t0k3n")] {
-        let kitchen = Kitchen::with(service(says).bearer(token)).await;
-        let told = kitchen.call("srv__act", json!({})).await.unwrap_err();
-        assert!(told.contains("xxx") && !told.contains("s3c"), "{told}");
+        let setup = TestSetup::with(service(script).bearer(token)).await;
+        let error = setup.call("srv__act", json!({})).await.unwrap_err();
+        assert!(error.contains("xxx") && !error.contains("s3c"), "{error}");
     }
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let kitchen =
-        Kitchen::with(McpServerConfig::http(format!("http://{nobody}/hidden-path"))).await;
-    let specs = kitchen.tools.specs();
+    let setup =
+        TestSetup::with(McpServerConfig::http(format!("http://{nobody}/hidden-path"))).await;
+    let specs = setup.tools.specs();
     assert!(specs[0].description.contains("cannot be reached"), "{specs:?}");
     assert!(!specs[0].description.contains("hidden-path"), "{specs:?}");
 }

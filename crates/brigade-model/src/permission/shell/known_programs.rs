@@ -1,16 +1,17 @@
-//! What is known of programs: which of them run others, and which of their options have a value.
+//! Tables of programs: those that run others, and their options with values.
 
-/// A program that runs the one that follows it.
+/// A program that runs the program named after it.
 pub(super) struct WrapperProgram {
     pub(super) name: &'static str,
     /// Its options that are followed by a value.
     pub(super) value_options: &'static [&'static str],
-    /// Its own words before the program.
+    /// The number of its own operands before the program.
     pub(super) operands: usize,
 }
 
 impl WrapperProgram {
-    /// Whether an option may be a short form of one with a value, or several in one word.
+    /// Returns whether an option may be an abbreviation of one with a value, or several in one
+    /// word.
     pub(super) fn may_have_value(&self, option: &str) -> bool {
         let is_long = option.starts_with("--");
         let last = option.chars().next_back();
@@ -88,8 +89,8 @@ const WRAPPERS: [WrapperProgram; 24] = [
     wrapper("runuser", &["-u", "--user", "-g", "--group", "-G", "--supp-group"], 0),
 ];
 
-/// Programs that run others behind options of many kinds: any of their words may be a program, and any
-/// quoted text a command line.
+/// Programs that run others behind options of many kinds. Any of their words may be a program, and
+/// any quoted text a command line.
 const LOOSE_RUNNERS: [&str; 59] = [
     "xargs",
     "parallel",
@@ -157,24 +158,24 @@ pub(super) const SHELLS: [&str; 17] = [
     "ksh93", "yash", "posh", "csh", "tcsh",
 ];
 
-/// Words of the shell's own language before a command.
+/// Shell keywords before a command.
 pub(super) const KEYWORDS: [&str; 9] =
     ["if", "then", "elif", "else", "while", "until", "do", "!", "{"];
 
-/// Words of the shell's own language that may have a name before the command.
+/// Shell keywords that may be followed by a name before the command.
 pub(super) const NAMING_KEYWORDS: [&str; 2] = ["coproc", "function"];
 
-/// Words that begin what only bash and its kin know, where a command begins.
+/// Words that begin syntax that only bash and related shells have, at the start of a command.
 pub(super) const BASH_KEYWORDS: [&str; 3] = ["[[", "coproc", "function"];
 
 /// Variables whose values bash runs, or reads as functions, before it reads a text.
 pub(super) const BASH_VARIABLES: [&str; 2] = ["BASH_ENV=", "BASH_FUNC_"];
 
-/// Programs of the shell that set the variables that they are given by name.
+/// Shell builtins that set the variables that they are given by name.
 pub(super) const VARIABLE_SETTERS: [&str; 7] =
     ["export", "declare", "typeset", "readonly", "local", "read", "printf"];
 
-/// Variables that give words of a program another meaning.
+/// Variables that redefine words of a program.
 pub(super) const RENAMING_VARIABLES: [(&str, &str); 4] = [
     ("GIT_CONFIG", "git"),
     ("GIT_EXEC_PATH", "git"),
@@ -187,16 +188,16 @@ pub(super) fn find_wrapper(name: &str) -> Option<&'static WrapperProgram> {
 }
 
 pub(super) fn is_loose_runner(name: &str) -> bool {
-    // The loader of programs is called by the name of its machine.
+    // The dynamic loader's name contains that of its machine.
     LOOSE_RUNNERS.contains(&name) || name.starts_with("ld-") && name.contains(".so")
 }
 
-/// Whether all options with a value of a listed program are listed.
+/// Returns whether all options with a value of a listed program are listed.
 pub(super) fn has_all_value_options(program: &str) -> bool {
     matches!(program, "git" | "cargo")
 }
 
-/// Options with a value, before the word that says what the program is to do. None of a program that is
+/// Returns the options with a value that may precede the subcommand. `None` for a program that is
 /// not listed.
 pub(super) fn value_options(program: &str) -> Option<&'static [&'static str]> {
     Some(match program {
@@ -317,7 +318,7 @@ pub(super) fn value_options(program: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Settings of git that run nothing and rename nothing, by the beginning of their names.
+/// Git settings that run nothing and rename nothing, by the beginning of their names.
 const HARMLESS_SETTINGS: [&str; 12] = [
     "color.",
     "user.name=",
@@ -333,7 +334,7 @@ const HARMLESS_SETTINGS: [&str; 12] = [
     "safe.directory=",
 ];
 
-/// Whether git does what its words say with this setting.
+/// Returns whether this setting leaves the meaning of git's words unchanged.
 pub(super) fn is_harmless_setting(setting: &str) -> bool {
     let setting = setting.to_ascii_lowercase();
     HARMLESS_SETTINGS.iter().any(|harmless| setting.starts_with(harmless))

@@ -1,19 +1,19 @@
-//! Reads the simple commands in a text as a shell would, as far as that can be told without running it.
+//! Parses the simple commands of a text as a shell would, as far as possible without running it.
 
 use super::known_programs::{BASH_KEYWORDS, BASH_VARIABLES, KEYWORDS};
 
-/// The deepest nesting of commands in commands that is followed.
+/// The maximum nesting of commands in commands.
 const DEPTH_MAX: usize = 6;
-/// The most words that are looked at.
+/// The maximum number of words.
 const WORDS_MAX: usize = 1_000;
 
-/// All simple commands that a text has, also within `$(..)`, in the order of their ends.
+/// All simple commands of a text, also within `$(..)`, in the order of their ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParsedCommandLine {
     pub(super) commands: Vec<SimpleCommand>,
-    /// Something in it cannot be followed: it may run anything.
+    /// True if a part of it cannot be parsed, so that it may run anything.
     pub(super) is_unreadable: bool,
-    /// The input of one of its commands comes from elsewhere in the text.
+    /// True if the input of a command comes from elsewhere in the text.
     pub(super) has_piped_input: bool,
     word_count: usize,
 }
@@ -22,49 +22,49 @@ pub(super) struct ParsedCommandLine {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SimpleCommand {
     pub(super) argv: Vec<ShellWord>,
-    /// Its input comes from elsewhere in the text.
+    /// True if its input comes from elsewhere in the text.
     pub(super) has_piped_input: bool,
-    /// Further places where some shells see the beginning of a command.
+    /// Further positions at which some shells see the beginning of a command.
     pub(super) alternate_starts: Vec<usize>,
 }
 
-/// A here-document whose body comes after the line.
+/// A here-document whose body follows the line.
 struct HereDocument {
     delimiter: String,
-    /// Tabs in front of its lines are left out.
+    /// True if leading tabs of its lines are removed.
     strips_tabs: bool,
-    /// The shell puts nothing in.
+    /// True if the shell expands nothing in it.
     is_quoted: bool,
 }
 
 /// A word, without its quotes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShellWord {
-    /// What is there before anything is put in by the shell.
+    /// The text before the first expansion.
     pub(super) literal: String,
-    /// The shell puts something in: a variable, the output of a command, names of files.
+    /// True if the shell expands something in it: a variable, the output of a command, file names.
     pub(super) has_expansion: bool,
-    /// What is there after the last of that.
+    /// The text after the last expansion.
     tail: String,
-    /// The shell may make several words of it, or none.
+    /// True if the shell may split it into several words, or none.
     is_split: bool,
-    /// Those are more than names of files.
+    /// True if the split words are more than file names.
     is_spread: bool,
     is_quoted: bool,
 }
 
 impl ShellWord {
-    /// A word, or several or none, of which nothing is known.
+    /// Returns a word, or several or none, of which nothing is known.
     pub(super) fn unknown() -> Self {
         Self { has_expansion: true, is_split: true, is_spread: true, ..Self::default() }
     }
 
-    /// A word of which everything is known.
+    /// Returns the text of a word without expansions.
     pub(super) fn known_text(&self) -> Option<&str> {
         (!self.has_expansion).then_some(&*self.literal)
     }
 
-    /// Whether it may be any words, or none.
+    /// Returns whether it may be any words, or none.
     pub(super) fn is_unknown(&self) -> bool {
         self.is_split && self.literal.is_empty()
     }
@@ -73,7 +73,7 @@ impl ShellWord {
         self.is_split
     }
 
-    /// Whether the shell may make a program with arguments of it.
+    /// Returns whether the shell may expand it to a program with arguments.
     pub(super) fn may_have_arguments(&self) -> bool {
         self.is_spread
     }
@@ -82,7 +82,7 @@ impl ShellWord {
         self.literal.len() > 1 && self.literal.starts_with('-')
     }
 
-    /// The name of a program without its folder; none where that is not known.
+    /// Returns the name of a program without its directory. `None` if it is not known.
     pub(super) fn program_name(&self) -> Option<&str> {
         let path = if self.has_expansion { &self.tail } else { &self.literal };
         match path.rsplit_once('/') {
@@ -91,13 +91,13 @@ impl ShellWord {
         }
     }
 
-    /// What is known of the name of a program: all after the last slash.
+    /// Returns the known part of a program's name: the text after the last slash.
     pub(super) fn program_name_prefix(&self) -> Self {
         let name = self.literal.rsplit('/').next().unwrap_or_default().to_owned();
         Self { literal: name, ..self.clone() }
     }
 
-    /// The same where another program puts something in for `{}`.
+    /// Returns the word as another program would fill in its `{}`.
     pub(super) fn fill_placeholder(mut self) -> Self {
         if let Some(at) = self.literal.find("{}") {
             self.literal.truncate(at);
@@ -120,7 +120,7 @@ impl ShellWord {
         self.tail.clear();
     }
 
-    /// The shell puts in names of files.
+    /// Notes an expansion to file names.
     fn add_glob(&mut self) {
         self.has_expansion = true;
         self.is_split = true;
@@ -133,7 +133,7 @@ impl ShellWord {
 }
 
 impl SimpleCommand {
-    /// Whether shells differ in what it does.
+    /// Returns whether shells differ in its meaning.
     fn is_bash_only(&self) -> bool {
         let is_before = |word: &&ShellWord| KEYWORDS.contains(&&*word.literal) && !word.is_quoted;
         let first = self.argv.iter().find(|word| !is_before(word));
@@ -153,13 +153,13 @@ impl ParsedCommandLine {
         Self { is_unreadable: true, ..Self::default() }
     }
 
-    /// Reads a text that is within others.
+    /// Parses a text that is nested in another.
     pub(super) fn parse_nested(text: &str, depth: usize) -> Self {
         Self::parse_with(text, depth, |reader| reader.read())
     }
 
-    /// Reads the body of a here-document, which is seldom a text for a shell. A shell that reads one is
-    /// known as such, so what only looks like a shell's language does not count.
+    /// Parses the body of a here-document, which is seldom shell text. A shell that reads one is
+    /// recognized elsewhere, so syntax that only looks like a shell's is ignored.
     fn read_body(text: &str, depth: usize) -> Self {
         Self::parse_with(text, depth, |reader| {
             reader.is_here_document = true;
@@ -167,7 +167,7 @@ impl ParsedCommandLine {
         })
     }
 
-    /// Reads a text that is no command, but in which the shell puts in the output of commands.
+    /// Parses a text that is no command, but contains command substitutions.
     fn parse_document(text: &str, depth: usize) -> Self {
         Self::parse_with(text, depth, |reader| reader.read_quoted_until(None))
     }
@@ -206,9 +206,9 @@ struct ShellParser<'a> {
     line: ParsedCommandLine,
     command: Option<SimpleCommand>,
     word: Option<ShellWord>,
-    /// Those whose bodies begin with the next line.
+    /// The here-documents whose bodies begin with the next line.
     documents: Vec<HereDocument>,
-    /// The text is the body of a here-document.
+    /// True if the text is the body of a here-document.
     is_here_document: bool,
 }
 
@@ -228,9 +228,9 @@ impl ShellParser<'_> {
                     self.end_word(is_file);
                     is_file = false;
                     match (letter, self.peek()) {
-                        // `|&` feeds what follows, with both streams.
+                        // `|&` pipes both streams into the next command.
                         ('|', Some('&')) => self.at += 1,
-                        // A sum, in which bash runs commands also out of quotes.
+                        // In an arithmetic expression, bash also runs commands from quoted text.
                         ('(', Some('(')) => self.mark_unreadable(),
                         _ => (),
                     }
@@ -254,7 +254,7 @@ impl ShellParser<'_> {
         }
         self.end_word(is_file);
         self.end_command(false);
-        // A document without a body.
+        // A here-document has no body.
         self.line.is_unreadable |= !self.documents.is_empty();
     }
 
@@ -281,7 +281,7 @@ impl ShellParser<'_> {
         true
     }
 
-    /// Something that shells read each in their own way: it may run anything.
+    /// Notes syntax that shells interpret differently, so that it may run anything.
     fn mark_unreadable(&mut self) {
         self.line.is_unreadable |= !self.is_here_document;
     }
@@ -299,7 +299,7 @@ impl ShellParser<'_> {
             Some(SimpleCommand { has_piped_input: feeds_next, ..SimpleCommand::default() });
     }
 
-    /// `a &>f b`: one command in some shells, two in others.
+    /// Parses `a &>f b`, which is one command in some shells and two in others.
     fn redirect_all(&mut self) {
         let command = self.command.get_or_insert_default();
         let alone = command.clone();
@@ -312,7 +312,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Whether the next word is a file.
+    /// Parses a redirection. Returns whether the next word is a file.
     fn redirect(&mut self, letter: char, is_file: bool) -> bool {
         // The number of a stream is no word.
         let is_number = |word: &ShellWord| {
@@ -338,12 +338,13 @@ impl ShellParser<'_> {
                 self.read_document_delimiter();
                 false
             }
-            // It closes a stream.
+            // This closes a stream.
             (_, "&") if self.peek() == Some('-') => {
                 self.at += 1;
                 false
             }
-            // `<(..)` and `>(..)`: a file that a command writes or reads, and that may be a program.
+            // `<(..)` and `>(..)`: a file that a command writes or reads, and that may be a
+            // program.
             _ if self.peek() == Some('(') => {
                 self.mark_unreadable();
                 false
@@ -352,7 +353,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// The mark that ends a here-document.
+    /// Parses the delimiter of a here-document.
     fn read_document_delimiter(&mut self) {
         let is_indented = self.peek() == Some('-');
         self.at += usize::from(is_indented);
@@ -374,8 +375,8 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Passes over the bodies of the here-documents of a line. Each is read by itself, as commands
-    /// and as the text that it is, so that no quote in it hides the commands after it.
+    /// Skips the bodies of a line's here-documents. Each is parsed by itself, as commands and as
+    /// text, so that no quote in it hides the commands after it.
     fn read_document_bodies(&mut self) {
         for document in std::mem::take(&mut self.documents) {
             let mut body = String::new();
@@ -396,7 +397,7 @@ impl ShellParser<'_> {
                 body.push_str(line);
                 body.push('\n');
             };
-            // A line that goes on may hide the mark.
+            // A line continuation may hide the delimiter.
             let goes_on = !document.is_quoted && body.contains("\\\n");
             self.line.is_unreadable |= !is_ended || goes_on;
             if !document.is_quoted {
@@ -406,13 +407,13 @@ impl ShellParser<'_> {
         }
     }
 
-    /// A letter of a word, or what begins a larger part of one.
+    /// Parses a letter of a word, or a larger part that begins with it.
     fn read_word_part(&mut self, letter: char) {
         match letter {
             '\'' => self.read_single_quoted(),
             '"' => self.read_double_quoted(),
             '\\' => match self.next() {
-                // A line that goes on.
+                // A line continuation.
                 Some('\n') => (),
                 Some(letter) => {
                     self.word().is_quoted = true;
@@ -427,7 +428,7 @@ impl ShellParser<'_> {
                 self.word().literal.push_str("[[");
             }
             '*' | '?' | '[' => {
-                // Also one letter that is a name of its own: `[ -e x ]`.
+                // `[` alone is a command name, as in `[ -e x ]`.
                 let is_alone = self.word.is_none()
                     && letter == '['
                     && self.peek().is_none_or(|letter| letter.is_ascii_whitespace());
@@ -446,7 +447,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Whether a bracket that was read is the first of a word `[[`.
+    /// Returns whether the last letter is the first of a word `[[`.
     fn is_double_bracket(&self) -> bool {
         let after = self.letters.get(self.at + 1);
         self.peek() == Some('[') && after.is_none_or(|letter| letter.is_ascii_whitespace())
@@ -471,7 +472,7 @@ impl ShellParser<'_> {
         self.read_quoted_until(Some('"'));
     }
 
-    /// Reads on to the mark, or to the end where there is none.
+    /// Parses quoted text up to the mark, or up to the end without one.
     fn read_quoted_until(&mut self, mark: Option<char>) {
         loop {
             match self.next() {
@@ -496,7 +497,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// What follows a `$`.
+    /// Parses the text after a `$`.
     fn read_expansion(&mut self, is_split: bool) {
         match self.peek() {
             Some('(') => self.read_nested('(', ')', is_split),
@@ -508,7 +509,7 @@ impl ShellParser<'_> {
                 }
                 self.word().add_expansion(is_split);
             }
-            // In some shells a quote with escapes in it, which may end elsewhere than others.
+            // In some shells this is a quote with escapes, which may end elsewhere than in others.
             Some('\'') if is_split => {
                 self.word().add_expansion(true);
                 self.at += 1;
@@ -525,7 +526,7 @@ impl ShellParser<'_> {
         }
     }
 
-    /// Reads what is between two brackets as commands. What is no command does no harm as one.
+    /// Parses the text between two brackets as commands. Other text does no harm as a command.
     fn read_nested(&mut self, open: char, close: char, is_split: bool) {
         self.at += 1;
         let start = self.at;
@@ -544,9 +545,9 @@ impl ShellParser<'_> {
             if depth == 0 {
                 let inner: String = self.letters[start..self.at - 1].iter().collect();
                 if open == '{' {
-                    // All of a list is several words also within quotes.
+                    // An expansion of a whole list is several words also within quotes.
                     self.word().add_expansion(inner.contains('@'));
-                    // A quote within quotes is one in some forms, and a letter in others.
+                    // A quote within quotes is a quote in some forms, and a letter in others.
                     self.line.is_unreadable |= !is_split && inner.contains('\'');
                     self.line.add(ParsedCommandLine::parse_document(&inner, self.depth + 1));
                     return;
@@ -583,7 +584,7 @@ impl ShellParser<'_> {
     }
 }
 
-/// Whether all of a text is in one pair of parentheses, as that of `$((1 * 2))` is.
+/// Returns whether a whole text is in one pair of parentheses, as in `$((1 * 2))`.
 fn is_arithmetic(text: &str) -> bool {
     let mut depth = 0_usize;
     let mut ends = text.char_indices().filter_map(|(at, letter)| {

@@ -1,8 +1,8 @@
-//! Which programs a text may run with which words, behind whatever stands in front of them.
+//! Searches a text for the programs that it may run, behind wrappers and options.
 //!
-//! A pattern is held against each of them word by word: its words must be the program and the next words
-//! that are no options. `git push*` so speaks of `timeout 9 git -C x push`, and not of
-//! `git commit -m push`. Where a word is not known it may be any.
+//! A pattern is compared with each program word by word: its words must be the program and the next
+//! words that are not options. `git push*` thus matches `timeout 9 git -C x push`, but not `git
+//! commit -m push`. An unknown word may be any word.
 
 use super::known_programs::{
     KEYWORDS, NAMING_KEYWORDS, RENAMING_VARIABLES, SHELLS, VARIABLE_SETTERS, WrapperProgram,
@@ -11,7 +11,7 @@ use super::known_programs::{
 use super::parser::{ParsedCommandLine, ShellWord, SimpleCommand};
 use crate::permission::glob::{self, StarReach};
 
-/// Whether a pattern may speak of a command that a text runs.
+/// Returns whether a pattern may match a command that a text runs.
 pub(in crate::permission) fn may_run(pattern: &str, text: &str) -> bool {
     match WordPattern::of(pattern) {
         Some(pattern) => {
@@ -21,8 +21,8 @@ pub(in crate::permission) fn may_run(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The option of a command that makes git do something else than its words say, unless the pattern spells
-/// it out.
+/// Returns the option that makes git do something else than its words say, unless the pattern
+/// spells it out.
 pub(in crate::permission) fn overriding_option(pattern: &str, text: &str) -> Option<&'static str> {
     let line = ParsedCommandLine::parse(text);
     let command = line.commands.first()?;
@@ -57,18 +57,18 @@ fn is_value_option(program: &str, word: &ShellWord) -> bool {
     value_options(program).is_some_and(|values| values.contains(&&*word.literal))
 }
 
-/// What holds for a text by the texts around it.
+/// The context of a text, which follows from the texts around it.
 #[derive(Clone, Debug, Default)]
 struct ShellContext {
     depth: usize,
-    /// Some input comes from elsewhere in the text.
+    /// True if some input comes from elsewhere in the text.
     has_piped_input: bool,
-    /// Programs whose words have another meaning by a variable.
+    /// Programs whose words a variable may redefine.
     renamed_programs: Vec<&'static str>,
 }
 
 impl ShellContext {
-    /// The same for the commands of a line. A variable that one of them sets holds for all.
+    /// Returns the context of a line's commands. A variable that one of them sets applies to all.
     fn of_line(&self, line: &ParsedCommandLine) -> Self {
         let mut inner = self.clone();
         inner.has_piped_input |= line.has_piped_input;
@@ -87,24 +87,25 @@ impl ShellContext {
     }
 }
 
-/// A pattern in words.
+/// A pattern, split into words.
 struct WordPattern<'a> {
     program: &'a str,
-    /// Those that are no options, in their order.
+    /// The words that are not options, in order.
     operands: Vec<&'a str>,
-    /// Options, which may stand anywhere.
+    /// The options, which may be anywhere.
     options: Vec<&'a str>,
-    /// Anything may follow.
+    /// True if more words may follow.
     allows_more: bool,
 }
 
-/// A word of a pattern that is any number of words.
+/// Returns whether a word of a pattern matches any number of words.
 fn is_star_word(word: &str) -> bool {
     word.bytes().all(|byte| byte == b'*')
 }
 
 impl<'a> WordPattern<'a> {
-    /// None where the pattern begins with a variable: it speaks of a text as it is written.
+    /// Parses a pattern. Returns `None` if it begins with a variable, because it then matches a
+    /// text as written.
     fn of(pattern: &'a str) -> Option<Self> {
         let mut words = pattern.split_ascii_whitespace();
         let program = words.next().filter(|word| !word.contains('='))?;
@@ -119,21 +120,21 @@ impl<'a> WordPattern<'a> {
             || line.commands.iter().any(|command| self.matches_command(command, &inner))
     }
 
-    /// Whether a command runs what the pattern speaks of: itself, or what it is a wrapper of.
-    fn matches_command(&self, command: &SimpleCommand, around: &ShellContext) -> bool {
-        let mut reach = ProgramSearch {
+    /// Returns whether a command runs a match of the pattern, directly or as a wrapper.
+    fn matches_command(&self, command: &SimpleCommand, context: &ShellContext) -> bool {
+        let mut search = ProgramSearch {
             pattern: self,
             argv: command.argv.clone(),
             has_piped_input: command.has_piped_input,
-            context: around,
+            context,
             seen: vec![false; command.argv.len()],
             pending: command.alternate_starts.iter().copied().chain([0]).collect(),
             loose_from: usize::MAX,
         };
-        while let Some(at) = reach.pending.pop() {
-            if at < reach.seen.len()
-                && !std::mem::replace(&mut reach.seen[at], true)
-                && reach.visit(at)
+        while let Some(at) = search.pending.pop() {
+            if at < search.seen.len()
+                && !std::mem::replace(&mut search.seen[at], true)
+                && search.visit(at)
             {
                 return true;
             }
@@ -155,10 +156,10 @@ impl<'a> WordPattern<'a> {
         }
     }
 
-    /// Whether the pattern may speak of these words, of which the first is the program.
+    /// Returns whether the pattern may match these words, of which the first is the program.
     fn matches_argv(&self, words: &[ShellWord]) -> bool {
         let Some((program, arguments)) = words.split_first() else { return false };
-        // What is put into it may also be its arguments.
+        // An expansion may contain arguments too.
         if program.is_unknown() || program.may_have_arguments() && self.matches_program(program) {
             return !program.literal.contains('=');
         }
@@ -167,7 +168,8 @@ impl<'a> WordPattern<'a> {
             && self.matches_operands(program, arguments)
     }
 
-    /// Whether each option of the pattern may be among the words, but for the values of other options.
+    /// Returns whether each option of the pattern may be among the words, except for values of
+    /// other options.
     fn matches_options(&self, program: &ShellWord, arguments: &[ShellWord]) -> bool {
         let name = program.program_name().unwrap_or_default();
         let is_value = |at: usize| {
@@ -181,8 +183,8 @@ impl<'a> WordPattern<'a> {
         })
     }
 
-    /// Whether the pattern's words are the next ones that are no options. All places in the pattern that
-    /// may have been reached are followed at once.
+    /// Returns whether the pattern's words may be the next ones that are not options. All reachable
+    /// positions in the pattern are followed at once.
     fn matches_operands(&self, program: &ShellWord, arguments: &[ShellWord]) -> bool {
         let name = program.program_name().unwrap_or_default();
         let listed = value_options(name).is_some();
@@ -201,7 +203,8 @@ impl<'a> WordPattern<'a> {
             places = if is_option && word.may_be_several() {
                 places.advance(self, &ShellWord::unknown())
             } else if is_option {
-                // The value of an option is known for listed programs, as long as it is their own.
+                // The value of an option is known for listed programs, as long as the option is
+                // their own.
                 let first = places.is_at_start();
                 match (listed && first, is_value_option(name, word)) {
                     (true, true) => places.expect_value(),
@@ -224,7 +227,7 @@ impl<'a> WordPattern<'a> {
     }
 }
 
-/// Whether a word of which not all is known may be what a pattern's word says.
+/// Returns whether a word that is not fully known may match a pattern's word.
 fn may_match(pattern: &str, word: &ShellWord) -> bool {
     if !word.has_expansion {
         return glob::matches(pattern, &word.literal, StarReach::Anything);
@@ -233,7 +236,7 @@ fn may_match(pattern: &str, word: &ShellWord) -> bool {
     fixed.starts_with(&*word.literal) || pattern.contains('*') && word.literal.starts_with(fixed)
 }
 
-/// The places in a pattern that may have been reached, each with and without a value that comes next.
+/// The reachable positions in a pattern, each with and without an option value that comes next.
 #[derive(Clone, Debug)]
 struct PatternPositions {
     reached: Vec<bool>,
@@ -257,25 +260,25 @@ impl PatternPositions {
         !self.reached.iter().chain(&self.before_value).any(|reached| *reached)
     }
 
-    /// Whether the place has been reached: an option at the end needs no value to have been one.
+    /// Returns whether the position is reached. An option at the end may lack its value.
     fn has_reached(&self, place: usize) -> bool {
         self.reached[place] || self.before_value[place]
     }
 
-    /// After an option whose value comes next.
+    /// Moves over an option whose value comes next.
     fn expect_value(self) -> Self {
         let all = self.reached.iter().zip(&self.before_value).map(|(free, value)| *free || *value);
         Self { before_value: all.collect(), reached: vec![false; self.reached.len()] }
     }
 
-    /// After an option whose value may come next.
+    /// Moves over an option whose value may come next.
     fn maybe_expect_value(self) -> Self {
         let all = self.reached.iter().zip(&self.before_value).map(|(free, value)| *free || *value);
         let all: Vec<bool> = all.collect();
         Self { before_value: all.clone(), reached: all }
     }
 
-    /// After a word that is no option.
+    /// Moves over a word that is not an option.
     fn advance(self, pattern: &WordPattern<'_>, word: &ShellWord) -> Self {
         let count = self.reached.len();
         let mut next = Self { reached: vec![false; count], before_value: vec![false; count] };
@@ -303,7 +306,7 @@ impl PatternPositions {
         next
     }
 
-    /// A star of its own may be no word at all.
+    /// Follows stars of their own, which may match no word at all.
     fn skip_star_words(&mut self, pattern: &WordPattern<'_>) {
         for (place, word) in pattern.operands.iter().enumerate() {
             if is_star_word(word) {
@@ -313,24 +316,24 @@ impl PatternPositions {
     }
 }
 
-/// Goes through a command from the front to each program that it may run.
+/// A search through a command for each program that it may run.
 struct ProgramSearch<'a, 'b> {
     pattern: &'a WordPattern<'b>,
     argv: Vec<ShellWord>,
     has_piped_input: bool,
     context: &'a ShellContext,
-    /// Where a program was looked for, so that it is done once.
+    /// The positions that were visited, so that each is visited once.
     seen: Vec<bool>,
     pending: Vec<usize>,
-    /// From here on every word was taken for a program.
+    /// The position from which on every word was taken for a program.
     loose_from: usize,
 }
 
 impl ProgramSearch<'_, '_> {
-    /// Looks at the program that begins here, and notes where others may.
+    /// Checks the program at this position, and notes further positions.
     fn visit(&mut self, at: usize) -> bool {
         let word = &self.argv[at];
-        // Every form that is no program of its own is one too, as far as a pattern speaks of it.
+        // Keywords and assignments are checked as programs too, as far as a pattern matches them.
         if self.pattern.matches_argv(&self.argv[at..]) {
             return true;
         }
@@ -344,7 +347,7 @@ impl ProgramSearch<'_, '_> {
             self.pending.extend([at + 1, at + 2]);
             return false;
         }
-        // A program that is not known may be any, but for words that are hardly one.
+        // An unknown program may be any, except for words that are unlikely to be one.
         let is_sure = at < self.loose_from;
         let name = match word.program_name().map(str::to_owned) {
             Some(_) if is_sure && word.may_be_several() => return true,
@@ -365,13 +368,13 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Goes on behind the options and words of a wrapper.
+    /// Continues after the options and operands of a wrapper.
     fn visit_wrapped(&mut self, at: usize, wrapper: Option<&WrapperProgram>) -> bool {
         let Some(wrapper) = wrapper else { return false };
         let kinds = wrapper.operands + 1;
         let mut seen = vec![false; (self.argv.len() + 3) * kinds];
-        let mut left = vec![(at + 1, wrapper.operands)];
-        while let Some((at, operands)) = left.pop() {
+        let mut pending = vec![(at + 1, wrapper.operands)];
+        while let Some((at, operands)) = pending.pop() {
             if std::mem::replace(&mut seen[at * kinds + operands], true) {
                 continue;
             }
@@ -380,16 +383,16 @@ impl ProgramSearch<'_, '_> {
                     self.pending.extend([at + 1, at + 1 + operands]);
                 }
                 Some(word) if wrapper.value_options.contains(&&*word.literal) => {
-                    left.push((at + 2, operands));
+                    pending.push((at + 2, operands));
                 }
                 Some(word) if word.is_option() || word.literal == "-" => {
-                    left.extend(
+                    pending.extend(
                         wrapper.may_have_value(&word.literal).then_some((at + 2, operands)),
                     );
-                    left.push((at + 1, operands));
+                    pending.push((at + 1, operands));
                 }
                 Some(word) if operands > 0 && !word.is_unknown() => {
-                    left.push((at + 1, operands - 1));
+                    pending.push((at + 1, operands - 1));
                 }
                 // A word that may be none, or several.
                 _ => self.pending.extend([at, at + operands]),
@@ -398,14 +401,14 @@ impl ProgramSearch<'_, '_> {
         false
     }
 
-    /// Every word may begin a program, and every text be a command line.
+    /// Treats every word as the beginning of a program, and every text as a command line.
     fn runs_loosely(&mut self, at: usize, name: &str) -> bool {
         if matches!(name, "xargs" | "parallel") && self.argv.last() != Some(&ShellWord::unknown()) {
-            // Its input is more words.
+            // Its input provides more words.
             self.argv.push(ShellWord::unknown());
             self.seen.push(true);
         }
-        // What follows another such program was looked at with that.
+        // Words after another such program were checked with that one.
         let end = self.loose_from.min(self.argv.len());
         self.loose_from = end.min(at + 1);
         for word in self.argv.get_mut(at + 1..end).unwrap_or_default() {
@@ -420,7 +423,7 @@ impl ProgramSearch<'_, '_> {
         false
     }
 
-    /// `sh -c TEXT`; a shell that reads its input may run anything that is in it.
+    /// Checks `sh -c TEXT`. A shell that reads its input may run anything in it.
     fn runs_script(&mut self, at: usize) -> bool {
         let mut is_command = false;
         let mut is_input = false;
@@ -468,20 +471,20 @@ impl ProgramSearch<'_, '_> {
         inner
     }
 
-    /// `eval WORDS`.
+    /// Checks `eval WORDS`.
     fn runs_joined(&self, from: usize) -> bool {
         let words = self.argv[from..].iter().map(ShellWord::known_text);
         let words: Option<Vec<&str>> = words.skip_while(|word| *word == Some("--")).collect();
         words.is_none_or(|words| self.runs_text(&words.join(" ")))
     }
 
-    /// `trap TEXT SIGNAL`.
+    /// Checks `trap TEXT SIGNAL`.
     fn runs_trap(&self, at: usize) -> bool {
         let text = self.argv[at + 1..].iter().find(|word| !word.is_option());
         text.is_some_and(|text| text.known_text().is_none_or(|text| self.runs_text(text)))
     }
 
-    /// `alias g=git`: what it is called with is not known.
+    /// Checks `alias g=git`, whose arguments are not known.
     fn runs_alias(&self, at: usize) -> bool {
         let inner = self.nested_context();
         let values = self.argv[at + 1..].iter().filter_map(|word| match word.known_text() {
@@ -498,7 +501,8 @@ impl ProgramSearch<'_, '_> {
         })
     }
 
-    /// `env -S TEXT`, whose option may be short, among others, or the beginning of its long form.
+    /// Checks `env -S TEXT`, whose option may be short, combined with others, or an abbreviated
+    /// long form.
     fn runs_split(&self, at: usize) -> bool {
         let options = self.argv[at + 1..].iter().enumerate();
         let mut options = options.take_while(|(_, word)| word.known_text() != Some("--"));
@@ -525,7 +529,8 @@ impl ProgramSearch<'_, '_> {
         })
     }
 
-    /// Whether the program's words may mean anything, by one of these options or by a variable.
+    /// Returns whether the program's words may mean anything, because of one of these options or a
+    /// variable.
     fn is_renamed(&self, at: usize, options: &[&str]) -> bool {
         let name = self.argv[at].program_name().unwrap_or_default();
         let arguments = &self.argv[at + 1..];
@@ -535,13 +540,13 @@ impl ProgramSearch<'_, '_> {
         (by_option || self.context.renamed_programs.contains(&name)) && self.means_anything(at)
     }
 
-    /// Whether the pattern speaks of the program with words that are not known.
+    /// Returns whether the pattern matches the program with unknown words.
     fn means_anything(&self, at: usize) -> bool {
         let unknown = [self.argv[at].clone(), ShellWord::unknown()];
         self.pattern.matches_argv(&unknown)
     }
 
-    /// `git -c alias.x=push x`, and settings that are command lines.
+    /// Checks `git -c alias.x=push x`, and settings that are command lines.
     fn runs_by_setting(&mut self, at: usize) -> bool {
         let end = self.end_of_options(at, "git");
         let own = &self.argv[at + 1..end];
@@ -564,7 +569,7 @@ impl ProgramSearch<'_, '_> {
         })
     }
 
-    /// Where the options end that stand before what a listed program is to do.
+    /// Returns the position after the options in front of a listed program's subcommand.
     fn end_of_options(&self, at: usize, program: &str) -> usize {
         let mut end = at + 1;
         while let Some(word) = self.argv.get(end).filter(|word| word.is_option()) {

@@ -1,4 +1,4 @@
-//! Asks whoever gave the work, and waits for the answer.
+//! Asks the agent's parent and waits for the answer.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::AskParent;

@@ -1,4 +1,4 @@
-//! The tasks that the agent started.
+//! Lists the tasks that the agent started.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::list_tasks::TASKS_PER_PAGE;
@@ -30,13 +30,12 @@ impl AgentDelegationTool for ListTasks {
         let now = delegate.agents.now();
         let tasks = tasks.split_off(older);
         let tasks = tasks.iter().map(|(no, row)| summarize_task(*no, row, now)).collect();
-        let (audience, filter) = (Audience::Agent, self.state);
         let reply = ListTasksReply {
-            audience,
+            audience: Audience::Agent,
             tasks,
             total_count: total,
             older_count: older,
-            filter,
+            filter: self.state,
             notes: Vec::new(),
         };
         Ok(ToolReply::text(reply.render().text()))

@@ -1,4 +1,4 @@
-//! Reads what a command wrote, or what a sub-agent said and did.
+//! Reads the output of a process, or the transcript of a sub-agent.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::output_tail::KeptPart;
@@ -26,13 +26,13 @@ impl AgentDelegationTool for ReadOutput {
     ) -> Result<ToolReply, ToolError> {
         let max_bytes = self.max_bytes()?;
         let (no, row) = delegate.link.find_child(&self.task).await?;
-        let said = delegate.link.transcript(no).await?;
+        let transcript = delegate.link.transcript(no).await?;
         let session = delegate.link.session().await?;
         let summary = summarize_task(no, &row, delegate.agents.now());
-        if said.is_some() {
+        if transcript.is_some() {
             self.refuse_stream(&summary.address)?;
         }
-        let source = OutputSource { session: &session, no, transcript: said };
+        let source = OutputSource { session: &session, no, transcript };
         let reply = match &self.pattern {
             Some(pattern) => source.search(&self, pattern).await?.render(&summary, max_bytes),
             None => {
@@ -46,7 +46,7 @@ impl AgentDelegationTool for ReadOutput {
     }
 }
 
-/// The output of a command, or the conversation of an agent.
+/// The output of a process, or the transcript of an agent.
 struct OutputSource<'a> {
     session: &'a Session,
     no: TaskNo,
@@ -54,32 +54,38 @@ struct OutputSource<'a> {
 }
 
 impl OutputSource<'_> {
-    async fn read(&self, asked: &ReadOutput, most: usize) -> Result<OutputPart, Refusal> {
-        if let Some(said) = &self.transcript {
-            return Ok(transcript_part(said, asked.from, most));
+    async fn read(&self, args: &ReadOutput, max_bytes: usize) -> Result<OutputPart, Refusal> {
+        if let Some(transcript) = &self.transcript {
+            return Ok(transcript_part(transcript, args.from, max_bytes));
         }
         let output = self.session.output(self.no).await?;
-        let from = asked.from.map_or(ReadStart::FromEnd(most as u64), ReadStart::At);
-        let read = OutputRead { view: output_view(asked), start: from, max_bytes: most };
+        let start = args.from.map_or(ReadStart::FromEnd(max_bytes as u64), ReadStart::At);
+        let read = OutputRead { view: output_view(args), start, max_bytes };
         let page = tokio::task::spawn_blocking(move || output.read(read)).await;
         let page = page.map_err(|error| Refusal::internal(error.to_string()))?;
         let page = page.map_err(|error| Refusal::unavailable(format!("its output: {error}")))?;
         let page = page.end_on_character();
-        let (from, next, total) = (page.from, page.next, page.total);
-        Ok(OutputPart { text: page_text(&page), from, next, total, may_grow: true })
+        Ok(OutputPart {
+            text: page_text(&page),
+            from: page.from,
+            next: page.next,
+            total: page.total,
+            may_grow: true,
+        })
     }
 
-    async fn search(&self, asked: &ReadOutput, pattern: &str) -> Result<OutputMatches, Refusal> {
-        let from = asked.from.unwrap_or(0);
-        if let Some(said) = &self.transcript {
-            let lines = find_matching_lines(said, from, pattern)?;
+    async fn search(&self, args: &ReadOutput, pattern: &str) -> Result<OutputMatches, Refusal> {
+        let from = args.from.unwrap_or(0);
+        if let Some(transcript) = &self.transcript {
+            let lines = find_matching_lines(transcript, from, pattern)?;
             return Ok(OutputMatches { lines, has_more: false, unsearched_bytes: 0 });
         }
         let output = self.session.output(self.no).await?;
-        let (which, pattern) = (output_view(asked), pattern.to_owned());
+        let view = output_view(args);
+        let pattern = pattern.to_owned();
         let searched = tokio::task::spawn_blocking(move || {
             output.search(OutputSearch {
-                view: which,
+                view,
                 pattern: &pattern,
                 ignore_case: false,
                 cursor: SearchCursor::at(from),
@@ -101,21 +107,21 @@ impl OutputSource<'_> {
     }
 }
 
-fn output_view(asked: &ReadOutput) -> OutputView {
-    match asked.stream {
+fn output_view(args: &ReadOutput) -> OutputView {
+    match args.stream {
         Some(OutputStream::Stdout) => OutputView::Stdout,
         Some(OutputStream::Stderr) => OutputView::Stderr,
         Some(OutputStream::Combined) | None => OutputView::Combined,
     }
 }
 
-fn transcript_part(said: &str, from: Option<u64>, most: usize) -> OutputPart {
-    let total = said.len();
-    let from = from.unwrap_or((total as u64).saturating_sub(most as u64));
-    let from = said.ceil_char_boundary(usize::try_from(from).unwrap_or(total).min(total));
-    let next = said.floor_char_boundary((from + most).min(total)).max(from);
+fn transcript_part(transcript: &str, from: Option<u64>, max_bytes: usize) -> OutputPart {
+    let total = transcript.len();
+    let from = from.unwrap_or((total as u64).saturating_sub(max_bytes as u64));
+    let from = transcript.ceil_char_boundary(usize::try_from(from).unwrap_or(total).min(total));
+    let next = transcript.floor_char_boundary((from + max_bytes).min(total)).max(from);
     OutputPart {
-        text: said[from..next].to_owned(),
+        text: transcript[from..next].to_owned(),
         from: from as u64,
         next: next as u64,
         total: total as u64,
@@ -124,12 +130,12 @@ fn transcript_part(said: &str, from: Option<u64>, most: usize) -> OutputPart {
 }
 
 fn find_matching_lines(
-    said: &str,
+    transcript: &str,
     from: u64,
     pattern: &str,
 ) -> Result<Vec<(u64, String)>, Refusal> {
     let pattern = regex::Regex::new(pattern).map_err(|error| pattern_error(&error.to_string()))?;
-    let starts = said.split_inclusive('\n').scan(0u64, |at, line| {
+    let starts = transcript.split_inclusive('\n').scan(0u64, |at, line| {
         let start = *at;
         *at += line.len() as u64;
         Some((start, line.trim_end_matches('\n')))

@@ -1,4 +1,4 @@
-//! Runs a command.
+//! Runs a process.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use brigade_model::work::EnvValue;
 
 use super::{AgentDelegationTool, DelegationContext, wait_tasks};
 use crate::agents::blueprint::SpawnParent;
-use crate::agents::task_link::expect_spawned;
+use crate::agents::task_link::{CallSlot, expect_spawned};
 use crate::jobs::HandlerRegistry;
 use crate::new_task::NewTask;
 
@@ -20,13 +20,13 @@ impl AgentDelegationTool for RunProcess {
     const EFFECT: ToolEffect = ToolEffect::Recorded;
 
     fn subject(&self, directory: Option<&str>) -> ToolSubject {
-        // Variables can change what a command does as much as its words: `PATH=x git status` is
-        // not `git status`. A name may be any text, and must not read as a command.
-        let set = |(name, value): (&String, &String)| {
-            format!("{}={} ", shell_quote(name), shell_quote(value))
-        };
-        let variables = self.env.iter().map(set);
-        // So does a directory: `make test` is what its makefile says.
+        // Variables can change a command line as much as its words: `PATH=x git status` is not `git
+        // status`. A name may be any text, so it is quoted and cannot read as a command line.
+        let variables = self
+            .env
+            .iter()
+            .map(|(name, value)| format!("{}={} ", shell_quote(name), shell_quote(value)));
+        // The directory counts too: `make test` runs what its makefile says.
         let elsewhere =
             foreign_directory(&self.cwd, directory).map(|cwd| format!("PWD={} ", shell_quote(cwd)));
         ToolSubject::Shell(
@@ -53,10 +53,10 @@ impl AgentDelegationTool for RunProcess {
     ) -> Result<ToolReply, ToolError> {
         self.check()?;
         let wait = self.wait(Audience::Agent)?;
-        let record = (call.slot_range.effect(), call.effect.as_ref());
+        let slot = CallSlot { index: call.slot_range.effect(), recorded: call.effect.as_ref() };
         let effect = delegate
             .link
-            .spawn(record, || {
+            .spawn(slot, || {
                 let key = format!("call:{}", call.slot_range.effect());
                 let parent = SpawnParent::Agent(&delegate.blueprint);
                 new_task(&self, delegate)?.into_spec(
@@ -69,25 +69,29 @@ impl AgentDelegationTool for RunProcess {
         let child = expect_spawned(&effect)?;
         let address = format!("{}:{}", child.kind, child.no);
         match &call.completion {
-            Some(told) if matches!(**told, CallCompletion::Elapsed) => {
+            Some(completion) if matches!(**completion, CallCompletion::Elapsed) => {
                 Ok(ToolReply::text(render_timed_out(&address, wait).text()))
             }
-            Some(told) => wait_tasks::render_completion(delegate, told, &[child.no]).await,
+            Some(completion) => {
+                wait_tasks::render_completion(delegate, completion, &[child.no]).await
+            }
             None if self.background => {
                 Ok(ToolReply::text(render_started(&address, child.existing).text()))
             }
             None => {
-                let (tasks, mode) = (vec![child.no], WaitMode::All);
-                let patience = Some(Millis(wait.as_millis() as u64));
-                let asked =
-                    ConditionRequest::Tasks { tasks, mode, timeout: patience, interruptible: true };
+                let asked = ConditionRequest::Tasks {
+                    tasks: vec![child.no],
+                    mode: WaitMode::All,
+                    timeout: Some(Millis(wait.as_millis() as u64)),
+                    interruptible: true,
+                };
                 Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
             }
         }
     }
 }
 
-/// A text as a shell would take it for one word.
+/// Quotes a text so that a shell reads it as one word.
 fn shell_quote(value: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,@%+".contains(letter);
     if value.chars().all(plain) {
@@ -96,31 +100,31 @@ fn shell_quote(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
 
-fn new_task(asked: &RunProcess, delegate: &DelegationContext) -> Result<NewTask, Refusal> {
-    let mut task = NewTask::shell(&asked.command);
-    if asked.background {
+fn new_task(args: &RunProcess, delegate: &DelegationContext) -> Result<NewTask, Refusal> {
+    let mut task = NewTask::shell(&args.command);
+    if args.background {
         task = task.reads_messages();
     }
-    if let Some(name) = &asked.name {
+    if let Some(name) = &args.name {
         task = task.name(name);
     }
-    if let Some(directory) = resolve_directory(&asked.cwd, delegate.blueprint.directory.as_deref())?
+    if let Some(directory) = resolve_directory(&args.cwd, delegate.blueprint.directory.as_deref())?
     {
         task = task.cwd(directory);
     }
-    for (name, value) in &asked.env {
+    for (name, value) in &args.env {
         task = task.env(name, EnvValue::Text(value.as_str().into()));
     }
-    if let Some(deadline) = asked.deadline()? {
+    if let Some(deadline) = args.deadline()? {
         task = task.deadline(deadline);
     }
-    if let Some(key) = &asked.key {
+    if let Some(key) = &args.key {
         task = task.key(key);
     }
-    Ok(if asked.keep { task.keep() } else { task })
+    Ok(if args.keep { task.keep() } else { task })
 }
 
-/// Where it runs, if that is not surely the agent's own directory.
+/// Returns the directory of the process, unless it is certainly the agent's own.
 fn foreign_directory<'a>(cwd: &'a Option<String>, own: Option<&str>) -> Option<&'a str> {
     let cwd = cwd.as_deref()?;
     let is_own = own.map(Path::new).is_some_and(|own| own.join(cwd) == own);

@@ -1,4 +1,4 @@
-//! Says something to a task, to the parent, or to all tasks.
+//! Sends a message to a task, to the parent, or to all tasks.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::{SendMessage, SendMessageReply};
@@ -21,26 +21,28 @@ impl AgentDelegationTool for SendMessage {
         call: &ToolInvocation,
     ) -> Result<ToolReply, ToolError> {
         let message = Json::of(self.text()?)?;
-        if let Some(before) = &call.effect {
-            return render_effect(before, &self);
+        if let Some(recorded) = &call.effect {
+            return render_effect(recorded, &self);
         }
         let to = match self.to.as_str() {
             "parent" => Recipient::Parent,
             "all" => Recipient::Children,
             task => {
                 let (no, row) = delegate.link.find_child(task).await?;
-                // It may never return, so the message is not held until it does.
+                // Its work may never return, so the message is not held until then.
                 if row.ended().is_some_and(|ended| ended.lingering) {
-                    let late = format!("{task} has ended, but what it did has not returned yet");
+                    let late = format!("{task} has ended, but its work has not returned yet");
                     return Err(ToolError::new(late));
                 }
-                let asked = row
+                let questions = row
                     .parked_calls
                     .iter()
                     .filter(|open| matches!(open.condition, Condition::Question { .. }));
-                let asked: Vec<CallIndex> = asked.map(|open| open.index).collect();
-                if let Some(question) = find_question(&self, delegate, (no, &asked)).await? {
-                    send_answer(delegate, call, (no, question), message).await?;
+                let calls: Vec<CallIndex> = questions.map(|open| open.index).collect();
+                let open = OpenQuestions { task: no, calls: &calls };
+                if let Some(question) = find_question(&self, delegate, open).await? {
+                    send_answer(delegate, call, AnsweredCall { task: no, question }, message)
+                        .await?;
                     return render_reply(&SendMessageReply::Answered { question: None }, &self.to);
                 }
                 Recipient::Task(no.into())
@@ -62,17 +64,29 @@ impl AgentDelegationTool for SendMessage {
     }
 }
 
-/// The question of this task that is answered: the one named, or the only one that is open.
+/// The open questions of a task.
+struct OpenQuestions<'a> {
+    task: TaskNo,
+    calls: &'a [CallIndex],
+}
+
+/// A task and the question of it that is answered.
+struct AnsweredCall {
+    task: TaskNo,
+    question: CallIndex,
+}
+
+/// Returns the question that is answered: the named one, or the only open one.
 async fn find_question(
     sent: &SendMessage,
     delegate: &DelegationContext,
-    (no, open): (TaskNo, &[CallIndex]),
+    open: OpenQuestions<'_>,
 ) -> Result<Option<CallIndex>, Refusal> {
     let Some(number) = sent.reply_to else {
-        return match open {
+        return match open.calls {
             [] => Ok(None),
             [only] => Ok(Some(*only)),
-            // It reads nothing else before all of them are answered.
+            // The task reads nothing else before all of them are answered.
             several => Err(Refusal::conflict(format!(
                 "{} waits for answers to {} questions; give `reply_to`, as each question says",
                 sent.to,
@@ -84,8 +98,10 @@ async fn find_question(
     let message =
         delegate.link.retry_while_unavailable(|| session.receipt(MessageNo(number))).await?;
     Ok(match message.map(|row| (row.message.from.clone(), row.message.purpose)) {
-        Some((MessageSender::Child(from), MessagePurpose::Question(index))) if from == no => {
-            open.contains(&index).then_some(index)
+        Some((MessageSender::Child(from), MessagePurpose::Question(index)))
+            if from == open.task =>
+        {
+            open.calls.contains(&index).then_some(index)
         }
         _ => None,
     })
@@ -94,17 +110,17 @@ async fn find_question(
 async fn send_answer(
     delegate: &DelegationContext,
     call: &ToolInvocation,
-    (no, question): (TaskNo, CallIndex),
+    answered: AnsweredCall,
     message: Json,
 ) -> Result<(), Refusal> {
-    let given = AnswerCommand {
+    let answer = AnswerCommand {
         caller: delegate.link.caller(),
-        task: no.into(),
-        call: Some(question),
+        task: answered.task.into(),
+        call: Some(answered.question),
         answer: GivenAnswer::Reply(message),
         caller_call: Some(call.slot_range.effect()),
     };
-    delegate.link.submit(Command::Answer(given)).await?;
+    delegate.link.submit(Command::Answer(answer)).await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use brigade_model::refusal::Refusal;
 
 use super::{AgentDelegationTool, DelegationContext, wait_tasks};
 use crate::agents::resolve::GENERAL_DEFINITION;
-use crate::agents::task_link::expect_spawned;
+use crate::agents::task_link::{CallSlot, expect_spawned};
 use crate::new_task::NewTask;
 
 impl AgentDelegationTool for SpawnAgent {
@@ -28,10 +28,10 @@ impl AgentDelegationTool for SpawnAgent {
         call: &ToolInvocation,
     ) -> Result<ToolReply, ToolError> {
         self.check()?;
-        let record = (call.slot_range.effect(), call.effect.as_ref());
+        let slot = CallSlot { index: call.slot_range.effect(), recorded: call.effect.as_ref() };
         let effect = delegate
             .link
-            .spawn(record, || {
+            .spawn(slot, || {
                 let key = format!("call:{}", call.slot_range.effect());
                 delegate.agents.child_spec(&delegate.blueprint, new_task(&self)?, &key)
             })
@@ -39,11 +39,16 @@ impl AgentDelegationTool for SpawnAgent {
         let child = expect_spawned(&effect)?;
         let address = format!("{}:{}", child.kind, child.no);
         match &call.completion {
-            Some(told) => wait_tasks::render_completion(delegate, told, &[child.no]).await,
+            Some(completion) => {
+                wait_tasks::render_completion(delegate, completion, &[child.no]).await
+            }
             None if self.wait => {
-                let (tasks, mode) = (vec![child.no], WaitMode::All);
-                let asked =
-                    ConditionRequest::Tasks { tasks, mode, timeout: None, interruptible: true };
+                let asked = ConditionRequest::Tasks {
+                    tasks: vec![child.no],
+                    mode: WaitMode::All,
+                    timeout: None,
+                    interruptible: true,
+                };
                 Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
             }
             None => Ok(ToolReply::text(render_started(&address, child.existing).text())),
@@ -51,25 +56,25 @@ impl AgentDelegationTool for SpawnAgent {
     }
 }
 
-fn new_task(asked: &SpawnAgent) -> Result<NewTask, Refusal> {
-    let mut task = NewTask::agent(&asked.task);
-    if let Some(name) = &asked.name {
+fn new_task(args: &SpawnAgent) -> Result<NewTask, Refusal> {
+    let mut task = NewTask::agent(&args.task);
+    if let Some(name) = &args.name {
         task = task.name(name);
     }
-    if let Some(agent) = &asked.agent {
+    if let Some(agent) = &args.agent {
         task = task.definition(agent);
     }
-    if let Some(config) = &asked.config {
+    if let Some(config) = &args.config {
         task = task.config(config);
     }
-    if let Some(schema) = &asked.result_schema {
+    if let Some(schema) = &args.result_schema {
         task = task.result_schema(schema);
     }
-    if let Some(key) = &asked.key {
+    if let Some(key) = &args.key {
         task = task.key(key);
     }
-    if let Some(budget) = asked.budget {
+    if let Some(budget) = args.budget {
         task = task.limits(budget.to_limits()?);
     }
-    Ok(if asked.keep { task.keep() } else { task })
+    Ok(if args.keep { task.keep() } else { task })
 }

@@ -1,4 +1,4 @@
-//! Stops a task and everything below it.
+//! Stops a task and its descendants.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::StopTask;

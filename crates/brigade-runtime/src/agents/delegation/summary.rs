@@ -1,4 +1,4 @@
-//! A task's row as an agent reads of it.
+//! The summary of a task for an agent.
 
 use brigade_agent::AgentProgress;
 use brigade_delegation::{AgentSummary, TaskSummary};
@@ -6,7 +6,7 @@ use brigade_model::ids::{TaskNo, Time};
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
 
-/// Returns what an agent reads of a task that it started.
+/// Returns the summary of a task for the agent that started it.
 pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummary {
     let ended = row.ended();
     let until = ended.map_or(now, |ended| ended.at);
@@ -27,7 +27,7 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
     }
 }
 
-/// Its questions reach its parent as messages, so they are not repeated here.
+/// Summarizes an agent, without its questions, which reach the parent as messages.
 fn summarize_agent(row: &TaskRow) -> AgentSummary {
     let progress = row.extras.as_ref().and_then(|extra| extra.progress.as_ref());
     match progress.and_then(|progress| progress.decode::<AgentProgress>().ok()) {

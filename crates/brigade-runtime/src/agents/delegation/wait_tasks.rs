@@ -1,4 +1,4 @@
-//! Waits for tasks and takes their results.
+//! Waits for tasks and collects their results.
 
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::wait_tasks::render_running;
@@ -17,9 +17,9 @@ impl AgentDelegationTool for WaitTasks {
         delegate: &DelegationContext,
         call: &ToolInvocation,
     ) -> Result<ToolReply, ToolError> {
-        // The results are taken: nothing may stand between them and the model any more.
-        if let Some(CallCompletion::Results(endings)) = call.completion.as_deref() {
-            let mut text = render_run_results(delegate, endings);
+        // The results are collected, so nothing may keep them from the model any more.
+        if let Some(CallCompletion::Results(results)) = call.completion.as_deref() {
+            let mut text = render_run_results(delegate, results);
             if let Some(running) = render_still_running(delegate).await {
                 text.push_str(&format!("\n\n{running}"));
             }
@@ -31,29 +31,28 @@ impl AgentDelegationTool for WaitTasks {
         for name in names {
             tasks.push(delegate.link.find_child(name).await?.0);
         }
-        if let Some(told) = &call.completion {
-            return self::render_completion(delegate, told, &tasks).await;
+        if let Some(completion) = &call.completion {
+            return self::render_completion(delegate, completion, &tasks).await;
         }
-        let patience = wait.map(|wait| Millis(wait.as_millis() as u64));
         let asked = ConditionRequest::Tasks {
             tasks,
             mode: self.mode(),
-            timeout: patience,
+            timeout: wait.map(|wait| Millis(wait.as_millis() as u64)),
             interruptible: true,
         };
         Ok(ToolReply::Park { asked, effect: None })
     }
 }
 
-fn render_run_results(delegate: &DelegationContext, endings: &[RunResult]) -> String {
-    match endings {
+fn render_run_results(delegate: &DelegationContext, results: &[RunResult]) -> String {
+    match results {
         [] => "There is nothing to wait for: no task of yours is running.".to_owned(),
-        endings => delegate.quoter.render_run_results(endings),
+        results => delegate.quoter.render_run_results(results),
     }
 }
 
-/// The tasks of the agent that still run. The results come first: where this cannot be known it is left
-/// out.
+/// Renders the tasks of the agent that are running. Returns `None` if they are not known, since the
+/// results matter more.
 async fn render_still_running(delegate: &DelegationContext) -> Option<String> {
     let session = delegate.link.session().await.ok()?;
     let now = delegate.agents.now();
@@ -64,23 +63,23 @@ async fn render_still_running(delegate: &DelegationContext) -> Option<String> {
     (!tasks.is_empty()).then(|| render_running(&tasks))
 }
 
-/// What a wait came to, in words.
+/// Renders the completion of a wait.
 pub(super) async fn render_completion(
     delegate: &DelegationContext,
-    told: &CallCompletion,
+    completion: &CallCompletion,
     tasks: &[TaskNo],
 ) -> Result<ToolReply, ToolError> {
-    let why = match told {
-        CallCompletion::Results(endings) => {
-            return Ok(ToolReply::text(render_run_results(delegate, endings)));
+    let reason = match completion {
+        CallCompletion::Results(results) => {
+            return Ok(ToolReply::text(render_run_results(delegate, results)));
         }
         CallCompletion::Elapsed => "The time is up. No result was taken.",
         CallCompletion::Interrupted => {
-            "A message came, which follows. No result was taken; the tasks run on."
+            "A message arrived, which follows. No result was taken; the tasks continue."
         }
         CallCompletion::Refused(refusal) => return Err(refusal.clone().into()),
         other => {
-            return Err(ToolError::new(format!("the wait was answered with {other:?}")));
+            return Err(ToolError::new(format!("the wait was completed with {other:?}")));
         }
     };
     let now = delegate.agents.now();
@@ -89,7 +88,7 @@ pub(super) async fn render_completion(
     let running: Vec<TaskSummary> =
         waited_for.map(|(no, row)| summarize_task(*no, row, now)).collect();
     match running.is_empty() {
-        true => Ok(ToolReply::text(why)),
-        false => Ok(ToolReply::text(format!("{why}\n{}", render_running(&running)))),
+        true => Ok(ToolReply::text(reason)),
+        false => Ok(ToolReply::text(format!("{reason}\n{}", render_running(&running)))),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Words with `?` where the shell puts something in; commands are divided by `/`.
-fn read(text: &str) -> String {
+/// Renders words with `?` where the shell expands something. A `/` separates commands.
+fn render(text: &str) -> String {
     let line = ParsedCommandLine::parse(text);
     let shown =
         |word: &ShellWord| format!("{}{}", word.literal, if word.has_expansion { "?" } else { "" });
@@ -16,7 +16,7 @@ fn read(text: &str) -> String {
 }
 
 #[test]
-fn a_text_is_read_as_a_shell_reads_it() {
+fn a_text_is_parsed_as_a_shell_parses_it() {
     for (text, expect) in [
         ("git push", "git,push"),
         ("  git\t'push' \"ori\"gin ", "git,push,origin"),
@@ -57,7 +57,7 @@ fn a_text_is_read_as_a_shell_reads_it() {
         ("echo $(a", "echo,? !"),
         ("", ""),
     ] {
-        assert_eq!(read(text), expect, "{text:?}");
+        assert_eq!(render(text), expect, "{text:?}");
     }
     assert_eq!(
         ParsedCommandLine::parse("$X/git a").commands[0].argv[0].program_name(),

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn pieces(of: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
+fn pieces(of: &'static [&'static str], max: usize) -> impl Strategy<Value = String> {
     let piece = prop::sample::select(of);
-    prop::collection::vec(piece, 0..most).prop_map(|pieces| pieces.concat())
+    prop::collection::vec(piece, 0..max).prop_map(|pieces| pieces.concat())
 }
 
 const WRAPPED: &[&str] = &[
@@ -35,7 +35,7 @@ const OPTIONS: &[&str] = &[
 
 proptest! {
     #[test]
-    fn a_command_is_found_behind_whatever_is_in_front(
+    fn a_command_is_found_behind_wrappers_and_options(
         wrappers in pieces(WRAPPED, 4), options in pieces(OPTIONS, 4), after in "[ a-z-]{0,9}",
     ) {
         let text = format!("{wrappers}git {options}push {after}");
@@ -47,8 +47,8 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_to_its_end(text in "[a-c \n'\"`$(){};|&<>\\\\#*-]{0,60}") {
-        // What a pattern of the whole text finds, it finds as well.
+    fn any_text_is_parsed_to_its_end(text in "[a-c \n'\"`$(){};|&<>\\\\#*-]{0,60}") {
+        // If a pattern finds nothing, the text was readable.
         let found = may_run("a b*", &text);
         let line = ParsedCommandLine::parse(&text);
         prop_assert!(found || !line.is_unreadable);
@@ -56,7 +56,7 @@ proptest! {
 }
 
 #[test]
-fn a_hostile_text_comes_to_an_end() {
+fn a_hostile_text_is_searched_in_bounded_time() {
     for text in [
         "xargs ".repeat(600),
         "strace ".repeat(990),
