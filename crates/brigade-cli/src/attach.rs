@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
-use brigade_server::call::Call;
-use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
-use brigade_server::requests::{
+use brigade_protocol::call::Call;
+use brigade_protocol::daemon_connection::{ReplyStream, ReplyStreamPart};
+use brigade_protocol::requests::{
     FollowOutputRequest, OutputOffset, OutputPageItem, StopRequest, StreamSelection, WaitRequest,
     WaitUntil,
 };
-use brigade_server::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;

@@ -4,8 +4,8 @@
 use std::io::{self, Read};
 use std::sync::mpsc as blocking;
 
-use brigade_server::requests::{Base64Bytes, WriteInputRequest};
-use brigade_server::{ClientError, DaemonConnection, TaskTarget};
+use brigade_protocol::requests::{Base64Bytes, WriteInputRequest};
+use brigade_protocol::{ClientError, DaemonConnection, TaskTarget};
 use tokio::sync::mpsc;
 
 use crate::context::CliContext;

@@ -40,6 +40,7 @@ fn break_text(text: &str, width: usize) -> Vec<&str> {
         if used + letter_width > width && at > start {
             pieces.push(&text[start..at]);
             start = at;
+            used = 0;
         }
         used += letter_width;
     }

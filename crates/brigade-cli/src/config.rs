@@ -7,7 +7,7 @@ use std::time::Duration;
 use brigade_llm::{KeySource, PriceTable, ProviderOptions};
 use brigade_mcp::client::{McpServerConfig, check_name};
 use brigade_model::sandbox::parse_bytes;
-use brigade_server::daemon_launcher::CONFIG_VARIABLE;
+use brigade_protocol::daemon_launcher::CONFIG_VARIABLE;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use brigade_server::call::Call;
-use brigade_server::daemon_connection::ReplyStreamPart;
-use brigade_server::daemon_launcher::{DaemonLauncher, STATE_VARIABLE, connect_running};
-use brigade_server::frames::ClientRole;
-use brigade_server::requests::{AnyRequest, ListTaskPagesRequest, ListTasksRequest};
-use brigade_server::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
+use brigade_protocol::call::Call;
+use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_VARIABLE, connect_running};
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::requests::{AnyRequest, ListTaskPagesRequest, ListTasksRequest};
+use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 
 use crate::config::UserConfig;
 use crate::exit_code::CliError;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use brigade_model::outcome::{Failure, LateResult, Outcome};
 use brigade_model::plain_text::PlainText;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_server::{ClientError, TaskInfo};
+use brigade_protocol::{ClientError, TaskInfo};
 
 /// The exit code of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl CliExitCode {
     pub(crate) const USAGE: Self = Self(2);
     /// Another daemon holds the lock of the state directory.
     pub(crate) const STATE_DIR_TAKEN: Self =
-        Self(brigade_server::daemon_launcher::STATE_DIR_TAKEN_EXIT);
+        Self(brigade_protocol::daemon_launcher::STATE_DIR_TAKEN_EXIT);
     pub(crate) const FAILED: Self = Self(120);
     pub(crate) const CANCELLED: Self = Self(121);
     pub(crate) const BUDGET_EXHAUSTED: Self = Self(122);

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use brigade_model::json::Json;
 use brigade_model::plain_text::PlainText;
-use brigade_server::requests::{
+use brigade_protocol::requests::{
     AnswerRequest, ApproveRequest, InboxRequest, ListSubtreeRequest, OutputOffset,
     ReadOutputRequest, StreamSelection,
 };
-use brigade_server::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

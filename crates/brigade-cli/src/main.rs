@@ -59,22 +59,22 @@ struct BrigadeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-    brigade exec -- cargo test         run a process; exit with its exit code
-    brigade exec --detach --name Tests -- cargo test
-    brigade ps                         list the tasks of this workspace
-    brigade logs -f Tests              follow the output
-    brigade wait Tests                 wait; exit with the task's exit code
-    brigade stop Tests                 stop a task and its descendants
-    brigade run 'Explain this repo'    give an agent a task
+  brigade exec -- cargo test         run a process; exit with its exit code
+  brigade exec --detach --name Tests -- cargo test
+  brigade ps                         list the tasks of this workspace
+  brigade logs -f Tests              follow the output
+  brigade wait Tests                 wait; exit with the task's exit code
+  brigade stop Tests                 stop a task and its descendants
+  brigade run 'Explain this repo'    give an agent a task
 
-  Exit codes:
-    0    success                       123  input required
-    2    usage                         124  timed out
-    119  state directory taken         125  internal error
-    120  task failed                   126  forbidden
-    121  task cancelled                127  not found
-    122  budget exhausted              130  detached by a third Ctrl-C
-    A process's own exit code is passed on; 128 + N after signal N.";
+Exit codes:
+  0    success                       123  input required
+  2    usage                         124  timed out
+  119  state directory taken         125  internal error
+  120  task failed                   126  forbidden
+  121  task cancelled                127  not found
+  122  budget exhausted              130  detached by a third Ctrl-C
+  A process's own exit code is passed on; 128 + N after signal N.";
 
 fn main() -> std::process::ExitCode {
     // On systems that cannot execute the companion binary, this program is its own shim.

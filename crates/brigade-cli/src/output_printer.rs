@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc as blocking;
 
-use brigade_server::requests::{OutputPageItem, OutputPiece};
+use brigade_protocol::requests::{OutputPageItem, OutputPiece};
 use tokio::sync::mpsc;
 
 /// Gaps that are reported in place. A process that is faster than its reader has hundreds, which
@@ -78,7 +78,7 @@ impl OutputPrinter {
             self.print_notice(&text, out, err)?;
         }
         if unwritten > 0 {
-            let text = format!("a full disk did not take {unwritten} bytes of output");
+            let text = format!("{unwritten} bytes of output were lost on a full disk");
             self.print_notice(&text, out, err)?;
         }
         Ok(())
@@ -186,7 +186,7 @@ impl PrinterThread {
 
 #[cfg(test)]
 mod tests {
-    use brigade_server::requests::Base64Bytes;
+    use brigade_protocol::requests::Base64Bytes;
 
     use super::*;
 

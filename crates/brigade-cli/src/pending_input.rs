@@ -3,8 +3,8 @@
 use anstyle::Style;
 use brigade_model::approval::{ApprovalVerdict, CallDigest};
 use brigade_model::plain_text::PlainText;
-use brigade_server::TaskInfo;
-use brigade_server::task_info::{ApprovalInfo, QuestionInfo};
+use brigade_protocol::TaskInfo;
+use brigade_protocol::task_info::{ApprovalInfo, QuestionInfo};
 
 use crate::styled_line::StyledLine;
 use crate::{call_card, render};

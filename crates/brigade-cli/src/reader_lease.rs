@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
-use brigade_server::requests::{OutputPageItem, RenewLeaseRequest};
-use brigade_server::{ClientError, DaemonConnection, TaskTarget};
+use brigade_protocol::daemon_connection::{ReplyStream, ReplyStreamPart};
+use brigade_protocol::requests::{OutputPageItem, RenewLeaseRequest};
+use brigade_protocol::{ClientError, DaemonConnection, TaskTarget};
 use tokio::time::Instant;
 
 /// The longest time between two renewals.

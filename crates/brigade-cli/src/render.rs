@@ -7,9 +7,9 @@ use brigade_agent::AgentProgress;
 use brigade_model::limits::Usage;
 use brigade_model::plain_text::PlainText;
 use brigade_model::sandbox::TerminalSize;
+use brigade_protocol::TaskInfo;
+use brigade_protocol::requests::InboxItem;
 use brigade_runtime::{Clock, SystemClock};
-use brigade_server::TaskInfo;
-use brigade_server::requests::InboxItem;
 use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_truncates_the_last_column() {
-        let expect = "TASK        DESCRIPTION\n\
+        let expect = "TASK        DESCRIPT…\n\
                       process:1   sleep 30\n\
                       process:12  cargo te…\n";
         assert_eq!(plain(Some(21)), expect);

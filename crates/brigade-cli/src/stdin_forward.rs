@@ -4,9 +4,9 @@ use brigade_model::event::Event;
 use brigade_model::ids::Owner;
 use brigade_model::json::Json;
 use brigade_model::message::Message;
-use brigade_server::daemon_connection::ReplyStreamPart;
-use brigade_server::requests::{EventItem, ReadEventsRequest, SendRequest, ShowTaskRequest};
-use brigade_server::{ClientError, DaemonConnection, TaskTarget};
+use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::requests::{EventItem, ReadEventsRequest, SendRequest, ShowTaskRequest};
+use brigade_protocol::{ClientError, DaemonConnection, TaskTarget};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::context::CliContext;

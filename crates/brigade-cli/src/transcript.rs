@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use brigade_model::plain_text::PlainText;
-use brigade_server::requests::{ReadTranscriptRequest, ShowTaskRequest};
-use brigade_server::{DaemonConnection, TaskTarget};
+use brigade_protocol::requests::{ReadTranscriptRequest, ShowTaskRequest};
+use brigade_protocol::{DaemonConnection, TaskTarget};
 
 use crate::context::CliContext;
 use crate::exit_code::CliError;

@@ -59,7 +59,7 @@ pub struct ProviderOptions {
 }
 
 impl ProviderOptions {
-    /// Returns the defaults of the kind, with the key in its defaults environment variable.
+    /// Returns the defaults of the kind, with the key in its usual environment variable.
     pub fn new(kind: ProviderKind) -> Self {
         let key = match kind.key_variable() {
             Some(name) => KeySource::Env(name.to_owned()),

@@ -42,6 +42,7 @@ pub mod needs;
 pub mod outcome;
 pub mod permission;
 pub mod plain_text;
+pub mod process_report;
 pub mod quote_mark;
 mod react;
 pub mod refusal;

@@ -19,9 +19,8 @@ mod probe;
 pub mod report;
 mod session;
 
-pub use driver::sandbox_parts;
+pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
 pub use options::ProcessOptions;
 pub use peer_origin::PeerOrigin;
 pub(crate) use performer::{ProcessPerformer, ProcessService};
-pub use report::{ProcessReport, SandboxPart};
 pub use session::InputPiece;

@@ -14,8 +14,8 @@ use brigade_model::refusal::Refusal;
 use brigade_runtime::TaskId;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounded_line_reader::{ByteBudget, LineLimits};
-use crate::frames::LINE_BYTES_MAX;
+use brigade_protocol::bounded_line_reader::{ByteBudget, LineLimits};
+use brigade_protocol::frames::LINE_BYTES_MAX;
 
 const CONNECTIONS_PER_TASK: usize = 64;
 /// The bytes of unfinished lines of all tasks together.

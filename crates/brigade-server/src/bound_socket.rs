@@ -1,13 +1,14 @@
 //! The daemon's socket, which it binds again if it was removed.
 
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::state_dir::{ShortSocketPath, StateDir};
+use brigade_protocol::daemon_lock::FileIdentity;
+use brigade_protocol::state_dir::{ShortSocketPath, StateDir};
 
 /// A listener and its socket file.
 #[derive(Debug)]
@@ -16,19 +17,6 @@ pub(crate) struct BoundSocket {
     path: PathBuf,
     /// The identity of the file. The open listener reserves it, so that no other file gets it.
     identity: FileIdentity,
-}
-
-/// The identity of a file, whatever its path is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity {
-    device: u64,
-    inode: u64,
-}
-
-impl FileIdentity {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
-    }
 }
 
 impl BoundSocket {

@@ -19,15 +19,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, ConnectionKind};
-use crate::bounded_line_reader::BoundedLineReader;
-use crate::call::{FlowWindow, ResponseSink};
 use crate::conversations::ConversationGuard;
-use crate::frames::{
+use crate::request_context::{CallerIdentity, DaemonState, RequestContext};
+use crate::request_handler::ResponseSink;
+use crate::requests::dispatch;
+use brigade_protocol::bounded_line_reader::BoundedLineReader;
+use brigade_protocol::flow_window::FlowWindow;
+use brigade_protocol::frames::{
     ClientFrame, ClientRole, HelloFrame, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, ServerFrame,
     ServerFrameBody, WelcomeFrame, parse_line, write_line,
 };
-use crate::request_context::{CallerIdentity, DaemonState, RequestContext};
-use crate::requests::AnyRequest;
+use brigade_protocol::requests::AnyRequest;
 
 /// The frames that are queued for a client that reads slowly.
 const FRAME_QUEUE_LEN: usize = 64;
@@ -267,7 +269,7 @@ impl ClientConnection {
             let sink = ResponseSink { id, frames: frames.clone(), window };
             let result = tokio::select! {
                 biased;
-                result = request.dispatch(&context, sink) => result,
+                result = dispatch(request, &context, sink) => result,
                 () = cancel.cancelled() => Err(Refusal::unavailable("the request was cancelled")),
                 // Send no frame: the client sees the disconnect and repeats the request.
                 () = wait_for_shutdown(shutdown_token) => return id,

@@ -15,7 +15,7 @@ use brigade_model::task::TaskRow;
 use brigade_runtime::{Clock, Session};
 
 use crate::request_context::{CallerIdentity, RequestContext};
-use crate::task_info::{ConversationInfo, ConversationState};
+use brigade_protocol::task_info::{ConversationInfo, ConversationState};
 
 /// The time without a connection after which a conversation lapses.
 pub(crate) const LAPSE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -18,11 +18,11 @@ use crate::admission::{Admission, ConnectionLimits};
 use crate::bound_socket::BoundSocket;
 use crate::client_connection::serve_connection;
 use crate::conversations::ConversationRegistry;
-use crate::daemon_lock::{DaemonPhase, HeldLock, LockError};
-use crate::operator_key::OperatorKey;
 use crate::request_context::{DaemonState, MetricsRenderer};
-use crate::state_dir::StateDir;
 use crate::trust_store::TrustStore;
+use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
+use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::state_dir::StateDir;
 
 /// The time for clients to read their last replies when the daemon shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);

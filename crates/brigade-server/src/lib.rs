@@ -23,27 +23,16 @@
 
 mod admission;
 mod bound_socket;
-mod bounded_line_reader;
-pub mod call;
 mod client_connection;
 mod conversations;
 pub mod daemon;
-pub mod daemon_connection;
-pub mod daemon_launcher;
-pub mod daemon_lock;
-pub mod frames;
 pub mod mcp;
-pub mod operator_key;
 mod request_context;
-pub mod requests;
-pub mod state_dir;
-pub mod task_info;
+mod request_handler;
+mod requests;
 pub mod task_lookup;
 pub mod trust_store;
 
 pub use daemon::{Daemon, DaemonOptions};
-pub use daemon_connection::{ClientError, DaemonConnection};
-pub use request_context::{RequestContext, TaskTarget};
-pub use state_dir::StateDir;
-pub use task_info::{InheritedLimits, TaskInfo};
+pub use request_context::RequestContext;
 pub use trust_store::TrustStore;

@@ -19,7 +19,6 @@
 //! - `line_transport`: lines in and out. `error_codes`: refusals as errors of the protocol.
 
 mod approval_forms;
-mod daemon_client;
 mod error_codes;
 mod line_transport;
 mod list_tasks;
@@ -49,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line_transport::ServerLineTransport;
 use self::server_handler::McpServerHandler;
-use crate::daemon_launcher::DaemonLauncher;
+use brigade_protocol::daemon_launcher::DaemonLauncher;
 
 /// The settings of an MCP server.
 #[derive(Clone, Debug)]

@@ -12,24 +12,17 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionState;
 use brigade_runtime::{FeedSubscription, Runtime, Session, TaskId};
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
-use crate::frames::PROTOCOL_VERSION;
-use crate::operator_key::OperatorKey;
-use crate::requests::StatusReply;
-use crate::state_dir::StateDir;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
-
-/// A task as the user typed it, and the session of an address that names none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskTarget {
-    pub session: String,
-    pub task: String,
-}
+use brigade_protocol::TaskTarget;
+use brigade_protocol::frames::PROTOCOL_VERSION;
+use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::requests::StatusReply;
+use brigade_protocol::state_dir::StateDir;
 
 /// A task that was found.
 #[derive(Clone, Debug)]

@@ -1,110 +1,29 @@
-//! The requests that the daemon handles, one file each.
+//! The handlers of the requests, one file each.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::requests::AnyRequest;
 use serde_json::value::RawValue;
 
-use crate::call::{Call, ItemSender, ResponseSink, to_raw_json};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler, ResponseSink, to_raw_json};
 
-/// Declares the requests, each with its module, its variant and its type.
-macro_rules! requests {
+macro_rules! define_handlers {
     ($($module:ident :: $variant:ident($request:ident)),* $(,)?) => {
-        $(mod $module; pub use $module::*;)*
+        $(mod $module;)*
 
-        /// A request of any type. Its variants are the tags of the protocol.
-        #[derive(Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum AnyRequest {
-            $($variant($request),)*
-        }
-
-        $(impl From<$request> for AnyRequest {
-            fn from(request: $request) -> Self {
-                Self::$variant(request)
-            }
-        })*
-
-        impl AnyRequest {
-            /// Handles the request and returns its reply.
-            pub(crate) async fn dispatch(
-                self,
-                context: &RequestContext,
-                sink: ResponseSink,
-            ) -> Result<Box<RawValue>, Refusal> {
-                match self {
-                    $(Self::$variant(request) => {
-                        to_raw_json(&Call::handle(request, context, &ItemSender::new(sink)).await?)
-                    })*
-                }
+        /// Runs the handler of a request, and encodes its reply.
+        pub(crate) async fn dispatch(
+            request: AnyRequest,
+            context: &RequestContext,
+            sink: ResponseSink,
+        ) -> Result<Box<RawValue>, Refusal> {
+            match request {
+                $(AnyRequest::$variant(request) => {
+                    to_raw_json(&request.handle(context, &ItemSender::new(sink)).await?)
+                })*
             }
         }
     };
 }
 
-requests! {
-    answer::Answer(AnswerRequest),
-    approve::Approve(ApproveRequest),
-    close_session::CloseSession(CloseSessionRequest),
-    exec::Exec(ExecRequest),
-    follow_output::FollowOutput(FollowOutputRequest),
-    grant_trust::GrantTrust(GrantTrustRequest),
-    inbox::Inbox(InboxRequest),
-    list_agents::ListAgents(ListAgentsRequest),
-    list_approvals::ListApprovals(ListApprovalsRequest),
-    list_sessions::ListSessions(ListSessionsRequest),
-    list_subtree::ListSubtree(ListSubtreeRequest),
-    list_task_pages::ListTaskPages(ListTaskPagesRequest),
-    list_tasks::ListTasks(ListTasksRequest),
-    list_trust::ListTrust(ListTrustRequest),
-    metrics::Metrics(MetricsRequest),
-    prune::Prune(PruneRequest),
-    read_events::ReadEvents(ReadEventsRequest),
-    read_output::ReadOutput(ReadOutputRequest),
-    read_transcript::ReadTranscript(ReadTranscriptRequest),
-    renew_lease::RenewLease(RenewLeaseRequest),
-    resume::Resume(ResumeRequest),
-    revoke_grant::RevokeGrant(RevokeGrantRequest),
-    revoke_trust::RevokeTrust(RevokeTrustRequest),
-    run::Run(RunRequest),
-    search_output::SearchOutput(SearchOutputRequest),
-    send::Send(SendRequest),
-    show_task::ShowTask(ShowTaskRequest),
-    show_trust::ShowTrust(ShowTrustRequest),
-    shutdown::Shutdown(ShutdownRequest),
-    status::Status(StatusRequest),
-    stop::Stop(StopRequest),
-    wait::Wait(WaitRequest),
-    write_input::WriteInput(WriteInputRequest),
-}
-
-impl AnyRequest {
-    /// Returns true if a repetition has no further effect.
-    pub fn is_repeatable(&self) -> bool {
-        match self {
-            Self::Exec(exec) => exec.key.is_some(),
-            Self::Run(run) => run.key.is_some(),
-            Self::Inbox(inbox) => !inbox.mark_read,
-            Self::Approve(approve) => approve.call.is_some(),
-            Self::Send(_)
-            | Self::Answer(_)
-            | Self::Resume(_)
-            | Self::RevokeGrant(_)
-            | Self::Shutdown(_) => false,
-            _ => true,
-        }
-    }
-
-    /// Returns true if the request is the same in every version of the protocol.
-    pub(crate) fn is_version_independent(&self) -> bool {
-        matches!(self, Self::Shutdown(_) | Self::Status(_))
-    }
-
-    /// Returns true if the reply may take an unlimited time.
-    pub(crate) fn is_long_running(&self) -> bool {
-        matches!(
-            self,
-            Self::ReadEvents(_) | Self::FollowOutput(_) | Self::Wait(_) | Self::WriteInput(_)
-        )
-    }
-}
+brigade_protocol::with_requests!(define_handlers);

@@ -11,10 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brigade_agent::definition::DefinitionDigest;
 use brigade_process::private_file::open_private;
+use brigade_protocol::requests::{TrustedDefinition, TrustedRepository};
 use brigade_runtime::agents::DefinitionTrust;
 use serde::{Deserialize, Serialize};
 
-use crate::state_dir::StateDir;
+use brigade_protocol::state_dir::StateDir;
 
 const TRUST_FILE_VERSION: u32 = 1;
 const TRUST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -51,7 +52,7 @@ impl TrustStore {
 
     /// Returns all trusted definitions.
     pub fn list(&self) -> Vec<TrustedRepository> {
-        self.lock().iter().map(|(path, trusted)| TrustedRepository::of(path, trusted)).collect()
+        self.lock().iter().map(|(path, trusted)| new_trusted_repository(path, trusted)).collect()
     }
 
     /// Trusts more definitions of a repository.
@@ -106,26 +107,14 @@ impl DefinitionTrust for TrustStore {
     }
 }
 
-/// The trusted definitions of one repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustedRepository {
-    pub repository: String,
-    pub definitions: Vec<TrustedDefinition>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustedDefinition {
-    pub name: String,
-    pub digest: DefinitionDigest,
-}
-
-impl TrustedRepository {
-    fn of(path: &Path, trusted: &BTreeMap<DefinitionDigest, String>) -> Self {
-        let definitions = trusted
-            .iter()
-            .map(|(digest, name)| TrustedDefinition { name: name.clone(), digest: digest.clone() });
-        Self { repository: path.display().to_string(), definitions: definitions.collect() }
-    }
+fn new_trusted_repository(
+    path: &Path,
+    trusted: &BTreeMap<DefinitionDigest, String>,
+) -> TrustedRepository {
+    let definitions = trusted
+        .iter()
+        .map(|(digest, name)| TrustedDefinition { name: name.clone(), digest: digest.clone() });
+    TrustedRepository { repository: path.display().to_string(), definitions: definitions.collect() }
 }
 
 fn read_trust_file(file: &Path) -> io::Result<TrustedRepositories> {

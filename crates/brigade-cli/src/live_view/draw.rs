@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anstyle::{AnsiColor, Style};
-use brigade_server::TaskInfo;
+use brigade_protocol::TaskInfo;
 
 use crate::{duration, render};
 

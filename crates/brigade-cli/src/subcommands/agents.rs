@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use brigade_agent::Locale;
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -1,7 +1,7 @@
 //! `brigade answer`: answers a question, or returns the result of a client tool.
 
 use brigade_model::json::Json;
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

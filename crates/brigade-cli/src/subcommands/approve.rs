@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use brigade_agent::permission::PermissionRule;
 use brigade_model::approval::{self, ApprovalVerdict, CallDigest};
 use brigade_model::plain_text::PlainText;
-use brigade_server::requests::{self, ListApprovalsReply, PendingApprovalItem};
-use brigade_server::task_info::ApprovalInfo;
-use brigade_server::{TaskInfo, TaskTarget};
+use brigade_protocol::requests::{self, ListApprovalsReply, PendingApprovalItem};
+use brigade_protocol::task_info::ApprovalInfo;
+use brigade_protocol::{TaskInfo, TaskTarget};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -1,7 +1,7 @@
 //! `brigade close`: closes a session.
 
 use brigade_model::task_tree::SessionState;
-use brigade_server::requests::{self, CloseSessionReply};
+use brigade_protocol::requests::{self, CloseSessionReply};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use brigade_model::call::WaitMode;
 use brigade_model::outcome::{EndConfirmation, Outcome};
-use brigade_server::frames::ClientRole;
-use brigade_server::requests::{
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::requests::{
     ExecCommandLine, ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply,
     StopRequest, WaitRequest, WaitUntil,
 };
-use brigade_server::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
+use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::context::CliContext;
@@ -285,7 +285,7 @@ impl DemoStage {
         echo: &TaskInfo,
     ) -> Result<PromiseCheck, CliError> {
         let message = Some(brigade_model::json::Json::of("hello")?);
-        let send = brigade_server::requests::SendRequest {
+        let send = brigade_protocol::requests::SendRequest {
             interrupt: false,
             target: task_target(echo),
             message,

@@ -2,9 +2,9 @@
 
 use brigade_model::call::Condition;
 use brigade_model::event::Event;
-use brigade_server::DaemonConnection;
-use brigade_server::daemon_connection::ReplyStreamPart;
-use brigade_server::requests::{self, EventItem};
+use brigade_protocol::DaemonConnection;
+use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::requests::{self, EventItem};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -8,8 +8,8 @@ use brigade_model::limits::Limits;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::sandbox::TerminalSize;
 use brigade_model::work::EnvValue;
-use brigade_server::requests::{self, AgentBudget, ExecCommandLine, StartReply};
-use brigade_server::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::requests::{self, AgentBudget, ExecCommandLine, StartReply};
+use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment};
 use crate::byte_forward::{StdinReader, forward_bytes};

@@ -1,7 +1,7 @@
 //! `brigade inbox`: reads messages from tasks.
 
 use brigade_model::message::Receipt;
-use brigade_server::requests::{self, InboxItem};
+use brigade_protocol::requests::{self, InboxItem};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

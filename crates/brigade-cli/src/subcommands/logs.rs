@@ -4,12 +4,12 @@ use std::io::Write;
 use std::str::FromStr;
 
 use brigade_model::plain_text::PlainText;
-use brigade_server::daemon_connection::ReplyStreamPart;
-use brigade_server::requests::{
+use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::requests::{
     Base64Bytes, FollowOutputRequest, OutputOffset, OutputPageItem, OutputPiece, ReadOutputRequest,
     SearchOutputRequest, StreamSelection,
 };
-use brigade_server::{DaemonConnection, TaskTarget};
+use brigade_protocol::{DaemonConnection, TaskTarget};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -1,6 +1,6 @@
 //! `brigade metrics`: prints the daemon's metrics.
 
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

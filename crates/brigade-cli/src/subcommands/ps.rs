@@ -1,7 +1,7 @@
 //! `brigade ps`: lists tasks.
 
-use brigade_server::TaskInfo;
-use brigade_server::requests::ListTasksRequest;
+use brigade_protocol::TaskInfo;
+use brigade_protocol::requests::ListTasksRequest;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

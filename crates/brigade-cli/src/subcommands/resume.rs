@@ -5,7 +5,7 @@ use std::time::Duration;
 use brigade_model::limits::Limits;
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::stall::StallPolicy;
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use super::run::{parse_budget, parse_stall};
 use crate::context::CliContext;

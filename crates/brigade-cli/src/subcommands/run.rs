@@ -11,8 +11,8 @@ use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
 use brigade_model::plain_text::PlainText;
 use brigade_model::stall::StallPolicy;
-use brigade_server::requests::{self, AgentInfo, ListAgentsRequest, StartReply};
-use brigade_server::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::requests::{self, AgentInfo, ListAgentsRequest, StartReply};
+use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 use tokio::io::AsyncReadExt;
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment};

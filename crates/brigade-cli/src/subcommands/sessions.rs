@@ -1,6 +1,6 @@
 //! `brigade sessions`: lists sessions.
 
-use brigade_server::requests;
+use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -6,9 +6,9 @@ use anstyle::Style;
 use brigade_agent::AgentProgress;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_server::requests;
-use brigade_server::task_info::{ConversationInfo, ConversationState};
-use brigade_server::{InheritedLimits, TaskInfo};
+use brigade_protocol::requests;
+use brigade_protocol::task_info::{ConversationInfo, ConversationState};
+use brigade_protocol::{InheritedLimits, TaskInfo};
 use serde::Deserialize;
 
 use crate::context::CliContext;
@@ -116,6 +116,25 @@ fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
     if task.run > 1 || task.attempt > 1 {
         lines.push(LabelledLine::new("run", format!("{}, attempt {}", task.run, task.attempt)));
     }
+    lines.extend(render_usage_and_limits(task));
+    lines.extend(render_pending_input(task));
+    if let Some(progress) = &task.progress {
+        lines.push(LabelledLine::new("progress", render_progress(progress)));
+    }
+    if let Some(result) = &task.result {
+        match result.decode::<OutputSizes>() {
+            Ok(sizes) => lines.push(LabelledLine::new("output", sizes.to_string())),
+            Err(_) => lines.push(LabelledLine::new(
+                "result",
+                result.decode().unwrap_or_else(|_| result.to_string()),
+            )),
+        }
+    }
+    lines
+}
+
+fn render_usage_and_limits(task: &TaskInfo) -> Vec<LabelledLine> {
+    let mut lines = Vec::new();
     if let Some(usage) = render::render_usage(&task.usage) {
         let unknown = render::render_usage(&task.unknown_usage);
         let unknown = unknown.map(|usage| format!(" at most: {usage} of it for interrupted calls"));
@@ -140,6 +159,11 @@ fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
             format!("{remaining}: the {limit} of task {}", deadline.holder),
         ));
     }
+    lines
+}
+
+fn render_pending_input(task: &TaskInfo) -> Vec<LabelledLine> {
+    let mut lines = Vec::new();
     for approval in &task.approvals {
         let text = &approval.text;
         let call = approval.call;
@@ -162,18 +186,6 @@ fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
             label,
             format!("{prefix}{} (question {})", question.text, question.call),
         ));
-    }
-    if let Some(progress) = &task.progress {
-        lines.push(LabelledLine::new("progress", render_progress(progress)));
-    }
-    if let Some(result) = &task.result {
-        match result.decode::<OutputSizes>() {
-            Ok(sizes) => lines.push(LabelledLine::new("output", sizes.to_string())),
-            Err(_) => lines.push(LabelledLine::new(
-                "result",
-                result.decode().unwrap_or_else(|_| result.to_string()),
-            )),
-        }
     }
     lines
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
-use brigade_server::requests::{self, StopReply, WaitRequest, WaitUntil};
+use brigade_protocol::requests::{self, StopReply, WaitRequest, WaitUntil};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

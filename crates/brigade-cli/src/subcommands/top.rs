@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use brigade_model::approval::ApprovalVerdict;
 use brigade_model::json::Json;
-use brigade_server::requests::{
+use brigade_protocol::requests::{
     AnswerRequest, ApproveRequest, ListTasksRequest, OutputOffset, ReadOutputRequest, SendRequest,
     ShowTaskRequest, StopRequest, StreamSelection,
 };
-use brigade_server::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{ClientError, DaemonConnection, TaskInfo, TaskTarget};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};

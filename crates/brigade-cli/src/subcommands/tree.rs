@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use brigade_server::TaskInfo;
-use brigade_server::requests::ListTasksRequest;
+use brigade_protocol::TaskInfo;
+use brigade_protocol::requests::ListTasksRequest;
 use serde::Serialize;
 
 use crate::context::CliContext;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use brigade_agent::definition::DefinitionDigest;
 use brigade_model::plain_text::PlainText;
-use brigade_server::DaemonConnection;
-use brigade_server::requests::{
+use brigade_protocol::DaemonConnection;
+use brigade_protocol::requests::{
     DefinitionItem, GrantTrustRequest, ListTrustRequest, RevokeTrustRequest, ShowTrustReply,
     ShowTrustRequest,
 };

@@ -5,8 +5,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
-use brigade_server::requests::{self, ListTasksRequest, PendingApprovalItem, WaitReply, WaitUntil};
-use brigade_server::{DaemonConnection, TaskInfo};
+use brigade_protocol::requests::{
+    self, ListTasksRequest, PendingApprovalItem, WaitReply, WaitUntil,
+};
+use brigade_protocol::{DaemonConnection, TaskInfo};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Text, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, Wrap};
 
-use brigade_server::task_info::ApprovalInfo;
+use brigade_protocol::task_info::ApprovalInfo;
 
 use super::state::{DraftSubject, MessageDraft, TopLine, TopMode, TopScope, TopState};
 use crate::pending_input::ScreenSize;

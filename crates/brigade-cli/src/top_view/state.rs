@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use brigade_model::approval::{ApprovalVerdict, CallDigest};
-use brigade_server::TaskInfo;
-use brigade_server::task_info::ApprovalInfo;
+use brigade_protocol::TaskInfo;
+use brigade_protocol::task_info::ApprovalInfo;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::pending_input::{self, ScreenSize};

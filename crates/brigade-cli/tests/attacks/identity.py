@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-HELLO = b'{"protocol":1,"version":"0.1.0","role":"operator"}\n'
+HELLO = b'{"protocol":2,"version":"0.1.0","role":"operator"}\n'
 # Only the operator gets a reply to this.
 REQUEST = b'{"id":1,"request":{"list_sessions":{"include_closed":true}}}\n'
 

@@ -165,10 +165,10 @@ impl Peer {
         let mut peer = Self::new(story);
         let key = story.operator_key();
         let hello = json!({
-            "protocol": 1, "version": "0.1.0", "role": "operator", "operator_key": key, "new": "field",
+            "protocol": 2, "version": "0.1.0", "role": "operator", "operator_key": key, "new": "field",
         });
         peer.send(&hello.to_string());
-        assert_eq!(peer.receive()["protocol"], 1);
+        assert_eq!(peer.receive()["protocol"], 2);
         peer
     }
 
@@ -234,7 +234,7 @@ fn a_bad_hello_is_refused_with_a_reason() {
     story.ok(["daemon", "start"]);
     for (hello, message) in [
         ("GET / HTTP/1.1", "not a hello"),
-        (r#"{"protocol":1,"version":"0.1.0","role":"root"}"#, "not a hello"),
+        (r#"{"protocol":2,"version":"0.1.0","role":"root"}"#, "not a hello"),
     ] {
         let mut peer = Peer::new(&story);
         peer.send(hello);

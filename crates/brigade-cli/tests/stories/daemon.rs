@@ -161,7 +161,7 @@ fn an_older_daemon_is_asked_to_shut_down() {
         let (stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let hello = lines.next().unwrap().unwrap();
-        writeln!(&stream, r#"{{"protocol":1,"version":"0.0.9","pid":1}}"#).unwrap();
+        writeln!(&stream, r#"{{"protocol":2,"version":"0.0.9","pid":1}}"#).unwrap();
         let request = lines.next().unwrap().unwrap();
         std::fs::remove_file(&socket).unwrap();
         drop(listener);
@@ -170,7 +170,7 @@ fn an_older_daemon_is_asked_to_shut_down() {
     });
     assert_eq!(story.ok(["exec", "--", "echo", "new"]), "new\n");
     let (hello, request) = old.join().unwrap();
-    assert!(hello.contains(r#""protocol":1"#), "{hello}");
+    assert!(hello.contains(r#""protocol":2"#), "{hello}");
     assert!(request.contains("shutdown"), "{request}");
 }
 

@@ -27,14 +27,14 @@ fn without_the_operator_key_nobody_is_operator_or_client() {
     let key = story.operator_key();
     let wrong = key.chars().rev().collect::<String>();
     for role in [json!("operator"), json!({ "client": "cook" })] {
-        let hello = |key: Value| json!({ "protocol": 1, "version": "0.1.0", "role": role, "operator_key": key });
+        let hello = |key: Value| json!({ "protocol": 2, "version": "0.1.0", "role": role, "operator_key": key });
         for shown in [Value::Null, json!(""), json!(wrong), json!(&key[..63])] {
             let reply = send_hello(&story, &hello(shown));
             assert_eq!(reply["refused"]["kind"], "forbidden", "{reply}");
             let message = reply["refused"]["message"].as_str().unwrap();
             assert!(message.contains("operator.key") && !message.contains(&key), "{message}");
         }
-        assert_eq!(send_hello(&story, &hello(json!(key)))["protocol"], 1);
+        assert_eq!(send_hello(&story, &hello(json!(key)))["protocol"], 2);
     }
 }
 
@@ -74,7 +74,7 @@ fn a_process_that_outlived_its_shim_is_not_the_operator_without_the_key() {
         open('orphan', 'w').write(str(os.getpid()) + '\\n')\n\
         while not os.path.exists('go'): time.sleep(0.02)\n\
         s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
-        hello = {'protocol': 1, 'version': '0.1.0', 'role': 'operator'}\n\
+        hello = {'protocol': 2, 'version': '0.1.0', 'role': 'operator'}\n\
         s.send((json.dumps(hello) + '\\n').encode())\n\
         open('reply.new', 'wb').write(s.makefile('rb').readline())\n\
         os.rename('reply.new', 'reply')\n";
@@ -104,7 +104,7 @@ fn tasks_that_open_many_connections_shut_nobody_out() {
     let story = StoryEnv::new();
     let flood = "import socket, sys\n\
         held = []\n\
-        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
+        hello = b'{\"protocol\":2,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
         for n in range(700):\n\
         \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); held.append(s)\n\
         replies = [s.recv(4096) for s in held]\n\
@@ -129,7 +129,7 @@ fn unfinished_lines_of_tasks_use_bounded_memory() {
     let story = StoryEnv::new();
     let flood = "import socket, sys\n\
         held = []\n\
-        hello = b'{\"protocol\":1,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
+        hello = b'{\"protocol\":2,\"version\":\"0.1.0\",\"role\":\"operator\"}\\n'\n\
         for n in range(40):\n\
         \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); held.append(s)\n\
         \x20   s.send(hello); s.recv(4096)\n\

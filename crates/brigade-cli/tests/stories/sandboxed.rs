@@ -220,7 +220,7 @@ fn a_sandboxed_process_reaches_no_file_through_the_daemon() {
     let ran = story.run(["exec", "--sandbox-read", program_dir(), "--", BRIGADE, "agents"]);
     assert!(ran.out.contains("general") && !ran.out.contains("mine"), "{ran:?}");
     // A handmade request: it may not see the directory that it names.
-    let hello = json!({ "protocol": 1, "version": "0.1.0", "role": "operator" });
+    let hello = json!({ "protocol": 2, "version": "0.1.0", "role": "operator" });
     let request = json!({ "id": 1, "request": { "list_agents": { "cwd": home } } });
     fs::write(story.project().join("lines"), format!("{hello}\n{request}\n")).unwrap();
     let client = "import socket, sys\n\

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::command::{AttemptReport, EndReport, PushResult, WorkResult};
-use brigade_model::ids::{Attempt, Time};
+use brigade_model::ids::Time;
 use brigade_model::json::Json;
 use brigade_model::message::Message;
-use brigade_model::outcome::{EndConfirmation, Failure, Outcome};
+use brigade_model::outcome::{EndConfirmation, Failure};
+use brigade_model::process_report::StartedProcess;
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
 use brigade_process::{ProcessInput, Shim, ShimOrder, ShimPhase, ShimRecord, input_spool};
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
 use super::probe::{ExecutionProbe, ProbeResult};
-use super::report::{CommandDescription, ProcessReport, SandboxPart, end_from_record};
+use super::report::{CommandDescription, end_from_record, parts_in_effect};
 use crate::clock::Clock;
 use crate::performer::Reporter;
 
@@ -60,32 +60,6 @@ impl StartRecorded {
             _ => Self::No,
         }
     }
-}
-
-/// The stored state of a process's task.
-#[derive(Serialize, Deserialize)]
-struct StartedProcess {
-    attempt: Attempt,
-    shim_pid: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sandbox: Vec<SandboxPart>,
-}
-
-/// Returns the parts of the sandbox that are in effect for a process. Empty without a sandbox, and
-/// until they are known.
-pub fn sandbox_parts(row: &TaskRow) -> Vec<SandboxPart> {
-    let state = row.extras.as_ref().and_then(|extra| extra.state.as_ref());
-    let started = state.and_then(|state| state.decode::<StartedProcess>().ok());
-    if let Some(started) = started.filter(|started| started.attempt == row.attempt) {
-        return started.sandbox;
-    }
-    let report = row.ended().and_then(|ended| match &*ended.outcome {
-        Outcome::Succeeded { result } => Some(result),
-        Outcome::Failed(failed) => failed.partial.as_ref(),
-        Outcome::Cancelled(cancelled) => cancelled.partial.as_ref(),
-    });
-    let report = report.and_then(|report| report.decode::<ProcessReport>().ok());
-    report.map(|report| report.sandbox).unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -162,7 +136,7 @@ impl ProcessDriver {
         else {
             return;
         };
-        let sandbox = SandboxPart::all_of(record.sandbox);
+        let sandbox = parts_in_effect(record.sandbox);
         let started =
             StartedProcess { attempt: self.execution.attempt, shim_pid: shim.pid(), sandbox };
         if let Ok(state) = Json::of(&started) {

@@ -7,66 +7,25 @@ use brigade_model::command::{EndReport, WorkResult};
 use brigade_model::ids::Millis;
 use brigade_model::json::Json;
 use brigade_model::outcome::{EndConfirmation, Failure};
+use brigade_model::process_report::{ProcessReport, SandboxPart};
 use brigade_model::work::{CommandLine, Work};
 use brigade_process::{ProcessExit, ProcessOutput, SandboxParts, ShimRecord, StartStep, Survivor};
-use serde::{Deserialize, Serialize};
 
 /// The largest part of the output's end that goes into a result. All of it is in the output itself.
 const TAIL_MAX_BYTES: usize = 4 * 1024;
 
-/// The result of a process, succeeded or not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ProcessReport {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<i32>,
-    /// The bytes that each stream produced, stored or not.
-    pub stdout_bytes: u64,
-    pub stderr_bytes: u64,
-    pub duration_ms: u64,
-    /// The end of its output, both streams in order.
-    pub tail: String,
-    /// The parts of its sandbox that were in effect.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sandbox: Vec<SandboxPart>,
-    /// Its processes that could not be ended.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub survivors: Vec<String>,
-}
-
-/// One part of a sandbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SandboxPart {
-    /// Rules for files, signals and sockets.
-    Landlock,
-    /// A filter of system calls.
-    Seccomp,
-    /// A mount namespace: nothing outside can be changed, and some of it is hidden.
-    Mount,
-    /// An empty network namespace.
-    Network,
-    /// A control group, which a process without a sandbox may have too.
-    ControlGroup,
-    /// A memory limit for all its processes together.
-    MemoryLimit,
-}
-
-impl SandboxPart {
-    pub(crate) fn all_of(parts: SandboxParts) -> Vec<Self> {
-        let SandboxParts { landlock, seccomp, mount, network, control_group, memory_limit } = parts;
-        let table = [
-            (Self::Landlock, landlock),
-            (Self::Seccomp, seccomp),
-            (Self::Mount, mount),
-            (Self::Network, network),
-            (Self::ControlGroup, control_group),
-            (Self::MemoryLimit, memory_limit),
-        ];
-        table.into_iter().filter_map(|(part, is_in_effect)| is_in_effect.then_some(part)).collect()
-    }
+/// Returns the parts that a shim reported.
+pub(crate) fn parts_in_effect(parts: SandboxParts) -> Vec<SandboxPart> {
+    let SandboxParts { landlock, seccomp, mount, network, control_group, memory_limit } = parts;
+    let table = [
+        (SandboxPart::Landlock, landlock),
+        (SandboxPart::Seccomp, seccomp),
+        (SandboxPart::Mount, mount),
+        (SandboxPart::Network, network),
+        (SandboxPart::ControlGroup, control_group),
+        (SandboxPart::MemoryLimit, memory_limit),
+    ];
+    table.into_iter().filter_map(|(part, is_in_effect)| is_in_effect.then_some(part)).collect()
 }
 
 /// Returns the end that a record holds, if it has one. A process that could not be killed has no
@@ -144,7 +103,7 @@ fn build_report(
         stderr_bytes: record.produced_bytes[1],
         duration_ms: record.ended_at.saturating_sub(record.started_at),
         tail,
-        sandbox: SandboxPart::all_of(record.sandbox),
+        sandbox: parts_in_effect(record.sandbox),
         survivors: survivors.to_vec(),
     };
     Json::of(&report).ok()

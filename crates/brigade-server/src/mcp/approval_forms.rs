@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::protocol_tasks::parse_elicit_result;
 use super::tool_call::McpCallContext;
-use crate::request_context::TaskTarget;
-use crate::requests::{ApproveRequest, ListApprovalsRequest, PendingApprovalItem};
-use crate::task_info::TaskInfo;
+use brigade_protocol::TaskTarget;
+use brigade_protocol::requests::{ApproveRequest, ListApprovalsRequest, PendingApprovalItem};
+use brigade_protocol::task_info::TaskInfo;
 
 /// The maximum size of a call that a form shows whole, and can allow.
 const FORM_LINES_MAX: usize = 40;

@@ -6,7 +6,7 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::{summarize_task, to_task_notes};
 use super::tool_call::{ClientDelegationTool, LISTED_TASKS_MAX, McpCallContext, McpToolReply};
-use crate::task_info::TaskInfo;
+use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for ListTasks {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {

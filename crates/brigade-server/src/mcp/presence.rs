@@ -7,9 +7,9 @@ use std::time::Duration;
 use brigade_model::ids::ConversationId;
 use tokio_util::sync::CancellationToken;
 
-use crate::daemon_connection::{ClientError, DaemonConnection};
-use crate::daemon_launcher::DaemonLauncher;
-use crate::frames::{ClientIntroduction, ClientRole};
+use brigade_protocol::daemon_connection::{ClientError, DaemonConnection};
+use brigade_protocol::daemon_launcher::DaemonLauncher;
+use brigade_protocol::frames::{ClientIntroduction, ClientRole};
 
 /// The pause between attempts to connect, shorter than the time after which a conversation lapses.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(5);

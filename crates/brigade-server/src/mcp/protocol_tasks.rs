@@ -25,8 +25,8 @@ use super::run_process::{background_reply, ended_reply};
 use super::summary::summarize_task;
 use super::tool_call::{McpCallContext, McpToolReply};
 use super::{approval_forms, task_text};
-use crate::requests::{PendingApprovalItem, StartReply, StopRequest};
-use crate::task_info::{QuestionInfo, TaskInfo};
+use brigade_protocol::requests::{PendingApprovalItem, StartReply, StopRequest};
+use brigade_protocol::task_info::{QuestionInfo, TaskInfo};
 
 /// The time within which an ended run is returned as a result, not as a task.
 pub(super) const IMMEDIATE_REPLY_TIMEOUT: Duration = Duration::from_millis(500);

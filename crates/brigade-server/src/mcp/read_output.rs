@@ -6,7 +6,7 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::summarize_task;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use crate::requests::{
+use brigade_protocol::requests::{
     OutputOffset, ReadOutputRequest, ReadTranscriptRequest, SearchOutputReply, SearchOutputRequest,
     StreamSelection, TranscriptPage,
 };

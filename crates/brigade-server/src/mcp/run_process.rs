@@ -12,8 +12,8 @@ use brigade_model::work::EnvValue;
 use super::summary::{summarize_task, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{approval_forms, protocol_tasks, task_text};
-use crate::requests::{ExecCommandLine, ExecRequest, StartReply};
-use crate::task_info::TaskInfo;
+use brigade_protocol::requests::{ExecCommandLine, ExecRequest, StartReply};
+use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for RunProcess {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {

@@ -6,8 +6,8 @@ use brigade_model::json::Json;
 use brigade_model::refusal::{Refusal, RefusalKind};
 
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use crate::requests::SendRequest;
-use crate::task_info::TaskInfo;
+use brigade_protocol::requests::SendRequest;
+use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for SendMessage {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {

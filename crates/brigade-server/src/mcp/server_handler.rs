@@ -23,14 +23,14 @@ use rmcp::{ErrorData, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::daemon_client::DaemonClient;
 use super::line_transport::TaskSubscription;
 use super::presence::{self, new_conversation_id};
 use super::progress::ProgressNotifier;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{McpOptions, error_codes, protocol_tasks};
-use crate::daemon_launcher::DaemonLauncher;
-use crate::frames::{ClientIntroduction, ClientRole};
+use brigade_protocol::daemon_client::DaemonClient;
+use brigade_protocol::daemon_launcher::DaemonLauncher;
+use brigade_protocol::frames::{ClientIntroduction, ClientRole};
 
 /// The instructions for the model. Some clients show it nothing else until it asks for a tool.
 const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
@@ -183,7 +183,7 @@ impl McpServerHandler {
     /// instead.
     fn watch_new_task(
         &self,
-        info: &crate::task_info::TaskInfo,
+        info: &brigade_protocol::task_info::TaskInfo,
         context: &RequestContext<RoleServer>,
     ) {
         let version = context.protocol_version();

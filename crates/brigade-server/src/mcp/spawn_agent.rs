@@ -9,7 +9,7 @@ use brigade_model::refusal::Refusal;
 use super::protocol_tasks;
 use super::run_process::{background_reply, ended_reply, resolve_directory};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use crate::requests::RunRequest;
+use brigade_protocol::requests::RunRequest;
 
 impl ClientDelegationTool for SpawnAgent {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {

@@ -7,7 +7,7 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::summarize_task;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use crate::requests::StopRequest;
+use brigade_protocol::requests::StopRequest;
 
 /// A time over the usual grace period, so that the reply has the outcome.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

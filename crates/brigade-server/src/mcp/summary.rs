@@ -8,8 +8,8 @@ use brigade_delegation::{
 };
 
 use super::tool_call::McpCallContext;
-use crate::requests::{InboxItem, PendingApprovalItem};
-use crate::task_info::{ConversationState, TaskInfo};
+use brigade_protocol::requests::{InboxItem, PendingApprovalItem};
+use brigade_protocol::task_info::{ConversationState, TaskInfo};
 
 /// Returns the summary of a task, with the address by which this client can name it.
 pub(super) fn summarize_task(call: &McpCallContext, info: &TaskInfo) -> TaskSummary {

@@ -7,8 +7,10 @@ use jiff::Timestamp;
 
 use super::summary::summarize_task;
 use super::tool_call::McpCallContext;
-use crate::requests::{OutputOffset, OutputPageItem, ReadOutputRequest, StreamSelection};
-use crate::task_info::TaskInfo;
+use brigade_protocol::requests::{
+    OutputOffset, OutputPageItem, ReadOutputRequest, StreamSelection,
+};
+use brigade_protocol::task_info::TaskInfo;
 
 const LAST_LINE_BYTES: usize = 1_000;
 const LAST_LINE_CHARS: usize = 200;

@@ -16,15 +16,15 @@ use rmcp::model::{JsonObject, ToolAnnotations};
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
-use super::daemon_client::DaemonClient;
 use super::progress::ProgressNotifier;
 use super::summary::is_of_other_conversation;
-use crate::request_context::TaskTarget;
-use crate::requests::{
+use brigade_protocol::TaskTarget;
+use brigade_protocol::daemon_client::DaemonClient;
+use brigade_protocol::requests::{
     self, InboxItem, InboxRequest, ListTasksRequest, ShowTaskRequest, WaitReply, WaitRequest,
     WaitUntil,
 };
-use crate::task_info::TaskInfo;
+use brigade_protocol::task_info::TaskInfo;
 
 /// The time for open calls after the client has closed its input. It may still read replies.
 const DISCONNECT_GRACE: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use brigade_model::refusal::Refusal;
 use super::run_process::read_ended_task;
 use super::summary::{is_of_other_conversation, summarize_task, to_task_notes, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use crate::requests::WaitReply;
-use crate::task_info::TaskInfo;
+use brigade_protocol::requests::WaitReply;
+use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for WaitTasks {
     async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {

@@ -2,26 +2,14 @@
 
 use brigade_model::command::GivenAnswer;
 use brigade_model::ids::CallIndex;
-use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::AnswerRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AnswerRequest {
-    pub target: TaskTarget,
-    pub answer: Json,
-    /// The number of the question. Optional while only one is open.
-    #[serde(default)]
-    pub question: Option<u32>,
-}
-
-impl Call for AnswerRequest {
-    type Reply = ();
-    type Item = NoItems;
-
+impl RequestHandler for AnswerRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,30 +1,16 @@
 //! `approve`: decides a pending approval.
 
-use brigade_model::approval::{ApprovalVerdict, CallDigest};
+use brigade_model::approval::ApprovalVerdict;
 use brigade_model::ids::CallIndex;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ApproveRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, ResolvedTarget, TaskTarget};
+use crate::request_context::{RequestContext, ResolvedTarget};
+use crate::request_handler::{ItemSender, RequestHandler};
 use crate::task_lookup;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ApproveRequest {
-    pub target: TaskTarget,
-    /// The number of the call. Optional while only one is pending.
-    #[serde(default)]
-    pub call: Option<u32>,
-    /// The digest of the whole call that was shown. Required to allow a call.
-    #[serde(default)]
-    pub digest: Option<CallDigest>,
-    pub verdict: ApprovalVerdict,
-}
-
-impl Call for ApproveRequest {
-    type Reply = ();
-    type Item = NoItems;
-
+impl RequestHandler for ApproveRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,31 +1,13 @@
 //! `close_session`: closes a session.
 
 use brigade_model::refusal::Refusal;
-use brigade_model::task_tree::SessionState;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{CloseSessionReply, CloseSessionRequest};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CloseSessionRequest {
-    pub session: String,
-    #[serde(default)]
-    pub reason: Option<String>,
-}
-
-/// The state of the session before and after the request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CloseSessionReply {
-    pub state_before: SessionState,
-    /// Closing while its tasks are being stopped.
-    pub state_after: SessionState,
-}
-
-impl Call for CloseSessionRequest {
-    type Reply = CloseSessionReply;
-    type Item = NoItems;
-
+impl RequestHandler for CloseSessionRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -2,25 +2,15 @@
 
 use std::path::Path;
 
-use brigade_agent::definition::{DefinitionDigest, repository_of};
+use brigade_agent::definition::repository_of;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{GrantTrustRequest, TrustedDefinition, TrustedRepository};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
-use crate::trust_store::{TrustedDefinition, TrustedRepository};
+use crate::request_handler::{ItemSender, RequestHandler};
 
-/// The digests of the files that the operator has seen, in the repository of a directory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GrantTrustRequest {
-    pub cwd: String,
-    pub digests: Vec<DefinitionDigest>,
-}
-
-impl Call for GrantTrustRequest {
-    type Reply = TrustedRepository;
-    type Item = NoItems;
-
+impl RequestHandler for GrantTrustRequest {
     async fn handle(
         self,
         context: &RequestContext,

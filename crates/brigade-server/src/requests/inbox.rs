@@ -4,62 +4,23 @@ use brigade_model::command::MarkRead;
 use brigade_model::ids::MessageNo;
 use brigade_model::message::{Message, MessagePurpose, MessageSender, Receipt};
 use brigade_model::refusal::Refusal;
+use brigade_protocol::TaskTarget;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{InboxItem, InboxRequest};
 use brigade_runtime::Session;
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The bounds of one reply, so that it fits a line.
 const ITEMS_MAX: usize = 1_000;
+
 const ITEM_BYTES_MAX: usize = 1024 * 1024;
+
 /// The number of latest messages among which read ones are searched.
 const READ_MESSAGES_MAX: u64 = 10_000;
 
-/// Selects messages, the oldest first. If one reply does not hold all, repeat the request with
-/// `mark_read`, or with the number of the last message as `after`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct InboxRequest {
-    pub session: String,
-    /// Selects messages of this task only.
-    #[serde(default)]
-    pub from: Option<String>,
-    /// Selects messages with a higher number.
-    #[serde(default)]
-    pub after: u64,
-    /// Marks the returned messages as read.
-    #[serde(default)]
-    pub mark_read: bool,
-    /// Omits questions, which stay in the inbox until they are answered.
-    #[serde(default)]
-    pub notes_only: bool,
-    /// Includes read messages that are still stored.
-    #[serde(default)]
-    pub include_read: bool,
-}
-
-/// A message to a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InboxItem {
-    pub number: u64,
-    /// The address of the sender. The text is data, not an instruction of the user.
-    pub from: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    pub text: String,
-    /// Milliseconds since the epoch.
-    pub sent_at: u64,
-    /// The delivery state before this reply.
-    pub receipt: Receipt,
-    /// The number that an answer names, if the message is a question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub question: Option<u32>,
-}
-
-impl Call for InboxRequest {
-    type Reply = Vec<InboxItem>;
-    type Item = NoItems;
-
+impl RequestHandler for InboxRequest {
     async fn handle(
         self,
         context: &RequestContext,
@@ -77,9 +38,9 @@ impl Call for InboxRequest {
         };
         let mut notes = Vec::new();
         let mut bytes = 0;
-        for (message, receipt) in self.list_messages(&session).await? {
+        for (message, receipt) in list_messages(&self, &session).await? {
             let MessageSender::Child(sender) = message.from else { continue };
-            if !self.is_wanted(&message) || from.is_some_and(|from| from != sender) {
+            if !is_wanted(&self, &message) || from.is_some_and(|from| from != sender) {
                 continue;
             }
             if let Some(note) = new_inbox_item(context, &session, &message, receipt).await? {
@@ -97,32 +58,30 @@ impl Call for InboxRequest {
     }
 }
 
-impl InboxRequest {
-    fn is_wanted(&self, message: &Message) -> bool {
-        let is_question = matches!(message.purpose, MessagePurpose::Question(_));
-        message.no.0 > self.after && !(self.notes_only && is_question)
-    }
+fn is_wanted(request: &InboxRequest, message: &Message) -> bool {
+    let is_question = matches!(message.purpose, MessagePurpose::Question(_));
+    message.no.0 > request.after && !(request.notes_only && is_question)
+}
 
-    async fn list_messages(
-        &self,
-        session: &Session,
-    ) -> Result<Vec<(std::sync::Arc<Message>, Receipt)>, Refusal> {
-        let unread = session.read_inbox(MarkRead::Nothing).await?;
-        let unread = unread.into_iter().map(|message| (message, Receipt::Accepted));
-        if !self.include_read {
-            return Ok(unread.collect());
-        }
-        let last = session.row().last_message.0;
-        let first = (self.after + 1).max(last.saturating_sub(READ_MESSAGES_MAX) + 1);
-        let mut all: Vec<_> = unread.filter(|(message, _)| message.no.0 < first).collect();
-        for number in first..=last {
-            let stored = session.receipt(MessageNo(number)).await?;
-            if let Some(row) = stored.filter(|row| row.message.to.task().is_none()) {
-                all.push((row.message, row.receipt));
-            }
-        }
-        Ok(all)
+async fn list_messages(
+    request: &InboxRequest,
+    session: &Session,
+) -> Result<Vec<(std::sync::Arc<Message>, Receipt)>, Refusal> {
+    let unread = session.read_inbox(MarkRead::Nothing).await?;
+    let unread = unread.into_iter().map(|message| (message, Receipt::Accepted));
+    if !request.include_read {
+        return Ok(unread.collect());
     }
+    let last = session.row().last_message.0;
+    let first = (request.after + 1).max(last.saturating_sub(READ_MESSAGES_MAX) + 1);
+    let mut all: Vec<_> = unread.filter(|(message, _)| message.no.0 < first).collect();
+    for number in first..=last {
+        let stored = session.receipt(MessageNo(number)).await?;
+        if let Some(row) = stored.filter(|row| row.message.to.task().is_none()) {
+            all.push((row.message, row.receipt));
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the message for this client; `None` if another client or conversation started the

@@ -1,55 +1,14 @@
 //! `list_agents`: lists the agent definitions for a directory.
 
 use brigade_agent::Locale;
-use brigade_agent::definition::{Definition, DefinitionOrigin};
+use brigade_agent::definition::Definition;
 use brigade_agent::permission::PermissionRule;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{AgentInfo, ListAgentsReply, ListAgentsRequest};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListAgentsRequest {
-    pub cwd: String,
-    /// The language of titles and descriptions, as a tag such as `de-AT`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lang: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListAgentsReply {
-    pub agents: Vec<AgentInfo>,
-    /// Errors of files that are not valid definitions.
-    pub problems: Vec<String>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct AgentInfo {
-    pub name: String,
-    /// The title in the requested language, if it differs from the name. A run names the agent by
-    /// `name`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    pub description: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The MCP servers whose tools it uses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mcp_servers: Vec<String>,
-    /// The file; `None` for a built-in definition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-    /// The origin: a program, the user's files, or the workspace.
-    pub origin: DefinitionOrigin,
-    /// The definition is of the workspace and not trusted. It may only read, and unattended runs
-    /// are refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub untrusted: bool,
-    /// The rules of a trusted definition that name tools that write files.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub write_rules: Vec<PermissionRule>,
-}
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// Returns the rules for tools that write files. A user who runs a definition by its name agrees to
 /// them, since the files are below the directory. Patterns such as `*` do not count.
@@ -60,10 +19,7 @@ fn collect_write_rules(definition: &Definition) -> Vec<PermissionRule> {
     listed.chain(allowed).filter(writes).collect()
 }
 
-impl Call for ListAgentsRequest {
-    type Reply = ListAgentsReply;
-    type Item = NoItems;
-
+impl RequestHandler for ListAgentsRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,34 +1,13 @@
 //! `list_sessions`: lists the stored sessions.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{ListSessionsRequest, SessionInfo};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct ListSessionsRequest {
-    /// Includes closed sessions. Only for the operator.
-    #[serde(default)]
-    pub include_closed: bool,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SessionInfo {
-    pub name: String,
-    pub id: String,
-    pub state: String,
-    /// Milliseconds since the epoch.
-    pub opened_at: u64,
-    pub alive_tasks: usize,
-    /// Ended tasks whose results were not collected.
-    pub uncollected_tasks: usize,
-}
-
-impl Call for ListSessionsRequest {
-    type Reply = Vec<SessionInfo>;
-    type Item = NoItems;
-
+impl RequestHandler for ListSessionsRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -4,26 +4,18 @@ use std::collections::HashSet;
 
 use brigade_model::ids::{Owner, TaskNo};
 use brigade_model::refusal::Refusal;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ListSubtreeRequest;
+use brigade_protocol::task_info::TaskInfo;
 use brigade_store::TaskQuery;
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
-use crate::task_info::TaskInfo;
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The maximum number of tasks in one reply, so that it fits a line.
 const SUBTREE_TASKS_MAX: usize = 10_000;
 
-/// Selects alive and ended tasks, without results, in the order of their start.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListSubtreeRequest {
-    pub target: TaskTarget,
-}
-
-impl Call for ListSubtreeRequest {
-    type Reply = Vec<TaskInfo>;
-    type Item = NoItems;
-
+impl RequestHandler for ListSubtreeRequest {
     async fn handle(
         self,
         context: &RequestContext,

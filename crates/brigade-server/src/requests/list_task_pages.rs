@@ -1,24 +1,15 @@
 //! `list_task_pages`: lists any number of tasks of one session or of all.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::requests::ListTaskPagesRequest;
+use brigade_protocol::task_info::TaskInfo;
 
-use super::list_tasks::{ListTasksRequest, TaskPages};
-use crate::call::{Call, ItemSender};
+use super::list_tasks::TaskPages;
 use crate::request_context::RequestContext;
-use crate::task_info::TaskInfo;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-/// The same as [`ListTasksRequest`], sent in pages.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ListTaskPagesRequest {
-    #[serde(flatten)]
-    pub list: ListTasksRequest,
-}
-
-impl Call for ListTaskPagesRequest {
+impl RequestHandler for ListTaskPagesRequest {
     /// The number of tasks.
-    type Reply = u64;
-    type Item = Vec<TaskInfo>;
 
     async fn handle(
         self,

@@ -4,39 +4,23 @@ use brigade_model::ids::TaskNo;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ListTasksRequest;
+use brigade_protocol::task_info::TaskInfo;
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
-use crate::task_info::TaskInfo;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The maximum number of tasks in one reply, so that it fits a line.
 /// [`super::ListTaskPagesRequest`] has no such limit.
 const LISTED_TASKS_MAX: usize = 10_000;
+
 /// The number of tasks that are read and sent together.
 const TASKS_PER_PAGE: usize = 250;
 
-/// Selects tasks, which are listed without their results.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ListTasksRequest {
-    /// The session; `None` is all open sessions. For the operator, `include_ended` adds closed
-    /// ones.
-    #[serde(default)]
-    pub session: Option<String>,
-    /// Includes ended tasks whose results were collected.
-    #[serde(default)]
-    pub include_ended: bool,
-    /// The maximum number of tasks; the newest are selected.
-    #[serde(default)]
-    pub limit: Option<usize>,
-}
-
-impl Call for ListTasksRequest {
-    type Reply = Vec<TaskInfo>;
-    type Item = NoItems;
-
+impl RequestHandler for ListTasksRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,19 +1,13 @@
 //! `list_trust`: lists all trusted definitions.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ListTrustRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
-use crate::trust_store::TrustedRepository;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListTrustRequest {}
-
-impl Call for ListTrustRequest {
-    type Reply = Vec<TrustedRepository>;
-    type Item = NoItems;
-
+impl RequestHandler for ListTrustRequest {
     async fn handle(
         self,
         context: &RequestContext,

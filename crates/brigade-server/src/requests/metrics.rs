@@ -1,19 +1,14 @@
 //! `metrics`: returns the daemon's metrics.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::MetricsRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-/// Asks for the counters since the daemon's start and for the current gauges.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct MetricsRequest {}
-
-impl Call for MetricsRequest {
+impl RequestHandler for MetricsRequest {
     /// The metrics in the text format of Prometheus.
-    type Reply = String;
-    type Item = NoItems;
 
     async fn handle(
         self,

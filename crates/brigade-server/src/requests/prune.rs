@@ -2,31 +2,14 @@
 
 use brigade_model::ids::Millis;
 use brigade_model::refusal::Refusal;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{PruneReply, PruneRequest};
 use brigade_store::Retention;
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PruneRequest {
-    /// The minimum age of ended tasks and sessions to remove.
-    pub ended_age_ms: u64,
-    /// The minimum age of events to remove.
-    pub event_age_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct PruneReply {
-    pub sessions: u64,
-    pub tasks: u64,
-    pub events: u64,
-}
-
-impl Call for PruneRequest {
-    type Reply = PruneReply;
-    type Item = NoItems;
-
+impl RequestHandler for PruneRequest {
     async fn handle(
         self,
         context: &RequestContext,

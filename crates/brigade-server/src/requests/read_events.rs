@@ -2,51 +2,19 @@
 
 use std::time::Duration;
 
-use brigade_model::event::Event;
-use brigade_model::ids::{Position, Seq, Time};
+use brigade_model::ids::Position;
 use brigade_model::refusal::Refusal;
+use brigade_protocol::requests::{EventItem, ReadEventsRequest};
 use brigade_runtime::{FeedSubscription, FeedUpdate};
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The longest wait for an event that is already stored.
 const NEXT_EVENT_TIMEOUT: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ReadEventsRequest {
-    /// The session; `None` is all sessions, only for the operator.
-    #[serde(default)]
-    pub session: Option<String>,
-    /// The position after which to read; 0 starts at the oldest stored event.
-    #[serde(default)]
-    pub after: u64,
-    /// Continues with new events.
-    #[serde(default)]
-    pub follow: bool,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventItem {
-    Event {
-        position: u64,
-        session: String,
-        seq: Seq,
-        at: Time,
-        event: Event,
-    },
-    /// Events up to this position are no longer stored.
-    Gap {
-        to: u64,
-    },
-}
-
-impl Call for ReadEventsRequest {
+impl RequestHandler for ReadEventsRequest {
     /// The position to continue from.
-    type Reply = u64;
-    type Item = EventItem;
 
     async fn handle(
         self,

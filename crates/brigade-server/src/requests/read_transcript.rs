@@ -1,36 +1,17 @@
 //! `read_transcript`: reads an agent's transcript as text.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{ReadTranscriptRequest, TranscriptPage};
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The maximum size of one reply.
 const TRANSCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ReadTranscriptRequest {
-    pub target: TaskTarget,
-    /// The position to read from, in bytes of the text.
-    #[serde(default)]
-    pub from: u64,
-    #[serde(default)]
-    pub max_bytes: Option<usize>,
-}
-
-/// A part of a transcript.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct TranscriptPage {
-    pub text: String,
-    pub next: u64,
-    pub total: u64,
-}
-
-impl Call for ReadTranscriptRequest {
+impl RequestHandler for ReadTranscriptRequest {
     /// `None` for a task that is not an agent.
-    type Reply = Option<TranscriptPage>;
-    type Item = NoItems;
 
     async fn handle(
         self,

@@ -3,39 +3,16 @@
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{RenewLeaseReply, RenewLeaseRequest};
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The longest duration of a lease without renewal.
 const LEASE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The position of a reader. While it renews its lease, no unread output is dropped: the process
-/// waits instead.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RenewLeaseRequest {
-    pub target: TaskTarget,
-    /// A random number that identifies the reader.
-    pub holder: u64,
-    /// The bytes of both streams that the reader has read. `None` ends the lease.
-    #[serde(default)]
-    pub position: Option<u64>,
-    /// The time after which the lease ends unless it is renewed.
-    pub duration_ms: u64,
-}
-
-/// The reply to a renewed lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenewLeaseReply {
-    /// The stored bytes of each stream, which bound the unread output.
-    pub output_cap: u64,
-}
-
-impl Call for RenewLeaseRequest {
-    type Reply = RenewLeaseReply;
-    type Item = NoItems;
-
+impl RequestHandler for RenewLeaseRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,25 +1,14 @@
 //! `resume`: starts the next run of an ended task.
 
-use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ResumeRequest;
+use brigade_protocol::task_info::TaskInfo;
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
-use crate::task_info::TaskInfo;
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ResumeRequest {
-    pub target: TaskTarget,
-    /// Limits that replace the earlier ones. Omitted limits stay.
-    #[serde(default)]
-    pub limits: Option<Limits>,
-}
-
-impl Call for ResumeRequest {
-    type Reply = TaskInfo;
-    type Item = NoItems;
-
+impl RequestHandler for ResumeRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,21 +1,13 @@
 //! `revoke_grant`: revokes a grant.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::RevokeGrantRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RevokeGrantRequest {
-    pub session: String,
-    pub grant: u32,
-}
-
-impl Call for RevokeGrantRequest {
-    type Reply = ();
-    type Item = NoItems;
-
+impl RequestHandler for RevokeGrantRequest {
     async fn handle(
         self,
         context: &RequestContext,

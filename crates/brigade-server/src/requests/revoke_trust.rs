@@ -1,28 +1,17 @@
 //! `revoke_trust`: ends the trust in definitions.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use brigade_agent::definition::{DefinitionDigest, repository_of};
+use brigade_agent::definition::repository_of;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::RevokeTrustRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RevokeTrustRequest {
-    pub cwd: String,
-    /// A repository as listed, which may no longer exist; `None` is the repository of `cwd`.
-    #[serde(default)]
-    pub repository: Option<PathBuf>,
-    /// The definitions; if empty, all of the repository.
-    pub digests: Vec<DefinitionDigest>,
-}
-
-impl Call for RevokeTrustRequest {
+impl RequestHandler for RevokeTrustRequest {
     /// The number of definitions that are no longer trusted.
-    type Reply = usize;
-    type Item = NoItems;
 
     async fn handle(
         self,

@@ -1,154 +1,64 @@
 //! `run`: starts an agent.
 
-use brigade_agent::AgentOverrides;
-use brigade_agent::permission::{PermissionRule, PermissionRules};
-use brigade_model::json::Json;
-use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
-use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{RunRequest, StartReply};
 use brigade_runtime::NewTask;
-use brigade_runtime::agents::delegation;
-use serde::{Deserialize, Serialize};
 
-use super::StartReply;
-use crate::call::{Call, ItemSender, NoItems};
+use super::exec::new_start_reply;
 use crate::request_context::RequestContext;
-use crate::task_info::TaskInfo;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RunRequest {
-    pub session: String,
-    pub prompt: String,
-    #[serde(default)]
-    pub name: Option<String>,
-    #[serde(default)]
-    pub key: Option<String>,
-    /// The name of the definition; `None` is a general one.
-    #[serde(default)]
-    pub agent: Option<String>,
-    /// The model, in place of the definition's.
-    #[serde(default)]
-    pub model: Option<String>,
-    #[serde(default)]
-    pub config: Option<Json>,
-    #[serde(default)]
-    pub result_schema: Option<Json>,
-    /// The working directory, in which its definitions are found too.
-    #[serde(default)]
-    pub cwd: Option<String>,
-    #[serde(default)]
-    pub limits: Box<Limits>,
-    /// The upper bound of its permissions.
-    #[serde(default)]
-    pub permissions: PermissionRules,
-    /// MCP servers whose tools it has beside those of its definition. `permissions` apply to them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mcp_servers: Vec<String>,
-    /// The agent passes to the session when its parent ends.
-    #[serde(default)]
-    pub keep: bool,
-    /// No person is present who could approve calls.
-    #[serde(default)]
-    pub unattended: bool,
-    /// The sandbox of its processes and of those of its descendants.
-    #[serde(default)]
-    pub sandbox: Option<SandboxRequest>,
-    /// The resource limits of each of these processes.
-    #[serde(default)]
-    pub resources: ResourceLimits,
-    /// Parameters of the model in place of the definition's, and client tools. `permissions` apply
-    /// to the tools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrides: Option<Box<AgentOverrides>>,
+fn new_task(request: &RunRequest) -> NewTask {
+    let mut task = NewTask::agent(&request.prompt).permissions(request.permissions.clone());
+    if let Some(name) = &request.name {
+        task = task.name(name);
+    }
+    if let Some(key) = &request.key {
+        task = task.key(key);
+    }
+    if let Some(agent) = &request.agent {
+        task = task.definition(agent);
+    }
+    if let Some(model) = &request.model {
+        task = task.model(model);
+    }
+    if let Some(config) = &request.config {
+        task = task.config(config);
+    }
+    if let Some(schema) = &request.result_schema {
+        task = task.result_schema(schema);
+    }
+    if let Some(cwd) = &request.cwd {
+        task = task.cwd(cwd);
+    }
+    if !request.limits.is_empty() {
+        task = task.limits(*request.limits);
+    }
+    for server in &request.mcp_servers {
+        task = task.mcp_server(server);
+    }
+    if request.unattended {
+        task = task.unattended();
+    }
+    if let Some(sandbox) = &request.sandbox {
+        task = task.sandbox(sandbox.clone());
+    }
+    if let Some(overrides) = &request.overrides {
+        task = task.overrides(overrides);
+    }
+    let task = task.resources(request.resources);
+    if request.keep { task.keep() } else { task }
 }
 
-impl RunRequest {
-    pub fn new(session: impl Into<String>, prompt: impl Into<String>) -> Self {
-        Self {
-            session: session.into(),
-            prompt: prompt.into(),
-            name: None,
-            key: None,
-            agent: None,
-            model: None,
-            config: None,
-            result_schema: None,
-            cwd: None,
-            limits: Box::default(),
-            permissions: PermissionRules::all(),
-            mcp_servers: Vec::new(),
-            keep: false,
-            unattended: false,
-            sandbox: None,
-            resources: ResourceLimits::default(),
-            overrides: None,
-        }
-    }
-
-    /// Returns the default permissions with additional rules. An agent may delegate, wait, ask, and
-    /// read and search files, but not write files or run processes.
-    pub fn default_permissions(more: impl IntoIterator<Item = PermissionRule>) -> PermissionRules {
-        let tools = delegation::TOOL_NAMES.into_iter().filter(|name| *name != "run_process");
-        let tools = tools.chain(brigade_file_tools::READING_TOOLS).filter_map(|name| name.parse().ok());
-        PermissionRules { allow: Some(tools.chain(more).collect()), ..PermissionRules::default() }
-    }
-
-    fn new_task(&self) -> NewTask {
-        let mut task = NewTask::agent(&self.prompt).permissions(self.permissions.clone());
-        if let Some(name) = &self.name {
-            task = task.name(name);
-        }
-        if let Some(key) = &self.key {
-            task = task.key(key);
-        }
-        if let Some(agent) = &self.agent {
-            task = task.definition(agent);
-        }
-        if let Some(model) = &self.model {
-            task = task.model(model);
-        }
-        if let Some(config) = &self.config {
-            task = task.config(config);
-        }
-        if let Some(schema) = &self.result_schema {
-            task = task.result_schema(schema);
-        }
-        if let Some(cwd) = &self.cwd {
-            task = task.cwd(cwd);
-        }
-        if !self.limits.is_empty() {
-            task = task.limits(*self.limits);
-        }
-        for server in &self.mcp_servers {
-            task = task.mcp_server(server);
-        }
-        if self.unattended {
-            task = task.unattended();
-        }
-        if let Some(sandbox) = &self.sandbox {
-            task = task.sandbox(sandbox.clone());
-        }
-        if let Some(overrides) = &self.overrides {
-            task = task.overrides(overrides);
-        }
-        let task = task.resources(self.resources);
-        if self.keep { task.keep() } else { task }
-    }
-}
-
-impl Call for RunRequest {
-    type Reply = StartReply;
-    type Item = NoItems;
-
+impl RequestHandler for RunRequest {
     async fn handle(
         self,
         context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
         let session = context.open_session(&self.session).await?;
-        let task = session.spawn(self.new_task()).await?;
-        let row = task.get().await?;
-        let name = session.row().name;
-        Ok(StartReply { task: TaskInfo::of(&name, task.no(), &row), existed: task.existed() })
+        let task = session.spawn(new_task(&self)).await?;
+        new_start_reply(&session, &task).await
     }
 }

@@ -2,51 +2,22 @@
 
 use brigade_model::refusal::Refusal;
 use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{MatchedLineItem, SearchOutputReply, SearchOutputRequest};
 use regex::RegexBuilder;
-use serde::{Deserialize, Serialize};
 
-use super::read_output::StreamSelection;
-use crate::call::{Call, ItemSender, NoItems, to_raw_json};
-use crate::request_context::{RequestContext, TaskTarget};
-use crate::task_info::output_unreadable;
+use crate::request_context::RequestContext;
+use crate::request_handler::output_unreadable;
+use crate::request_handler::{ItemSender, RequestHandler, to_raw_json};
 
 const LINE_BYTES_MAX: usize = 2_000;
+
 const MATCHES_MAX: usize = 10_000;
+
 /// The maximum size of all matches of one reply as JSON, so that it fits a line.
 const MATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SearchOutputRequest {
-    pub target: TaskTarget,
-    #[serde(default)]
-    pub streams: StreamSelection,
-    /// A regular expression.
-    pub pattern: String,
-    #[serde(default)]
-    pub ignore_case: bool,
-    pub max_matches: usize,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SearchOutputReply {
-    pub lines: Vec<MatchedLineItem>,
-    /// More lines may match.
-    pub has_more: bool,
-    /// Bytes that were not searched because they are no longer stored.
-    pub dropped_bytes: u64,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MatchedLineItem {
-    pub position: u64,
-    pub stderr: bool,
-    pub text: String,
-}
-
-impl Call for SearchOutputRequest {
-    type Reply = SearchOutputReply;
-    type Item = NoItems;
-
+impl RequestHandler for SearchOutputRequest {
     async fn handle(
         self,
         context: &RequestContext,
@@ -54,7 +25,7 @@ impl Call for SearchOutputRequest {
     ) -> Result<SearchOutputReply, Refusal> {
         let found = context.find_task(&self.target).await?;
         if let Some(transcript) = found.session.transcript(found.task_ref()).await? {
-            return self.search_transcript(&transcript);
+            return search_transcript(&self, &transcript);
         }
         let output = found.session.output(found.task_ref()).await?;
         let max_matches = self.max_matches.min(MATCHES_MAX);
@@ -93,30 +64,31 @@ impl Call for SearchOutputRequest {
     }
 }
 
-impl SearchOutputRequest {
-    fn search_transcript(&self, transcript: &str) -> Result<SearchOutputReply, Refusal> {
-        let pattern = RegexBuilder::new(&self.pattern).case_insensitive(self.ignore_case).build();
-        let pattern = pattern
-            .map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
-        let max_matches = self.max_matches.min(MATCHES_MAX);
-        let mut lines = Vec::new();
-        let mut position = 0;
-        for line in transcript.split_inclusive('\n') {
-            let text = line.trim_end_matches('\n');
-            if lines.len() < max_matches && pattern.is_match(text) {
-                let text = text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned();
-                lines.push(MatchedLineItem { position, stderr: false, text });
-            }
-            position += line.len() as u64;
+fn search_transcript(
+    request: &SearchOutputRequest,
+    transcript: &str,
+) -> Result<SearchOutputReply, Refusal> {
+    let pattern = RegexBuilder::new(&request.pattern).case_insensitive(request.ignore_case).build();
+    let pattern =
+        pattern.map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
+    let max_matches = request.max_matches.min(MATCHES_MAX);
+    let mut lines = Vec::new();
+    let mut position = 0;
+    for line in transcript.split_inclusive('\n') {
+        let text = line.trim_end_matches('\n');
+        if lines.len() < max_matches && pattern.is_match(text) {
+            let text = text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned();
+            lines.push(MatchedLineItem { position, stderr: false, text });
         }
-        let found = lines.len();
-        lines.truncate(count_fitting(&lines)?);
-        Ok(SearchOutputReply {
-            has_more: found >= max_matches || lines.len() < found,
-            lines,
-            dropped_bytes: 0,
-        })
+        position += line.len() as u64;
     }
+    let found = lines.len();
+    lines.truncate(count_fitting(&lines)?);
+    Ok(SearchOutputReply {
+        has_more: found >= max_matches || lines.len() < found,
+        lines,
+        dropped_bytes: 0,
+    })
 }
 
 /// Returns the number of lines that fit into a reply. A byte of output can take six bytes of JSON.

@@ -3,22 +3,15 @@
 use brigade_model::ids::Owner;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ShowTaskRequest;
+use brigade_protocol::task_info::{InheritedLimits, TaskInfo};
 
 use super::wait::find_earlier_result;
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{LocatedTask, RequestContext, TaskTarget};
-use crate::task_info::{InheritedLimits, TaskInfo};
+use crate::request_context::{LocatedTask, RequestContext};
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShowTaskRequest {
-    pub target: TaskTarget,
-}
-
-impl Call for ShowTaskRequest {
-    type Reply = TaskInfo;
-    type Item = NoItems;
-
+impl RequestHandler for ShowTaskRequest {
     async fn handle(
         self,
         context: &RequestContext,

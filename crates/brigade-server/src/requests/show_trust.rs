@@ -2,41 +2,16 @@
 
 use std::path::Path;
 
-use brigade_agent::definition::{DefinitionDigest, repository_of};
+use brigade_agent::definition::repository_of;
 use brigade_model::refusal::Refusal;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{DefinitionItem, ShowTrustReply, ShowTrustRequest};
 use brigade_runtime::agents::DefinitionTrust;
-use serde::{Deserialize, Serialize};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShowTrustRequest {
-    pub cwd: String,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShowTrustReply {
-    /// The repository that the trust covers: the directory that all its worktrees share, or the
-    /// workspace itself.
-    pub repository: String,
-    pub definitions: Vec<DefinitionItem>,
-}
-
-/// A definition with its whole text.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct DefinitionItem {
-    pub name: String,
-    pub file: String,
-    pub digest: DefinitionDigest,
-    pub trusted: bool,
-    pub text: String,
-}
-
-impl Call for ShowTrustRequest {
-    type Reply = ShowTrustReply;
-    type Item = NoItems;
-
+impl RequestHandler for ShowTrustRequest {
     async fn handle(
         self,
         context: &RequestContext,

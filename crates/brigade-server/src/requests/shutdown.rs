@@ -1,18 +1,13 @@
 //! `shutdown`: asks the daemon to shut down. Processes keep running.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::ShutdownRequest;
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct ShutdownRequest {}
-
-impl Call for ShutdownRequest {
-    type Reply = ();
-    type Item = NoItems;
-
+impl RequestHandler for ShutdownRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -1,30 +1,13 @@
 //! `status`: returns the state of the daemon.
 
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{StatusReply, StatusRequest};
 
-use crate::call::{Call, ItemSender, NoItems};
 use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct StatusRequest {}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StatusReply {
-    pub version: String,
-    pub protocol: u32,
-    pub pid: u32,
-    pub state_dir: String,
-    pub uptime_ms: u64,
-    pub clients: usize,
-    pub sessions: usize,
-    pub alive_tasks: usize,
-}
-
-impl Call for StatusRequest {
-    type Reply = StatusReply;
-    type Item = NoItems;
-
+impl RequestHandler for StatusRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -5,35 +5,14 @@ use std::time::Duration;
 use brigade_model::command::StopTarget;
 use brigade_model::decide::StopResult;
 use brigade_model::refusal::Refusal;
-use serde::{Deserialize, Serialize};
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{StopReply, StopRequest};
+use brigade_protocol::task_info::TaskInfo;
 
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
-use crate::task_info::TaskInfo;
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StopRequest {
-    pub target: TaskTarget,
-    #[serde(default)]
-    pub reason: Option<String>,
-    #[serde(default)]
-    pub grace_ms: Option<u64>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StopReply {
-    /// The task after the request.
-    pub task: TaskInfo,
-    /// The number of tasks that are stopped.
-    pub task_count: u64,
-    /// The task was already stopping or had ended.
-    pub already: bool,
-}
-
-impl Call for StopRequest {
-    type Reply = StopReply;
-    type Item = NoItems;
-
+impl RequestHandler for StopRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -10,71 +10,28 @@ use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{EarlierRun, TaskRow};
+use brigade_protocol::TaskTarget;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{PendingApprovalItem, WaitReply, WaitRequest, WaitUntil};
+use brigade_protocol::task_info::TaskInfo;
 use brigade_runtime::{FeedUpdate, Session, WaitResult};
-use serde::{Deserialize, Serialize};
 
-use super::PendingApprovalItem;
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{LocatedTask, RequestContext, TaskTarget};
-use crate::task_info::TaskInfo;
+use super::list_approvals::new_approval_item;
+use crate::request_context::{LocatedTask, RequestContext};
+use crate::request_handler::{ItemSender, RequestHandler};
 
-/// A wait for tasks of one session.
-///
-/// Only a client's wait collects results. The operator and processes of tasks read them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WaitRequest {
-    /// The session of addresses that name none.
-    pub session: String,
-    /// Addresses or names. If empty, a client waits for its runs of this conversation, and of its
-    /// conversations that have lapsed.
-    #[serde(default)]
-    pub tasks: Vec<String>,
-    pub mode: WaitMode,
-    #[serde(default)]
-    pub timeout_ms: Option<u64>,
-    #[serde(default)]
-    pub until: WaitUntil,
-}
-
-/// The event that ends a wait before its timeout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitUntil {
-    /// Any or all of the tasks have ended.
-    #[default]
-    Ended,
-    /// The tasks have ended, or input is required: a task asks a question, or it or a descendant
-    /// needs an approval. Then no result is collected, and that task is among the running ones.
-    EndedOrInput,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct WaitReply {
-    /// The ended tasks, in the order in which they were named.
-    pub ended: Vec<TaskInfo>,
-    /// The tasks that still run: after an any-wait, a timeout, or a need of input.
-    pub still_running: Vec<TaskInfo>,
-    pub timed_out: bool,
-    /// The pending approvals of these tasks and their descendants, if they can end the wait.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending_approvals: Vec<PendingApprovalItem>,
-}
-
-impl Call for WaitRequest {
-    type Reply = WaitReply;
-    type Item = NoItems;
-
+impl RequestHandler for WaitRequest {
     async fn handle(
         self,
         context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<WaitReply, Refusal> {
-        let ResolvedWait { session, targets } = self.resolve_targets(context).await?;
+        let ResolvedWait { session, targets } = resolve_targets(&self, context).await?;
         let result = match targets.is_empty() && context.consumes_results() {
-            true => self.wait_for_own(context, &session).await?,
-            false => self.wait_for_targets(context, &session, &targets).await?,
+            true => wait_for_own(&self, context, &session).await?,
+            false => wait_for_targets(&self, context, &session, &targets).await?,
         };
-        self.build_reply(context, &session, targets, result).await
+        build_reply(&self, context, &session, targets, result).await
     }
 }
 
@@ -101,179 +58,180 @@ enum TaskWaitResult {
     InputRequired,
 }
 
-impl WaitRequest {
-    /// Finds the tasks, which must be of one session: a wait is one command to one session.
-    async fn resolve_targets(&self, context: &RequestContext) -> Result<ResolvedWait, Refusal> {
-        let mut targets = Vec::with_capacity(self.tasks.len());
-        let mut session: Option<Session> = None;
-        for task in &self.tasks {
-            let target = TaskTarget { session: self.session.clone(), task: task.clone() };
-            let found = context.find_task(&target).await?;
-            if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
-                return Err(Refusal::invalid("all tasks of one wait must be of one session"));
-            }
-            targets.push(WaitTarget::of(&found).await?);
-            session = Some(found.session);
+/// Finds the tasks, which must be of one session: a wait is one command to one session.
+async fn resolve_targets(
+    request: &WaitRequest,
+    context: &RequestContext,
+) -> Result<ResolvedWait, Refusal> {
+    let mut targets = Vec::with_capacity(request.tasks.len());
+    let mut session: Option<Session> = None;
+    for task in &request.tasks {
+        let target = TaskTarget { session: request.session.clone(), task: task.clone() };
+        let found = context.find_task(&target).await?;
+        if session.as_ref().is_some_and(|other| other.id() != found.session.id()) {
+            return Err(Refusal::invalid("all tasks of one wait must be of one session"));
         }
-        let session = match session {
-            Some(session) => context.session_for_wait(session).await?,
-            None => context.open_session(&self.session).await?,
-        };
-        Ok(ResolvedWait { session, targets })
+        targets.push(WaitTarget::of(&found).await?);
+        session = Some(found.session);
     }
+    let session = match session {
+        Some(session) => context.session_for_wait(session).await?,
+        None => context.open_session(&request.session).await?,
+    };
+    Ok(ResolvedWait { session, targets })
+}
 
-    /// Waits for the runs whose results this client receives. A conversation that lapses adds its
-    /// runs.
-    async fn wait_for_own(
-        &self,
-        context: &RequestContext,
-        session: &Session,
-    ) -> Result<TaskWaitResult, Refusal> {
-        if !context.has_conversation() {
-            return Err(Refusal::invalid(
-                "name the tasks to wait for: a client without a conversation has none of its own",
-            ));
+/// Waits for the runs whose results this client receives. A conversation that lapses adds its
+/// runs.
+async fn wait_for_own(
+    request: &WaitRequest,
+    context: &RequestContext,
+    session: &Session,
+) -> Result<TaskWaitResult, Refusal> {
+    if !context.has_conversation() {
+        return Err(Refusal::invalid(
+            "name the tasks to wait for: a client without a conversation has none of its own",
+        ));
+    }
+    let timeout = async {
+        match timeout(request) {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
         }
-        let timeout = async {
-            match self.timeout() {
-                Some(timeout) => tokio::time::sleep(timeout).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::pin!(timeout);
-        let ends_with_input = self.until == WaitUntil::EndedOrInput;
-        loop {
-            let takeover = context.find_takeover(session);
-            let session = session.clone().with_takeover(takeover.lapsed);
-            let mut interrupt = WaitInterrupt::TimedOut;
-            let interrupted = async {
-                interrupt = tokio::select! {
-                    biased;
-                    () = wait_for_input(context, &session, Vec::new()), if ends_with_input => {
-                        WaitInterrupt::InputRequired
-                    }
-                    () = &mut timeout => WaitInterrupt::TimedOut,
-                    () = context.sleep_until(takeover.next_lapse_at) => WaitInterrupt::Lapsed,
-                };
-            };
-            let results = session.wait_until(Vec::new(), self.mode, interrupted).await?;
-            match (results, interrupt) {
-                (Some(results), _) => return Ok(TaskWaitResult::Ended(results)),
-                (None, WaitInterrupt::InputRequired) => return Ok(TaskWaitResult::InputRequired),
-                (None, WaitInterrupt::TimedOut) => return Ok(TaskWaitResult::TimedOut),
-                (None, WaitInterrupt::Lapsed) => {}
-            }
-        }
-    }
-
-    async fn wait_for_targets(
-        &self,
-        context: &RequestContext,
-        session: &Session,
-        targets: &[WaitTarget],
-    ) -> Result<TaskWaitResult, Refusal> {
-        let uncollected = targets.iter().filter(|target| target.collected_result.is_none());
-        let uncollected: Vec<TaskRef> = uncollected.map(WaitTarget::task_ref).collect();
-        let has_collected = uncollected.len() < targets.len();
-        if has_collected && uncollected.is_empty() {
-            return Ok(TaskWaitResult::Ended(Vec::new()));
-        }
-        // An any-wait that has one result needs no other. It only adds those that are ready.
-        let is_complete = has_collected && self.mode == WaitMode::Any;
-        let timeout = if is_complete { Some(Duration::ZERO) } else { self.timeout() };
-        let range = WaitRange { tasks: uncollected, timeout };
-        let result = match self.until {
-            WaitUntil::Ended => self.wait_ended(session, range).await?,
-            WaitUntil::EndedOrInput => self.wait_ended_or_input(context, session, range).await?,
-        };
-        Ok(match result {
-            TaskWaitResult::TimedOut if is_complete => TaskWaitResult::Ended(Vec::new()),
-            result => result,
-        })
-    }
-
-    async fn wait_ended(
-        &self,
-        session: &Session,
-        range: WaitRange,
-    ) -> Result<TaskWaitResult, Refusal> {
-        let WaitRange { tasks, timeout } = range;
-        let results = match (timeout, self.mode) {
-            (None, WaitMode::Any) => session.wait_any(tasks).await?,
-            (None, WaitMode::All) => session.wait_all(tasks).await?,
-            (Some(timeout), mode) => match session.wait_within(tasks, mode, timeout).await? {
-                WaitResult::Ended(results) => results,
-                WaitResult::TimedOut(_) => return Ok(TaskWaitResult::TimedOut),
-            },
-        };
-        Ok(TaskWaitResult::Ended(results))
-    }
-
-    async fn wait_ended_or_input(
-        &self,
-        context: &RequestContext,
-        session: &Session,
-        range: WaitRange,
-    ) -> Result<TaskWaitResult, Refusal> {
-        let WaitRange { tasks, timeout } = range;
-        let mut interrupt = TaskWaitResult::InputRequired;
+    };
+    tokio::pin!(timeout);
+    let ends_with_input = request.until == WaitUntil::EndedOrInput;
+    loop {
+        let takeover = context.find_takeover(session);
+        let session = session.clone().with_takeover(takeover.lapsed);
+        let mut interrupt = WaitInterrupt::TimedOut;
         let interrupted = async {
-            let input = wait_for_input(context, session, task_numbers(&tasks));
-            match timeout {
-                Some(timeout) => {
-                    if tokio::time::timeout(timeout, input).await.is_err() {
-                        interrupt = TaskWaitResult::TimedOut;
-                    }
+            interrupt = tokio::select! {
+                biased;
+                () = wait_for_input(context, &session, Vec::new()), if ends_with_input => {
+                    WaitInterrupt::InputRequired
                 }
-                None => input.await,
-            }
+                () = &mut timeout => WaitInterrupt::TimedOut,
+                () = context.sleep_until(takeover.next_lapse_at) => WaitInterrupt::Lapsed,
+            };
         };
-        let results = session.wait_until(tasks.clone(), self.mode, interrupted).await?;
-        Ok(results.map_or(interrupt, TaskWaitResult::Ended))
+        let results = session.wait_until(Vec::new(), request.mode, interrupted).await?;
+        match (results, interrupt) {
+            (Some(results), _) => return Ok(TaskWaitResult::Ended(results)),
+            (None, WaitInterrupt::InputRequired) => return Ok(TaskWaitResult::InputRequired),
+            (None, WaitInterrupt::TimedOut) => return Ok(TaskWaitResult::TimedOut),
+            (None, WaitInterrupt::Lapsed) => {}
+        }
     }
+}
 
-    async fn build_reply(
-        &self,
-        context: &RequestContext,
-        session: &Session,
-        mut targets: Vec<WaitTarget>,
-        result: TaskWaitResult,
-    ) -> Result<WaitReply, Refusal> {
-        let timed_out = matches!(result, TaskWaitResult::TimedOut);
-        let results = match result {
-            TaskWaitResult::Ended(results) => results,
-            TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
-        };
-        let mut reply = WaitReply { timed_out, ..WaitReply::default() };
-        if self.until == WaitUntil::EndedOrInput {
-            let named = targets.iter().map(|target| target.no).collect();
-            let watch = InputWatch::new(context, session, named).await?;
-            reply.pending_approvals = watch.pending_approvals();
-        }
-        if targets.is_empty() {
-            targets = WaitTarget::of_results(&results);
-        }
-        for target in targets {
-            let (no, row) = session.get(target.no).await?;
-            let mut info = TaskInfo::of(&session.row().name, no, &row);
-            info.conversation = context.describe_conversation(&row);
-            let scope =
-                ReplyScope { latest_run: row.run, consumes_results: context.consumes_results() };
-            let selected = target.select_results(&results, scope);
-            if !selected.is_empty() {
-                reply.ended.extend(selected.into_iter().map(|result| info.clone().for_run(result)));
-            } else if row.is_alive() {
-                reply.still_running.push(info);
-            } else {
-                reply.ended.push(info);
+async fn wait_for_targets(
+    request: &WaitRequest,
+    context: &RequestContext,
+    session: &Session,
+    targets: &[WaitTarget],
+) -> Result<TaskWaitResult, Refusal> {
+    let uncollected = targets.iter().filter(|target| target.collected_result.is_none());
+    let uncollected: Vec<TaskRef> = uncollected.map(WaitTarget::task_ref).collect();
+    let has_collected = uncollected.len() < targets.len();
+    if has_collected && uncollected.is_empty() {
+        return Ok(TaskWaitResult::Ended(Vec::new()));
+    }
+    // An any-wait that has one result needs no other. It only adds those that are ready.
+    let is_complete = has_collected && request.mode == WaitMode::Any;
+    let timeout = if is_complete { Some(Duration::ZERO) } else { timeout(request) };
+    let range = WaitRange { tasks: uncollected, timeout };
+    let result = match request.until {
+        WaitUntil::Ended => wait_ended(request, session, range).await?,
+        WaitUntil::EndedOrInput => wait_ended_or_input(request, context, session, range).await?,
+    };
+    Ok(match result {
+        TaskWaitResult::TimedOut if is_complete => TaskWaitResult::Ended(Vec::new()),
+        result => result,
+    })
+}
+
+async fn wait_ended(
+    request: &WaitRequest,
+    session: &Session,
+    range: WaitRange,
+) -> Result<TaskWaitResult, Refusal> {
+    let WaitRange { tasks, timeout } = range;
+    let results = match (timeout, request.mode) {
+        (None, WaitMode::Any) => session.wait_any(tasks).await?,
+        (None, WaitMode::All) => session.wait_all(tasks).await?,
+        (Some(timeout), mode) => match session.wait_within(tasks, mode, timeout).await? {
+            WaitResult::Ended(results) => results,
+            WaitResult::TimedOut(_) => return Ok(TaskWaitResult::TimedOut),
+        },
+    };
+    Ok(TaskWaitResult::Ended(results))
+}
+
+async fn wait_ended_or_input(
+    request: &WaitRequest,
+    context: &RequestContext,
+    session: &Session,
+    range: WaitRange,
+) -> Result<TaskWaitResult, Refusal> {
+    let WaitRange { tasks, timeout } = range;
+    let mut interrupt = TaskWaitResult::InputRequired;
+    let interrupted = async {
+        let input = wait_for_input(context, session, task_numbers(&tasks));
+        match timeout {
+            Some(timeout) => {
+                if tokio::time::timeout(timeout, input).await.is_err() {
+                    interrupt = TaskWaitResult::TimedOut;
+                }
             }
+            None => input.await,
         }
-        Ok(reply)
-    }
+    };
+    let results = session.wait_until(tasks.clone(), request.mode, interrupted).await?;
+    Ok(results.map_or(interrupt, TaskWaitResult::Ended))
+}
 
-    fn timeout(&self) -> Option<Duration> {
-        self.timeout_ms.map(Duration::from_millis)
+async fn build_reply(
+    request: &WaitRequest,
+    context: &RequestContext,
+    session: &Session,
+    mut targets: Vec<WaitTarget>,
+    result: TaskWaitResult,
+) -> Result<WaitReply, Refusal> {
+    let timed_out = matches!(result, TaskWaitResult::TimedOut);
+    let results = match result {
+        TaskWaitResult::Ended(results) => results,
+        TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
+    };
+    let mut reply = WaitReply { timed_out, ..WaitReply::default() };
+    if request.until == WaitUntil::EndedOrInput {
+        let named = targets.iter().map(|target| target.no).collect();
+        let watch = InputWatch::new(context, session, named).await?;
+        reply.pending_approvals = watch.pending_approvals();
     }
+    if targets.is_empty() {
+        targets = WaitTarget::of_results(&results);
+    }
+    for target in targets {
+        let (no, row) = session.get(target.no).await?;
+        let mut info = TaskInfo::of(&session.row().name, no, &row);
+        info.conversation = context.describe_conversation(&row);
+        let scope =
+            ReplyScope { latest_run: row.run, consumes_results: context.consumes_results() };
+        let selected = target.select_results(&results, scope);
+        if !selected.is_empty() {
+            reply.ended.extend(selected.into_iter().map(|result| info.clone().for_run(result)));
+        } else if row.is_alive() {
+            reply.still_running.push(info);
+        } else {
+            reply.ended.push(info);
+        }
+    }
+    Ok(reply)
+}
+
+fn timeout(request: &WaitRequest) -> Option<Duration> {
+    request.timeout_ms.map(Duration::from_millis)
 }
 
 /// The end of a wait without results.
@@ -448,7 +406,7 @@ impl<'a> InputWatch<'a> {
         };
         let session = self.session.row().name.to_string();
         let watched = pending.into_iter().filter(|approval| is_watched(approval.task));
-        watched.map(|approval| PendingApprovalItem::of(&session, approval)).collect()
+        watched.map(|approval| new_approval_item(&session, approval)).collect()
     }
 }
 

@@ -2,32 +2,14 @@
 
 use brigade_model::command::ClientControl;
 use brigade_model::refusal::Refusal;
+use brigade_protocol::call::NoItems;
+use brigade_protocol::requests::{Base64Bytes, WriteInputRequest};
 use brigade_runtime::processes::InputPiece;
-use serde::{Deserialize, Serialize};
 
-use super::Base64Bytes;
-use crate::call::{Call, ItemSender, NoItems};
-use crate::request_context::{RequestContext, TaskTarget};
+use crate::request_context::RequestContext;
+use crate::request_handler::{ItemSender, RequestHandler};
 
-/// A piece of input. The daemon replies after the bytes are safe from its own crash. A repeated
-/// request does not write them again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WriteInputRequest {
-    pub target: TaskTarget,
-    /// A random number that identifies the writer.
-    pub writer: u64,
-    /// The number of bytes that this writer has written before.
-    pub offset: u64,
-    pub bytes: Base64Bytes,
-    /// Closes the input after these bytes.
-    #[serde(default)]
-    pub closes_input: bool,
-}
-
-impl Call for WriteInputRequest {
-    type Reply = ();
-    type Item = NoItems;
-
+impl RequestHandler for WriteInputRequest {
     async fn handle(
         self,
         context: &RequestContext,

@@ -2,8 +2,8 @@
 
 use brigade_model::refusal::RefusalKind;
 use brigade_model::work::RecoveryPolicy;
+use brigade_protocol::requests::{ListTasksRequest, ShowTaskRequest, StopRequest};
 use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_server::requests::{ListTasksRequest, ShowTaskRequest, StopRequest};
 
 use crate::support::{SESSION, TestDaemon, expect_refusal, target};
 

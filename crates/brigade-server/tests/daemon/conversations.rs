@@ -7,13 +7,13 @@ use brigade_model::call::WaitMode;
 use brigade_model::ids::{ClientIdentity, Time};
 use brigade_model::refusal::RefusalKind;
 use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_server::DaemonConnection;
-use brigade_server::frames::{ClientIntroduction, ClientRole};
-use brigade_server::requests::{
+use brigade_protocol::DaemonConnection;
+use brigade_protocol::frames::{ClientIntroduction, ClientRole};
+use brigade_protocol::requests::{
     ListTasksRequest, ShowTaskRequest, StatusRequest, WaitReply, WaitRequest, WaitUntil,
 };
-use brigade_server::task_info::ConversationState;
+use brigade_protocol::task_info::ConversationState;
+use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::ManualClock;
 
 use crate::support::{SESSION, TEST_TIMEOUT, TestDaemon, expect_refusal, target};

@@ -3,9 +3,9 @@
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::work::RecoveryPolicy;
+use brigade_protocol::DaemonConnection;
+use brigade_protocol::requests::{WaitReply, WaitRequest, WaitUntil};
 use brigade_runtime::{JobContext, JobError, NewTask, Session};
-use brigade_server::DaemonConnection;
-use brigade_server::requests::{WaitReply, WaitRequest, WaitUntil};
 
 use crate::support::{SESSION, TestDaemon, expect_refusal};
 

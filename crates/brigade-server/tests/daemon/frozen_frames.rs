@@ -3,8 +3,8 @@
 //! Every daemon understands them and every client sends them, whatever the version of the other
 //! side. A change of this file breaks installed daemons and clients.
 
-use brigade_server::frames::{ClientRole, HelloFrame, PROTOCOL_VERSION, WelcomeFrame};
-use brigade_server::operator_key::OperatorKey;
+use brigade_protocol::frames::{ClientRole, HelloFrame, PROTOCOL_VERSION, WelcomeFrame};
+use brigade_protocol::operator_key::OperatorKey;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

@@ -3,10 +3,10 @@
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::work::RecoveryPolicy;
+use brigade_protocol::frames::{ClientRole, LINE_BYTES_MAX, PROTOCOL_VERSION};
+use brigade_protocol::requests::{ShowTaskRequest, StatusRequest, WaitRequest, WaitUntil};
+use brigade_protocol::{ClientError, DaemonConnection, StateDir};
 use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_server::frames::{ClientRole, LINE_BYTES_MAX, PROTOCOL_VERSION};
-use brigade_server::requests::{ShowTaskRequest, StatusRequest, WaitRequest, WaitUntil};
-use brigade_server::{ClientError, DaemonConnection, StateDir};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;

@@ -2,9 +2,9 @@
 
 use brigade_model::event::Event;
 use brigade_model::work::RecoveryPolicy;
+use brigade_protocol::daemon_connection::{ReplyStream, ReplyStreamPart};
+use brigade_protocol::requests::{EventItem, ReadEventsRequest, StatusRequest};
 use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_server::daemon_connection::{ReplyStream, ReplyStreamPart};
-use brigade_server::requests::{EventItem, ReadEventsRequest, StatusRequest};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_protocol::frames::{ClientRole, PROTOCOL_VERSION};
+use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskTarget};
 use brigade_runtime::{Runtime, RuntimeBuilder};
 use brigade_server::daemon::{Daemon, DaemonOptions, StateDirLock};
-use brigade_server::frames::{ClientRole, PROTOCOL_VERSION};
-use brigade_server::operator_key::OperatorKey;
-use brigade_server::{ClientError, DaemonConnection, StateDir, TaskTarget};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

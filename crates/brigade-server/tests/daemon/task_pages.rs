@@ -2,10 +2,10 @@
 
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::RefusalKind;
+use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::requests::{ListTaskPagesRequest, ListTasksRequest, ShowTaskRequest};
+use brigade_protocol::{DaemonConnection, TaskInfo};
 use brigade_runtime::{JobError, NewTask, Session};
-use brigade_server::daemon_connection::ReplyStreamPart;
-use brigade_server::requests::{ListTaskPagesRequest, ListTasksRequest, ShowTaskRequest};
-use brigade_server::{DaemonConnection, TaskInfo};
 use brigade_sqlite::SqliteStore;
 
 use crate::support::{SESSION, TestDaemon, expect_refusal, target};

@@ -1,9 +1,9 @@
 //! Daemons and clients with different protocol versions.
 
-use brigade_server::frames::{ClientRole, PROTOCOL_VERSION};
-use brigade_server::operator_key::OperatorKey;
-use brigade_server::requests::{ListTasksRequest, ShutdownRequest, StatusRequest};
-use brigade_server::{ClientError, DaemonConnection, StateDir};
+use brigade_protocol::frames::{ClientRole, PROTOCOL_VERSION};
+use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::requests::{ListTasksRequest, ShutdownRequest, StatusRequest};
+use brigade_protocol::{ClientError, DaemonConnection, StateDir};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;

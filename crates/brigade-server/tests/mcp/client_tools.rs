@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use brigade_agent::{AgentOverrides, ClientTool};
-use brigade_server::frames::ClientRole;
-use brigade_server::requests::RunRequest;
-use brigade_server::{DaemonConnection as Daemon, StateDir};
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::requests::RunRequest;
+use brigade_protocol::{DaemonConnection as Daemon, StateDir};
 use rmcp::model::{
     ClientCapabilities, ElicitRequestParams, ElicitResult, ElicitationAction, GetTaskParams,
     InputRequest, TaskPayload, UpdateTaskParams,

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use brigade_server::frames::ClientRole;
-use brigade_server::requests::ShutdownRequest;
-use brigade_server::{DaemonConnection, StateDir};
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::requests::ShutdownRequest;
+use brigade_protocol::{DaemonConnection, StateDir};
 use serde_json::json;
 
 use crate::support::TestWorkspace;

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use brigade_server::StateDir;
-use brigade_server::daemon_launcher::DaemonLauncher;
+use brigade_protocol::StateDir;
+use brigade_protocol::daemon_launcher::DaemonLauncher;
 use brigade_server::mcp::{McpOptions, serve};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,

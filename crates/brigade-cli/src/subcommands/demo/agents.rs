@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use brigade_server::frames::ClientRole;
-use brigade_server::requests::{ListSubtreeRequest, ReadTranscriptRequest, RunRequest};
-use brigade_server::{DaemonConnection, TaskInfo};
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::requests::{ListSubtreeRequest, ReadTranscriptRequest, RunRequest};
+use brigade_protocol::{DaemonConnection, TaskInfo};
 
 use super::{DemoStage, PromiseCheck, SESSION, new_check, task_target};
 use crate::exit_code::CliError;

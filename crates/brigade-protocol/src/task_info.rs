@@ -1,7 +1,5 @@
 //! A task as clients see it.
 
-use std::io;
-
 use brigade_agent::ClientToolCall;
 use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest};
 use brigade_model::call::{Condition, RunResult};
@@ -10,11 +8,10 @@ use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Usage};
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, LateResult, Outcome};
-use brigade_model::refusal::Refusal;
+use brigade_model::process_report::{SandboxPart, sandbox_parts};
 use brigade_model::sandbox::Sandbox;
 use brigade_model::task::{InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState};
 use brigade_model::work::TaskKind;
-use brigade_runtime::{SandboxPart, sandbox_parts};
 use serde::{Deserialize, Serialize};
 
 /// The maximum length of a description in a list.
@@ -193,7 +190,7 @@ pub struct ApprovalInfo {
 }
 
 impl ApprovalInfo {
-    pub(crate) fn of(no: TaskNo, call: CallIndex, request: &ApprovalRequest, since: Time) -> Self {
+    pub fn of(no: TaskNo, call: CallIndex, request: &ApprovalRequest, since: Time) -> Self {
         Self {
             call: call.0,
             digest: (!request.is_too_large()).then(|| CallDigest::of(no, call, request)),
@@ -336,7 +333,7 @@ impl TaskInfo {
     }
 
     /// Returns the info with the result of one of its runs.
-    pub(crate) fn for_run(mut self, result: &RunResult) -> Self {
+    pub fn for_run(mut self, result: &RunResult) -> Self {
         if result.run.0 != self.run {
             self.address = format!("{}#{}", self.address, result.run);
             self.run = result.run.0;
@@ -429,10 +426,6 @@ fn render_queue_reason(state: &TaskState) -> Option<String> {
         }),
         _ => None,
     }
-}
-
-pub(crate) fn output_unreadable(error: &io::Error) -> Refusal {
-    Refusal::unavailable(format!("the output cannot be read: {error}"))
 }
 
 #[cfg(test)]

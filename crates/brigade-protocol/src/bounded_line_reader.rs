@@ -15,7 +15,7 @@ const UNBUDGETED_BYTES: usize = 64 * 1024;
 
 /// A reader of lines. A cancelled read keeps the bytes of an unfinished line.
 #[derive(Debug)]
-pub(crate) struct BoundedLineReader<R> {
+pub struct BoundedLineReader<R> {
     reader: R,
     line: Vec<u8>,
     is_line_complete: bool,
@@ -28,12 +28,12 @@ pub(crate) struct BoundedLineReader<R> {
 
 /// The limits for the lines of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct LineLimits {
-    pub(crate) line_max: usize,
+pub struct LineLimits {
+    pub line_max: usize,
     /// The time from the first byte of a line to its last.
-    pub(crate) line_timeout: Option<Duration>,
+    pub line_timeout: Option<Duration>,
     /// The bytes of unfinished lines, shared with other connections.
-    pub(crate) byte_budget: Option<Arc<ByteBudget>>,
+    pub byte_budget: Option<Arc<ByteBudget>>,
 }
 
 impl Default for LineLimits {
@@ -43,7 +43,7 @@ impl Default for LineLimits {
 }
 
 impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
-    pub(crate) fn new(reader: R) -> Self {
+    pub fn new(reader: R) -> Self {
         Self {
             reader,
             line: Vec::new(),
@@ -55,12 +55,12 @@ impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
     }
 
     /// Sets the limits for the next lines.
-    pub(crate) fn set_limits(&mut self, limits: LineLimits) {
+    pub fn set_limits(&mut self, limits: LineLimits) {
         self.limits = limits;
     }
 
     /// Returns the next line; `None` at the end of the stream.
-    pub(crate) async fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
+    pub async fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.discard_line();
         while !self.is_line_complete {
             let filled = self.reader.fill_buf();
@@ -107,13 +107,13 @@ impl<R: AsyncBufRead + Unpin> BoundedLineReader<R> {
 
 /// The bytes that several connections may hold together.
 #[derive(Debug)]
-pub(crate) struct ByteBudget {
+pub struct ByteBudget {
     used: AtomicUsize,
     limit: usize,
 }
 
 impl ByteBudget {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
+    pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { used: AtomicUsize::new(0), limit })
     }
 

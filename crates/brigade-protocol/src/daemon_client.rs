@@ -17,23 +17,20 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// A reconnecting client for one tool call. It connects on first use, so that an idle server does
 /// not delay the daemon's idle shutdown.
 #[derive(Debug)]
-pub(super) struct DaemonClient {
+pub struct DaemonClient {
     launcher: DaemonLauncher,
-    pub(super) introduction: ClientIntroduction,
+    pub introduction: ClientIntroduction,
     connection: Mutex<Option<DaemonConnection>>,
 }
 
 impl DaemonClient {
-    pub(super) fn new(launcher: DaemonLauncher, introduction: ClientIntroduction) -> Self {
+    pub fn new(launcher: DaemonLauncher, introduction: ClientIntroduction) -> Self {
         Self { launcher, introduction, connection: Mutex::new(None) }
     }
 
     /// Sends a repeatable request, again if the daemon disconnects before it replies. Builds the
     /// request anew for each attempt, since a timeout shrinks.
-    pub(super) async fn call<A: Call>(
-        &self,
-        new_request: impl Fn() -> A,
-    ) -> Result<A::Reply, Refusal> {
+    pub async fn call<A: Call>(&self, new_request: impl Fn() -> A) -> Result<A::Reply, Refusal> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -49,7 +46,7 @@ impl DaemonClient {
     }
 
     /// Sends a request that must not be repeated, again only if the daemon did not read it.
-    pub(super) async fn call_once<A: Call>(
+    pub async fn call_once<A: Call>(
         &self,
         new_request: impl Fn() -> A,
     ) -> Result<A::Reply, Refusal> {

@@ -33,7 +33,7 @@ impl OperatorKey {
 
     /// Reads the key, or creates one if it is missing, incomplete or readable by others. Only for
     /// the daemon that holds the lock of the state directory.
-    pub(crate) fn ensure(state_dir: &StateDir) -> io::Result<Self> {
+    pub fn ensure(state_dir: &StateDir) -> io::Result<Self> {
         let path = state_dir.operator_key_path();
         match read(&path)? {
             Some(key) => Ok(key),
@@ -42,7 +42,7 @@ impl OperatorKey {
     }
 
     /// Compares the keys in constant time.
-    pub(crate) fn matches(&self, other: &Self) -> bool {
+    pub fn matches(&self, other: &Self) -> bool {
         let differ = |(ours, theirs): (u8, u8)| ours ^ theirs;
         let pairs = self.0.bytes().zip(other.0.bytes());
         self.0.len() == other.0.len() && pairs.map(differ).fold(0, |all, one| all | one) == 0

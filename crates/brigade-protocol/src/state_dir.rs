@@ -73,7 +73,7 @@ impl StateDir {
 
     /// Removes the permissions of other users on existing files. They may be able to read the
     /// directory.
-    pub(crate) fn restrict_permissions(&self) -> io::Result<()> {
+    pub fn restrict_permissions(&self) -> io::Result<()> {
         let store_file = |suffix: &str| {
             let mut path = self.store_path().into_os_string();
             path.push(suffix);
@@ -100,7 +100,7 @@ impl StateDir {
     }
 
     /// Creates the directory of the socket. The state directory must exist.
-    pub(crate) fn create_socket_dir(&self) -> io::Result<()> {
+    pub fn create_socket_dir(&self) -> io::Result<()> {
         let socket = self.socket_path();
         let Some(parent) = socket.parent().filter(|parent| *parent != self.path) else {
             return Ok(());
@@ -114,14 +114,14 @@ impl StateDir {
 
 /// A short path of a socket, valid until this is dropped.
 #[derive(Debug)]
-pub(crate) struct ShortSocketPath {
+pub struct ShortSocketPath {
     path: PathBuf,
     /// Keeps the descriptor in the path open, so that it does not name another directory.
     _dir: Option<OwnedFd>,
 }
 
 impl ShortSocketPath {
-    pub(crate) fn of(socket: &Path) -> io::Result<Self> {
+    pub fn of(socket: &Path) -> io::Result<Self> {
         match (socket.parent(), socket.file_name()) {
             (Some(parent), Some(name)) if CAN_SHORTEN && !fits_socket_address(socket) => {
                 let dir: OwnedFd = File::open(parent)?.into();
@@ -132,7 +132,7 @@ impl ShortSocketPath {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

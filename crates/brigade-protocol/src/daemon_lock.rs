@@ -3,15 +3,13 @@
 //! The file has two lines: the pid and the phase. A client that finds no socket reads them before
 //! it reports that no daemon runs.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
 use brigade_process::private_file::open_private;
-
-use crate::bound_socket::FileIdentity;
 
 /// The attempts before the lock counts as held. A client that inspects the lock holds it for an
 /// instant.
@@ -67,21 +65,34 @@ pub fn find_lock_holder(path: &Path) -> Option<LockHolder> {
     }
 }
 
+/// The identity of a file, whatever its path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    pub fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
 /// A held lock, released on drop.
 #[derive(Debug)]
-pub(crate) struct HeldLock {
+pub struct HeldLock {
     file: File,
 }
 
 /// The reason why the lock was not acquired.
 #[derive(Debug)]
-pub(crate) enum LockError {
+pub enum LockError {
     Held(LockHolder),
     Io(io::Error),
 }
 
 impl HeldLock {
-    pub(crate) fn acquire(path: &Path) -> Result<Self, LockError> {
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let mut options = File::options();
         options.read(true).write(true).truncate(false);
         let mut file = open_private(path, &mut options).map_err(LockError::Io)?;
@@ -102,7 +113,7 @@ impl HeldLock {
         Ok(held)
     }
 
-    pub(crate) fn write_phase(&self, phase: DaemonPhase) -> io::Result<()> {
+    pub fn write_phase(&self, phase: DaemonPhase) -> io::Result<()> {
         let text = format!("{}\n{}\n", std::process::id(), phase.as_str());
         self.file.write_all_at(text.as_bytes(), 0)?;
         self.file.set_len(text.len() as u64)
@@ -111,7 +122,7 @@ impl HeldLock {
     /// Returns false if the file at this path is not the locked one. Then the directory was
     /// removed, and another daemon may have created it again. Errors other than a missing file
     /// count as true.
-    pub(crate) fn is_at(&self, path: &Path) -> bool {
+    pub fn is_at(&self, path: &Path) -> bool {
         let present = match std::fs::symlink_metadata(path) {
             Ok(present) => present,
             Err(error) => return !is_absent(&error),

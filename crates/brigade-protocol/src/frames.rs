@@ -43,7 +43,7 @@ pub const PROTOCOL_VERSION: u32 = 2;
 pub const OLDEST_PROTOCOL_VERSION: u32 = 2;
 
 /// Returns true if this version supports the protocol.
-pub(crate) fn is_supported_protocol(protocol: u32) -> bool {
+pub fn is_supported_protocol(protocol: u32) -> bool {
     (OLDEST_PROTOCOL_VERSION..=PROTOCOL_VERSION).contains(&protocol)
 }
 
@@ -69,7 +69,7 @@ pub struct HelloFrame {
 
 impl HelloFrame {
     /// Returns the protocol for this connection, if both sides have one in common.
-    pub(crate) fn negotiate_protocol(&self) -> Option<u32> {
+    pub fn negotiate_protocol(&self) -> Option<u32> {
         let oldest = self.oldest_protocol.unwrap_or(self.protocol);
         Some(self.protocol.min(PROTOCOL_VERSION))
             .filter(|common| is_supported_protocol(*common) && *common >= oldest)
@@ -119,54 +119,54 @@ pub enum WelcomeFrame {
 
 /// A frame of a client after its hello.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ClientFrame<'a> {
-    pub(crate) id: u64,
+pub struct ClientFrame<'a> {
+    pub id: u64,
     #[serde(default, borrow)]
-    pub(crate) request: Option<&'a RawValue>,
+    pub request: Option<&'a RawValue>,
     /// The bytes of items that may be in flight.
     #[serde(default)]
-    pub(crate) window: Option<u32>,
+    pub window: Option<u32>,
     /// The bytes of items that the client acknowledges.
     #[serde(default)]
-    pub(crate) ack_bytes: u32,
+    pub ack_bytes: u32,
     #[serde(default)]
-    pub(crate) cancel: bool,
+    pub cancel: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct RequestFrame<A> {
-    pub(crate) id: u64,
-    pub(crate) request: A,
-    pub(crate) window: u32,
+pub struct RequestFrame<A> {
+    pub id: u64,
+    pub request: A,
+    pub window: u32,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct AckFrame {
-    pub(crate) id: u64,
-    pub(crate) ack_bytes: u32,
+pub struct AckFrame {
+    pub id: u64,
+    pub ack_bytes: u32,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct CancelFrame {
-    pub(crate) id: u64,
-    pub(crate) cancel: bool,
+pub struct CancelFrame {
+    pub id: u64,
+    pub cancel: bool,
 }
 
 /// Returns the bytes of the window that an item takes.
-pub(crate) fn window_cost(item: &RawValue, window: u32) -> u32 {
+pub fn window_cost(item: &RawValue, window: u32) -> u32 {
     u32::try_from(item.get().len()).unwrap_or(u32::MAX).min(window)
 }
 
 /// A frame of the daemon for one request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "ServerFrameJson", into = "ServerFrameJson")]
-pub(crate) struct ServerFrame {
-    pub(crate) id: u64,
-    pub(crate) body: ServerFrameBody,
+pub struct ServerFrame {
+    pub id: u64,
+    pub body: ServerFrameBody,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum ServerFrameBody {
+pub enum ServerFrameBody {
     Item(Box<RawValue>),
     Reply(Box<RawValue>),
     Refused(Refusal),
@@ -232,12 +232,12 @@ impl From<ServerFrameJson> for ServerFrame {
     }
 }
 
-pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
+pub fn parse_line<T: DeserializeOwned>(line: &[u8]) -> io::Result<T> {
     serde_json::from_slice(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// Encodes a value as a line. A line over the maximum is [`io::ErrorKind::FileTooLarge`].
-pub(crate) fn encode_line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+pub fn encode_line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     if line.len() as u64 > LINE_BYTES_MAX {
@@ -248,7 +248,7 @@ pub(crate) fn encode_line<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 }
 
 /// Writes a value as a line. Of a line over the maximum, nothing is written.
-pub(crate) async fn write_line<W, T>(writer: &mut W, value: &T) -> io::Result<()>
+pub async fn write_line<W, T>(writer: &mut W, value: &T) -> io::Result<()>
 where
     W: AsyncWrite + Unpin,
     T: Serialize,

@@ -1,0 +1,33 @@
+//! The daemon's protocol: its frames, its requests with their replies, and the client's side.
+//!
+//! ```text
+//!   a client ─ DaemonClient ─ DaemonConnection ─ Unix socket, one JSON value per line ─ the daemon
+//! ```
+//!
+//! This crate knows no runtime. The daemon's side is in `brigade-server`. Modules in reading order:
+//!
+//! - [`frames`]: the lines of both sides. [`bounded_line_reader`], [`flow_window`]: their bounds.
+//! - [`call`], [`requests`]: the trait of a request, and each request with its reply.
+//! - [`task_info`], [`task_target`]: a task as clients see it, and as they name it.
+//! - [`daemon_connection`], [`daemon_launcher`], [`daemon_client`]: one connection, the start of a
+//!   daemon if none runs, and a client that reconnects.
+//! - [`state_dir`], [`daemon_lock`], [`operator_key`]: the files by which both sides meet.
+
+pub mod bounded_line_reader;
+pub mod call;
+pub mod daemon_client;
+pub mod daemon_connection;
+pub mod daemon_launcher;
+pub mod daemon_lock;
+pub mod flow_window;
+pub mod frames;
+pub mod operator_key;
+pub mod requests;
+pub mod state_dir;
+pub mod task_info;
+pub mod task_target;
+
+pub use daemon_connection::{ClientError, DaemonConnection};
+pub use state_dir::StateDir;
+pub use task_info::{InheritedLimits, TaskInfo};
+pub use task_target::TaskTarget;

@@ -1,0 +1,113 @@
+//! `exec`: starts a process.
+
+use brigade_model::limits::{Limits, Money};
+use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TerminalSize};
+use brigade_model::work::EnvValue;
+use serde::{Deserialize, Serialize};
+
+use crate::call::{Call, NoItems};
+use crate::task_info::TaskInfo;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExecRequest {
+    pub session: String,
+    pub command: ExecCommandLine,
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub key: Option<String>,
+    #[serde(default)]
+    pub cwd: Option<String>,
+    #[serde(default)]
+    pub env: Vec<(String, EnvValue)>,
+    /// Messages to the process are lines of its input.
+    #[serde(default)]
+    pub reads_messages: bool,
+    #[serde(default)]
+    pub deadline_ms: Option<u64>,
+    #[serde(default)]
+    pub grace_ms: Option<u64>,
+    #[serde(default)]
+    pub output_cap: Option<u64>,
+    /// The process passes to the session when its parent ends.
+    #[serde(default)]
+    pub keep: bool,
+    /// A terminal instead of pipes.
+    #[serde(default)]
+    pub terminal: Option<TerminalSize>,
+    /// The resource limits of each OS process of the task.
+    #[serde(default)]
+    pub resources: ResourceLimits,
+    #[serde(default)]
+    pub sandbox: Option<SandboxRequest>,
+    /// The budget of all agents that the process and its descendants start. A sandboxed process
+    /// starts no agents without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_budget: Option<AgentBudget>,
+    /// Limits for the process and its descendants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Box<Limits>>,
+    /// The time that the process waits with its output for a reader that holds a lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_reader_timeout_ms: Option<u64>,
+}
+
+/// A budget of tokens, of money, or of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentBudget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecCommandLine {
+    Shell(String),
+    Program(Vec<String>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StartReply {
+    pub task: TaskInfo,
+    /// An earlier request with the same key started the task.
+    pub existed: bool,
+}
+
+impl StartReply {
+    /// Clears `existed` for a caller that gave no key. The client made one to repeat the request,
+    /// so an existing task is the one that this call started.
+    pub fn forget_existed_without_key(&mut self, key: Option<&str>) {
+        self.existed &= key.is_some();
+    }
+}
+
+impl ExecRequest {
+    pub fn new(session: impl Into<String>, command: ExecCommandLine) -> Self {
+        Self {
+            session: session.into(),
+            command,
+            name: None,
+            key: None,
+            cwd: None,
+            env: Vec::new(),
+            reads_messages: false,
+            deadline_ms: None,
+            grace_ms: None,
+            output_cap: None,
+            keep: false,
+            terminal: None,
+            resources: ResourceLimits::default(),
+            sandbox: None,
+            agent_budget: None,
+            limits: None,
+            first_reader_timeout_ms: None,
+        }
+    }
+}
+
+impl Call for ExecRequest {
+    type Reply = StartReply;
+    type Item = NoItems;
+}
