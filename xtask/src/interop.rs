@@ -67,7 +67,7 @@ pub(crate) fn run() -> Result<(), String> {
     // Other ignored tests of these targets need other programs.
     let exactly = |tests: Vec<&'static str>| [vec!["--exact"], tests].concat();
     if !clients.is_empty() {
-        let target = TestTarget { package: "brigade-server", test: "mcp" };
+        let target = TestTarget { package: "brigade-mcp", test: "server" };
         run_ignored_tests(target, &exactly(clients), &settings)?;
     }
     if !servers.is_empty() {

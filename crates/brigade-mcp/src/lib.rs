@@ -1,5 +1,7 @@
 //! The Model Context Protocol: the only crate that knows it.
 //!
 //! - [`client`]: tools of MCP servers, for agents.
+//! - [`server`]: Brigade as an MCP server, for coding agents.
 
 pub mod client;
+pub mod server;

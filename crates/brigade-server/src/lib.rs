@@ -26,7 +26,6 @@ mod bound_socket;
 mod client_connection;
 mod conversations;
 pub mod daemon;
-pub mod mcp;
 mod request_context;
 mod request_handler;
 mod requests;

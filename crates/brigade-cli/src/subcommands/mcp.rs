@@ -2,7 +2,7 @@
 
 use brigade_agent::permission::PermissionRule;
 use brigade_model::work::EnvValue;
-use brigade_server::mcp::{McpOptions, serve_stdio};
+use brigade_mcp::server::{McpOptions, serve_stdio};
 
 use super::exec::caller_env;
 use crate::context::CliContext;

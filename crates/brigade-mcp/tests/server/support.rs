@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use brigade_protocol::StateDir;
 use brigade_protocol::daemon_launcher::DaemonLauncher;
-use brigade_server::mcp::{McpOptions, serve};
+use brigade_mcp::server::{McpOptions, serve};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,
     Implementation, ProgressNotificationParam, TaskStatusNotificationParams,
@@ -26,10 +26,10 @@ pub(crate) fn program() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "brigade-server", "--example", "mcp_bridge"]);
+        cargo.args(["build", "--quiet", "--package", "brigade-mcp", "--example", "mcp_server"]);
         assert!(cargo.status().unwrap().success());
         let here = std::env::current_exe().unwrap();
-        here.ancestors().nth(2).unwrap().join("examples/mcp_bridge")
+        here.ancestors().nth(2).unwrap().join("examples/mcp_server")
     };
     BUILT.get_or_init(build).clone()
 }

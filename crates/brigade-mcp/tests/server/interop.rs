@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{TestWorkspace, program};
 
-const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp");
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server");
 
 /// The scenarios of the suite that apply to a server with tools and tasks only.
 const SCENARIOS: [&str; 13] = [

@@ -13,7 +13,7 @@ use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT};
 use brigade_runtime::agents::{ModelProviders, OneModel};
 use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
 use brigade_server::daemon::{Daemon, DaemonError, DaemonOptions, StateDirLock};
-use brigade_server::mcp::{McpOptions, serve_stdio};
+use brigade_mcp::server::{McpOptions, serve_stdio};
 use brigade_sqlite::SqliteStore;
 
 const DAEMON: &str = "--daemon";
