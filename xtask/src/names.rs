@@ -50,7 +50,7 @@ pub(crate) fn check(
             counts.listed.push(format!("{name}: the file"));
         }
         let parsed = syn::parse_file(&text).map_err(|e| format!("{name}: {e}"))?;
-        FileNames { name: &name, words: &words, counts: &mut counts }.visit_file(&parsed);
+        FileNames { name: &name, forbidden: &words, counts: &mut counts }.visit_file(&parsed);
     }
     counts.report(faults);
     Ok(())
@@ -143,14 +143,14 @@ fn sample(rows: impl Iterator<Item = String>) -> String {
 /// A visitor that counts the definitions of one file.
 struct FileNames<'a> {
     name: &'a str,
-    words: &'a [String],
+    forbidden: &'a [String],
     counts: &'a mut NameCounts,
 }
 
 impl FileNames<'_> {
     fn define(&mut self, ident: &syn::Ident) {
         let name = ident.to_string();
-        if self.words.contains(&name.to_lowercase()) {
+        if self.forbidden.contains(&name.to_lowercase()) {
             let line = ident.span().start().line;
             self.counts.listed.push(format!("{}:{line}: {name}", self.name));
         }

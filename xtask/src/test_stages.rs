@@ -8,8 +8,11 @@ use crate::test_run::run_alone;
 use crate::{interop, tidy};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
-const MACRO_MODULE_DIRS: [&str; 2] =
-    ["crates/brigade-cli/src/subcommands", "crates/brigade-server/src/requests"];
+const MACRO_MODULE_DIRS: [&str; 3] = [
+    "crates/brigade-cli/src/subcommands",
+    "crates/brigade-protocol/src/requests",
+    "crates/brigade-server/src/requests",
+];
 
 /// A function that runs one stage.
 type CheckStage = fn() -> Result<(), String>;

@@ -6,16 +6,35 @@ use std::path::{Path, PathBuf};
 use crate::{dependencies, names};
 
 /// The allowed dependencies of each crate on our crates.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("brigade-model", &[]),
     ("brigade-llm", &[]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-delegation", &["brigade-model"]),
     ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
-    ("brigade-mcp", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
+    (
+        "brigade-protocol",
+        &[
+            "brigade-agent",
+            "brigade-delegation",
+            "brigade-file-tools",
+            "brigade-model",
+            "brigade-process",
+        ],
+    ),
+    (
+        "brigade-mcp",
+        &[
+            "brigade-agent",
+            "brigade-delegation",
+            "brigade-llm",
+            "brigade-model",
+            "brigade-protocol",
+        ],
+    ),
     (
         "brigade-runtime",
         &[
@@ -33,11 +52,11 @@ const LAYERS: [(&str, &[&str]); 15] = [
         "brigade-server",
         &[
             "brigade-agent",
-            "brigade-delegation",
             "brigade-file-tools",
             "brigade-llm",
             "brigade-model",
             "brigade-process",
+            "brigade-protocol",
             "brigade-runtime",
             "brigade-store",
         ],
@@ -51,6 +70,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
             "brigade-mcp",
             "brigade-model",
             "brigade-process",
+            "brigade-protocol",
             "brigade-runtime",
             "brigade-server",
             "brigade-sqlite",
@@ -79,6 +99,9 @@ const IMPURE: [&str; 6] =
     ["std::fs", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread"];
 
 const LINES_MAX: usize = 600;
+
+/// The only crate whose manifest names rmcp.
+const MCP_CRATE: &str = "brigade-mcp";
 
 /// Checks layers, dependencies and files.
 pub(crate) fn run() -> Result<(), String> {
@@ -122,6 +145,9 @@ fn check_layers(root: &Path, faults: &mut Vec<String>) -> Result<(), String> {
         };
         if !text.contains(&format!("name = \"{dir}\"")) {
             faults.push(format!("{dir}: name the crate like its directory"));
+        }
+        if text.contains("\nrmcp") && dir != MCP_CRATE {
+            faults.push(format!("{dir}: only {MCP_CRATE} knows rmcp"));
         }
         for dependency in read_dependencies(&text) {
             if dependency.starts_with("brigade") && !allowed.contains(&dependency.as_str()) {

@@ -20,6 +20,7 @@ use crate::hooks::HookPoint;
 use crate::host::{self, AgentProgress, Host, JournalRecord, StepGrant};
 use crate::inbox::Quoter;
 use crate::json_schema::Schema;
+use crate::label;
 use crate::model_call::{ChargedReply, ModelCallResult};
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
@@ -27,9 +28,7 @@ use crate::run_end::FinishResult;
 use crate::state::SharedState;
 use crate::stop_policy::StopPolicy;
 use crate::tool_set::ToolSet;
-use crate::transcript::{
-    FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed, label,
-};
+use crate::transcript::{FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed};
 
 /// The bytes of the last text that a progress report contains.
 const LAST_TEXT_SHOWN: usize = 400;

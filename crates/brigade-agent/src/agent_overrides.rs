@@ -41,7 +41,7 @@ impl AgentOverrides {
             return Some("max_output: it must be at least 1".to_owned());
         }
         if self.steps == Some(0) {
-            return Some("steps: without a step nothing is done".to_owned());
+            return Some("steps: it must be at least 1".to_owned());
         }
         client_tool::problem(&self.client_tools)
     }

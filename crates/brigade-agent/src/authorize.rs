@@ -59,7 +59,7 @@ impl Agent {
         match invocation.verdict.as_deref() {
             None => {
                 let arguments = invocation.arguments.to_string();
-                let request = ApprovalRequest::new(&subject, &arguments, (rule, by));
+                let request = ApprovalRequest::new(&subject, &arguments, rule, by);
                 let directory = tool.acts_in(&invocation.arguments).map(Arc::from);
                 let request = request.in_directory(directory);
                 let request = ApprovalRequest { is_unattended: self.unattended, ..request };

@@ -9,8 +9,9 @@ use brigade_model::outcome::Failure;
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::Host;
+use crate::label;
 use crate::model_call::{ChargedReply, ModelCallResult};
-use crate::transcript::{CompactionSummary, Transcript, label};
+use crate::transcript::{CompactionSummary, Transcript};
 
 const SUMMARY_PROMPT: &str = "[The conversation is about to become too long. Write a summary for yourself that \
     contains all that you need to continue without it: the task and the decisions, completed and open \

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::{Host, JournalRecord};
+use crate::label;
 use crate::model_call::ChargedReply;
 use crate::plugin::{HookContext, HookDecision, Plugin, run_hook};
 use crate::state::{SharedState, StateChanges, StateView};
 use crate::step_calls::ResultEntry;
-use crate::transcript::{Transcript, label};
+use crate::transcript::Transcript;
 
 /// The number of tries of a hook whose changes to the session's state conflict with another writer's.
 pub(crate) const HOOK_TRIES: u32 = 5;
@@ -344,7 +345,8 @@ pub(crate) fn check_conflict(refusal: &Refusal) -> Result<(), LoopError> {
     match refusal.kind {
         RefusalKind::Conflict => Ok(()),
         _ => {
-            Err(Failure::Error(format!("what its plugins keep: {}", refusal.message).into()).into())
+            Err(Failure::Error(format!("the state of its plugins: {}", refusal.message).into())
+                .into())
         }
     }
 }

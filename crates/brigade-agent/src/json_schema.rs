@@ -51,7 +51,7 @@ impl Schema {
         }
         let size = schema.to_string().len();
         if size > SCHEMA_SIZE_MAX {
-            let problem = format!("{size} bytes are too many; {SCHEMA_SIZE_MAX} is the most");
+            let problem = format!("{size} bytes are too many; the maximum is {SCHEMA_SIZE_MAX}");
             return Err(SchemaError(problem));
         }
         schema_extent::check_extent(schema).map_err(SchemaError)?;

@@ -10,9 +10,10 @@ use brigade_model::outcome::Failure;
 use crate::agent::{Agent, LoopError};
 use crate::hooks::{HookPoint, check_conflict};
 use crate::host::{Host, JournalRecord};
+use crate::label;
 use crate::plugin::{HookContext, HookDecision};
 use crate::state::StateDiff;
-use crate::transcript::{Transcript, label};
+use crate::transcript::Transcript;
 
 /// The result of an attempt to end the run.
 pub(crate) enum FinishResult {

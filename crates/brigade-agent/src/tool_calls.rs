@@ -23,13 +23,14 @@ use crate::hooks::{
     BeforeToolRecord, HOOK_TRIES, HookPoint, check_conflict, repeated_conflict_error,
 };
 use crate::host::{Host, JournalRecord};
+use crate::label;
 use crate::model_call::PROGRESS_DELAY;
 use crate::plugin::{HookContext, HookDecision};
 use crate::state::{SharedState, StateDiff};
 use crate::step_calls::{DueCall, ResultEntry};
 use crate::telemetry::{self, FailOnDrop, ToolCallStatus};
 use crate::tool::{CallPhase, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
-use crate::transcript::{Transcript, label};
+use crate::transcript::Transcript;
 
 /// The longest tool result for the model, in bytes. The middle of a longer one is left out.
 pub const RESULT_MAX: usize = 64 * 1024;

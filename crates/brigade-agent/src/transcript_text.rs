@@ -10,9 +10,10 @@ use brigade_model::quote_mark::QuoteMark;
 
 use crate::budget_warning::BudgetWarning;
 use crate::inbox::{Quoter, indent};
+use crate::label;
 use crate::step_calls::ResultEntry;
 use crate::tool::CallSlotRange;
-use crate::transcript::{CompactionSummary, label};
+use crate::transcript::CompactionSummary;
 
 /// Renders the journal in the order of its commits. The text only grows at its end, so positions in it
 /// stay valid. Bodies are indented, so that none looks like a heading. Calls of the same tool in one step

@@ -86,16 +86,22 @@ enum InterruptLevel {
 /// The next page of the output.
 type PageResult = Result<ReplyStreamPart<OutputPageItem, ()>, ClientError>;
 
+/// Listens for Ctrl-C. A caller listens before it starts a task: a Ctrl-C between the start and the
+/// attachment then stops the task, and does not leave it running without this program.
+pub(crate) fn listen_for_interrupts() -> Result<Signal, CliError> {
+    Ok(signal(SignalKind::interrupt())?)
+}
+
 impl<'a> TaskAttachment<'a> {
     pub(crate) fn new(
         context: &'a CliContext,
         target: TaskTarget,
         display: OutputDisplay,
         timeout: Option<Duration>,
-    ) -> Result<Self, CliError> {
-        let interrupts = signal(SignalKind::interrupt())?;
+        interrupts: Signal,
+    ) -> Self {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        Ok(Self {
+        Self {
             context,
             target,
             display,
@@ -106,7 +112,7 @@ impl<'a> TaskAttachment<'a> {
             notice_sender: None,
             lease: None,
             is_lossless: false,
-        })
+        }
     }
 
     /// Sends notices to this receiver instead of stderr.

@@ -69,7 +69,7 @@ pub enum ReplyPart {
     /// The call waits for the rate limiter. Repeated at intervals while it waits.
     Queued,
     /// The call was restarted, and all earlier parts are void.
-    Restarted { because: String },
+    Restarted { reason: String },
     /// The whole reply.
     Finished(Box<ModelReply>),
 }

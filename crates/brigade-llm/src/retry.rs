@@ -146,7 +146,7 @@ impl RetriedCall {
                 }
             }
             if seen {
-                return Some(Ok(ReplyPart::Restarted { because: error.message }));
+                return Some(Ok(ReplyPart::Restarted { reason: error.message }));
             }
         }
     }

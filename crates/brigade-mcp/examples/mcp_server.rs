@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_llm::{Script, ScriptedModel};
+use brigade_mcp::server::{McpOptions, serve_stdio};
 use brigade_protocol::StateDir;
 use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT};
 use brigade_runtime::agents::{ModelProviders, OneModel};
 use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
 use brigade_server::daemon::{Daemon, DaemonError, DaemonOptions, StateDirLock};
-use brigade_mcp::server::{McpOptions, serve_stdio};
 use brigade_sqlite::SqliteStore;
 
 const DAEMON: &str = "--daemon";

@@ -67,7 +67,8 @@ impl ApprovalRequest {
     pub fn new(
         subject: &PermissionSubject<'_>,
         arguments: &str,
-        (rule, source): (PermissionRule, Arc<str>),
+        rule: PermissionRule,
+        rule_source: Arc<str>,
     ) -> Self {
         Self {
             tool: subject.tool.into(),
@@ -76,7 +77,7 @@ impl ApprovalRequest {
             arguments: TextExcerpt::of(arguments),
             directory: None,
             rule,
-            rule_source: source,
+            rule_source,
             is_unattended: false,
         }
     }

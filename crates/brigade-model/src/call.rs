@@ -100,7 +100,7 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionRequest {
     Tasks { tasks: Vec<TaskNo>, mode: WaitMode, timeout: Option<Millis>, interruptible: bool },
-    Message { patience: Option<Millis> },
+    Message { timeout: Option<Millis> },
     Inbox,
     Timer { duration: Millis },
     Question { question: Json },

@@ -91,7 +91,7 @@ impl Json {
 
 fn too_large(bytes: usize) -> Refusal {
     Refusal::invalid(format!(
-        "it has {bytes} bytes; {PAYLOAD_MAX} is the most; put it into a file and name that"
+        "it has {bytes} bytes; the maximum is {PAYLOAD_MAX}; put it into a file and name that"
     ))
 }
 
@@ -128,7 +128,7 @@ mod tests {
         assert!(Json::parse("{").unwrap_err().message.contains("malformed JSON"));
         assert!(Json::parse("1 2").is_err());
         let big = format!("\"{}\"", "x".repeat(PAYLOAD_MAX));
-        assert!(Json::parse(&big).unwrap_err().message.contains("is the most"));
+        assert!(Json::parse(&big).unwrap_err().message.contains("the maximum is"));
         assert!(Json::of(&big).is_err());
     }
 }

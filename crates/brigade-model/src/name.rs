@@ -90,12 +90,12 @@ fn check_name(text: &str) -> Result<String, String> {
     // In decomposed form, one character can consist of several code points.
     if text.len() > 4 * NAME_BYTES_MAX {
         let letters = text.chars().count();
-        return Err(format!("is {letters} characters long; {NAME_MAX} is the most"));
+        return Err(format!("is {letters} characters long; the maximum is {NAME_MAX}"));
     }
     let text = compose(text);
     let letters = text.chars().count();
     if letters > NAME_MAX {
-        return Err(format!("is {letters} characters long; {NAME_MAX} is the most"));
+        return Err(format!("is {letters} characters long; the maximum is {NAME_MAX}"));
     }
     if !text.starts_with(is_letter) {
         return Err("must start with a letter".to_owned());
@@ -122,7 +122,7 @@ impl FromStr for IdempotencyKey {
         let problem = if text.is_empty() {
             "is empty".to_owned()
         } else if text.len() > KEY_MAX {
-            format!("is {} bytes long; {KEY_MAX} is the most", text.len())
+            format!("is {} bytes long; the maximum is {KEY_MAX}", text.len())
         } else if text.chars().any(char::is_control) {
             "contains a control character".to_owned()
         } else {
@@ -144,7 +144,7 @@ impl FromStr for SessionName {
         let problem = if text.trim().is_empty() {
             "is blank".to_owned()
         } else if text.len() > SESSION_NAME_MAX {
-            format!("is {} bytes long; {SESSION_NAME_MAX} is the most", text.len())
+            format!("is {} bytes long; the maximum is {SESSION_NAME_MAX}", text.len())
         } else if text.chars().any(char::is_control) {
             "contains a control character".to_owned()
         } else {
@@ -183,7 +183,7 @@ mod tests {
         check("a", Ok(()));
         check("v1.2-rc_3", Ok(()));
         check(&"a".repeat(64), Ok(()));
-        check(&"a".repeat(65), Err("65 characters long; 64 is the most"));
+        check(&"a".repeat(65), Err("65 characters long; the maximum is 64"));
         check("", Err("is empty"));
         check("3 little pigs", Err("must start with a letter"));
         check(" a", Err("must start with a letter"));
@@ -219,8 +219,8 @@ mod tests {
         check(&"ü".repeat(64), Ok(()));
         check(&"日".repeat(64), Ok(()));
         check(&"𠮷".repeat(64), Ok(()));
-        check(&"ü".repeat(65), Err("65 characters long; 64 is the most"));
-        check(&"ü".repeat(100_000), Err("100000 characters long; 64 is the most"));
+        check(&"ü".repeat(65), Err("65 characters long; the maximum is 64"));
+        check(&"ü".repeat(100_000), Err("100000 characters long; the maximum is 64"));
         assert_eq!("u\u{308}ber".parse::<TaskName>().unwrap().as_str(), "über", "it is composed");
     }
 

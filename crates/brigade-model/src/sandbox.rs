@@ -158,7 +158,9 @@ impl ResourceLimits {
     /// Refuses limits with which no program could start.
     pub fn check(&self) -> Result<(), Refusal> {
         let low = |subject: &str, min: &str| {
-            Err(Refusal::invalid(format!("the limit on {subject} is too low: {min} is the least")))
+            Err(Refusal::invalid(format!(
+                "the limit on {subject} is too low: the minimum is {min}"
+            )))
         };
         if self.memory.is_some_and(|bytes| bytes < Self::MEMORY_MIN) {
             return low("memory", "1M");
@@ -239,7 +241,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, Refusal> {
     let wrong = || {
         let shown = truncate(text, 50);
         Refusal::invalid(format!(
-            "{shown:?} is no size; write bytes, or a number with K, M, G or T, such as 512M"
+            "{shown:?} is not a size; write bytes, or a number with K, M, G or T, such as 512M"
         ))
     };
     let letters = text.trim_end_matches(['B', 'b']).trim_end_matches('i');

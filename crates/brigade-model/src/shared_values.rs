@@ -65,7 +65,7 @@ impl SharedValues {
         let new: usize = writes.iter().map(|w| w.name.len() + w.value.as_str().len()).sum();
         if old + new > SHARED_MAX {
             return Err(Refusal::limit(format!(
-                "what the session shares would have {} bytes; the most is {SHARED_MAX}",
+                "the session's shared values would have {} bytes; the most is {SHARED_MAX}",
                 old + new
             )));
         }

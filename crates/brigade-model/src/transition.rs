@@ -34,13 +34,19 @@ pub struct CommandOutputs {
     pub actions: Vec<Action>,
 }
 
+/// A session to open.
+#[derive(Clone, Debug)]
+pub struct SessionOpening {
+    pub id: SessionId,
+    pub name: SessionName,
+    pub limits: Limits,
+    pub at: Time,
+    pub epoch: Epoch,
+}
+
 /// Opens a session. Returns the tree and its first event.
-pub fn open_session(
-    id: SessionId,
-    name: SessionName,
-    limits: Limits,
-    (at, epoch): (Time, Epoch),
-) -> (TaskTree, Arc<EventRecord>) {
+pub fn open_session(opening: SessionOpening) -> (TaskTree, Arc<EventRecord>) {
+    let SessionOpening { id, name, limits, at, epoch } = opening;
     let event = Event::SessionOpened { name, limits: Box::new(limits) };
     let record = EventRecord { session: id, seq: Seq(1), at, event };
     let Some(tree) = TaskTree::open(&record, epoch) else {

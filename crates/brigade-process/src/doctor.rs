@@ -99,7 +99,7 @@ fn check_children_files() -> HealthFinding {
 
 /// Checks the Landlock support.
 fn check_landlock(found: LandlockSupport) -> HealthFinding {
-    let check = "confinement";
+    let check = "sandbox";
     if let Err(error) = found.check() {
         return new_finding(check, HealthState::Degraded, error.to_string());
     }
@@ -169,7 +169,7 @@ fn check_namespaces(found: Option<NamespaceSupport>) -> HealthFinding {
     new_finding(
         check,
         HealthState::Healthy,
-        "mounts, and the absence of a network, are a command's own".into(),
+        "mounts, and the absence of a network, belong to the process alone".into(),
     )
 }
 

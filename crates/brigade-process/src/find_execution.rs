@@ -59,7 +59,9 @@ pub fn find_execution(dir: &Path, boot: &[u8; 16]) -> io::Result<FoundExecution>
     Ok(match record.phase {
         ShimPhase::Done => FoundExecution::Finished(record),
         ShimPhase::Claimed if same_boot => FoundExecution::NeverStarted,
-        _ if same_boot => abandoned_execution(record, "its shim is gone and left no ending"),
+        _ if same_boot => {
+            abandoned_execution(record, "its shim is gone and recorded no exit status")
+        }
         _ => abandoned_execution(record, "the machine has been restarted since"),
     })
 }
@@ -121,9 +123,9 @@ mod tests {
     async fn each_state_of_a_directory_is_classified() {
         let table = [
             (ShimPhase::Claimed, "never started"),
-            (ShimPhase::Launching, "its shim is gone and left no ending"),
-            (ShimPhase::Running, "its shim is gone and left no ending"),
-            (ShimPhase::Exited, "its shim is gone and left no ending"),
+            (ShimPhase::Launching, "its shim is gone and recorded no exit status"),
+            (ShimPhase::Running, "its shim is gone and recorded no exit status"),
+            (ShimPhase::Exited, "its shim is gone and recorded no exit status"),
             (ShimPhase::Done, "finished"),
         ];
         for (phase, expect) in table {
@@ -152,6 +154,6 @@ mod tests {
         file.write_all_at(b"x", 100).unwrap();
         assert_eq!(found(dir.path()), "the record is damaged");
         file.set_len(300).unwrap();
-        assert_eq!(found(dir.path()), "the record is cut short");
+        assert_eq!(found(dir.path()), "the record is truncated");
     }
 }

@@ -249,10 +249,44 @@ pub async fn connect_running(
 /// Sends SIGTERM to the process that holds the lock of a state directory, and returns its pid. It stops
 /// daemons that do not understand the hello frame.
 pub fn terminate_lock_holder(state_dir: &StateDir) -> Option<u32> {
-    let pid = find_lock_holder(&state_dir.lock_path())?.pid?;
-    let process = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
-    rustix::process::kill_process(process, rustix::process::Signal::TERM).ok()?;
+    let lock = state_dir.lock_path();
+    let pid = find_lock_holder(&lock)?.pid?;
+    let process = HeldProcess::open(pid)?;
+    // While the daemon holds the lock, the number is its own.
+    find_lock_holder(&lock).filter(|holder| holder.pid == Some(pid))?;
+    process.terminate().ok()?;
     Some(pid)
+}
+
+/// A process whose number cannot pass to another one, where the system can hold it.
+struct HeldProcess {
+    #[cfg(target_os = "linux")]
+    pidfd: std::os::fd::OwnedFd,
+    #[cfg(not(target_os = "linux"))]
+    pid: rustix::process::Pid,
+}
+
+impl HeldProcess {
+    fn open(pid: u32) -> Option<Self> {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
+        #[cfg(target_os = "linux")]
+        {
+            let pidfd =
+                rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+            Some(Self { pidfd })
+        }
+        #[cfg(not(target_os = "linux"))]
+        Some(Self { pid })
+    }
+
+    fn terminate(&self) -> io::Result<()> {
+        let signal = rustix::process::Signal::TERM;
+        #[cfg(target_os = "linux")]
+        rustix::process::pidfd_send_signal(&self.pidfd, signal)?;
+        #[cfg(not(target_os = "linux"))]
+        rustix::process::kill_process(self.pid, signal)?;
+        Ok(())
+    }
 }
 
 /// Measures the time that one daemon has been without a socket.

@@ -57,7 +57,8 @@ impl Session {
         &self,
         task: impl Into<TaskRef>,
         call: Option<CallIndex>,
-        (shown, verdict): (CallDigest, ApprovalVerdict),
+        shown: CallDigest,
+        verdict: ApprovalVerdict,
     ) -> Result<(), Refusal> {
         self.answer_call(task, call, GivenAnswer::ShownVerdict { shown, verdict }).await
     }

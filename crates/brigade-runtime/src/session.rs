@@ -71,8 +71,7 @@ impl Session {
         self.view.row()
     }
 
-    /// Lets a client also stop, write to, answer, resume and close tasks that others started in the
-    /// session.
+    /// Lets a client also control tasks that others started in the session.
     #[must_use]
     pub fn with_control(mut self, control: ClientControl) -> Self {
         if let Caller::Client(client) = &mut self.caller {
@@ -81,8 +80,7 @@ impl Session {
         self
     }
 
-    /// Lets a client also take the results and messages of these conversations of its own, which
-    /// have lapsed.
+    /// Lets a client also take results and messages of its own lapsed conversations.
     #[must_use]
     pub fn with_takeover(mut self, lapsed: impl IntoIterator<Item = ConversationId>) -> Self {
         if let Caller::Client(client) = &mut self.caller {
@@ -91,8 +89,7 @@ impl Session {
         self
     }
 
-    /// Starts a task and returns at once. Inside a job of this session, the task is the job's
-    /// child.
+    /// Starts a task and returns at once. In a job of this session, it is the job's child.
     pub async fn spawn(&self, task: NewTask) -> Result<TaskHandle, Refusal> {
         if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
             let child = job.spawn(task).await?;
@@ -106,8 +103,7 @@ impl Session {
         }
     }
 
-    /// Starts a task and waits for it. After the timeout the task continues in the background, and
-    /// nothing of it is lost.
+    /// Starts a task and waits for it. After the timeout it continues in the background.
     pub async fn run(&self, task: NewTask, timeout: Duration) -> Result<ForegroundResult, Refusal> {
         let task = self.spawn(task).await?;
         match task.wait_within(timeout).await? {

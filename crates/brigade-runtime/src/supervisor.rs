@@ -19,7 +19,7 @@ use brigade_model::name::SessionName;
 use brigade_model::needs::{NeededTask, needs};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::{SessionState, TaskTree};
-use brigade_model::transition::{handle_command_into, open_session};
+use brigade_model::transition::{SessionOpening, handle_command_into, open_session};
 use brigade_store::{Batch, LoadedSession, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -321,7 +321,13 @@ impl Supervisor {
             return Ok(self.view.open(&row));
         }
         let id = new_session_id();
-        let (tree, record) = open_session(id, name.clone(), limits, (now, Epoch(1)));
+        let (tree, record) = open_session(SessionOpening {
+            id: id,
+            name: name.clone(),
+            limits: limits,
+            at: now,
+            epoch: Epoch(1),
+        });
         let view = self.view.open(tree.row());
         self.views.insert(id, view.clone());
         self.trees.insert(id, tree);

@@ -1,4 +1,4 @@
-//! Loading a tree: what has to be in memory of it.
+//! Loads the rows of a session that must be in memory.
 
 use std::sync::Arc;
 
@@ -12,43 +12,45 @@ use brigade_store::{LoadedSession, codec};
 
 use crate::error::{Result, corrupt};
 use crate::read::{ReadTransaction, decode_task, parse_task_no, read_task};
-use crate::write::{ALIVE, PENDING, SessionKey};
+use crate::write::{ALIVE, PENDING, SessionKey, SessionRef};
 
 impl ReadTransaction<'_> {
     pub(crate) fn load(&self, id: SessionId) -> Result<Option<LoadedSession>> {
         let Some((key, row)) = self.session_with_key(id)? else { return Ok(None) };
-        let mut living = AliveTasks::default();
-        let mut tasks = self.open_tasks((key, id), &mut living)?;
-        add_required_tasks(&mut tasks, |no| read_task(&self.tx, (key, id), no))?;
-        let keys = self.key_marks(key, &living)?;
-        let unread = self.unread_messages((key, id))?;
+        let session = SessionRef { key, id };
+        let mut alive = AliveTasks::default();
+        let mut tasks = self.open_tasks(session, &mut alive)?;
+        add_required_tasks(&mut tasks, |no| read_task(&self.tx, session, no))?;
+        let keys = self.key_marks(key, &alive)?;
+        let unread = self.unread_messages(session)?;
         Ok(Some(LoadedSession { row, tasks, unread, keys }))
     }
 
     fn open_tasks(
         &self,
-        (key, id): (SessionKey, SessionId),
-        living: &mut AliveTasks,
+        session: SessionRef,
+        alive: &mut AliveTasks,
     ) -> Result<Vec<(TaskNo, TaskRow)>> {
-        let mut statement = self.tx.prepare_cached(self.open_tasks_sql(key)?)?;
-        let mut rows = statement.query([key])?;
+        let mut statement = self.tx.prepare_cached(self.open_tasks_sql(session.key)?)?;
+        let mut rows = statement.query([session.key])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            let (no, phase): (i64, i64) = (row.get(0)?, row.get(2)?);
-            if phase == ALIVE {
-                living.0.push(no);
+            let no: i64 = row.get(0)?;
+            let residency: i64 = row.get(2)?;
+            if residency == ALIVE {
+                alive.0.push(no);
             }
-            if phase == PENDING && !living.contains(row.get(1)?) {
+            if residency == PENDING && !alive.contains(row.get(1)?) {
                 continue;
             }
             let no = parse_task_no(no)?;
-            found.push((no, decode_task(id, no, row.get_ref(3)?.as_blob()?)?));
+            found.push((no, decode_task(session.id, no, row.get_ref(3)?.as_blob()?)?));
         }
         Ok(found)
     }
 
-    /// The index leads past tasks that are over, at the price of a search for each that is not. Where
-    /// a good part of the tasks is open, going through all of them is cheaper.
+    /// Returns the query for open tasks. The index skips finished tasks but costs a search for each
+    /// open one. If many tasks are open, a scan of all tasks is cheaper.
     fn open_tasks_sql(&self, key: SessionKey) -> Result<&'static str> {
         let sql = "SELECT count(*), (SELECT ifnull(max(no), 0) FROM tasks WHERE session = ?1) \
                    FROM tasks INDEXED BY tasks_open WHERE session = ?1 AND residency < 3";
@@ -63,21 +65,22 @@ impl ReadTransaction<'_> {
         })
     }
 
-    fn key_marks(&self, tree: SessionKey, living: &AliveTasks) -> Result<Vec<KeyMark>> {
+    fn key_marks(&self, session: SessionKey, alive: &AliveTasks) -> Result<Vec<KeyMark>> {
         let sql = "SELECT owner, owner_run, idempotency_key, no FROM tasks INDEXED BY tasks_keyed \
                    WHERE session = ?1 AND idempotency_key IS NOT NULL \
                    UNION ALL SELECT owner, owner_run, idempotency_key, no FROM key_marks WHERE session = ?1";
         let mut statement = self.tx.prepare_cached(sql)?;
-        let mut rows = statement.query([tree])?;
+        let mut rows = statement.query([session])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let owner: i64 = row.get(0)?;
-            if !living.contains(owner) {
+            if !alive.contains(owner) {
                 continue;
             }
             let key: IdempotencyKey =
                 row.get_ref(2)?.as_str()?.parse().map_err(|e| corrupt(format!("{e}")))?;
-            let (run, no) = (RunNo(row.get(1)?), parse_task_no(row.get(3)?)?);
+            let run = RunNo(row.get(1)?);
+            let no = parse_task_no(row.get(3)?)?;
             let owner =
                 if owner == 0 { Owner::Session } else { Owner::Task(parse_task_no(owner)?) };
             found.push(KeyMark::new(owner, run, &key, no));
@@ -85,15 +88,15 @@ impl ReadTransaction<'_> {
         Ok(found)
     }
 
-    fn unread_messages(&self, (key, id): (SessionKey, SessionId)) -> Result<Vec<Arc<Message>>> {
+    fn unread_messages(&self, session: SessionRef) -> Result<Vec<Arc<Message>>> {
         let sql = "SELECT no, body FROM messages INDEXED BY messages_unread \
                    WHERE session = ?1 AND unread = 1 ORDER BY no";
         let mut statement = self.tx.prepare_cached(sql)?;
-        let mut rows = statement.query([key])?;
+        let mut rows = statement.query([session.key])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let no: i64 = row.get(0)?;
-            let what = format_args!("message {no} of {id:?}");
+            let what = format_args!("message {no} of {:?}", session.id);
             let row: MessageRow = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
             found.push(row.message);
         }
@@ -101,13 +104,13 @@ impl ReadTransaction<'_> {
     }
 }
 
-/// The living tasks of a tree, in ascending order. Parents have smaller numbers than their
-/// children, so while rows are read in order a task's owner has been seen before it.
+/// The alive tasks of a session, in ascending order. A parent has a smaller number than its
+/// children, so a read in order sees the owner of a task before the task.
 #[derive(Debug, Default)]
 struct AliveTasks(Vec<i64>);
 
 impl AliveTasks {
-    /// Whether this owner lives; the session, which is 0, always does.
+    /// Checks that this owner is alive. The session, which is 0, always is.
     fn contains(&self, owner: i64) -> bool {
         owner == 0 || self.0.binary_search(&owner).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Retention, in slices: each is one short transaction.
+//! Removes old data in slices. Each slice is one short transaction.
 
 use brigade_model::ids::Time;
 use brigade_store::{PruneResult, Retention};
@@ -10,24 +10,31 @@ use crate::write::{ALIVE, CLOSED, PENDING, SessionKey, SqliteWriter, to_i64};
 /// The most rows of tasks or events that one slice removes.
 const SLICE: usize = 500;
 
-/// What is left to do.
+/// The stage of a prune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PruneStage {
-    /// From this place in the order of endings on.
+    /// Tasks that ended after this cursor.
     Tasks(PruneCursor),
     Sessions,
     Events,
     Done,
 }
 
-/// `(ended_at, tree, no)` of the last task that was looked at.
+/// A task of this file.
+#[derive(Clone, Copy, Debug)]
+struct TaskKey {
+    session: SessionKey,
+    no: i64,
+}
+
+/// The `(ended_at, session, no)` of the last examined task.
 type PruneCursor = (i64, SessionKey, i64);
 
 #[derive(Debug)]
 pub(crate) struct PruneJob {
-    /// What ended at or before this goes.
+    /// The latest end of removed tasks and sessions; `None` if none is old enough.
     ended_cutoff: Option<i64>,
-    /// What happened at or before this goes.
+    /// The latest time of removed events; `None` if none is old enough.
     event_cutoff: Option<i64>,
     stage: PruneStage,
     pruned: PruneResult,
@@ -48,7 +55,7 @@ impl PruneJob {
         self.pruned
     }
 
-    /// Removes some. Says whether there may be more.
+    /// Removes one slice and returns whether there may be more.
     pub(crate) fn prune_slice(&mut self, writer: &mut SqliteWriter) -> Result<bool> {
         let tx = writer.begin()?;
         let mut pruned = self.pruned;
@@ -76,11 +83,11 @@ impl PruneJob {
                 return Ok(PruneStage::Sessions);
             };
             let (_, tree, no) = next;
-            let removed = remove_subtree(conn, (tree, no), left)?;
+            let removed = remove_subtree(conn, TaskKey { session: tree, no }, left)?;
             pruned.tasks += removed as u64;
             left -= removed;
             if left == 0 {
-                // Some of this subtree may be left, so it is looked at again.
+                // A part of this subtree may remain, so the next slice examines it again.
                 break;
             }
             at = next;
@@ -113,7 +120,7 @@ impl PruneJob {
         Ok(PruneStage::Sessions)
     }
 
-    /// Removes from the beginning only, so that what is kept has no holes.
+    /// Removes events from the beginning only, so that the stored ones have no gap.
     fn prune_events(&self, conn: &Connection, pruned: &mut PruneResult) -> Result<PruneStage> {
         let sql = "SELECT position, at, session IN (SELECT key FROM sessions) FROM events \
                    ORDER BY position LIMIT ?1";
@@ -153,33 +160,35 @@ fn next_finished_task(
     Ok(found.optional()?)
 }
 
-/// Removes at most `most` tasks of a subtree, children first, unless something in it lives, still holds
-/// a slot or limits a kept task. What descendants left uncollected nobody can collect any more.
-fn remove_subtree(conn: &Connection, (tree, no): (SessionKey, i64), most: usize) -> Result<usize> {
+/// Removes at most `most` tasks of a subtree, children first. The subtree stays if a task in it is
+/// alive, lingers or limits a kept task. Uncollected results of descendants go too: their owner has
+/// ended.
+fn remove_subtree(conn: &Connection, task: TaskKey, most: usize) -> Result<usize> {
     let sql = "WITH RECURSIVE subtree(no) AS ( \
                    VALUES(?2) \
                    UNION ALL \
                    SELECT tasks.no FROM subtree CROSS JOIN tasks INDEXED BY tasks_owner \
                    ON tasks.session = ?1 AND tasks.owner = subtree.no) \
                SELECT no FROM subtree ORDER BY no DESC";
-    let subtree = query_numbers(conn, sql, params![tree, no])?;
+    let subtree = query_numbers(conn, sql, params![task.session, task.no])?;
     let sql = "SELECT residency < ?3 OR EXISTS (SELECT 1 FROM tasks AS kept INDEXED BY tasks_limited \
                    WHERE kept.session = ?1 AND kept.limited_by = ?2) \
                FROM tasks WHERE session = ?1 AND no = ?2";
     let mut is_needed = conn.prepare_cached(sql)?;
     for no in &subtree {
-        if is_needed.query_row([tree, *no, PENDING], |row| row.get(0))? {
+        if is_needed.query_row([task.session, *no, PENDING], |row| row.get(0))? {
             return Ok(0);
         }
     }
     let removed = subtree.len().min(most);
     for no in &subtree[..removed] {
-        remove_task(conn, tree, *no)?;
+        remove_task(conn, task.session, *no)?;
     }
     Ok(removed)
 }
 
-/// Removes one task with what hangs on it. Its key stays taken while its parent lives.
+/// Removes one task with its journal, runs and messages. Its key stays taken while its parent is
+/// alive.
 fn remove_task(conn: &Connection, tree: SessionKey, no: i64) -> Result<()> {
     let sql = "INSERT OR REPLACE INTO key_marks(session, owner, no, owner_run, idempotency_key) \
                SELECT session, owner, no, owner_run, idempotency_key FROM tasks \

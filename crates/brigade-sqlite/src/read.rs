@@ -1,4 +1,4 @@
-//! Reading: each question within one transaction.
+//! Reads rows and events. Each call is one transaction.
 
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
@@ -10,9 +10,9 @@ use brigade_store::{EventPage, EventQuery, RunRow, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
-use crate::write::{ALIVE, CLOSED, SessionKey, id_bytes, owner_code, to_i64};
+use crate::write::{ALIVE, CLOSED, SessionKey, SessionRef, id_bytes, owner_code, to_i64};
 
-/// A moment of the store.
+/// A read transaction, which sees one state of the store.
 #[derive(Debug)]
 pub(crate) struct ReadTransaction<'a> {
     pub(crate) tx: Transaction<'a>,
@@ -30,8 +30,8 @@ impl<'a> ReadTransaction<'a> {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let key: SessionKey = row.get(0)?;
-            // One that cannot be read must not hide the others; asked for by itself it says why.
-            found.extend(codec::decode(format_args!("tree {key}"), row.get_ref(1)?.as_blob()?));
+            // An unreadable session must not hide the others. `session` returns its error.
+            found.extend(codec::decode(format_args!("session {key}"), row.get_ref(1)?.as_blob()?));
         }
         Ok(found)
     }
@@ -58,7 +58,7 @@ impl<'a> ReadTransaction<'a> {
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query(params![name.as_str(), CLOSED])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let what = format_args!("the tree named {name}");
+        let what = format_args!("the session named {name}");
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
     }
 
@@ -69,10 +69,11 @@ impl<'a> ReadTransaction<'a> {
 
     pub(crate) fn task(&self, id: SessionId, no: TaskNo) -> Result<Option<TaskRow>> {
         let Some(key) = self.session_key(id)? else { return Ok(None) };
-        read_task(&self.tx, (key, id), no)
+        read_task(&self.tx, SessionRef { key, id }, no)
     }
 
-    /// Looks at the index alone: a row may be one that this version cannot read.
+    /// Returns the numbers without a task. It reads the index alone, since this version may not be
+    /// able to read a row.
     pub(crate) fn missing_tasks(&self, id: SessionId, numbers: &[TaskNo]) -> Result<Vec<TaskNo>> {
         let Some(key) = self.session_key(id)? else { return Ok(numbers.to_vec()) };
         let sql = "SELECT EXISTS (SELECT 1 FROM tasks WHERE session = ?1 AND no = ?2)";
@@ -104,7 +105,8 @@ impl<'a> ReadTransaction<'a> {
 
     pub(crate) fn tasks(&self, id: SessionId, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>> {
         let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
-        // The index by owner is the narrow one for children; of all the living the open tasks are.
+        // The index by owner is the narrowest for children. For all alive tasks it is the index of
+        // open tasks.
         let (from, owner) = match (query.owner, query.alive_only) {
             (Some(owner), _) => ("tasks INDEXED BY tasks_owner", Some(owner_code(owner))),
             (None, true) => ("tasks INDEXED BY tasks_open", None),
@@ -212,8 +214,8 @@ impl<'a> ReadTransaction<'a> {
         read_events(statement.query(params![key, from, most])?, page)
     }
 
-    /// Within a tree positions rise with the numbers of its events, which have no gaps: so the
-    /// number at which a position is passed is found by halving.
+    /// Returns the sequence number of a session's first event after a position. A binary search
+    /// finds it, because positions rise with sequence numbers and the numbers have no gaps.
     fn first_seq_after(&self, key: SessionKey, after: Position) -> Result<i64> {
         let sql = "SELECT min(seq), max(seq) FROM events WHERE session = ?1";
         let bounds = self.tx.prepare_cached(sql)?.query_row([key], |row| {
@@ -248,14 +250,14 @@ fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()>
 
 pub(crate) fn read_task(
     conn: &Connection,
-    (key, id): (SessionKey, SessionId),
+    session: SessionRef,
     no: TaskNo,
 ) -> Result<Option<TaskRow>> {
     let sql = "SELECT body FROM tasks WHERE session = ?1 AND no = ?2";
     let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query(params![key, no.get()])?;
+    let mut rows = statement.query(params![session.key, no.get()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(Some(decode_task(id, no, row.get_ref(0)?.as_blob()?)?))
+    Ok(Some(decode_task(session.id, no, row.get_ref(0)?.as_blob()?)?))
 }
 
 pub(crate) fn decode_task(id: SessionId, no: TaskNo, body: &[u8]) -> Result<TaskRow> {

@@ -1,4 +1,4 @@
-//! The tables, their version, and what is looked at before a file is touched.
+//! The tables, their version, and the checks before a file is changed.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -10,20 +10,22 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::error::{Result, corrupt, unavailable};
 
-/// "brgd": says that a SQLite file is a store of Brigade's.
+/// The application id of a store in a SQLite file: "brgd".
 pub(crate) const APPLICATION_ID: i32 = 0x6272_6764;
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The version that the first migration makes. Files of versions 1 and 2 are refused.
+/// The version that the first migration creates. Files of versions 1 and 2 are refused.
 const FIRST_VERSION: usize = 3;
 
 /// Each migration leads to the next version. Released migrations do not change.
 const MIGRATIONS: &[&str] = &[VERSION_3];
 
-/// `residency` is a task's [`Residency`](brigade_store::Residency) as a number, and 0 as `owner` or
-/// `recipient` is the session; `write` has both mappings. The writer assigns positions: with
-/// `meta.pruned_to` they never start again.
+/// The tables of version 3.
+///
+/// `residency` is a task's [`Residency`](brigade_store::Residency) as a number. As `owner` or
+/// `recipient`, 0 is the session. `write` has both mappings. The writer assigns positions, and
+/// `meta.pruned_to` prevents that they start again after a prune.
 const VERSION_3: &str = "
 CREATE TABLE meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES('pruned_to', 0);
@@ -108,17 +110,17 @@ CREATE INDEX messages_unread ON messages(session, no) WHERE unread = 1;
 CREATE INDEX messages_recipient ON messages(session, recipient);
 ";
 
-/// What is at a path.
+/// The content of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileContent {
-    /// Nothing, or a file in which nothing has been stored yet.
+    /// No file, or a file without stored data.
     Nothing,
     /// A store of this or an older version.
     Store,
 }
 
-/// Looks at a path without changing anything there, so that a file of somebody else, or of a newer
-/// version, is left as it is.
+/// Examines a path without a change, so that a file of another program or of a newer version stays
+/// as it is.
 pub(crate) fn examine(path: &Path) -> Result<FileContent> {
     let shown = path.display();
     let io = |e: std::io::Error| unavailable(format!("{shown}: {e}"));
@@ -126,7 +128,7 @@ pub(crate) fn examine(path: &Path) -> Result<FileContent> {
         Ok(about) if about.is_dir() => {
             return Err(corrupt(format!("{shown} is a directory; name a file")));
         }
-        // Reading from a pipe or a device could block, or never end.
+        // A read from a pipe or a device could block, or never end.
         Ok(about) if !about.is_file() => {
             return Err(corrupt(format!("{shown} is not a regular file")));
         }
@@ -152,13 +154,13 @@ pub(crate) fn examine(path: &Path) -> Result<FileContent> {
     let header = SqliteHeader::parse(&start)
         .filter(|header| header.fits(length) || has_unfinished_transaction(path));
     let Some(header) = header else { return Err(corrupt(format!("{shown} is cut off"))) };
-    // What the last owner did not get to move into the file is in the log beside it.
+    // The log beside the file has the commits that the last owner did not move into it.
     let header = if has_content(path, "-wal") { SqliteHeader::read(path)? } else { header };
     header.classify(path)
 }
 
-/// Whether a transaction of the file's beginnings, before there was a log, was cut off: SQLite puts
-/// that right when the file is opened.
+/// Checks for an unfinished transaction beside the file, such as one from its creation. SQLite
+/// completes or reverts it when it opens the file.
 fn has_unfinished_transaction(path: &Path) -> bool {
     has_content(path, "-journal") || has_content(path, "-wal")
 }
@@ -169,8 +171,8 @@ fn has_content(path: &Path, suffix: &str) -> bool {
     std::fs::metadata(beside).is_ok_and(|about| about.len() > 0)
 }
 
-/// What the first bytes of a SQLite file say. They are read as bytes because SQLite leaves files of
-/// its own beside one that it opens, even for reading.
+/// The header of a SQLite file. It is parsed from bytes, because SQLite creates files beside one
+/// that it opens, even for reading.
 struct SqliteHeader {
     application: i32,
     version: i64,
@@ -188,7 +190,7 @@ impl SqliteHeader {
             1 => 65_536,
             size => u64::from(size),
         };
-        // The count of pages is valid only if whoever wrote the file last knew of it.
+        // The page count is valid only if the last writer of the file maintained it.
         let counted = word(24)? == word(92)?;
         Some(Self {
             application: word(68)?.cast_signed(),
@@ -216,7 +218,7 @@ impl SqliteHeader {
         if self.application == APPLICATION_ID {
             return applied_migrations(self.version, MIGRATIONS).map(|_| FileContent::Store);
         }
-        // A process that ended while it made the file leaves one without tables.
+        // A process that ended during creation leaves a file without tables.
         if self.application == 0 && self.version == 0 && self.tables == 0 {
             return Ok(FileContent::Nothing);
         }
@@ -232,8 +234,8 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Opens a file that nobody else has open, and leaves nothing beside it. Where the last owner left a log
-/// with content, its files are there already and are read with it.
+/// Opens a file that no other program has open, and creates no files beside it. If the last owner
+/// left a log with content, the log is read too.
 pub(crate) fn open_immutable(path: &Path) -> Result<Connection> {
     if has_content(path, "-wal") {
         return open_for_reading(path);
@@ -258,7 +260,7 @@ fn user_version(conn: &Connection) -> Result<i64> {
     Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 
-/// Returns the number of migrations that a file of this version has behind it.
+/// Returns the number of migrations that a file of this version has had.
 fn applied_migrations(version: i64, migrations: &[&str]) -> Result<usize> {
     let newest = newest_version(migrations);
     match usize::try_from(version) {
@@ -282,7 +284,7 @@ fn newest_version(migrations: &[&str]) -> usize {
     FIRST_VERSION + migrations.len() - 1
 }
 
-/// Brings the tables to this program's version, whole or not at all.
+/// Migrates the tables to this program's version, whole or not at all.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
     migrate_with(conn, MIGRATIONS)
 }

@@ -1,4 +1,4 @@
-//! One batch, one transaction.
+//! Writes each batch in one transaction.
 
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
@@ -11,15 +11,22 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use crate::error::Result;
 use crate::read::{last_position, read_task};
 
-/// The connection that writes, with the buffer in which rows are encoded.
+/// The connection that writes, with the buffer for encoded rows.
 #[derive(Debug)]
 pub(crate) struct SqliteWriter {
     conn: Connection,
     buffer: Vec<u8>,
 }
 
-/// A tree's number in this file.
+/// The key of a session in this file.
 pub(crate) type SessionKey = i64;
+
+/// A session by its key and by its id.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionRef {
+    pub(crate) key: SessionKey,
+    pub(crate) id: SessionId,
+}
 
 impl SqliteWriter {
     pub(crate) fn new(conn: Connection) -> Self {
@@ -60,7 +67,7 @@ fn begin(conn: &mut Connection) -> Result<Transaction<'_>> {
     Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
 }
 
-/// Refuses a writer that does not continue what is stored.
+/// Refuses a batch that does not continue the stored session.
 fn check(tx: &Transaction<'_>, part: &SessionBatch) -> Result<Option<SessionKey>> {
     let mut statement = tx.prepare_cached("SELECT key, seq, epoch FROM sessions WHERE id = ?1")?;
     let found = statement.query_row([id_bytes(&part.row.id)], |row| {
@@ -107,9 +114,9 @@ impl RowWriter<'_> {
         }
     }
 
-    /// Keeps the ending of a run before the next one takes its place in the row.
+    /// Stores the end of a run before the next run replaces it in the row.
     fn write_runs(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
-        let stored = |no| read_task(self.tx, (key, part.row.id), no);
+        let stored = |no| read_task(self.tx, SessionRef { key, id: part.row.id }, no);
         for (no, run) in part.superseded_runs(stored)? {
             let body = encode_row(self.buffer, &run)?;
             let sql =
@@ -155,8 +162,10 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// Says whether the task was there. Setting a column rewrites its indexes even if its value
-    /// stays, so the common changes, to the body alone and to the phase, are tried first.
+    /// Updates a task and returns whether it exists.
+    ///
+    /// SQLite rewrites the indexes of each column that an update sets, even to the same value. So
+    /// the common changes are tried first: the body alone, then body and residency.
     fn update_task(&mut self, key: SessionKey, no: TaskNo, row: &TaskRow) -> Result<bool> {
         let body = encode_row(self.buffer, row)?;
         let no = no.get();
@@ -175,7 +184,7 @@ impl RowWriter<'_> {
             return Ok(true);
         }
         let run = row.owner_run.0;
-        // A task gets another holder of its limits only together with another owner.
+        // A task gets another limit holder only together with another owner.
         let sql = "UPDATE tasks SET body = ?3, residency = ?4, ended_at = ?5, owner = ?6, name = ?7, \
                    owner_run = ?8, limited_by = ?9 WHERE session = ?1 AND no = ?2";
         let mut rehomed = self.tx.prepare_cached(sql)?;
@@ -206,7 +215,7 @@ impl RowWriter<'_> {
         Ok(())
     }
 
-    /// Returns the position after the last.
+    /// Writes the events and returns the position after the last one.
     fn write_events(
         &mut self,
         key: SessionKey,
@@ -227,7 +236,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// What of a task's row stands in columns of its own.
+/// The values of a task's row that have columns of their own.
 struct TaskColumns {
     owner: i64,
     residency: i64,
@@ -278,7 +287,7 @@ pub(crate) fn id_bytes(id: &SessionId) -> &[u8] {
     id.as_uuid().as_bytes()
 }
 
-/// SQLite's integers are signed; nothing that is counted here gets to their end.
+/// Converts a number to SQLite's signed integer. No number here reaches its maximum.
 pub(crate) fn to_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -7,6 +7,7 @@
 //! In reading order:
 //! - `writer`: a small runtime that decides commands with the real model and commits their events.
 //! - `scenario`: the life of one session with every feature of the model.
+//! - [`fixture`]: the scenario as the content of a database of an earlier version.
 //! - [`folding`]: rows, events and loaded sessions agree after every commit.
 //! - [`commits`]: a batch is written whole or not at all, in order, by one writer.
 //! - [`reads`]: reads by number, by name and by query.
@@ -15,6 +16,7 @@
 
 pub mod commits;
 pub mod feed;
+pub mod fixture;
 pub mod folding;
 pub mod reads;
 pub mod retention;

@@ -142,7 +142,7 @@ fn errors_name_file_line_and_field() {
         ("name: c", "a.md:4: `name`: it is defined twice"),
         (
             "permissions:\n  allow: [\"a(b\"]",
-            "a.md:5: `permissions.allow`: `a(b` is no rule: its parenthesis is not closed; write \
+            "a.md:5: `permissions.allow`: `a(b` is not a rule: its parenthesis is not closed; write \
              `tool` or `tool(pattern)`, such as `run_process(cargo *)`",
         ),
         ("permissions:\n  asks: [a]", "a.md:5: `permissions.asks`: unknown; did you mean `ask`?"),
@@ -488,9 +488,9 @@ fn an_invalid_sandbox_field_is_refused() {
         ("sandbox:\n  read: /a", "a.md:5: `sandbox.read`: wrong value; write a list of paths"),
         (
             "sandbox:\n  memory: much",
-            "a.md:5: `sandbox.memory`: \"much\" is no size; write bytes, or a number with K, M, G or T, such as 512M",
+            "a.md:5: `sandbox.memory`: \"much\" is not a size; write bytes, or a number with K, M, G or T, such as 512M",
         ),
-        ("sandbox:\n  cpu: 10ms", "the limit on processor time is too low: 1s is the least"),
+        ("sandbox:\n  cpu: 10ms", "the limit on processor time is too low: the minimum is 1s"),
     ] {
         let problem = problem(fields);
         assert!(problem.contains(expect), "{problem}");

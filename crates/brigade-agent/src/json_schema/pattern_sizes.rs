@@ -33,7 +33,7 @@ impl PatternSizes {
         collect_patterns(schema, &mut sizes);
         if sizes.len() > PATTERNS_MAX {
             let count = sizes.len();
-            return Err(format!("it has {count} patterns; {PATTERNS_MAX} is the most"));
+            return Err(format!("it has {count} patterns; the maximum is {PATTERNS_MAX}"));
         }
         let mut sum = 0;
         for (pattern, size) in &mut sizes {

@@ -200,7 +200,7 @@ impl Model for FakeModel {
             }
             ScriptedReply::Restarted(text, reply) => Box::pin(stream::iter([
                 Ok(ReplyPart::Text(text.into())),
-                Ok(ReplyPart::Restarted { because: "cut off".into() }),
+                Ok(ReplyPart::Restarted { reason: "cut off".into() }),
                 Ok(ReplyPart::Finished(Box::new(reply))),
             ])),
             ScriptedReply::Pending => Box::pin(stream::pending()),

@@ -11,7 +11,7 @@ use brigade_model::work::EnvValue;
 use brigade_protocol::requests::{self, AgentBudget, ExecCommandLine, StartReply};
 use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 
-use crate::attach::{AttachResult, OutputDisplay, TaskAttachment};
+use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
 use crate::byte_forward::{StdinReader, forward_bytes};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
@@ -129,6 +129,7 @@ impl ExecArgs {
             false => None,
         };
         let mut client = context.connect_daemon().await?;
+        let interrupts = listen_for_interrupts()?;
         let mut started = context.call_over(&mut client, request).await?;
         started.forget_existed_without_key(self.key.as_deref());
         let address = started.task.address.clone();
@@ -138,9 +139,9 @@ impl ExecArgs {
         }
         let target = TaskTarget { session, task: address.clone() };
         let display = if context.json { OutputDisplay::Hidden } else { OutputDisplay::From(0) };
-        let mut attachment = TaskAttachment::new(context, target.clone(), display, self.timeout)
-            .map_err(|error| error.add_hint(render_still_running(&address)))?
-            .with_printer(printer);
+        let mut attachment =
+            TaskAttachment::new(context, target.clone(), display, self.timeout, interrupts)
+                .with_printer(printer);
         if self.is_lossless(context) {
             attachment = attachment.with_lease(self.lease);
         }

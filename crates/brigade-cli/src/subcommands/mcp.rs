@@ -1,8 +1,8 @@
 //! `brigade mcp`: serves the delegation tools to a coding agent.
 
 use brigade_agent::permission::PermissionRule;
-use brigade_model::work::EnvValue;
 use brigade_mcp::server::{McpOptions, serve_stdio};
+use brigade_model::work::EnvValue;
 
 use super::exec::caller_env;
 use crate::context::CliContext;

@@ -15,7 +15,7 @@ use brigade_protocol::requests::{self, AgentInfo, ListAgentsRequest, StartReply}
 use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 use tokio::io::AsyncReadExt;
 
-use crate::attach::{AttachResult, OutputDisplay, TaskAttachment};
+use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
@@ -119,6 +119,7 @@ impl RunArgs {
         let mut client = context.connect_daemon().await?;
         let request = self.to_request(context, &mut client).await?;
         let session = request.session.clone();
+        let interrupts = listen_for_interrupts()?;
         let mut started = context.call_over(&mut client, request).await.map_err(|error| {
             if error.is_not_found() {
                 error.with_hint("`brigade agents` lists the definitions of this directory")
@@ -139,7 +140,8 @@ impl RunArgs {
         let target = TaskTarget { session, task: address.clone() };
         let (live, notice_sender) = LiveView::new(context, target.clone());
         let mut live = if self.timeout.is_none() { live.exit_on_question() } else { live };
-        let attachment = TaskAttachment::new(context, target, OutputDisplay::Hidden, self.timeout)?;
+        let display = OutputDisplay::Hidden;
+        let attachment = TaskAttachment::new(context, target, display, self.timeout, interrupts);
         let result = tokio::select! {
             attached = attachment.with_notice_sender(notice_sender).run(client.clone()) => attached,
             stuck = live.run(client) => stuck.map(|()| AttachResult::StillRunning),

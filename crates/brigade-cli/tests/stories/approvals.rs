@@ -50,7 +50,7 @@ fn approvals_are_listed_shown_and_decided_after_a_killed_daemon() {
     let ps = story.ok(["ps"]);
     assert!(ps.contains("needs approval: run_process(echo a >> one)"), "{ps}");
     let shown = story.ok(["show", "Cook"]);
-    assert!(shown.contains("whoever started it asks about run_process"), "{shown}");
+    assert!(shown.contains("the caller asks about run_process"), "{shown}");
     let waited = story.run(["wait", "--timeout", "50ms", "Cook"]);
     assert_eq!(waited.code, 123, "{waited:?}");
     assert!(waited.err.contains("`brigade approve agent:1"), "{waited:?}");

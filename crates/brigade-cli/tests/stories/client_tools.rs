@@ -94,7 +94,7 @@ fn invalid_overrides_are_reported_before_anything_starts() {
     fs::write(project.join("spaces.json"), r#"[{"name": "open editor"}]"#).unwrap();
     for (flag, value, part) in [
         ("--temperature", "9", "temperature: it must be from 0 to 2"),
-        ("--steps", "0", "steps: without a step nothing is done"),
+        ("--steps", "0", "steps: it must be at least 1"),
         ("--effort", "huge", "expected one of `low`, `medium`, `high`"),
         ("--client-tools", "nowhere.json", "nowhere.json: "),
         ("--client-tools", "broken.json", "broken.json: unknown field `nam`"),

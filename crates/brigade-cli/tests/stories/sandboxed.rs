@@ -11,7 +11,7 @@ use crate::story_env::{BRIGADE, StoryEnv};
 fn can_sandbox(story: &StoryEnv) -> bool {
     let is_supported = LandlockSupport::detect().check().is_ok();
     let findings = story.ok(["doctor"]);
-    assert!(findings.lines().any(|line| line.contains("confinement")), "{findings}");
+    assert!(findings.lines().any(|line| line.contains("sandbox")), "{findings}");
     if !is_supported {
         eprintln!(
             "not tested: this kernel cannot sandbox processes ({:?})",
@@ -59,7 +59,7 @@ fn a_sandboxed_process_is_kept_inside() {
     // The shim reports the active layers.
     assert!(shown.contains("layers     Landlock, seccomp"), "{shown}");
     assert_eq!(json["sandbox_parts"][1], "seccomp");
-    let has_mounts = story.ok(["doctor"]).contains("are a command's own");
+    let has_mounts = story.ok(["doctor"]).contains("belong to the process alone");
     assert_eq!(shown.contains("mount namespace\n"), has_mounts, "{shown}");
 }
 

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-mod confinement;
+mod confined_paths;
 mod editing;
 mod finding;
 mod permissions;

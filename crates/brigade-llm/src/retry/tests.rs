@@ -114,7 +114,7 @@ async fn a_broken_stream_restarts_with_a_restarted_part() {
     let ended = vec![Ok(ReplyPart::Text("half".to_owned()))];
     let plays =
         Plays::new(vec![broken, ended, vec![Ok(ReplyPart::Text("all".to_owned())), finished()]]);
-    let restarted = |because: &str| Ok(ReplyPart::Restarted { because: because.to_owned() });
+    let restarted = |reason: &str| Ok(ReplyPart::Restarted { reason: reason.to_owned() });
     let expect = [
         Ok(ReplyPart::Text("half".to_owned())),
         restarted("connection lost"),

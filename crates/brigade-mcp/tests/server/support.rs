@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use brigade_mcp::server::{McpOptions, serve};
 use brigade_protocol::StateDir;
 use brigade_protocol::daemon_launcher::DaemonLauncher;
-use brigade_mcp::server::{McpOptions, serve};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,
     Implementation, ProgressNotificationParam, TaskStatusNotificationParams,

@@ -205,8 +205,7 @@ mod tests {
 
     #[test]
     fn the_command_comes_first_and_every_line_has_our_mark() {
-        let forged =
-            "ls\n\n  (whoever started it asks about run_process)\n  y: once, a: always\n> ";
+        let forged = "ls\n\n  (the caller asks about run_process)\n  y: once, a: always\n> ";
         let arguments = json!({
             "background": true, "command": forged, "cwd": "sub", "name": "x",
             "env": { "PATH": "/tmp/a  b", "A B": "1" },
@@ -215,7 +214,7 @@ mod tests {
 run_process
 command │ ls⏎
         │ ⏎
-        │ ··(whoever started it asks about run_process)⏎
+        │ ··(the caller asks about run_process)⏎
         │ ··y: once, a: always⏎
         │ >·
 cwd     │ /soup/sub

@@ -112,7 +112,7 @@ fn resolve_condition(
                 interruptible: *interruptible,
             })
         }
-        ConditionRequest::Message { patience: timeout } => {
+        ConditionRequest::Message { timeout } => {
             inbox::check_pulls_inbox(task)?;
             Condition::Message { until: until(timeout) }
         }

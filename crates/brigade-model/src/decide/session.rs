@@ -112,7 +112,7 @@ pub(super) fn open_run(
     if let Some(model) = row.spec.work.unpriced_model()
         && limits.is_some_and(|limits| limits.money.is_some())
     {
-        return Err(Refusal::invalid(format!("what {model} costs is not known; give its price")));
+        return Err(Refusal::invalid(format!("the price of {model} is not known; give it")));
     }
     let taken =
         row.name.as_ref().is_some_and(|name| tree.find_alive_by_name(owner, name).is_some());

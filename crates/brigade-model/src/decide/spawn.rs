@@ -98,7 +98,7 @@ pub(super) fn check_open(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
                 };
                 if let Some(row) = tree.get(no).filter(is_closed) {
                     return Err(Refusal::ended(format!(
-                        "{} {}; nothing new starts below it",
+                        "{} {}; nothing new starts under it",
                         row.address(no),
                         row.state.render_phrase()
                     )));
@@ -143,7 +143,7 @@ pub(super) fn check_priced(tree: &TaskTree, holder: Owner, spec: &TaskSpec) -> R
         |holder: &Owner| tree.limits(*holder).is_some_and(|limits| limits.money.is_some());
     match tree.limit_holders(holder).find(has_money_budget) {
         Some(holder) => Err(Refusal::invalid(format!(
-            "{} has a budget of money, and what {model} costs is not known; give its price",
+            "{} has a budget of money, and the price of {model} is not known; give it",
             render_holder(tree, holder)
         ))),
         None => Ok(()),

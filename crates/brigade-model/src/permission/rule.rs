@@ -21,7 +21,7 @@ pub struct PermissionRule {
 /// The reason why a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{rule}` is no rule: {problem}; write `tool` or `tool(pattern)`, such as `run_process(cargo *)`"
+    "`{rule}` is not a rule: {problem}; write `tool` or `tool(pattern)`, such as `run_process(cargo *)`"
 )]
 pub struct RuleError {
     pub rule: String,

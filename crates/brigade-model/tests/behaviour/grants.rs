@@ -254,7 +254,7 @@ fn a_grant_without_a_rule_covers_only_the_same_call() {
 fn calls(tool: &str, text: Option<&str>, arguments: &str) -> ConditionRequest {
     let subject = PermissionSubject { tool, text, is_shell: false };
     let rule = tool.parse().expect("a rule");
-    let request = ApprovalRequest::new(&subject, arguments, (rule, "the session".into()));
+    let request = ApprovalRequest::new(&subject, arguments, rule, "the session".into());
     ConditionRequest::Approval { request: Arc::new(request) }
 }
 

@@ -134,7 +134,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
 fn a_stopped_waiting_task_is_released() {
     let mut env = Env::new();
     let no = env.spawn(closure());
-    env.park(no, 1, brigade_model::call::ConditionRequest::Message { patience: None });
+    env.park(no, 1, brigade_model::call::ConditionRequest::Message { timeout: None });
     env.stop_task(no);
     assert_eq!(env.acted(|action| *action == Action::Release { no }), 1);
 }

@@ -32,7 +32,7 @@ fn a_stop_reaches_every_descendant_and_counts_them() {
     let top = env.spawn(agent());
     let [a, b] = [0; 2].map(|_| env.spawn_child(top, agent()));
     let low = env.spawn_child(a, process());
-    env.park(b, 1, ConditionRequest::Message { patience: None });
+    env.park(b, 1, ConditionRequest::Message { timeout: None });
     let other = env.spawn(agent());
     assert_eq!(env.stop_task(top), StopResult { tasks: 4, already_stopped: false });
     env.states(&[(top, "stopping"), (a, "stopping"), (low, "stopping"), (other, "running")]);
@@ -57,7 +57,7 @@ fn a_stop_of_a_large_subtree_runs_in_slices() {
     let late = *children.last().unwrap();
     // A child that the stop has not reached yet is part of the stopped subtree already.
     let caller = env.by(late);
-    refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
+    refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts under it");
     env.succeed(late);
     assert_eq!(cancelled(&env, late).late, Some(LateResult::Result(json("soup"))));
     assert_eq!(stopping(&env), 1_024, "every command handles another slice");
@@ -91,7 +91,7 @@ fn a_spawn_in_a_stopping_subtree_is_refused() {
     let child = env.spawn_child(top, agent());
     env.stop_task(top);
     for caller in [env.by(top), env.by(child)] {
-        refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts below it");
+        refused(env.try_spawn(caller, job()), RefusalKind::Ended, "nothing new starts under it");
     }
 }
 

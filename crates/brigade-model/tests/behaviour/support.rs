@@ -29,7 +29,7 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::TaskTree;
-use brigade_model::transition::{handle_command, open_session};
+use brigade_model::transition::{SessionOpening, handle_command, open_session};
 use brigade_model::work::{
     AgentWork, CommandLine, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, KindPolicy,
     ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
@@ -69,7 +69,7 @@ pub(crate) fn json(text: &str) -> Json {
 pub(crate) fn approval_of(command: &str) -> ConditionRequest {
     let subject = PermissionSubject { tool: "run_process", text: Some(command), is_shell: true };
     let rule = "run_process".parse().expect("a rule");
-    let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
+    let request = ApprovalRequest::new(&subject, "{}", rule, "the session".into());
     ConditionRequest::Approval { request: Arc::new(request) }
 }
 
@@ -180,7 +180,13 @@ impl Env {
         let now = Time(1_000_000);
         let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
         let name = "kitchen".parse().expect("a good session name");
-        let (tree, opened) = open_session(id, name, limits, (now, Epoch(1)));
+        let (tree, opened) = open_session(SessionOpening {
+            id: id,
+            name: name,
+            limits: limits,
+            at: now,
+            epoch: Epoch(1),
+        });
         Self { tree, now, events: vec![opened], journal: Vec::new(), actions: Vec::new() }
     }
 

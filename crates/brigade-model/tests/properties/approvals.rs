@@ -26,7 +26,7 @@ pub(crate) fn approval_request(dice: &mut Dice) -> ConditionRequest {
     let subject = PermissionSubject { tool: TOOL, text, is_shell: false };
     let arguments = ["{}", "{\"hot\":true}"][dice.roll(2)];
     let rule = TOOL.parse().expect("a rule");
-    let request = ApprovalRequest::new(&subject, arguments, (rule, "the test".into()));
+    let request = ApprovalRequest::new(&subject, arguments, rule, "the test".into());
     let directory = [None, Some("/soup".into()), Some("/stew".into())][dice.roll(3)].clone();
     let request = request.in_directory(directory);
     let is_unattended = dice.one_in(6);

@@ -274,7 +274,7 @@ fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionReq
     let timeout = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
     match dice.roll(10) {
         9 => ConditionRequest::Inbox,
-        0 => ConditionRequest::Message { patience: timeout },
+        0 => ConditionRequest::Message { timeout },
         1 => ConditionRequest::Timer { duration: Millis([0, 100, 2_000][dice.roll(3)]) },
         2 => ConditionRequest::Question { question: Json::null() },
         3 if dice.one_in(2) => approvals::approval_request(dice),

@@ -15,7 +15,7 @@ use brigade_model::needs::{NeededTask, needs};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{QueueReason, TaskRow};
 use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, TaskTree};
-use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 
 use crate::ledger::Ledger;
 use crate::naive::{Expected, Naive};
@@ -45,7 +45,13 @@ impl World {
         let now = Time(1_000);
         let name = "properties".parse().expect("a good session name");
         let id = SessionId::from_uuid(uuid());
-        let (tree, record) = open_session(id, name, limits, (now, Epoch(1)));
+        let (tree, record) = open_session(SessionOpening {
+            id: id,
+            name: name,
+            limits: limits,
+            at: now,
+            epoch: Epoch(1),
+        });
         let folded = TaskTree::open(&record, Epoch(1)).expect("the first event opens the session");
         let store =
             Store { row: tree.row().clone(), tasks: BTreeMap::new(), messages: BTreeMap::new() };

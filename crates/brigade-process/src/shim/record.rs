@@ -176,7 +176,7 @@ impl ShimRecord {
         let mut bytes = [0; RECORD_BYTES];
         for _ in 0..10 {
             file.read_exact_at(&mut bytes, 0).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => damaged_record_error("the record is cut short"),
+                io::ErrorKind::UnexpectedEof => damaged_record_error("the record is truncated"),
                 _ => error,
             })?;
             if let Some(record) = Self::decode(&bytes) {

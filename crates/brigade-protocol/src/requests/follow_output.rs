@@ -76,7 +76,8 @@ impl OutputPageItem {
                     bytes.extend_from_slice(part);
                 }
                 OutputPiece::Cut(cut) => {
-                    bytes.extend_from_slice(format!("\n[... {cut} bytes cut ...]\n").as_bytes());
+                    bytes
+                        .extend_from_slice(format!("\n[... {cut} bytes dropped ...]\n").as_bytes());
                 }
             }
         }

@@ -144,7 +144,7 @@ impl AgentServices {
             _ => definition.permissions.clone(),
         };
         let permissions = permissions
-            .narrow("whoever started it", grant.rules)
+            .narrow("the caller", grant.rules)
             .narrow(format!("the definition {name}"), rules)
             .narrow(
                 format!("the definition {name}"),
@@ -177,7 +177,7 @@ impl AgentServices {
         work.unpriced_model = chosen.cost.is_unknown().then(|| model.clone());
         if has_money_budget && chosen.cost.is_unknown() {
             return Err(Refusal::invalid(format!(
-                "there is a money budget, and the price of {model} is not known; give its price"
+                "there is a money budget, and the price of {model} is not known; give it"
             )));
         }
         let result_schema = match &work.result_schema {

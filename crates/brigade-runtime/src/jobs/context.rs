@@ -153,7 +153,7 @@ impl JobContext {
 
     /// Waits for the next message of the inbox.
     pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
-        let received = self.park_call(ConditionRequest::Message { patience: None });
+        let received = self.park_call(ConditionRequest::Message { timeout: None });
         async move {
             match &*received.await? {
                 CallCompletion::Message(message) => Ok(message.clone()),
@@ -167,7 +167,7 @@ impl JobContext {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
-        let received = self.park_call(ConditionRequest::Message { patience: Some(timeout.into()) });
+        let received = self.park_call(ConditionRequest::Message { timeout: Some(timeout.into()) });
         async move {
             match &*received.await? {
                 CallCompletion::Message(message) => Ok(Some(message.clone())),

@@ -116,7 +116,7 @@ async fn a_call_waits_for_its_approval_and_runs_once() {
     assert_eq!(asked.request.to_string(), "bake(bread)");
     assert_eq!(
         (&*asked.request.rule_source, asked.request.rule.to_string()),
-        ("whoever started it", "bake".into())
+        ("the caller", "bake".into())
     );
     assert!(asked.requested_at >= TestRuntime::START);
     assert!(baked.lock().unwrap().is_empty());
@@ -134,7 +134,7 @@ async fn a_denial_reaches_the_model_with_its_reason() {
     runtime.session.approve(&agent, None, denied("the oven is cold")).await.unwrap();
     assert_eq!(final_message(&end(&agent).await), "Not baked.");
     let transcript_text = transcript(&runtime, &agent).await;
-    let expect = "`bake(bread)` is not permitted: whoever started it asks about `bake(br*)`, and it \
+    let expect = "`bake(bread)` is not permitted: the caller asks about `bake(br*)`, and it \
                   was denied: the oven is cold.";
     assert!(transcript_text.contains(expect), "{transcript_text}");
     assert!(baked.lock().unwrap().is_empty());

@@ -157,7 +157,7 @@ turn
     let boss = spawn(&runtime, "Boss", "look").await;
     assert_eq!(final_message(&boss.wait().await.unwrap()), "I have read it.");
     let transcript_text = transcript(&runtime, &boss).await;
-    let mark = format!("[The result is cut: 8192 of {} bytes are shown.", long.len());
+    let mark = format!("[The result is truncated: 8192 of {} bytes are shown.", long.len());
     assert!(transcript_text.contains(&mark), "{mark}");
 }
 

@@ -81,7 +81,7 @@ async fn a_money_budget_requires_known_prices() {
     let free = runtime.session.spawn(NewTask::agent("go")).await.unwrap();
     free.wait().await.unwrap();
     let resumed = runtime.session.resume(free.no(), Some(money)).await.unwrap_err();
-    assert!(resumed.message.contains("what mystery costs is not known"), "{resumed}");
+    assert!(resumed.message.contains("the price of mystery is not known"), "{resumed}");
     // The session's budget holds for every task in it.
     let session = runtime.runtime.session_with("counted", money).await.unwrap();
     let refused = session.spawn(NewTask::agent("go")).await.unwrap_err();

@@ -169,7 +169,7 @@ async fn a_plugin_with_too_much_state_fails_the_run_and_its_cost_is_charged() {
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let agent = spawn(&runtime, "A", "hoard").await;
     let (failure, _) = failure(&agent.wait().await.unwrap());
-    let expected = "what its plugins keep: what the session shares would have";
+    let expected = "the state of its plugins: the session's shared values would have";
     assert!(failure.to_string().contains(expected), "{failure}");
     assert_eq!(agent.get().await.unwrap().usage().tokens, 1100);
 }

@@ -32,19 +32,19 @@ async fn a_wrong_spawn_changes_nothing() {
         (returns(1).name("3 pigs"), INVALID, "must start with a letter"),
         (returns(1).name("a/b"), INVALID, "contains '/'"),
         (returns(1).name("a\nb"), INVALID, "contains '\\n'"),
-        (returns(1).name(&"n".repeat(65)), INVALID, "65 characters long; 64 is the most"),
-        (returns(1).name(&big), INVALID, "64 is the most"),
+        (returns(1).name(&"n".repeat(65)), INVALID, "65 characters long; the maximum is 64"),
+        (returns(1).name(&big), INVALID, "the maximum is 64"),
         (returns(1).key(""), INVALID, "is empty"),
         (returns(1).key("a\0b"), INVALID, "control character"),
-        (returns(1).key(&"k".repeat(257)), INVALID, "256 is the most"),
-        (NewTask::job("double", &big), INVALID, "1048578 bytes; 1048576 is the most"),
+        (returns(1).key(&"k".repeat(257)), INVALID, "the maximum is 256"),
+        (NewTask::job("double", &big), INVALID, "1048578 bytes; the maximum is 1048576"),
         (NewTask::job("double", nan), INVALID, "is not JSON"),
         (NewTask::job("treble", 1), NOT_FOUND, "registered are: double"),
         (NewTask::job("", 1), NOT_FOUND, "no job is registered as \"\""),
         (NewTask::custom("Oven", 1, OVEN), INVALID, "the kind \"Oven\""),
         (NewTask::custom("", 1, OVEN), INVALID, "the kind \"\""),
         (NewTask::custom(&"k".repeat(33), 1, OVEN), INVALID, "1 to 32 lower-case letters"),
-        (NewTask::custom("oven", &big, OVEN), INVALID, "is the most"),
+        (NewTask::custom("oven", &big, OVEN), INVALID, "the maximum is"),
     ];
     for (task, kind, part) in cases {
         let result = test.session.spawn(task).await;
@@ -75,7 +75,7 @@ async fn a_result_or_step_over_the_cap_fails_with_the_sizes() {
     let big = || "x".repeat(PAYLOAD_MAX);
     let task = test.session.spawn(returns(big())).await.unwrap();
     let end = outcome(&task).await.to_string();
-    assert!(end.contains("1048578 bytes; 1048576 is the most"), "{end}");
+    assert!(end.contains("1048578 bytes; the maximum is 1048576"), "{end}");
     let steps = NewTask::closure("steps", move |ctx: JobContext| async move {
         let step = ctx.step("big", || async { Ok::<_, JobError>(big()) }).await;
         let note = ctx.progress(big()).await;
@@ -94,7 +94,7 @@ async fn a_message_over_the_cap_is_refused() {
     let test = kitchen().await;
     let task = test.session.spawn(forever()).await.unwrap();
     let before = test.runtime.position();
-    refused(task.send("x".repeat(PAYLOAD_MAX)).await, INVALID, "is the most");
+    refused(task.send("x".repeat(PAYLOAD_MAX)).await, INVALID, "the maximum is");
     assert_eq!(test.runtime.position(), before);
 }
 
@@ -130,7 +130,7 @@ async fn session_names_are_checked() {
         refused(test.runtime.session(name).await, INVALID, part);
     }
     let long = test.runtime.session(&"s".repeat(5_000)).await;
-    refused(long, INVALID, "5000 bytes long; 1024 is the most");
+    refused(long, INVALID, "5000 bytes long; the maximum is 1024");
     assert_eq!(test.runtime.sessions().await.unwrap().len(), before);
 }
 

@@ -104,7 +104,7 @@ async fn a_stop_is_graceful_then_forced_and_the_late_result_is_attached() {
     reporter.post(AttemptReport::Ended(end)).await;
     let end = outcome(&task).await;
     assert_eq!(late_result(&end), "\"half done\"");
-    assert_eq!(end.to_string(), "cancelled (left: a smell)");
+    assert_eq!(end.to_string(), "cancelled (survivors: a smell)");
 }
 
 #[tokio::test(start_paused = true)]

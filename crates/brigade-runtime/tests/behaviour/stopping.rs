@@ -104,7 +104,7 @@ async fn a_stopping_task_cannot_spawn() {
     until_idle().await;
     late.stop(None).await.unwrap();
     let end = outcome(&late).await;
-    let expect = "\"ended: job:1 is stopping; nothing new starts below it\"";
+    let expect = "\"ended: job:1 is stopping; nothing new starts under it\"";
     assert_eq!(late_result(&end), expect);
     assert_eq!(test.session.row().last_task, Some(number(1)));
 }
@@ -121,7 +121,7 @@ async fn a_descendant_of_a_stopping_task_cannot_spawn() {
     let spec = Arc::new(TaskSpec::new(Work::Job(JobWork::Closure { label: "late".into() })));
     let (reply, events) =
         test.submit(Command::Spawn(SpawnCommand { caller, spec, call: None })).await;
-    refused(reply, ENDED, "nothing new starts below it");
+    refused(reply, ENDED, "nothing new starts under it");
     assert!(events.is_empty());
 }
 

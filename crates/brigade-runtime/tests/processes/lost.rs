@@ -69,7 +69,7 @@ async fn a_missing_or_damaged_directory_means_lost_and_orphans_are_ended() {
         (|dir| fs::remove_dir_all(only_execution_dir(dir)).unwrap(), "its directory is gone"),
         (|dir| fs::remove_dir_all(dir.join("processes")).unwrap(), "its directory is gone"),
         (damage, "the record is damaged"),
-        (halve, "the record is cut short"),
+        (halve, "the record is truncated"),
     ];
     for (meanwhile, expect) in table {
         let (next, evidence, verified) = interrupted(meanwhile).await;
@@ -91,7 +91,7 @@ async fn a_shim_killed_without_a_runtime_means_lost_and_its_orphans_are_ended() 
     }
     let shot = |dir: &Path| kill(record(&only_execution_dir(dir)).shim.pid);
     let (next, evidence, verified) = interrupted(shot).await;
-    assert_eq!(evidence, "its shim is gone and left no ending");
+    assert_eq!(evidence, "its shim is gone and recorded no exit status");
     assert_eq!(verified, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&next)), Vec::<u32>::new());
 }
@@ -108,7 +108,7 @@ async fn a_shim_killed_under_a_runtime_means_lost_at_once() {
     let shim = record(&kitchen.execution_dir()).shim.pid;
     kill(shim);
     let (evidence, verified) = lost(&kitchen.task(&task).await);
-    assert_eq!(evidence, "its shim is gone and left no ending");
+    assert_eq!(evidence, "its shim is gone and recorded no exit status");
     assert_eq!(verified, EndConfirmation::Confirmed);
     assert_eq!(processes_with(&task_mark(&kitchen)), Vec::<u32>::new());
     assert_eq!(own_zombies(shim), 0, "inherited orphans are reaped");

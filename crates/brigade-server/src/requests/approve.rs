@@ -25,7 +25,7 @@ impl RequestHandler for ApproveRequest {
         };
         let call = self.call.map(CallIndex);
         match (self.digest, &self.verdict) {
-            (Some(digest), _) => session.approve_shown(task, call, (digest, self.verdict)).await,
+            (Some(digest), _) => session.approve_shown(task, call, digest, self.verdict).await,
             (None, ApprovalVerdict::Deny { .. }) => session.approve(task, call, self.verdict).await,
             (None, ApprovalVerdict::AllowOnce | ApprovalVerdict::AllowAlways { .. }) => {
                 Err(Refusal::invalid(

@@ -12,7 +12,7 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::TaskTree;
-use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_sqlite::{SqliteOptions, SqliteStore};
 use brigade_store::{Batch, LoadedSession, SessionBatch, Store, StoreError};
@@ -26,7 +26,13 @@ impl Session {
     pub(crate) fn open(number: u128) -> (Self, SessionBatch) {
         let name = format!("session {number}").parse().unwrap();
         let now = Time(1_000);
-        let (tree, record) = open_session(id(number), name, Limits::default(), (now, Epoch(1)));
+        let (tree, record) = open_session(SessionOpening {
+            id: id(number),
+            name: name,
+            limits: Limits::default(),
+            at: now,
+            epoch: Epoch(1),
+        });
         let mut session = Self { tree, now };
         let session_batch = session.session_batch(
             Seq(0),

@@ -108,7 +108,7 @@ async fn check_loaded(writer: &SessionWriter) {
     assert_eq!(loaded.next_due(), live.next_due());
 }
 
-async fn check_folded(writer: &SessionWriter) {
+pub(super) async fn check_folded(writer: &SessionWriter) {
     let store = &*writer.store;
     let id = writer.id();
     let events = all_events(store, Some(id)).await.expect("events are read");
@@ -130,7 +130,7 @@ async fn check_folded(writer: &SessionWriter) {
     }
 }
 
-fn fold(events: &[Arc<EventRecord>]) -> TaskTree {
+pub(super) fn fold(events: &[Arc<EventRecord>]) -> TaskTree {
     let mut tree = TaskTree::open(&events[0], EPOCH).expect("the first event opens the session");
     for record in &events[1..] {
         assert_eq!(record.seq, tree.row().seq.next());

@@ -132,7 +132,7 @@ async fn messages(w: &mut SessionWriter) {
     let lead = w.caller_of(no(LEAD));
     w.send(lead.clone(), Recipient::Children).await;
     w.send(lead, Recipient::Task(no(HELPER).into())).await;
-    park(w, HELPER, 0, ConditionRequest::Message { patience: None }).await;
+    park(w, HELPER, 0, ConditionRequest::Message { timeout: None }).await;
 }
 
 async fn questions(w: &mut SessionWriter) {
@@ -161,7 +161,7 @@ async fn questions(w: &mut SessionWriter) {
 fn approval(tool: &str) -> ConditionRequest {
     let subject = PermissionSubject { tool, text: Some("soup"), is_shell: false };
     let rule = tool.parse().expect("a rule");
-    let request = ApprovalRequest::new(&subject, "{}", (rule, "the session".into()));
+    let request = ApprovalRequest::new(&subject, "{}", rule, "the session".into());
     ConditionRequest::Approval { request: request.into() }
 }
 

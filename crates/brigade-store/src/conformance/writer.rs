@@ -20,7 +20,7 @@ use brigade_model::outcome::Failure;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxLayer, TerminalSize};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::TaskTree;
-use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{
     AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, RecoveryPolicy, Work,
 };
@@ -77,7 +77,13 @@ impl SessionWriter {
     ) -> (Self, SessionBatch) {
         let now = Time(1_000 + u64::try_from(number).expect("a small number"));
         let name: SessionName = name.parse().expect("a session's name");
-        let (tree, record) = open_session(session_id(number), name, limits, (now, EPOCH));
+        let (tree, record) = open_session(SessionOpening {
+            id: session_id(number),
+            name: name,
+            limits: limits,
+            at: now,
+            epoch: EPOCH,
+        });
         let mut writer = Self {
             store: store.clone(),
             tree,

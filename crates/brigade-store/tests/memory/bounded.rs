@@ -10,7 +10,7 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::TaskTree;
-use brigade_model::transition::{CommandOutputs, handle_command, open_session};
+use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_store::{
     Batch, EventQuery, MemoryOptions, MemoryStore, SessionBatch, Store, TaskQuery,
@@ -23,7 +23,13 @@ async fn the_oldest_finished_tasks_and_events_go() {
     let store = MemoryStore::with_options(options);
     let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
     let name = "bounded".parse().unwrap();
-    let (mut tree, record) = open_session(id, name, Limits::default(), (Time(1), Epoch(1)));
+    let (mut tree, record) = open_session(SessionOpening {
+        id: id,
+        name: name,
+        limits: Limits::default(),
+        at: Time(1),
+        epoch: Epoch(1),
+    });
     let opened = CommandOutputs { events: vec![record], ..CommandOutputs::default() };
     commit(&store, &mut tree, Seq(0), opened).await;
     for _ in 0..20 {
@@ -49,7 +55,13 @@ async fn a_limit_holder_goes_after_the_last_task_charged_to_it() {
         MemoryStore::with_options(MemoryOptions { max_finished_tasks: 0, ..Default::default() });
     let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
     let name = "bounded".parse().unwrap();
-    let (mut tree, record) = open_session(id, name, Limits::default(), (Time(1), Epoch(1)));
+    let (mut tree, record) = open_session(SessionOpening {
+        id: id,
+        name: name,
+        limits: Limits::default(),
+        at: Time(1),
+        epoch: Epoch(1),
+    });
     let opened = CommandOutputs { events: vec![record], ..CommandOutputs::default() };
     commit(&store, &mut tree, Seq(0), opened).await;
     let mut caller = Caller::Operator;

@@ -588,11 +588,7 @@ impl ShellParser<'_> {
 fn is_arithmetic(text: &str) -> bool {
     let mut depth = 0_usize;
     let mut ends = text.char_indices().filter_map(|(at, letter)| {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => (),
-        }
+        depth = (depth + usize::from(letter == '(')).saturating_sub(usize::from(letter == ')'));
         (depth == 0).then_some(at)
     });
     text.starts_with('(') && ends.next() == Some(text.len() - 1)
