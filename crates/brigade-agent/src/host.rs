@@ -9,7 +9,7 @@ use brigade_llm::TokenUsage;
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
-use brigade_model::limits::{LimitKind, RemainingBudgets, Usage};
+use brigade_model::limits::{CostEstimate, LimitKind, RemainingBudgets, Usage};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SharedWrite;
 use serde::{Deserialize, Serialize};
@@ -72,14 +72,6 @@ pub trait Host: Debug + Send + Sync {
 
     /// Reports the agent's progress. The host may drop a report when there are many.
     fn report_progress(&self, progress: AgentProgress);
-}
-
-/// The bounds on the cost of a model call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CostEstimate {
-    pub max: Usage,
-    /// The least cost with which a call is useful.
-    pub min: Usage,
 }
 
 /// The reply to [`Host::begin_step`].

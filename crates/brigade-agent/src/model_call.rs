@@ -10,14 +10,14 @@ use brigade_llm::{
     TokenUsage, ToolCall,
 };
 use brigade_model::json::{Json, PAYLOAD_MAX};
-use brigade_model::limits::Usage;
+use brigade_model::limits::{CostEstimate, Usage};
 use brigade_model::refusal::Refusal;
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::agent::{Agent, truncate_start};
-use crate::host::{AgentProgress, CostEstimate, Host};
+use crate::host::{AgentProgress, Host};
 use crate::telemetry::{self, FailOnDrop};
 use crate::transcript::{Transcript, estimate_tokens, message_bytes};
 

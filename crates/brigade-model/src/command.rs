@@ -7,7 +7,7 @@ use crate::approval::{ApprovalVerdict, CallDigest};
 use crate::call::{CallCompletion, ConditionRequest, WaitMode};
 use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
 use crate::json::Json;
-use crate::limits::{Limits, Usage};
+use crate::limits::{CostEstimate, Limits, Usage};
 use crate::outcome::{EndConfirmation, Failure};
 use crate::shared_values::SharedWrite;
 use crate::spec::TaskSpec;
@@ -251,8 +251,7 @@ pub enum AttemptReport {
     /// up to `max`. Less than `min` exhausts the budget.
     BeginStep {
         index: CallIndex,
-        max: Usage,
-        min: Usage,
+        cost: CostEstimate,
     },
     /// Parks calls. The work has acknowledged the first `acked_entries` entries of its journal.
     Park {
@@ -272,11 +271,8 @@ pub enum AttemptReport {
     },
     Progress(Json),
     State(Json),
-    /// Reserves up to `most` before it is spent. Less than `least` exhausts the budget.
-    Reserve {
-        most: Usage,
-        least: Usage,
-    },
+    /// Reserves up to the estimate's maximum. Less than its minimum exhausts the budget.
+    Reserve(CostEstimate),
     /// Charges the real cost and releases the reservation.
     Charge(Usage),
     /// The result of pushing a message.

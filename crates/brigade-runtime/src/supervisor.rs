@@ -322,9 +322,9 @@ impl Supervisor {
         }
         let id = new_session_id();
         let (tree, record) = open_session(SessionOpening {
-            id: id,
+            id,
             name: name.clone(),
-            limits: limits,
+            limits,
             at: now,
             epoch: Epoch(1),
         });

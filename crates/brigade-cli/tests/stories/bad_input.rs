@@ -182,7 +182,7 @@ impl Peer {
     }
 
     /// Returns true if the daemon sends nothing more.
-    fn is_closed(mut self) -> bool {
+    fn read_until_closed(mut self) -> bool {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).is_ok() && rest.is_empty()
     }
@@ -241,7 +241,7 @@ fn a_bad_hello_is_refused_with_a_reason() {
         let reply = peer.receive();
         assert!(reply["refused"]["message"].as_str().unwrap().contains(message), "{reply}");
         assert_eq!(reply["version"], env!("CARGO_PKG_VERSION"));
-        assert!(peer.is_closed());
+        assert!(peer.read_until_closed());
     }
     assert_eq!(story.run(["daemon", "status"]).code, 0);
 }

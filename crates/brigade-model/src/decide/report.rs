@@ -8,7 +8,6 @@ use crate::command::{
 };
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, Time};
-use crate::limits::CostEstimate;
 use crate::refusal::Refusal;
 use crate::task::{QueueReason, TaskRow, TaskState};
 use crate::task_tree::{TaskTree, TaskView};
@@ -51,10 +50,9 @@ fn decide_report(
         AttemptReport::WithRecords { records, report } => {
             decide_with_records(tree, task, records, report, now)
         }
-        AttemptReport::BeginStep { index, max, min } => {
+        AttemptReport::BeginStep { index, cost } => {
             check_recordable(task, *index)?;
-            let estimate = CostEstimate { max: *max, min: *min };
-            inbox::begin_step(tree, task, *index, estimate, now)
+            inbox::begin_step(tree, task, *index, *cost, now)
         }
         AttemptReport::Park { calls, acked_entries, then } => {
             let request = ParkRequest { calls, acked_entries: *acked_entries, then: *then };
@@ -82,9 +80,7 @@ fn decide_report(
         AttemptReport::State(state) => {
             Ok(Decision::event(Event::StateSet { no, state: state.clone() }, CommandReply::Done))
         }
-        AttemptReport::Reserve { most, least } => {
-            Ok(budget::reserve(tree, no, CostEstimate { max: *most, min: *least }, now))
-        }
+        AttemptReport::Reserve(cost) => Ok(budget::reserve(tree, no, *cost, now)),
         AttemptReport::Charge(spent) => Ok(Decision::event(
             Event::Charged { no, spent: Box::new(*spent), at_most: false },
             CommandReply::Done,

@@ -6,7 +6,7 @@ use brigade_model::command::{AttemptReport, CallRecord, Recipient, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{CallIndex, Owner, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::{Limits, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Usage};
 use brigade_model::refusal::RefusalKind;
 
 use crate::support::{Env, With, collecting_agent, job, operator, process, refused};
@@ -16,7 +16,10 @@ fn tokens(tokens: u64) -> Usage {
 }
 
 fn begin_step(index: u32) -> AttemptReport {
-    AttemptReport::BeginStep { index: CallIndex(index), max: tokens(10), min: tokens(1) }
+    AttemptReport::BeginStep {
+        index: CallIndex(index),
+        cost: CostEstimate { max: tokens(10), min: tokens(1) },
+    }
 }
 
 fn granted(reply: CommandReply) -> Usage {

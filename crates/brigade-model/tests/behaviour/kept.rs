@@ -3,7 +3,7 @@
 use brigade_model::command::{AttemptReport, Caller, Command, ResumeCommand};
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Millis, Owner, TaskNo, Time};
-use brigade_model::limits::{LimitKind, Limits, Money, Usage};
+use brigade_model::limits::{CostEstimate, LimitKind, Limits, Money, Usage};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spec::TaskSpec;
@@ -25,7 +25,7 @@ fn running(max: u32) -> Limits {
 }
 
 fn reserve(env: &mut Env, no: TaskNo, max: u64) -> CommandReply {
-    env.report(no, AttemptReport::Reserve { most: tokens(max), least: tokens(10) })
+    env.report(no, AttemptReport::Reserve(CostEstimate { max: tokens(max), min: tokens(10) }))
 }
 
 /// Returns a parent that has ended, and the task that it kept.
@@ -69,10 +69,12 @@ fn a_kept_child_spends_from_its_parents_money_budget() {
     let limits = Limits { money: Some(Money(100)), ..Limits::default() };
     let (_, kept) = kept_by(&mut env, agent().limited(limits), agent());
     let of = |money| Usage { tokens: 0, money: Money(money) };
-    let granted = env.report(kept, AttemptReport::Reserve { most: of(500), least: of(10) });
+    let granted =
+        env.report(kept, AttemptReport::Reserve(CostEstimate { max: of(500), min: of(10) }));
     assert_eq!(granted, CommandReply::Granted(of(100)));
     env.report(kept, AttemptReport::Charge(of(95)));
-    let granted = env.report(kept, AttemptReport::Reserve { most: of(500), least: of(10) });
+    let granted =
+        env.report(kept, AttemptReport::Reserve(CostEstimate { max: of(500), min: of(10) }));
     assert_eq!(granted, CommandReply::Exhausted(LimitKind::Money));
 }
 

@@ -5,7 +5,7 @@ use brigade_model::command::{AttemptReport, Command, RecoveryFinding, ResumeComm
 use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo};
-use brigade_model::limits::{LimitKind, Limits};
+use brigade_model::limits::{CostEstimate, LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
 
@@ -16,7 +16,7 @@ fn running(max: u32) -> Limits {
 }
 
 fn reserve(env: &mut Env, no: TaskNo, max: u64) -> CommandReply {
-    env.report(no, AttemptReport::Reserve { most: tokens(max), least: tokens(10) })
+    env.report(no, AttemptReport::Reserve(CostEstimate { max: tokens(max), min: tokens(10) }))
 }
 
 #[test]

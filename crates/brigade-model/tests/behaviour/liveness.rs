@@ -5,7 +5,7 @@ use brigade_model::command::{AttemptReport, CallRecord, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, Millis};
-use brigade_model::limits::{Limits, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Usage};
 use brigade_model::message::MessageSender;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::spec::TaskSpec;
@@ -97,7 +97,10 @@ fn nudges(env: &Env) -> usize {
 
 fn begin_step(index: u32) -> AttemptReport {
     let max = Usage { tokens: 10, ..Usage::NONE };
-    AttemptReport::BeginStep { index: CallIndex(index), max, min: Usage::NONE }
+    AttemptReport::BeginStep {
+        index: CallIndex(index),
+        cost: CostEstimate { max, min: Usage::NONE },
+    }
 }
 
 fn record(index: u32) -> AttemptReport {

@@ -4,7 +4,7 @@ use brigade_model::call::ConditionRequest;
 use brigade_model::command::{AttemptReport, CallRecord, RecoveryFinding};
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, TaskNo};
-use brigade_model::limits::{Limits, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Usage};
 use brigade_model::outcome::{EndConfirmation, Failure, Outcome};
 use brigade_model::work::{KindPolicy, RecoveryPolicy};
 
@@ -207,7 +207,7 @@ fn a_late_report_of_the_attempt_before_the_crash_is_refused() {
 fn a_reservation_is_charged_when_the_process_dies() {
     let mut env = Env::new();
     let no = env.spawn(agent().limited(Limits { tokens: Some(100), ..Limits::default() }));
-    env.report(no, AttemptReport::Reserve { most: tokens(60), least: Usage::NONE });
+    env.report(no, AttemptReport::Reserve(CostEstimate { max: tokens(60), min: Usage::NONE }));
     env.recover(no, RecoveryFinding::Crash);
     assert_eq!((env.row(no).usage(), env.row(no).reserved()), (tokens(60), Usage::NONE));
 }

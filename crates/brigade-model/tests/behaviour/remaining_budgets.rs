@@ -3,14 +3,17 @@
 use brigade_model::command::AttemptReport;
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{CallIndex, Millis};
-use brigade_model::limits::{Limits, Money, Remaining, RemainingBudgets, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Money, Remaining, RemainingBudgets, Usage};
 
 use crate::support::*;
 
 fn remaining(env: &mut Env, no: brigade_model::ids::TaskNo, index: u32) -> RemainingBudgets {
     let max = Usage { tokens: 10, money: Money(5) };
     let index = CallIndex(index);
-    match env.report(no, AttemptReport::BeginStep { index, max, min: Usage::NONE }) {
+    match env.report(
+        no,
+        AttemptReport::BeginStep { index, cost: CostEstimate { max, min: Usage::NONE } },
+    ) {
         CommandReply::Reserved { remaining, .. } => remaining,
         other => panic!("nothing was reserved: {other:?}"),
     }

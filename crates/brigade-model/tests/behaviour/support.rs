@@ -180,13 +180,8 @@ impl Env {
         let now = Time(1_000_000);
         let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
         let name = "kitchen".parse().expect("a good session name");
-        let (tree, opened) = open_session(SessionOpening {
-            id: id,
-            name: name,
-            limits: limits,
-            at: now,
-            epoch: Epoch(1),
-        });
+        let (tree, opened) =
+            open_session(SessionOpening { id, name, limits, at: now, epoch: Epoch(1) });
         Self { tree, now, events: vec![opened], journal: Vec::new(), actions: Vec::new() }
     }
 

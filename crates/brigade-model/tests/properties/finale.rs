@@ -13,7 +13,7 @@ use brigade_model::command::{
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::{Limits, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Usage};
 use brigade_model::task::{QueueReason, TaskRow, TaskState};
 use brigade_model::work::ParentClosePolicy;
 
@@ -126,7 +126,10 @@ fn returned(world: &mut World, no: TaskNo) {
     let ended = world.submit(&Command::Report(ReportCommand { no, attempt, report }));
     if ended.is_err() && policy.parent_close == ParentClosePolicy::CollectChildren {
         let index = world.next_call();
-        let report = AttemptReport::BeginStep { index, max: Usage::NONE, min: Usage::NONE };
+        let report = AttemptReport::BeginStep {
+            index,
+            cost: CostEstimate { max: Usage::NONE, min: Usage::NONE },
+        };
         world
             .submit(&Command::Report(ReportCommand { no, attempt, report }))
             .expect("it continues instead");

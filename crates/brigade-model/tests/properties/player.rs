@@ -13,7 +13,7 @@ use brigade_model::command::{
 };
 use brigade_model::ids::{Attempt, ClientIdentity, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
 use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::TaskSpec;
@@ -338,7 +338,10 @@ fn report(world: &mut World, dice: &mut Dice) {
             let record = CallRecord::new(world.next_call(), "step", completion);
             let index = world.next_call();
             let max = usage(dice.roll(60));
-            let step = AttemptReport::BeginStep { index, max, min: usage(dice.roll(10)) };
+            let step = AttemptReport::BeginStep {
+                index,
+                cost: CostEstimate { max, min: usage(dice.roll(10)) },
+            };
             match dice.one_in(2) {
                 true => {
                     AttemptReport::WithRecords { records: vec![record], report: Box::new(step) }
@@ -349,7 +352,10 @@ fn report(world: &mut World, dice: &mut Dice) {
         1 => AttemptReport::Progress(Json::null()),
         2 => AttemptReport::State(Json::null()),
         3 | 4 => AttemptReport::Abandon { calls: open },
-        5 | 6 => AttemptReport::Reserve { most: usage(dice.roll(60)), least: usage(dice.roll(10)) },
+        5 | 6 => AttemptReport::Reserve(CostEstimate {
+            max: usage(dice.roll(60)),
+            min: usage(dice.roll(10)),
+        }),
         7 => AttemptReport::Charge(usage(dice.roll(50))),
         8 => AttemptReport::NoPerformer { reason: "nobody here".into() },
         9 => AttemptReport::Park {

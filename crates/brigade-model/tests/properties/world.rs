@@ -45,13 +45,8 @@ impl World {
         let now = Time(1_000);
         let name = "properties".parse().expect("a good session name");
         let id = SessionId::from_uuid(uuid());
-        let (tree, record) = open_session(SessionOpening {
-            id: id,
-            name: name,
-            limits: limits,
-            at: now,
-            epoch: Epoch(1),
-        });
+        let (tree, record) =
+            open_session(SessionOpening { id, name, limits, at: now, epoch: Epoch(1) });
         let folded = TaskTree::open(&record, Epoch(1)).expect("the first event opens the session");
         let store =
             Store { row: tree.row().clone(), tasks: BTreeMap::new(), messages: BTreeMap::new() };

@@ -14,6 +14,7 @@ pub struct ListTaskPagesRequest {
 }
 
 impl Call for ListTaskPagesRequest {
+    /// The number of tasks.
     type Reply = u64;
     type Item = Vec<TaskInfo>;
 }

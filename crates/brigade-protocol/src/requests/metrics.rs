@@ -9,6 +9,7 @@ use crate::call::{Call, NoItems};
 pub struct MetricsRequest {}
 
 impl Call for MetricsRequest {
+    /// The metrics in the text format of Prometheus.
     type Reply = String;
     type Item = NoItems;
 }

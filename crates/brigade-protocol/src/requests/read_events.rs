@@ -36,6 +36,7 @@ pub enum EventItem {
 }
 
 impl Call for ReadEventsRequest {
+    /// The position to continue from.
     type Reply = u64;
     type Item = EventItem;
 }

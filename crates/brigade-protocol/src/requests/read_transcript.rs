@@ -24,6 +24,7 @@ pub struct TranscriptPage {
 }
 
 impl Call for ReadTranscriptRequest {
+    /// `None` for a task that is not an agent.
     type Reply = Option<TranscriptPage>;
     type Item = NoItems;
 }

@@ -18,6 +18,7 @@ pub struct RevokeTrustRequest {
 }
 
 impl Call for RevokeTrustRequest {
+    /// The number of definitions that are no longer trusted.
     type Reply = usize;
     type Item = NoItems;
 }

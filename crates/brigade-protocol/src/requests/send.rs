@@ -21,6 +21,7 @@ pub struct SendRequest {
 }
 
 impl Call for SendRequest {
+    /// The numbers of the messages.
     type Reply = Vec<u64>;
     type Item = NoItems;
 }

@@ -155,8 +155,7 @@ impl Host for AgentHost {
     ) -> BoxFuture<'_, Result<StepGrant, Refusal>> {
         Box::pin(async move {
             self.inbox.lock().unrecorded_usage = Usage::NONE;
-            let CostEstimate { max, min } = cost;
-            let report = self.with_records(records, AttemptReport::BeginStep { index, max, min });
+            let report = self.with_records(records, AttemptReport::BeginStep { index, cost });
             Ok(match self.report(report).await? {
                 CommandReply::InboxTaken(batch) => StepGrant::Inbox(batch),
                 CommandReply::Reserved { amount, remaining } => {

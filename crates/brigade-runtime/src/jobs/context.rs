@@ -14,7 +14,7 @@ use brigade_model::command::{
 use brigade_model::decide::{CommandReply, StopResult};
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, SessionId, TaskNo};
 use brigade_model::json::Json;
-use brigade_model::limits::Usage;
+use brigade_model::limits::{CostEstimate, Usage};
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::work::TaskKind;
@@ -359,7 +359,7 @@ impl JobContext {
     /// Reserves an amount in the budgets of the task and its ancestors. Belongs in a step, together
     /// with the spending and the [`JobContext::charge`].
     pub async fn reserve(&self, most: Usage, least: Usage) -> Result<Usage, Refusal> {
-        match self.report(AttemptReport::Reserve { most, least }).await? {
+        match self.report(AttemptReport::Reserve(CostEstimate { max: most, min: least })).await? {
             CommandReply::Granted(granted) => Ok(granted),
             CommandReply::Exhausted(limit) => {
                 Err(Refusal::limit(format!("the {limit} budget is spent")))

@@ -9,8 +9,6 @@ use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
 impl RequestHandler for ListTaskPagesRequest {
-    /// The number of tasks.
-
     async fn handle(
         self,
         context: &RequestContext,

@@ -8,8 +8,6 @@ use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
 impl RequestHandler for MetricsRequest {
-    /// The metrics in the text format of Prometheus.
-
     async fn handle(
         self,
         context: &RequestContext,

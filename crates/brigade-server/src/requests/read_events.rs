@@ -14,8 +14,6 @@ use crate::request_handler::{ItemSender, RequestHandler};
 const NEXT_EVENT_TIMEOUT: Duration = Duration::from_millis(20);
 
 impl RequestHandler for ReadEventsRequest {
-    /// The position to continue from.
-
     async fn handle(
         self,
         context: &RequestContext,

@@ -11,8 +11,6 @@ use crate::request_handler::{ItemSender, RequestHandler};
 const TRANSCRIPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl RequestHandler for ReadTranscriptRequest {
-    /// `None` for a task that is not an agent.
-
     async fn handle(
         self,
         context: &RequestContext,

@@ -11,8 +11,6 @@ use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
 impl RequestHandler for RevokeTrustRequest {
-    /// The number of definitions that are no longer trusted.
-
     async fn handle(
         self,
         context: &RequestContext,

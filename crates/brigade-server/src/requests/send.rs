@@ -9,8 +9,6 @@ use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
 impl RequestHandler for SendRequest {
-    /// The numbers of the messages.
-
     async fn handle(
         self,
         context: &RequestContext,

@@ -28,7 +28,7 @@ impl Session {
         let now = Time(1_000);
         let (tree, record) = open_session(SessionOpening {
             id: id(number),
-            name: name,
+            name,
             limits: Limits::default(),
             at: now,
             epoch: Epoch(1),

@@ -7,7 +7,7 @@ use brigade_model::command::{
 };
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Millis, Owner, SessionId, TaskNo};
-use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
 
 use super::StoreHarness;
 use super::writer::{
@@ -184,7 +184,9 @@ pub async fn a_limit_holder_stays_while_it_is_charged(harness: &dyn StoreHarness
     let resume = ResumeCommand { caller: Caller::Operator, task: kept.into(), limits: None };
     writer.submit(Command::Resume(resume)).await;
     let most = Usage { tokens: 1_000, money: Money(0) };
-    let reply = writer.report(kept, AttemptReport::Reserve { most, least: Usage::NONE }).await;
+    let reply = writer
+        .report(kept, AttemptReport::Reserve(CostEstimate { max: most, min: Usage::NONE }))
+        .await;
     assert_eq!(reply, CommandReply::Granted(Usage { tokens: 40, money: Money(0) }));
     writer.finish(kept).await;
     let removed = prune_tasks(&writer).await + prune_tasks(&writer).await;

@@ -7,7 +7,7 @@ use brigade_model::command::{
     PushResult, ReadInboxCommand, Recipient, RecoveryFinding, ResumeCommand, SetLimitsCommand,
 };
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
-use brigade_model::limits::{Limits, Money, Usage};
+use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
 use brigade_model::permission::PermissionSubject;
 use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::SessionState;
@@ -97,7 +97,8 @@ async fn children(w: &mut SessionWriter) {
 
 async fn budgets(w: &mut SessionWriter) {
     let most = Usage { tokens: 500, money: Money(40) };
-    w.report(no(HELPER), AttemptReport::Reserve { most, least: Usage::NONE }).await;
+    w.report(no(HELPER), AttemptReport::Reserve(CostEstimate { max: most, min: Usage::NONE }))
+        .await;
     w.report(no(HELPER), AttemptReport::Charge(Usage { tokens: 321, money: Money(7) })).await;
     w.report(no(LEAD), AttemptReport::Progress(json("on it"))).await;
     w.report(no(LEAD), AttemptReport::State(json("page 2"))).await;
@@ -211,7 +212,7 @@ async fn exhaustion(w: &mut SessionWriter) {
     let child = w.spawn(acting, job()).await;
     let most = Usage { tokens: 100, money: Money(0) };
     let least = Usage { tokens: 20, money: Money(0) };
-    w.report(spender, AttemptReport::Reserve { most, least }).await;
+    w.report(spender, AttemptReport::Reserve(CostEstimate { max: most, min: least })).await;
     w.abort(child).await;
     w.abort(spender).await;
 }

@@ -79,8 +79,8 @@ impl SessionWriter {
         let name: SessionName = name.parse().expect("a session's name");
         let (tree, record) = open_session(SessionOpening {
             id: session_id(number),
-            name: name,
-            limits: limits,
+            name,
+            limits,
             at: now,
             epoch: EPOCH,
         });

@@ -24,8 +24,8 @@ async fn the_oldest_finished_tasks_and_events_go() {
     let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
     let name = "bounded".parse().unwrap();
     let (mut tree, record) = open_session(SessionOpening {
-        id: id,
-        name: name,
+        id,
+        name,
         limits: Limits::default(),
         at: Time(1),
         epoch: Epoch(1),
@@ -56,8 +56,8 @@ async fn a_limit_holder_goes_after_the_last_task_charged_to_it() {
     let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
     let name = "bounded".parse().unwrap();
     let (mut tree, record) = open_session(SessionOpening {
-        id: id,
-        name: name,
+        id,
+        name,
         limits: Limits::default(),
         at: Time(1),
         epoch: Epoch(1),
