@@ -1,28 +1,29 @@
 //! The MCP server for coding agents, over standard input and output.
 //!
 //! ```text
-//!  coding agent ─ JSON-RPC lines ─ McpServerHandler ─ tools, one file each ─ DaemonClient ─ daemon
+//!  coding agent ─ JSON-RPC lines ─ McpServerHandler ─ tools, one file each ─ RequestClient
 //! ```
 //!
 //! The server (the bridge of the guides) stores nothing but the id of its conversation. Tasks
 //! belong to the session of the workspace, under a client name that stays the same, so that the
 //! next conversation finds them. The next server can replace a killed one. Results go without a
-//! request only to the conversation that started the run, until it lapses (`presence`).
-//! `brigade-delegation` defines the arguments, descriptions and replies of the tools.
+//! request only to the conversation that started the run, until it lapses. The tools send requests
+//! through a `RequestClient`: to the daemon's socket (`DaemonLauncher`), or to handlers in the same
+//! process. `brigade-delegation` defines the arguments, descriptions and replies of the tools.
 //!
 //! Modules in reading order:
 //!
 //! - `server_handler`: the served methods. `tool_call`: the context of a call. Then the tools.
 //! - `summary`, `task_text`: tasks for models. `progress`: notifications during a wait.
 //! - `protocol_tasks`: runs as tasks of the protocol. `approval_forms`: approvals as forms.
-//! - `daemon_client`: requests that survive the end of a daemon. `presence`: the open conversation.
+//! - `conversation_id`: the id of the open conversation.
 //! - `line_transport`: lines in and out. `error_codes`: refusals as errors of the protocol.
 
 mod approval_forms;
+mod conversation_id;
 mod error_codes;
 mod line_transport;
 mod list_tasks;
-mod presence;
 mod progress;
 mod protocol_tasks;
 mod read_output;
@@ -48,7 +49,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line_transport::ServerLineTransport;
 use self::server_handler::McpServerHandler;
-use brigade_protocol::daemon_launcher::DaemonLauncher;
+use brigade_protocol::RequestClientFactory;
 
 /// The settings of an MCP server.
 #[derive(Clone, Debug)]
@@ -105,19 +106,23 @@ pub enum McpError {
 }
 
 /// Serves on standard input and output until the input ends. Tasks keep running.
-pub async fn serve_stdio(launcher: DaemonLauncher, options: McpOptions) -> Result<(), McpError> {
+pub async fn serve_stdio<F>(request_clients: F, options: McpOptions) -> Result<(), McpError>
+where
+    F: RequestClientFactory,
+{
     let (input, output) = rmcp::transport::stdio_pipes();
-    serve(launcher, options, input, output).await
+    serve(request_clients, options, input, output).await
 }
 
 /// Serves one client until its input ends. Tasks keep running.
-pub async fn serve<R, W>(
-    launcher: DaemonLauncher,
+pub async fn serve<F, R, W>(
+    request_clients: F,
     options: McpOptions,
     input: R,
     output: W,
 ) -> Result<(), McpError>
 where
+    F: RequestClientFactory,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
@@ -125,7 +130,7 @@ where
     // Waits and watches end with this conversation.
     let _cancel_on_drop = disconnected.clone().drop_guard();
     let transport = ServerLineTransport::new(input, output, disconnected.clone());
-    match McpServerHandler::new(launcher, options, disconnected).serve(transport).await {
+    match McpServerHandler::new(request_clients, options, disconnected).serve(transport).await {
         Ok(service) => {
             service.waiting().await?;
             Ok(())

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use brigade_model::ids::ConversationId;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Mutex;
 
 use crate::call::Call;
+use crate::conversation_presence;
 use crate::daemon_connection::{ClientError, DaemonConnection};
 use crate::daemon_launcher::DaemonLauncher;
 use crate::frames::ClientIntroduction;
+use crate::request_client::{RequestClient, RequestClientFactory};
 
 /// The maximum number of attempts of one call.
 const CALL_TRIES: u32 = 10;
@@ -19,47 +22,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct DaemonClient {
     launcher: DaemonLauncher,
-    pub introduction: ClientIntroduction,
+    introduction: ClientIntroduction,
     connection: Mutex<Option<DaemonConnection>>,
 }
 
 impl DaemonClient {
     pub fn new(launcher: DaemonLauncher, introduction: ClientIntroduction) -> Self {
         Self { launcher, introduction, connection: Mutex::new(None) }
-    }
-
-    /// Sends a repeatable request, again if the daemon disconnects before it replies. Builds the
-    /// request anew for each attempt, since a timeout shrinks.
-    pub async fn call<A: Call>(&self, new_request: impl Fn() -> A) -> Result<A::Reply, Refusal> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let client = self.connect().await?;
-            match client.call(new_request()).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) if tries < CALL_TRIES && is_retryable(&error) => {}
-                Err(error) => return Err(to_refusal(error)),
-            }
-            self.disconnect().await;
-            tokio::time::sleep(RETRY_PAUSE * tries).await;
-        }
-    }
-
-    /// Sends a request that must not be repeated, again only if the daemon did not read it.
-    pub async fn call_once<A: Call>(
-        &self,
-        new_request: impl Fn() -> A,
-    ) -> Result<A::Reply, Refusal> {
-        for tries in 1..CALL_TRIES {
-            let client = self.connect().await?;
-            match client.call(new_request()).await {
-                Err(ClientError::NotReceived) => {}
-                result => return result.map_err(to_refusal),
-            }
-            self.disconnect().await;
-            tokio::time::sleep(RETRY_PAUSE * tries).await;
-        }
-        Err(Refusal::unavailable("the daemon keeps shutting down"))
     }
 
     async fn connect(&self) -> Result<DaemonConnection, Refusal> {
@@ -74,6 +43,68 @@ impl DaemonClient {
 
     async fn disconnect(&self) {
         self.connection.lock().await.take();
+    }
+}
+
+impl RequestClient for DaemonClient {
+    fn introduction(&self) -> &ClientIntroduction {
+        &self.introduction
+    }
+
+    async fn call<C: Call>(
+        &self,
+        new_request: impl Fn() -> C + Send + Sync,
+    ) -> Result<C::Reply, Refusal> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let client = self.connect().await?;
+            match client.call(new_request()).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) if tries < CALL_TRIES && is_retryable(&error) => {}
+                Err(error) => return Err(to_refusal(error)),
+            }
+            self.disconnect().await;
+            tokio::time::sleep(RETRY_PAUSE * tries).await;
+        }
+    }
+
+    async fn call_once<C: Call>(
+        &self,
+        new_request: impl Fn() -> C + Send + Sync,
+    ) -> Result<C::Reply, Refusal> {
+        for tries in 1..CALL_TRIES {
+            let client = self.connect().await?;
+            match client.call(new_request()).await {
+                Err(ClientError::NotReceived) => {}
+                result => return result.map_err(to_refusal),
+            }
+            self.disconnect().await;
+            tokio::time::sleep(RETRY_PAUSE * tries).await;
+        }
+        Err(Refusal::unavailable("the daemon keeps shutting down"))
+    }
+}
+
+impl RequestClientFactory for DaemonLauncher {
+    type Client = DaemonClient;
+
+    fn new_client(&self, introduction: ClientIntroduction) -> DaemonClient {
+        DaemonClient::new(self.clone(), introduction)
+    }
+
+    fn hold_presence(
+        &self,
+        conversation: ConversationId,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        // A client inside a task acts as that task, which has no conversation.
+        let is_within_task = !self.may_start;
+        let state_dir = self.state_dir.clone();
+        async move {
+            if !is_within_task {
+                conversation_presence::hold_presence(state_dir, conversation).await;
+            }
+        }
     }
 }
 

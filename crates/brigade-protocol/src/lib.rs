@@ -9,12 +9,15 @@
 //! - [`frames`]: the lines of both sides. [`bounded_line_reader`], [`flow_window`]: their bounds.
 //! - [`call`], [`requests`]: the trait of a request, and each request with its reply.
 //! - [`task_info`], [`task_target`]: a task as clients see it, and as they name it.
+//! - [`request_client`]: the traits of a client, with or without a socket.
 //! - [`daemon_connection`], [`daemon_launcher`], [`daemon_client`]: one connection, the start of a
-//!   daemon if none runs, and a client that reconnects.
+//!   daemon if none runs, and a client that reconnects. `conversation_presence`: a connection
+//!   without requests.
 //! - [`state_dir`], [`daemon_lock`], [`operator_key`]: the files by which both sides meet.
 
 pub mod bounded_line_reader;
 pub mod call;
+mod conversation_presence;
 pub mod daemon_client;
 pub mod daemon_connection;
 pub mod daemon_launcher;
@@ -22,12 +25,14 @@ pub mod daemon_lock;
 pub mod flow_window;
 pub mod frames;
 pub mod operator_key;
+pub mod request_client;
 pub mod requests;
 pub mod state_dir;
 pub mod task_info;
 pub mod task_target;
 
 pub use daemon_connection::{ClientError, DaemonConnection};
+pub use request_client::{RequestClient, RequestClientFactory};
 pub use state_dir::StateDir;
 pub use task_info::{InheritedLimits, TaskInfo};
 pub use task_target::TaskTarget;

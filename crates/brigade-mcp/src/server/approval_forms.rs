@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::protocol_tasks::parse_elicit_result;
 use super::tool_call::McpCallContext;
+use brigade_protocol::RequestClient;
 use brigade_protocol::TaskTarget;
 use brigade_protocol::requests::{ApproveRequest, ListApprovalsRequest, PendingApprovalItem};
 use brigade_protocol::task_info::TaskInfo;
@@ -29,15 +30,16 @@ const DECISION_ALWAYS: &str = "always";
 const DECISION_DENY: &str = "deny";
 
 /// Returns the pending approvals of a task of this client and of its descendants.
-pub(super) async fn pending_approvals(
-    call: &McpCallContext,
+pub(super) async fn pending_approvals<C: RequestClient>(
+    call: &McpCallContext<C>,
     info: &TaskInfo,
 ) -> Result<Vec<PendingApprovalItem>, Refusal> {
     if !info.alive || !info.address.starts_with("agent:") {
         return Ok(Vec::new());
     }
     let session = Some(info.session.clone());
-    let all = call.daemon.call(|| ListApprovalsRequest { session: session.clone() }).await?;
+    let all =
+        call.request_client.call(|| ListApprovalsRequest { session: session.clone() }).await?;
     let number = info.address.rsplit(':').next().unwrap_or_default();
     Ok(all.pending.into_iter().filter(|one| one.top_task == number).collect())
 }
@@ -108,8 +110,8 @@ pub(super) fn render_form_message(pending: &PendingApprovalItem) -> String {
 }
 
 /// Applies the responses of the client. Ignores forms that are no longer open.
-pub(super) async fn apply_responses(
-    call: &McpCallContext,
+pub(super) async fn apply_responses<C: RequestClient>(
+    call: &McpCallContext<C>,
     info: &TaskInfo,
     responses: &InputResponses,
 ) -> Result<(), Refusal> {
@@ -133,7 +135,7 @@ pub(super) async fn apply_responses(
             digest,
             verdict: verdict.clone(),
         };
-        match call.daemon.call(approve).await {
+        match call.request_client.call(approve).await {
             Err(refusal)
                 if matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Conflict) => {}
             result => result?,

@@ -6,10 +6,14 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::{summarize_task, to_task_notes};
 use super::tool_call::{ClientDelegationTool, LISTED_TASKS_MAX, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for ListTasks {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         let mut tasks = match self.state.is_some_and(TaskFilter::includes_ended) {
             true => call.list_all_tasks().await?,
             false => call.list_tasks().await?,

@@ -7,6 +7,7 @@ use rmcp::service::{Peer, RoleServer};
 
 use super::task_text;
 use super::tool_call::McpCallContext;
+use brigade_protocol::RequestClient;
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of intervals after which an unchanged message is sent again, to show that the call is
@@ -26,7 +27,11 @@ impl ProgressNotifier {
     }
 
     /// Sends notifications until the future is dropped.
-    pub(super) async fn send_until_dropped(&self, call: &McpCallContext, tasks: &[String]) {
+    pub(super) async fn send_until_dropped<C: RequestClient>(
+        &self,
+        call: &McpCallContext<C>,
+        tasks: &[String],
+    ) {
         let mut last_message = None;
         let mut unchanged_intervals = 0;
         loop {
@@ -51,7 +56,7 @@ impl ProgressNotifier {
 }
 
 /// Renders the activity of a single task, or the names of several.
-async fn render_progress(call: &McpCallContext, tasks: &[String]) -> String {
+async fn render_progress<C: RequestClient>(call: &McpCallContext<C>, tasks: &[String]) -> String {
     match tasks {
         [] => "waiting for tasks".to_owned(),
         [task] => match call.show_task(task).await {

@@ -25,6 +25,7 @@ use super::run_process::{background_reply, ended_reply};
 use super::summary::summarize_task;
 use super::tool_call::{McpCallContext, McpToolReply};
 use super::{approval_forms, task_text};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{PendingApprovalItem, StartReply, StopRequest};
 use brigade_protocol::task_info::{QuestionInfo, TaskInfo};
 
@@ -37,7 +38,10 @@ const DECLINED_ANSWER: &str = "The question was declined: there is no answer. De
     with what you have.";
 
 /// Returns the protocol's description of a task.
-pub(super) fn new_protocol_task(call: &McpCallContext, info: &TaskInfo) -> Task {
+pub(super) fn new_protocol_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> Task {
     let id = protocol_task_id(info);
     let updated = info.ended_at.unwrap_or(info.last_activity_at);
     let status = if info.alive { TaskStatus::Working } else { TaskStatus::Completed };
@@ -59,7 +63,10 @@ pub(super) fn protocol_task_id(info: &TaskInfo) -> String {
 }
 
 /// Returns the current state of a task, and collects its result.
-pub(super) async fn get_task(call: &McpCallContext, id: &str) -> Result<DetailedTask, Refusal> {
+pub(super) async fn get_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    id: &str,
+) -> Result<DetailedTask, Refusal> {
     let mut info = call.show_task(id).await?;
     if !info.alive && !info.collected {
         let waited =
@@ -69,18 +76,21 @@ pub(super) async fn get_task(call: &McpCallContext, id: &str) -> Result<Detailed
     detailed_task(call, &info).await
 }
 
-pub(super) async fn cancel_task(call: &McpCallContext, id: &str) -> Result<(), Refusal> {
+pub(super) async fn cancel_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    id: &str,
+) -> Result<(), Refusal> {
     let stop = || StopRequest {
         target: call.target(id),
         reason: Some("cancelled by the client".to_owned()),
         grace_ms: None,
     };
-    call.daemon.call(stop).await.map(|_| ())
+    call.request_client.call(stop).await.map(|_| ())
 }
 
 /// Applies the client's responses to forms. Ignores keys that are not open.
-pub(super) async fn update_task(
-    call: &McpCallContext,
+pub(super) async fn update_task<C: RequestClient>(
+    call: &McpCallContext<C>,
     id: &str,
     responses: InputResponses,
 ) -> Result<(), Refusal> {
@@ -109,8 +119,8 @@ fn is_for_client(question: &QuestionInfo) -> bool {
 }
 
 /// Returns a form for each client tool call and for each pending approval.
-fn build_input_requests(
-    call: &McpCallContext,
+fn build_input_requests<C: RequestClient>(
+    call: &McpCallContext<C>,
     info: &TaskInfo,
     pending: &[PendingApprovalItem],
 ) -> InputRequests {
@@ -156,8 +166,8 @@ pub(super) fn parse_elicit_result(response: &Value) -> Result<ElicitResult, Refu
 
 /// Notifies the client of each change of status until the task has ended. A subscription starts
 /// with the current status.
-pub(super) async fn watch_status(
-    call: McpCallContext,
+pub(super) async fn watch_status<C: RequestClient>(
+    call: McpCallContext<C>,
     id: String,
     peer: Peer<RoleServer>,
     subscription_id: Option<RequestId>,
@@ -210,7 +220,10 @@ fn status_notification(
     ServerNotification::TaskStatusNotification(notification)
 }
 
-async fn detailed_task(call: &McpCallContext, info: &TaskInfo) -> Result<DetailedTask, Refusal> {
+async fn detailed_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> Result<DetailedTask, Refusal> {
     let mut task = new_protocol_task(call, info);
     let pending = approval_forms::pending_approvals(call, info).await?;
     let payload = match &info.outcome {

@@ -6,6 +6,7 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::summarize_task;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{
     OutputOffset, ReadOutputRequest, ReadTranscriptRequest, SearchOutputReply, SearchOutputRequest,
     StreamSelection, TranscriptPage,
@@ -15,7 +16,10 @@ use brigade_protocol::requests::{
 const MATCHES_MAX: usize = 10_000;
 
 impl ClientDelegationTool for ReadOutput {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         let max_bytes = self.max_bytes()?;
         let info = call.show_task(&self.task).await?;
         if info.is_agent() {
@@ -61,9 +65,9 @@ fn stream_selection(args: &ReadOutput) -> StreamSelection {
     }
 }
 
-async fn read_output_part(
+async fn read_output_part<C: RequestClient>(
     args: &ReadOutput,
-    call: &McpCallContext,
+    call: &McpCallContext<C>,
     max_bytes: usize,
 ) -> Result<OutputPart, Refusal> {
     let from = args.from.map_or(OutputOffset::FromEnd(max_bytes as u64), OutputOffset::At);
@@ -73,7 +77,7 @@ async fn read_output_part(
         from,
         max_bytes,
     };
-    let page = call.daemon.call(read).await?;
+    let page = call.request_client.call(read).await?;
     Ok(OutputPart {
         text: page.text(),
         from: page.from,
@@ -83,15 +87,19 @@ async fn read_output_part(
     })
 }
 
-async fn read_transcript_part(
+async fn read_transcript_part<C: RequestClient>(
     args: &ReadOutput,
-    call: &McpCallContext,
+    call: &McpCallContext<C>,
     range: TranscriptRange,
 ) -> Result<OutputPart, Refusal> {
     let target = call.target(&args.task);
     let read = |from, max_bytes| {
         let target = target.clone();
-        call.daemon.call(move || ReadTranscriptRequest { target: target.clone(), from, max_bytes })
+        call.request_client.call(move || ReadTranscriptRequest {
+            target: target.clone(),
+            from,
+            max_bytes,
+        })
     };
     let from = match args.from {
         Some(from) => from,
@@ -106,9 +114,9 @@ async fn read_transcript_part(
     Ok(OutputPart { text, from, next, total, may_grow: !range.is_ended })
 }
 
-async fn search_output(
+async fn search_output<C: RequestClient>(
     args: &ReadOutput,
-    call: &McpCallContext,
+    call: &McpCallContext<C>,
     pattern: &str,
 ) -> Result<OutputMatches, Refusal> {
     let search = || SearchOutputRequest {
@@ -118,7 +126,8 @@ async fn search_output(
         ignore_case: false,
         max_matches: MATCHES_MAX,
     };
-    let SearchOutputReply { lines, has_more, dropped_bytes } = call.daemon.call(search).await?;
+    let SearchOutputReply { lines, has_more, dropped_bytes } =
+        call.request_client.call(search).await?;
     let from = args.from.unwrap_or(0);
     let lines = lines.into_iter().filter(|line| line.position >= from);
     Ok(OutputMatches {

@@ -12,16 +12,20 @@ use brigade_model::work::EnvValue;
 use super::summary::{summarize_task, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{approval_forms, protocol_tasks, task_text};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{ExecCommandLine, ExecRequest, StartReply};
 use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for RunProcess {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         // Check all arguments before anything starts.
         self.check()?;
         let wait = self.wait(call.audience())?;
         let exec = exec_request(&self, call)?;
-        let started = call.daemon.call(|| exec.clone()).await?;
+        let started = call.request_client.call(|| exec.clone()).await?;
         let address = call.address(&started.task);
         let timeout = match (self.background || wait.is_zero(), call.supports_tasks) {
             (true, _) => {
@@ -41,7 +45,10 @@ impl ClientDelegationTool for RunProcess {
     }
 }
 
-fn exec_request(args: &RunProcess, call: &McpCallContext) -> Result<ExecRequest, Refusal> {
+fn exec_request<C: RequestClient>(
+    args: &RunProcess,
+    call: &McpCallContext<C>,
+) -> Result<ExecRequest, Refusal> {
     let mut exec =
         ExecRequest::new(&call.options.session, ExecCommandLine::Shell(args.command.clone()));
     exec.name = args.name.clone();
@@ -73,8 +80,8 @@ pub(super) fn resolve_directory(workspace: &Path, cwd: Option<&str>) -> Result<S
 }
 
 /// Returns the reply for an ended task, with its result.
-pub(super) async fn ended_reply(
-    call: &McpCallContext,
+pub(super) async fn ended_reply<C: RequestClient>(
+    call: &McpCallContext<C>,
     info: &TaskInfo,
 ) -> Result<McpToolReply, Refusal> {
     let ended = read_ended_task(call, info).await;
@@ -85,7 +92,10 @@ pub(super) async fn ended_reply(
 }
 
 /// Reads the shown part of an ended task's result.
-pub(super) async fn read_ended_task(call: &McpCallContext, info: &TaskInfo) -> EndedTask {
+pub(super) async fn read_ended_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> EndedTask {
     let result = match info.is_process() {
         false => EndedResult::Value(info.result.clone()),
         true => match task_text::read_tail(call, &call.address(info)).await {
@@ -97,8 +107,8 @@ pub(super) async fn read_ended_task(call: &McpCallContext, info: &TaskInfo) -> E
 }
 
 /// Returns the reply for a task that still runs, with its state and the next calls.
-pub(super) async fn background_reply(
-    call: &McpCallContext,
+pub(super) async fn background_reply<C: RequestClient>(
+    call: &McpCallContext<C>,
     started: &StartReply,
     reason: BackgroundReason,
 ) -> Result<McpToolReply, Refusal> {

@@ -6,11 +6,15 @@ use brigade_model::json::Json;
 use brigade_model::refusal::{Refusal, RefusalKind};
 
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::SendRequest;
 use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for SendMessage {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         if self.message.is_none() && !self.close {
             return Err(Refusal::invalid("missing argument `message`, or close: true"));
         }
@@ -32,7 +36,10 @@ impl ClientDelegationTool for SendMessage {
     }
 }
 
-async fn send_to_task(args: &SendMessage, call: &McpCallContext) -> Result<(), Refusal> {
+async fn send_to_task<C: RequestClient>(
+    args: &SendMessage,
+    call: &McpCallContext<C>,
+) -> Result<(), Refusal> {
     let message = args.message.as_deref().map(Json::of).transpose()?;
     let send = || SendRequest {
         target: call.target(&args.to),
@@ -40,7 +47,7 @@ async fn send_to_task(args: &SendMessage, call: &McpCallContext) -> Result<(), R
         closes_input: args.close,
         interrupt: args.interrupt,
     };
-    match call.daemon.call_once(send).await {
+    match call.request_client.call_once(send).await {
         Ok(_) => Ok(()),
         Err(refusal) if refusal.kind == RefusalKind::Unknown => Err(Refusal::unknown(format!(
             "{}: the message to {} may have arrived or not; check with read_output",
@@ -50,9 +57,9 @@ async fn send_to_task(args: &SendMessage, call: &McpCallContext) -> Result<(), R
     }
 }
 
-async fn send_to_agent(
+async fn send_to_agent<C: RequestClient>(
     args: &SendMessage,
-    call: &McpCallContext,
+    call: &McpCallContext<C>,
     info: &TaskInfo,
 ) -> Result<SendMessageReply, Refusal> {
     let address = call.address(info);

@@ -23,14 +23,13 @@ use rmcp::{ErrorData, ServerHandler};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::conversation_id::new_conversation_id;
 use super::line_transport::TaskSubscription;
-use super::presence::{self, new_conversation_id};
 use super::progress::ProgressNotifier;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{McpOptions, error_codes, protocol_tasks};
-use brigade_protocol::daemon_client::DaemonClient;
-use brigade_protocol::daemon_launcher::DaemonLauncher;
 use brigade_protocol::frames::{ClientIntroduction, ClientRole};
+use brigade_protocol::{RequestClient, RequestClientFactory};
 
 /// The instructions for the model. Some clients show it nothing else until it asks for a tool.
 const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that survive this conversation. \
@@ -57,8 +56,8 @@ const SHELL_WOKEN_CLIENTS: [&str; 1] = ["claude-code"];
 const SUBSCRIBED_TASKS_MAX: usize = 100;
 
 #[derive(Debug)]
-pub(super) struct McpServerHandler {
-    launcher: DaemonLauncher,
+pub(super) struct McpServerHandler<F> {
+    request_clients: F,
     options: Arc<McpOptions>,
     disconnected: CancellationToken,
     /// The id of this conversation, which is also part of its idempotency keys.
@@ -79,10 +78,10 @@ macro_rules! tools {
         }
 
         /// Runs a tool; `None` if there is no tool of this name.
-        async fn run_tool(
+        async fn run_tool<C: RequestClient>(
             name: &str,
             arguments: JsonObject,
-            call: &McpCallContext,
+            call: &McpCallContext<C>,
         ) -> Option<Result<McpToolReply, Refusal>> {
             $(if name == <$tool>::NAME {
                 return Some(<$tool>::call_with(arguments, call).await);
@@ -94,19 +93,18 @@ macro_rules! tools {
 
 tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, ReadOutput);
 
-impl McpServerHandler {
+impl<F: RequestClientFactory> McpServerHandler<F> {
     pub(super) fn new(
-        launcher: DaemonLauncher,
+        request_clients: F,
         options: McpOptions,
         disconnected: CancellationToken,
     ) -> Self {
         let conversation = new_conversation_id();
         let watch_tasks = TaskTracker::new();
-        let presence =
-            presence::hold_presence(launcher.clone(), conversation.clone(), disconnected.clone());
-        watch_tasks.spawn(presence);
+        let presence = request_clients.hold_presence(conversation.clone());
+        watch_tasks.spawn(disconnected.clone().run_until_cancelled_owned(presence));
         Self {
-            launcher,
+            request_clients,
             options: Arc::new(options),
             disconnected,
             conversation,
@@ -115,7 +113,7 @@ impl McpServerHandler {
         }
     }
 
-    fn new_call_context(&self, context: &RequestContext<RoleServer>) -> McpCallContext {
+    fn new_call_context(&self, context: &RequestContext<RoleServer>) -> McpCallContext<F::Client> {
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
         let token = context.meta.get_progress_token();
         let client = context.client_capabilities();
@@ -123,7 +121,7 @@ impl McpServerHandler {
             options: self.options.clone(),
             client_profile: self
                 .client_profile(context.client_info().map(|info| info.name).as_deref()),
-            daemon: DaemonClient::new(self.launcher.clone(), self.introduction(context)),
+            request_client: self.request_clients.new_client(self.introduction(context)),
             cancelled: context.ct.clone(),
             disconnected: self.disconnected.clone(),
             progress: token.map(|token| ProgressNotifier::new(context.peer.clone(), token)),
@@ -199,7 +197,7 @@ impl McpServerHandler {
     }
 }
 
-impl ServerHandler for McpServerHandler {
+impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
         let server = Implementation::new("brigade", env!("CARGO_PKG_VERSION"));

@@ -9,14 +9,18 @@ use brigade_model::refusal::Refusal;
 use super::protocol_tasks;
 use super::run_process::{background_reply, ended_reply, resolve_directory};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::RunRequest;
 
 impl ClientDelegationTool for SpawnAgent {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         // Check all arguments before anything starts.
         let run = run_request(&self, call)?;
         let wait = self.wait(call.client_profile)?;
-        let started = call.daemon.call(|| run.clone()).await?;
+        let started = call.request_client.call(|| run.clone()).await?;
         let Some(wait) = wait else {
             return background_reply(call, &started, BackgroundReason::Requested).await;
         };
@@ -40,7 +44,10 @@ impl ClientDelegationTool for SpawnAgent {
     }
 }
 
-fn run_request(args: &SpawnAgent, call: &McpCallContext) -> Result<RunRequest, Refusal> {
+fn run_request<C: RequestClient>(
+    args: &SpawnAgent,
+    call: &McpCallContext<C>,
+) -> Result<RunRequest, Refusal> {
     args.check()?;
     let limits = args.budget.map(BudgetArgs::to_limits).transpose()?;
     Ok(RunRequest {

@@ -7,6 +7,7 @@ use brigade_model::refusal::Refusal;
 
 use super::summary::summarize_task;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::StopRequest;
 
 /// A time over the usual grace period, so that the reply has the outcome.
@@ -14,13 +15,16 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl ClientDelegationTool for StopTask {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         let stop = || StopRequest {
             target: call.target(&self.task),
             reason: self.reason.clone(),
             grace_ms: None,
         };
-        let stopping = call.daemon.call(stop).await?;
+        let stopping = call.request_client.call(stop).await?;
         let address = call.address(&stopping.task);
         let had_ended = !stopping.task.alive;
         let mut info = stopping.task;

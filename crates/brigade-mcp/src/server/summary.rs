@@ -8,11 +8,15 @@ use brigade_delegation::{
 };
 
 use super::tool_call::McpCallContext;
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{InboxItem, PendingApprovalItem};
 use brigade_protocol::task_info::{ConversationState, TaskInfo};
 
 /// Returns the summary of a task, with the address by which this client can name it.
-pub(super) fn summarize_task(call: &McpCallContext, info: &TaskInfo) -> TaskSummary {
+pub(super) fn summarize_task<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> TaskSummary {
     TaskSummary {
         address: call.address(info),
         name: info.name.clone(),
@@ -35,8 +39,8 @@ pub(super) fn is_of_other_conversation(info: &TaskInfo) -> bool {
 }
 
 /// Returns the pending approvals with the command line that the user must run for each.
-pub(super) fn to_user_approvals(
-    call: &McpCallContext,
+pub(super) fn to_user_approvals<C: RequestClient>(
+    call: &McpCallContext<C>,
     pending: &[PendingApprovalItem],
 ) -> Vec<UserApproval> {
     let approvals = pending.iter().map(|one| {

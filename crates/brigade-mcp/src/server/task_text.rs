@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::summary::summarize_task;
 use super::tool_call::McpCallContext;
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{
     OutputOffset, OutputPageItem, ReadOutputRequest, StreamSelection,
 };
@@ -16,28 +17,37 @@ const LAST_LINE_BYTES: usize = 1_000;
 const LAST_LINE_CHARS: usize = 200;
 
 /// Reads the end of a process's output.
-pub(super) async fn read_tail(call: &McpCallContext, address: &str) -> Result<OutputTail, Refusal> {
+pub(super) async fn read_tail<C: RequestClient>(
+    call: &McpCallContext<C>,
+    address: &str,
+) -> Result<OutputTail, Refusal> {
     let page = read_output_end(call, address, TAIL_BYTES).await?;
     Ok(OutputTail::from_text(&page.text(), page.from))
 }
 
 /// Renders the current activity of a task in one line.
-pub(super) async fn render_status_line(call: &McpCallContext, info: &TaskInfo) -> Option<String> {
+pub(super) async fn render_status_line<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> Option<String> {
     match info.is_agent() {
         true => summarize_task(call, info).status_line(),
         false => read_last_line(call, &call.address(info)).await,
     }
 }
 
-async fn read_last_line(call: &McpCallContext, address: &str) -> Option<String> {
+async fn read_last_line<C: RequestClient>(
+    call: &McpCallContext<C>,
+    address: &str,
+) -> Option<String> {
     let page = read_output_end(call, address, LAST_LINE_BYTES).await.ok()?;
     let text = page.text();
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     Some(truncate_line(line, LAST_LINE_CHARS))
 }
 
-async fn read_output_end(
-    call: &McpCallContext,
+async fn read_output_end<C: RequestClient>(
+    call: &McpCallContext<C>,
     address: &str,
     bytes: usize,
 ) -> Result<OutputPageItem, Refusal> {
@@ -47,11 +57,14 @@ async fn read_output_end(
         from: OutputOffset::FromEnd(bytes as u64),
         max_bytes: bytes,
     };
-    call.daemon.call(read).await
+    call.request_client.call(read).await
 }
 
 /// Renders the command line that waits for the task.
-pub(super) fn render_wait_command(call: &McpCallContext, info: &TaskInfo) -> String {
+pub(super) fn render_wait_command<C: RequestClient>(
+    call: &McpCallContext<C>,
+    info: &TaskInfo,
+) -> String {
     let mut words: Vec<String> =
         call.options.wait_command.iter().map(|word| shell_quote(word)).collect();
     words.push(shell_quote(&call.address(info)));

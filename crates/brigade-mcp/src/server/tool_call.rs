@@ -18,13 +18,12 @@ use tokio_util::sync::CancellationToken;
 use super::McpOptions;
 use super::progress::ProgressNotifier;
 use super::summary::is_of_other_conversation;
-use brigade_protocol::TaskTarget;
-use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
     self, InboxItem, InboxRequest, ListTasksRequest, ShowTaskRequest, WaitReply, WaitRequest,
     WaitUntil,
 };
 use brigade_protocol::task_info::TaskInfo;
+use brigade_protocol::{RequestClient, TaskTarget};
 
 /// The time for open calls after the client has closed its input. It may still read replies.
 const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
@@ -34,9 +33,9 @@ pub(super) const LISTED_TASKS_MAX: usize = 10_000;
 
 /// A delegation tool that clients can call.
 pub(super) trait ClientDelegationTool: ToolArgs {
-    fn run(
+    fn run<C: RequestClient>(
         self,
-        call: &McpCallContext,
+        call: &McpCallContext<C>,
     ) -> impl Future<Output = Result<McpToolReply, Refusal>> + Send;
 
     /// Returns the definition for the list of tools.
@@ -48,9 +47,9 @@ pub(super) trait ClientDelegationTool: ToolArgs {
             .with_annotations(to_annotations(hints))
     }
 
-    fn call_with(
+    fn call_with<C: RequestClient>(
         arguments: JsonObject,
-        call: &McpCallContext,
+        call: &McpCallContext<C>,
     ) -> impl Future<Output = Result<McpToolReply, Refusal>> + Send {
         async { read_args::<Self>(call.audience(), arguments)?.run(call).await }
     }
@@ -72,12 +71,12 @@ pub(super) enum McpToolReply {
     Task(Box<TaskInfo>),
 }
 
-/// The context of one tool call: its client, the daemon and the end of the call.
+/// The context of one tool call: its client, its requests and the end of the call.
 #[derive(Debug)]
-pub(super) struct McpCallContext {
+pub(super) struct McpCallContext<C> {
     pub(super) options: Arc<McpOptions>,
     pub(super) client_profile: ClientProfile,
-    pub(super) daemon: DaemonClient,
+    pub(super) request_client: C,
     /// Cancelled when the client cancels the call.
     pub(super) cancelled: CancellationToken,
     /// Cancelled when the client disconnects.
@@ -93,7 +92,7 @@ pub(super) struct McpCallContext {
     pub(super) idempotency_key: String,
 }
 
-impl McpCallContext {
+impl<C: RequestClient> McpCallContext<C> {
     pub(super) fn audience(&self) -> Audience {
         Audience::Client(self.client_profile)
     }
@@ -103,7 +102,7 @@ impl McpCallContext {
     }
 
     pub(super) async fn show_task(&self, task: &str) -> Result<TaskInfo, Refusal> {
-        self.daemon.call(|| ShowTaskRequest { target: self.target(task) }).await
+        self.request_client.call(|| ShowTaskRequest { target: self.target(task) }).await
     }
 
     /// Returns the address of a task, with its session if that is another one.
@@ -149,7 +148,7 @@ impl McpCallContext {
         };
         tokio::select! {
             biased;
-            waited = self.daemon.call(wait) => return waited,
+            waited = self.request_client.call(wait) => return waited,
             () = self.wait_abandoned() => {}
             () = notify => {}
         }
@@ -171,7 +170,7 @@ impl McpCallContext {
     /// Returns true if this conversation receives the result and messages of the task without
     /// naming it.
     pub(super) fn is_own(&self, info: &TaskInfo) -> bool {
-        let client = self.daemon.introduction.role.client_name();
+        let client = self.request_client.introduction().role.client_name();
         client.is_some() && info.client.as_deref() == client && !is_of_other_conversation(info)
     }
 
@@ -193,7 +192,7 @@ impl McpCallContext {
                 question: Some(question),
             }
         };
-        match self.daemon.call(request).await {
+        match self.request_client.call(request).await {
             Err(refusal)
                 if is_repeated.load(Ordering::Relaxed)
                     && matches!(refusal.kind, RefusalKind::NotFound | RefusalKind::Ended) =>
@@ -220,7 +219,7 @@ impl McpCallContext {
             limit: Some(LISTED_TASKS_MAX),
             ..request
         };
-        self.daemon.call(|| request.clone()).await
+        self.request_client.call(|| request.clone()).await
     }
 
     /// Returns the unread messages of this client's tasks.
@@ -238,7 +237,7 @@ impl McpCallContext {
     async fn call_inbox(&self, request: InboxRequest) -> Vec<InboxItem> {
         let session = self.options.session.clone();
         let request = InboxRequest { session, notes_only: true, ..request };
-        self.daemon.call_once(|| request.clone()).await.unwrap_or_default()
+        self.request_client.call_once(|| request.clone()).await.unwrap_or_default()
     }
 
     async fn wait_abandoned(&self) {

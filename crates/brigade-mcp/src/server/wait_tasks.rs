@@ -10,11 +10,15 @@ use brigade_model::refusal::Refusal;
 use super::run_process::read_ended_task;
 use super::summary::{is_of_other_conversation, summarize_task, to_task_notes, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
+use brigade_protocol::RequestClient;
 use brigade_protocol::requests::WaitReply;
 use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for WaitTasks {
-    async fn run(self, call: &McpCallContext) -> Result<McpToolReply, Refusal> {
+    async fn run<C: RequestClient>(
+        self,
+        call: &McpCallContext<C>,
+    ) -> Result<McpToolReply, Refusal> {
         let wait = self.wait(call.audience())?.unwrap_or(Duration::MAX);
         let names = self.task_names()?;
         let mode = self.mode();
@@ -54,15 +58,17 @@ impl NamedWait {
 }
 
 /// Returns the tasks that a wait must name: alive ones, and those of other conversations.
-async fn other_tasks(call: &McpCallContext) -> Result<Vec<TaskSummary>, Refusal> {
+async fn other_tasks<C: RequestClient>(
+    call: &McpCallContext<C>,
+) -> Result<Vec<TaskSummary>, Refusal> {
     let mut tasks = call.list_tasks().await?;
     tasks.retain(|info| !call.is_own(info) && (info.alive || is_of_other_conversation(info)));
     Ok(tasks.iter().map(|info| summarize_task(call, info)).collect())
 }
 
 /// Waits for the tasks of this conversation. Results that exceed one reply stay for the next call.
-async fn wait_for_own(
-    call: &McpCallContext,
+async fn wait_for_own<C: RequestClient>(
+    call: &McpCallContext<C>,
     mode: WaitMode,
     wait: Duration,
 ) -> Result<WaitReply, Refusal> {
@@ -80,8 +86,8 @@ async fn wait_for_own(
 }
 
 /// Waits for tasks by name. Tasks that exceed one reply are for the next call.
-async fn wait_for_named(
-    call: &McpCallContext,
+async fn wait_for_named<C: RequestClient>(
+    call: &McpCallContext<C>,
     names: &[String],
     mode: WaitMode,
     wait: Duration,
@@ -107,7 +113,11 @@ async fn wait_for_named(
     Ok(NamedWait::complete(call.wait_for_tasks(names, mode, remaining).await?))
 }
 
-async fn build_reply(call: &McpCallContext, waited: &WaitReply, wait: Duration) -> WaitTasksReply {
+async fn build_reply<C: RequestClient>(
+    call: &McpCallContext<C>,
+    waited: &WaitReply,
+    wait: Duration,
+) -> WaitTasksReply {
     let mut ended = Vec::with_capacity(waited.ended.len());
     for info in &waited.ended {
         ended.push(read_ended_task(call, info).await);

@@ -6,6 +6,7 @@ mod agents;
 mod approvals;
 mod client_tools;
 mod conversations;
+mod in_process;
 mod interop;
 mod kills;
 mod protocol_tasks;
