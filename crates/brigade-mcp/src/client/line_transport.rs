@@ -1,24 +1,23 @@
 //! JSON-RPC over two streams, one message per line, with a server that may send anything.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::tool_list;
+use crate::bounded_lines::{BoundedLine, BoundedLines, LineBounds, LineWriter, encode_line};
 
 /// The maximum size of a message.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
-/// The size of the prefix of a longer message that is searched for its id.
-const LONG_LINE_HEAD: usize = 4 << 10;
+/// The bounds of a line. The kept beginning of a longer one is searched for its id.
+const LINE_BOUNDS: LineBounds = LineBounds { line_max: MESSAGE_MAX, kept_end: 4 << 10 };
 /// The time that a server may leave a notification or reply unread before it is dropped.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The size up to which a pipe write is atomic.
@@ -28,11 +27,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A transport that reads the lines of a server and writes ours.
 pub(super) struct LineTransport<R, W> {
-    read: BufReader<R>,
-    line: Vec<u8>,
-    /// The size of a line that is too long to store.
-    too_long: Option<usize>,
-    write: Arc<Mutex<Option<W>>>,
+    lines: BoundedLines<R>,
+    writer: LineWriter<W>,
     /// Cancelled when the process has exited, although others may hold its stream open.
     exited: CancellationToken,
     /// Cancelled when the connection is closed on our side.
@@ -48,63 +44,32 @@ impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
         stop: CancellationToken,
     ) -> Self {
         Self {
-            read: BufReader::with_capacity(64 << 10, read),
-            line: Vec::new(),
-            too_long: None,
-            write: Arc::new(Mutex::new(Some(write))),
+            lines: BoundedLines::new(read, LINE_BOUNDS),
+            writer: LineWriter::new(write),
             exited,
             stop,
             has_warned: false,
         }
     }
 
-    /// Reads to the end of a line. The future can be dropped at any point without losing data.
-    async fn next_line(&mut self) -> io::Result<Option<ServerLine>> {
-        loop {
-            let available = self.read.fill_buf().await?;
-            if available.is_empty() {
-                return Ok(None);
-            }
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(available.len(), |end| end + 1);
-            match &mut self.too_long {
-                Some(bytes) => *bytes += taken,
-                None if self.line.len() + taken > MESSAGE_MAX => {
-                    self.too_long = Some(self.line.len() + taken);
-                    self.line.truncate(LONG_LINE_HEAD);
-                    self.line.shrink_to_fit();
-                }
-                None => self.line.extend_from_slice(&available[..taken]),
-            }
-            self.read.consume(taken);
-            if end.is_some() {
-                let line = std::mem::take(&mut self.line);
-                return Ok(Some(match self.too_long.take() {
-                    Some(bytes) => ServerLine::TooLong { head: line, bytes },
-                    None => ServerLine::Whole(line),
-                }));
-            }
-        }
-    }
-
     /// Reads the next line until the process has exited and its pipe is empty.
-    async fn next_line_before_exit(&mut self) -> Option<ServerLine> {
+    async fn next_line_before_exit(&mut self) -> Option<BoundedLine> {
         let exited = self.exited.clone();
         let line = tokio::select! {
             biased;
-            line = self.next_line() => line,
+            line = self.lines.next_line() => line,
             () = exited.cancelled() => {
-                timeout(DRAIN_TIMEOUT, self.next_line()).await.unwrap_or(Ok(None))
+                timeout(DRAIN_TIMEOUT, self.lines.next_line()).await.unwrap_or(Ok(None))
             }
         };
         line.ok().flatten()
     }
 
-    fn parse_message(&mut self, line: ServerLine) -> Option<ServerJsonRpcMessage> {
+    fn parse_message(&mut self, line: BoundedLine) -> Option<ServerJsonRpcMessage> {
         let value = match &line {
-            ServerLine::TooLong { head, bytes } => too_long_error(head, *bytes),
-            ServerLine::Whole(line) if line.trim_ascii().is_empty() => return None,
-            ServerLine::Whole(line) => serde_json::from_slice::<Value>(line).ok(),
+            BoundedLine::TooLong { head, bytes, .. } => too_long_error(head, *bytes),
+            BoundedLine::Whole(line) if line.trim_ascii().is_empty() => return None,
+            BoundedLine::Whole(line) => serde_json::from_slice::<Value>(line).ok(),
         };
         let message = value.and_then(|mut value| {
             tool_list::repair_tool_list(&mut value);
@@ -116,20 +81,6 @@ impl<R: AsyncRead + Send + Unpin, W> LineTransport<R, W> {
         }
         message
     }
-}
-
-async fn write_line<W: AsyncWrite + Unpin>(
-    mut write: OwnedMutexGuard<Option<W>>,
-    line: &[u8],
-) -> io::Result<()> {
-    let write = write.as_mut().ok_or(io::ErrorKind::NotConnected)?;
-    write.write_all(line).await?;
-    write.flush().await
-}
-
-enum ServerLine {
-    Whole(Vec<u8>),
-    TooLong { head: Vec<u8>, bytes: usize },
 }
 
 /// Returns an error in place of a reply that is too long, if its id is found.
@@ -190,22 +141,19 @@ where
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let write = self.write.clone();
+        let writer = self.writer.clone();
         async move {
-            let mut line = serde_json::to_vec(&message)?;
-            line.push(b'\n');
+            let line = encode_line(&message)?;
             // A call has its own timeout. Other messages must not pile up or delay a cancellation
             // when the server has stopped reading.
             if let ClientJsonRpcMessage::Request(_) = message {
-                return write_line(write.lock_owned().await, &line).await;
+                return writer.lock().await.write(&line).await;
             }
             let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
-            let write = timeout(WRITE_TIMEOUT, write.lock_owned()).await.map_err(timed_out)?;
+            let writer = timeout(WRITE_TIMEOUT, writer.lock()).await.map_err(timed_out)?;
             match line.len() <= PIPE_ATOMIC_BYTES {
-                true => {
-                    timeout(WRITE_TIMEOUT, write_line(write, &line)).await.map_err(timed_out)?
-                }
-                false => write_line(write, &line).await,
+                true => timeout(WRITE_TIMEOUT, writer.write(&line)).await.map_err(timed_out)?,
+                false => writer.write(&line).await,
             }
         }
     }
@@ -221,9 +169,7 @@ where
 
     async fn close(&mut self) -> io::Result<()> {
         // A blocked write ends when the process ends, which is stopped now.
-        if let Ok(mut write) = self.write.try_lock() {
-            write.take();
-        }
+        self.writer.close_unless_writing();
         self.stop.cancel();
         Ok(())
     }

@@ -5,44 +5,34 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 
 use rmcp::model::{
     ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerNotification,
 };
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::bounded_lines::{BoundedLine, BoundedLines, LineBounds, LineWriter};
+
 /// The maximum length of a line, below that of the daemon's protocol.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// The bytes at each end of a longer line that are kept, to find its id.
-const KEPT_END_BYTES: usize = 256;
+/// The bounds of a line. Both ends of a longer one are searched for its id.
+const LINE_BOUNDS: LineBounds = LineBounds { line_max: LINE_BYTES_MAX, kept_end: 256 };
 
 #[derive(Debug)]
 pub(super) struct ServerLineTransport<R, W> {
-    input: BufReader<R>,
-    /// The part of the current line that was read. A cancelled read continues with it.
-    partial_line: Vec<u8>,
-    /// The dropped bytes in the middle of a line that is too long.
-    dropped_bytes: usize,
-    output: Arc<Mutex<Option<W>>>,
+    lines: BoundedLines<R>,
+    writer: LineWriter<W>,
     error_replies: JoinSet<io::Result<()>>,
     /// Subscriptions that are not acknowledged yet, by their id as JSON.
     pending_subscriptions: HashMap<String, TaskSubscription>,
     /// Cancelled when the input ends.
     disconnected: CancellationToken,
-}
-
-enum LineReadResult {
-    Line,
-    TooLong,
-    Closed,
 }
 
 impl<R, W> ServerLineTransport<R, W>
@@ -52,38 +42,11 @@ where
 {
     pub(super) fn new(input: R, output: W, disconnected: CancellationToken) -> Self {
         Self {
-            input: BufReader::new(input),
-            partial_line: Vec::new(),
-            dropped_bytes: 0,
-            output: Arc::new(Mutex::new(Some(output))),
+            lines: BoundedLines::new(input, LINE_BOUNDS),
+            writer: LineWriter::new(output),
             error_replies: JoinSet::new(),
             pending_subscriptions: HashMap::new(),
             disconnected,
-        }
-    }
-
-    async fn read_line(&mut self) -> LineReadResult {
-        loop {
-            let Ok(available) = self.input.fill_buf().await else { return LineReadResult::Closed };
-            if available.is_empty() {
-                return LineReadResult::Closed;
-            }
-            let end = available.iter().position(|byte| *byte == b'\n');
-            let taken = end.map_or(available.len(), |at| at + 1);
-            self.partial_line.extend_from_slice(&available[..taken]);
-            self.input.consume(taken);
-            if self.partial_line.len()
-                > if self.dropped_bytes > 0 { 4 * KEPT_END_BYTES } else { LINE_BYTES_MAX }
-            {
-                let middle = KEPT_END_BYTES..self.partial_line.len() - KEPT_END_BYTES;
-                self.dropped_bytes += middle.len();
-                self.partial_line.drain(middle);
-            }
-            match end {
-                Some(_) if self.dropped_bytes > 0 => return LineReadResult::TooLong,
-                Some(_) => return LineReadResult::Line,
-                None => {}
-            }
         }
     }
 
@@ -100,9 +63,9 @@ where
 
     /// Sends an error in a task of its own, so that a cancelled read does not cut it off.
     fn send_error(&mut self, id: Option<RequestId>, error: ErrorData) {
-        let output = self.output.clone();
+        let writer = self.writer.clone();
         let message: TxJsonRpcMessage<RoleServer> = JsonRpcMessage::error(error, id);
-        self.error_replies.spawn(async move { write_message(&output, &message).await });
+        self.error_replies.spawn(async move { writer.write_message(&message).await });
         while self.error_replies.try_join_next().is_some() {}
     }
 }
@@ -118,7 +81,7 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let output = self.output.clone();
+        let writer = self.writer.clone();
         let is_acknowledgement = match &item {
             JsonRpcMessage::Notification(message) => matches!(
                 message.notification,
@@ -132,28 +95,26 @@ where
             }
             message
         });
-        async move { write_message(&output, &message?).await }
+        async move { writer.write_message(&message?).await }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            let InvalidMessage { id, error } = match self.read_line().await {
-                LineReadResult::Closed => {
+            let InvalidMessage { id, error } = match self.lines.next_line().await {
+                Ok(None) | Err(_) => {
                     self.disconnected.cancel();
                     return None;
                 }
-                LineReadResult::TooLong => {
-                    let bytes = self.dropped_bytes + self.partial_line.len();
+                Ok(Some(BoundedLine::TooLong { head, tail, bytes })) => {
                     let problem =
                         format!("the message has {bytes} bytes, more than {LINE_BYTES_MAX}");
                     InvalidMessage {
-                        id: find_id_at_ends(&self.partial_line),
+                        id: find_id_at_ends(&[head, tail].concat()),
                         error: ErrorData::invalid_request(problem, None),
                     }
                 }
-                LineReadResult::Line => match parse_line(&self.partial_line) {
+                Ok(Some(BoundedLine::Whole(line))) => match parse_line(&line) {
                     Ok(message) => {
-                        self.partial_line.clear();
                         let Some(message) = message else { continue };
                         if let Some(PendingSubscription { id, tasks }) =
                             find_task_subscription(&message)
@@ -165,32 +126,14 @@ where
                     Err(invalid) => *invalid,
                 },
             };
-            self.partial_line.clear();
-            self.dropped_bytes = 0;
             self.send_error(id, error);
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
         while self.error_replies.join_next().await.is_some() {}
-        drop(self.output.lock().await.take());
+        self.writer.close().await;
         Ok(())
-    }
-}
-
-async fn write_message<W, M>(output: &Mutex<Option<W>>, message: &M) -> io::Result<()>
-where
-    W: AsyncWrite + Send + Unpin,
-    M: Serialize,
-{
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    match &mut *output.lock().await {
-        Some(output) => {
-            output.write_all(&line).await?;
-            output.flush().await
-        }
-        None => Err(io::ErrorKind::NotConnected.into()),
     }
 }
 
