@@ -12,7 +12,7 @@ use brigade_protocol::{RequestClient, RequestClientFactory};
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, Implementation};
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::SESSION;
 
@@ -37,7 +37,7 @@ impl RequestClientFactory for LocalHandlers {
         conversation: ConversationId,
     ) -> impl Future<Output = ()> + Send + 'static {
         *self.presence.lock().unwrap() = Some(conversation);
-        let guard: DropGuard = self.presence_ended.clone().drop_guard();
+        let guard = self.presence_ended.clone().drop_guard();
         async move {
             let _guard = guard;
             std::future::pending().await
