@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
 /// The file with the words that are not used as names.
-const WORDS: &str = "xtask/words.txt";
+const WORD_LIST: &str = "xtask/words.txt";
 /// First words that hide the subject of a doc comment.
 const WH_WORDS: [&str; 11] =
     ["What", "Whether", "Who", "Whoever", "Whose", "Whom", "How", "Where", "When", "Which", "Of"];
@@ -57,7 +57,7 @@ pub(crate) fn check(
 }
 
 fn read_words(root: &Path) -> Result<Vec<String>, String> {
-    let text = fs::read_to_string(root.join(WORDS)).map_err(|e| format!("{WORDS}: {e}"))?;
+    let text = fs::read_to_string(root.join(WORD_LIST)).map_err(|e| format!("{WORD_LIST}: {e}"))?;
     let words = text.lines().map(str::trim);
     Ok(words.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect())
 }
@@ -123,7 +123,9 @@ impl NameCounts {
             println!("  shared: {}", sample(rows));
         }
         faults.extend(
-            self.listed.iter().map(|place| format!("{place}: use a name that is not in {WORDS}")),
+            self.listed
+                .iter()
+                .map(|place| format!("{place}: use a name that is not in {WORD_LIST}")),
         );
         let tuples = self.tuple_parameters.iter();
         faults.extend(

@@ -126,7 +126,8 @@ impl PruneJob {
                    ORDER BY position LIMIT ?1";
         let mut statement = conn.prepare_cached(sql)?;
         let mut rows = statement.query([SLICE as i64])?;
-        let (mut end, mut count) = (None, 0);
+        let mut end = None;
+        let mut count = 0;
         while let Some(row) = rows.next()? {
             let (at, kept): (i64, bool) = (row.get(1)?, row.get(2)?);
             if kept && self.event_cutoff.is_none_or(|until| at > until) {

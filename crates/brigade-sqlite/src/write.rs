@@ -93,9 +93,12 @@ struct RowWriter<'a> {
 impl RowWriter<'_> {
     fn write_session(&mut self, key: Option<SessionKey>, row: &SessionRow) -> Result<SessionKey> {
         let body = encode_row(self.buffer, row)?;
-        let (id, name) = (id_bytes(&row.id), row.name.as_str());
+        let id = id_bytes(&row.id);
+        let name = row.name.as_str();
         let state = state_code(&row.state);
-        let (epoch, seq, now) = (to_i64(row.epoch.0), to_i64(row.seq.0), to_i64(row.now.0));
+        let epoch = to_i64(row.epoch.0);
+        let seq = to_i64(row.seq.0);
+        let now = to_i64(row.now.0);
         match key {
             Some(key) => {
                 let sql = "UPDATE sessions SET state = ?2, seq = ?3, last_event_at = ?4, body = ?5 \
@@ -209,7 +212,8 @@ impl RowWriter<'_> {
         let mut statement = self.tx.prepare_cached(sql)?;
         for row in &part.messages {
             let body = encode_row(self.buffer, row)?;
-            let (no, to) = (to_i64(row.message.no.0), owner_code(row.message.to));
+            let no = to_i64(row.message.no.0);
+            let to = owner_code(row.message.to);
             statement.execute(params![key, no, to, row.receipt == Receipt::Accepted, body])?;
         }
         Ok(())
@@ -228,7 +232,8 @@ impl RowWriter<'_> {
         for record in &part.events {
             let record: &EventRecord = record;
             let body = encode_row(self.buffer, record)?;
-            let (seq, at) = (to_i64(record.seq.0), to_i64(record.at.0));
+            let seq = to_i64(record.seq.0);
+            let at = to_i64(record.at.0);
             statement.execute(params![to_i64(position.0), key, seq, at, body])?;
             position = position.next();
         }
