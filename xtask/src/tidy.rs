@@ -8,7 +8,7 @@ use crate::{dependencies, names};
 /// The allowed dependencies of each crate on our crates.
 const LAYERS: [(&str, &[&str]); 16] = [
     ("brigade-model", &[]),
-    ("brigade-llm", &[]),
+    ("brigade-llm", &["brigade-model"]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-delegation", &["brigade-model"]),
     ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
@@ -53,7 +53,6 @@ const LAYERS: [(&str, &[&str]); 16] = [
         &[
             "brigade-agent",
             "brigade-file-tools",
-            "brigade-llm",
             "brigade-model",
             "brigade-process",
             "brigade-protocol",

@@ -1,7 +1,7 @@
 //! Describes errors of a configuration file without quoting its values, since any of them may be a
 //! secret.
 
-use brigade_llm::suggestion::find_nearest;
+use brigade_model::suggestion::find_nearest;
 use toml::Value;
 
 /// The text that replaces a value.

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use brigade_agent::definition::{DefinitionFolder, DefinitionSet};
-use brigade_llm::suggestion::find_nearest;
 use brigade_llm::{
     KeySource, Model, ModelName, ProviderKind, Recorder, ReplayModel, Script, ScriptedModel,
 };
 use brigade_model::refusal::Refusal;
+use brigade_model::suggestion::find_nearest;
 use brigade_runtime::AgentOptions;
 use brigade_runtime::agents::{ChosenModel, ModelProviders, ModelSource, OneModel};
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use brigade_llm::suggestion::did_you_mean;
+use brigade_model::suggestion::did_you_mean;
 use rustix::fs::Dir;
 use rustix::io::Errno;
 use xxhash_rust::xxh3::xxh3_64;

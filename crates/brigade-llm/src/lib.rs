@@ -21,7 +21,6 @@
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
 //! - `wire_server`: a server that speaks the providers' formats, for tests and examples (feature
 //!   `wire-server`)
-//! - [`suggestion`]: "did you mean" for mistyped names
 
 pub mod catalog;
 pub mod conversation;
@@ -35,7 +34,6 @@ pub mod rate_limiter;
 pub mod recording;
 pub mod retry;
 pub mod scripted;
-pub mod suggestion;
 #[cfg(test)]
 mod testing;
 pub mod transport;

@@ -22,6 +22,7 @@
 //! - [`decide`], [`apply`], `react`, [`transition`]: the transitions.
 //! - [`needs`]: the rows that must be in memory before a command is decided.
 //! - [`arguments`]: arguments of tools; [`result_text`], [`quote_mark`]: text for a model.
+//! - [`suggestion`]: "did you mean" for mistyped names, for all crates.
 
 pub mod action;
 pub mod address;
@@ -52,6 +53,7 @@ pub mod shared_values;
 pub mod spawn_rate;
 pub mod spec;
 pub mod stall;
+pub mod suggestion;
 pub mod task;
 mod task_table;
 pub mod task_tree;

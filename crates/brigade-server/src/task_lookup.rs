@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use brigade_llm::suggestion::{edit_distance, is_near};
 use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::suggestion::{edit_distance, is_near};
 use brigade_model::task::TaskRow;
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_llm::suggestion::did_you_mean;
+use brigade_model::suggestion::did_you_mean;
 
 use super::origin::{DefinitionDigest, DefinitionFolder, DefinitionOrigin};
 use super::{Definition, DefinitionError};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brigade_llm::ReasoningEffort;
-use brigade_llm::suggestion::did_you_mean;
 use brigade_model::ids::Millis;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::stall::StallPolicy;
+use brigade_model::suggestion::did_you_mean;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;

@@ -4,11 +4,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_model::suggestion::did_you_mean;
+
 use super::script::{FaultKind, ScriptFault, ScriptItem, ScriptSection, ScriptTurn};
 use crate::conversation::ToolArguments;
 use crate::error::{ModelError, ModelErrorKind};
 use crate::model::{StopReason, TokenUsage};
-use crate::suggestion::did_you_mean;
 
 /// An error in a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
