@@ -13,6 +13,7 @@ use brigade_model::limits::{Remaining, RemainingBudgets, Usage};
 use brigade_model::outcome::Failure;
 use brigade_model::quote_mark::QuoteMark;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::{tail_bytes, truncate_end};
 use serde_json::Value;
 
 use crate::budget_warning::BudgetStatus;
@@ -31,7 +32,7 @@ use crate::tool_set::ToolSet;
 use crate::transcript::{FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed};
 
 /// The bytes of the last text that a progress report contains.
-const LAST_TEXT_SHOWN: usize = 400;
+pub(crate) const LAST_TEXT_SHOWN: usize = 400;
 /// The bytes of the activity that a progress report contains.
 const ACTIVITY_SHOWN: usize = 200;
 
@@ -408,9 +409,9 @@ impl Agent {
     ) -> AgentProgress {
         AgentProgress {
             step: transcript.tally.steps,
-            activity: truncate_end(activity.into(), ACTIVITY_SHOWN),
-            last_tools: truncate_end(transcript.last_tools(), ACTIVITY_SHOWN),
-            last_text: truncate_start(&current_text(&transcript.messages)),
+            activity: truncate_end(&activity.into(), ACTIVITY_SHOWN),
+            last_tools: truncate_end(&transcript.last_tools(), ACTIVITY_SHOWN),
+            last_text: tail_bytes(&current_text(&transcript.messages), LAST_TEXT_SHOWN).to_owned(),
             tokens: transcript.tally.tokens,
         }
     }
@@ -439,19 +440,6 @@ fn unanswered_reminder(asking: &[TaskNo]) -> Option<String> {
             tasks.join(", ")
         )
     })
-}
-
-fn truncate_end(mut text: String, bytes: usize) -> String {
-    if text.len() > bytes {
-        text.truncate(text.floor_char_boundary(bytes));
-        text.push_str("..");
-    }
-    text
-}
-
-/// Returns the end of a text, as long as a progress report may contain.
-pub(crate) fn truncate_start(text: &str) -> String {
-    text[text.ceil_char_boundary(text.len().saturating_sub(LAST_TEXT_SHOWN))..].to_owned()
 }
 
 /// Parses the JSON in a reply, with or without a code block around it, and validates it.

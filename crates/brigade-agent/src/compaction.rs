@@ -6,6 +6,7 @@ use brigade_llm::{ChatMessage, ModelReply};
 use brigade_model::call::CallCompletion;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
+use brigade_model::truncate::head_bytes;
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::Host;
@@ -72,9 +73,9 @@ impl Agent {
 }
 
 fn summary_text(reply: &ModelReply) -> Option<String> {
-    let mut text = reply.message.text();
-    text.truncate(text.floor_char_boundary(SUMMARY_MAX));
-    (!text.trim().is_empty()).then_some(text)
+    let text = reply.message.text();
+    let summary = head_bytes(&text, SUMMARY_MAX);
+    (!summary.trim().is_empty()).then(|| summary.to_owned())
 }
 
 fn compaction_failure(reason: &str) -> LoopError {

@@ -7,7 +7,8 @@ use brigade_model::message::{Message, MessagePurpose, MessageSender};
 use brigade_model::outcome::{LateResult, Outcome};
 use brigade_model::quote_mark::QuoteMark;
 use brigade_model::result_text::render_json;
-pub use brigade_model::result_text::{render_result, truncate_with_hint};
+pub use brigade_model::result_text::render_result;
+use brigade_model::truncate::truncate_with_hint;
 
 /// The most bytes shown of one result or message of a task. The agent reads the rest by its address.
 pub const SHOWN_MAX: usize = 8 * 1024;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brigade_model::truncate::truncate_chars;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
@@ -200,7 +201,7 @@ impl fmt::Display for SchemaProblem {
 }
 
 fn schema_problem(error: ValidationError<'_>) -> SchemaProblem {
-    let path = truncate(&error.instance_path().to_string(), PROBLEM_LENGTH_MAX);
+    let path = truncate_chars(&error.instance_path().to_string(), PROBLEM_LENGTH_MAX);
     SchemaProblem { path, expected: render_error(&error) }
 }
 
@@ -214,7 +215,7 @@ fn render_error(error: &ValidationError<'_>) -> String {
         if let Some(first) = nearest.and_then(|errors| errors.first()) {
             let path = first.instance_path();
             let nearest = format!(" (nearest: {path} {})", expected_text(first));
-            text.push_str(&truncate(&nearest, PROBLEM_LENGTH_MAX));
+            text.push_str(&truncate_chars(&nearest, PROBLEM_LENGTH_MAX));
         }
         return text;
     }
@@ -233,14 +234,7 @@ fn expected_text(error: &ValidationError<'_>) -> String {
         ValidationErrorKind::Enum { options } => format!("it is not one of {options}"),
         _ => error.masked_with("it").to_string(),
     };
-    truncate(&text, PROBLEM_LENGTH_MAX)
-}
-
-fn truncate(text: &str, max_chars: usize) -> String {
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    truncate_chars(&text, PROBLEM_LENGTH_MAX)
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {

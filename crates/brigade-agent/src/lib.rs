@@ -68,5 +68,5 @@ pub use tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
     ToolInvocation, ToolReply, ToolSubject,
 };
-pub use tool_calls::{RESULT_MAX, truncate_middle};
+pub use tool_calls::RESULT_MAX;
 pub use tool_set::{ToolSet, ToolSource};

@@ -12,11 +12,14 @@ use brigade_llm::{
 use brigade_model::json::{Json, PAYLOAD_MAX};
 use brigade_model::limits::{CostEstimate, Usage};
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::{tail_bytes, truncate_with_hint};
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
+use crate::agent::{Agent, LAST_TEXT_SHOWN};
 use crate::agent::{Agent, truncate_start};
+use crate::host::{AgentProgress, CostEstimate, Host};
 use crate::host::{AgentProgress, Host};
 use crate::telemetry::{self, FailOnDrop};
 use crate::transcript::{Transcript, estimate_tokens, message_bytes};
@@ -222,7 +225,7 @@ impl Agent {
                 reported_at = Instant::now();
                 report_after = interval;
                 if !text_so_far.is_empty() {
-                    progress.last_text = truncate_start(&text_so_far);
+                    progress.last_text = tail_bytes(&text_so_far, LAST_TEXT_SHOWN).to_owned();
                 }
                 host.report_progress(progress.clone());
             }
@@ -267,8 +270,7 @@ fn content_size(content: &ContentBlock) -> usize {
 fn truncate_content(content: &mut ContentBlock, bytes: usize) {
     match content {
         ContentBlock::Text(text) => {
-            let head = &text[..text.floor_char_boundary(bytes / 2)];
-            *text = format!("{head}\n[cut: the rest of {} bytes was too long]", text.len()).into();
+            *text = truncate_with_hint(text, bytes / 2, "The text", "").into();
         }
         // Opaque data of the provider is useless in part.
         ContentBlock::Reasoning(reasoning) => {

@@ -12,6 +12,7 @@ use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::{truncate_chars, truncate_middle};
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -371,7 +372,7 @@ impl Agent {
         let DueCall { tool_call, invocation } = due;
         let Some(tool) = self.tools.get(&tool_call.name) else {
             let names = self.tools.names().collect::<Vec<_>>().join(", ");
-            let name: String = tool_call.name.chars().take(100).collect();
+            let name = truncate_chars(&tool_call.name, 100);
             return refused(format!("there is no tool {name:?}; you have: {names}"));
         };
         if let ToolArguments::Malformed { problem } = &tool_call.arguments {
@@ -460,32 +461,4 @@ fn mark_failed(result: &mut ToolResult, problem: &dyn std::fmt::Display) {
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// An upper bound on the bytes of the truncation mark.
-const TRUNCATION_MARK_BYTES: usize = 100;
-
-/// Truncates a long text: keeps its beginning and its end, with a mark in between.
-pub fn truncate_middle(text: &str, bytes: usize) -> String {
-    if text.len() <= bytes {
-        return text.to_owned();
-    }
-    // The mark is included in the limit, so that a second truncation changes nothing.
-    let half = bytes.saturating_sub(TRUNCATION_MARK_BYTES) / 2;
-    let head = &text[..text.floor_char_boundary(half)];
-    let tail = &text[text.ceil_char_boundary(text.len() - half)..];
-    let cut = text.len() - head.len() - tail.len();
-    format!("{head}\n[cut: {cut} of {} bytes are left out here]\n{tail}", text.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_truncated_text_states_its_length_and_is_not_truncated_again() {
-        let once = truncate_middle(&"x".repeat(10 << 20), RESULT_MAX);
-        assert!(once.len() <= RESULT_MAX && once.contains("of 10485760 bytes"), "{}", once.len());
-        assert_eq!(truncate_middle(&once, RESULT_MAX), once);
-    }
 }

@@ -14,6 +14,7 @@ use brigade_model::call::{CallCompletion, JournalEntry, ParkedCall};
 use brigade_model::ids::{CallIndex, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_middle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -26,7 +27,6 @@ use crate::state::SharedState;
 use crate::step_calls::{CallSlots, CallState, DueCall, ResultEntry, StepCall, StepCalls};
 use crate::stop_policy::RunTally;
 use crate::tool::{CallSlotRange, ToolInvocation};
-use crate::tool_calls::truncate_middle;
 
 /// The message to the model when a later run starts without one.
 const RESUME_PROMPT: &str = "Go on with your task.";

@@ -7,6 +7,7 @@ use brigade_agent::AgentProgress;
 use brigade_model::limits::Usage;
 use brigade_model::plain_text::PlainText;
 use brigade_model::sandbox::TerminalSize;
+use brigade_model::truncate::MARKER;
 use brigade_protocol::TaskInfo;
 use brigade_protocol::requests::InboxItem;
 use brigade_runtime::{Clock, SystemClock};
@@ -398,8 +399,26 @@ pub(crate) fn truncate_to_width(text: &str, width: usize) -> String {
         }
         truncated.push(letter);
     }
-    truncated.push('…');
+    truncated.push_str(MARKER);
     truncated
+}
+
+/// Truncates the start of a text to a width, with `…` in its place.
+pub(crate) fn truncate_start_to_width(text: &str, width: usize) -> String {
+    if display_width(text) <= width {
+        return text.to_owned();
+    }
+    let mut start = text.len();
+    let mut used = 0;
+    for (at, letter) in text.char_indices().rev() {
+        used += letter.width().unwrap_or(0);
+        if used >= width {
+            break;
+        }
+        start = at;
+    }
+    let marker = if width == 0 { "" } else { MARKER };
+    format!("{marker}{}", &text[start..])
 }
 
 #[cfg(test)]
@@ -442,6 +461,11 @@ mod tests {
         assert_eq!(truncate_to_width("日本語", 6), "日本語");
         assert_eq!(truncate_to_width("日本語", 5), "日本…");
         assert_eq!(truncate_to_width("日本語", 4), "日…");
+        assert_eq!(truncate_start_to_width("/home/me/project", 10), "…e/project");
+        assert_eq!(truncate_start_to_width("leek soup", 9), "leek soup");
+        assert_eq!(truncate_start_to_width("leek soup", 0), "");
+        assert_eq!(truncate_start_to_width("日本語", 5), "…本語");
+        assert_eq!(truncate_start_to_width("日本語", 4), "…語");
         assert_eq!(pad_to_width("日本", 6), "日本  ");
     }
 

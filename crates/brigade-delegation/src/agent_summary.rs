@@ -1,9 +1,9 @@
 //! An agent for a model: its step, last text, questions and usage.
 
-use brigade_model::result_text::truncate_with_hint;
+use brigade_model::truncate::{truncate_line, truncate_with_hint};
 use serde_json::{Map, Value, json};
 
-use crate::short_text::{render_duration, truncate_line};
+use crate::short_text::render_duration;
 
 const LAST_TEXT_CHARS_MAX: usize = 200;
 /// The longest part of a question, note or result that is shown at once.

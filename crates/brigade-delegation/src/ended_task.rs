@@ -1,7 +1,8 @@
 //! A task that has ended, with its result.
 
 use brigade_model::json::Json;
-use brigade_model::result_text::{render_result, truncate_with_hint};
+use brigade_model::result_text::render_result;
+use brigade_model::truncate::truncate_with_hint;
 use serde_json::{Value, json};
 
 use crate::agent_summary::TEXT_BYTES_MAX;

@@ -19,7 +19,7 @@
 //! - [`delegation_reply`]: a reply as text and as JSON, each complete. [`ended_task`],
 //!   [`background_task`], [`task_note`] and [`user_approval`] are parts of replies.
 //! - [`output_tail`]: the end of a process's output, truncated for a reply.
-//! - [`short_text`]: durations and single lines as text.
+//! - [`short_text`]: durations as text.
 
 pub mod agent_summary;
 pub mod ask_parent;

@@ -1,4 +1,4 @@
-//! Renders durations and single lines.
+//! Renders durations.
 
 use std::time::Duration;
 
@@ -21,16 +21,6 @@ pub fn render_secs(wait: Duration) -> String {
     }
 }
 
-/// Truncates a text to the first characters of its first line, with `..` for the omitted rest.
-pub fn truncate_line(text: &str, max_chars: usize) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    let mut shown: String = line.chars().take(max_chars).collect();
-    if shown.len() < text.trim_end().len() {
-        shown.push_str("..");
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,12 +29,5 @@ mod tests {
     fn durations_are_rendered_short() {
         let shown = [5, 1_250, 61_000, 7_260_000].map(render_duration);
         assert_eq!(shown, ["5ms", "1.2s", "1m01s", "2h01m"]);
-    }
-
-    #[test]
-    fn long_text_is_truncated() {
-        assert_eq!(truncate_line("short", 10), "short");
-        assert_eq!(truncate_line("two\nlines", 10), "two..");
-        assert_eq!(truncate_line("abcdef", 3), "abc..");
     }
 }

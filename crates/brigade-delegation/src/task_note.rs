@@ -1,6 +1,6 @@
 //! Messages of tasks to the caller, as part of a reply.
 
-use brigade_model::result_text::truncate_with_hint;
+use brigade_model::truncate::truncate_with_hint;
 use serde_json::{Value, json};
 
 use crate::agent_summary::TEXT_BYTES_MAX;

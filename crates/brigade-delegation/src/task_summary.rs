@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use brigade_model::truncate::truncate_line;
 use serde_json::{Map, Value, json};
 
 use crate::agent_summary::AgentSummary;
-use crate::short_text::{render_duration, truncate_line};
+use crate::short_text::render_duration;
 
 const LISTED_DESCRIPTION_CHARS: usize = 80;
 const SHOWN_DESCRIPTION_CHARS: usize = 1_000;

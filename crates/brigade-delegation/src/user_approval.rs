@@ -1,9 +1,9 @@
 //! A tool call of a sub-agent that only the user can approve.
 
+use brigade_model::truncate::truncate_line;
 use serde_json::{Value, json};
 
 use crate::delegation_reply::DelegationReply;
-use crate::short_text::truncate_line;
 
 const SHOWN_CALL_CHARS: usize = 200;
 

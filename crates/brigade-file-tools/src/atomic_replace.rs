@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use brigade_model::truncate::head_bytes;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fsync, linkat, openat,
     renameat, renameat_with, unlinkat,
@@ -150,7 +151,7 @@ impl<'a> DraftFile<'a> {
 
     fn create(directory: BorrowedFd<'a>, last: &str) -> io::Result<(Self, OwnedFd)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let prefix = &last[..last.floor_char_boundary(100)];
+        let prefix = head_bytes(last, 100);
         loop {
             let number = NEXT_DRAFT_NUMBER.fetch_add(1, Ordering::Relaxed);
             let name = format!(".{prefix}.{}-{number}.draft", std::process::id());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_model::truncate::truncate_end;
 use rustix::fs::FileType;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -139,7 +140,7 @@ fn render_line(entry: &WalkEntry) -> String {
         DirEntryKind::Missing => name,
         DirEntryKind::Link(target) => {
             let target = escape_control_chars(&String::from_utf8_lossy(target));
-            format!("{name} -> {}", &target[..target.floor_char_boundary(TARGET_MAX)])
+            format!("{name} -> {}", truncate_end(&target, TARGET_MAX))
         }
         DirEntryKind::Other(stat) => match file_type(stat) {
             FileType::Directory => format!("{name}/"),

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use brigade_model::truncate::head_bytes;
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
@@ -322,11 +323,11 @@ fn excerpt(bytes: &[u8], at: usize) -> String {
     } else {
         0
     };
-    let to = text.floor_char_boundary((from + LINE_MAX).min(text.len()));
+    let shown = head_bytes(&text[from..], LINE_MAX);
     let before = from;
-    let after = text.len() - to;
+    let after = text.len() - from - shown.len();
     let mark = |bytes: usize| {
         if bytes > 0 { format!("[truncated: {bytes} bytes]") } else { String::new() }
     };
-    format!("{}{}{}", mark(before), &text[from..to], mark(after))
+    format!("{}{shown}{}", mark(before), mark(after))
 }

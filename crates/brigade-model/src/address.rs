@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::ids::{RunNo, TaskNo};
-use crate::name::{SESSION_NAME_MAX, SessionName, TaskName, truncate};
+use crate::name::{SESSION_NAME_MAX, SessionName, TaskName};
 use crate::refusal::Refusal;
+use crate::truncate::truncate_chars;
 use crate::work::TaskKind;
 
 /// The address of a task, optionally with its session and one of its runs.
@@ -86,7 +87,7 @@ fn parse_task_no(digits: &str, whole: &str) -> Result<TaskNo, Refusal> {
 fn refuse_address(text: &str, problem: &str) -> Refusal {
     Refusal::invalid(format!(
         "the address {:?} {problem}; write agent:3, 3, a name, session/agent:3 or agent:3#1",
-        truncate(text, 64)
+        truncate_chars(text, 64)
     ))
 }
 

@@ -12,6 +12,7 @@ use crate::ids::{ClientName, Time};
 use crate::permission::{PermissionRule, PermissionSubject};
 use crate::plain_text::PlainText;
 use crate::refusal::Refusal;
+use crate::truncate::head_bytes;
 
 mod call_card;
 mod call_digest;
@@ -58,8 +59,8 @@ impl TextExcerpt {
     pub const MAX: usize = 64 * 1024;
 
     pub fn of(text: &str) -> Self {
-        let end = text.floor_char_boundary(Self::MAX);
-        Self { text: text[..end].into(), is_truncated: end < text.len() }
+        let head = head_bytes(text, Self::MAX);
+        Self { text: head.into(), is_truncated: head.len() < text.len() }
     }
 }
 

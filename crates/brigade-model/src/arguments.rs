@@ -5,6 +5,8 @@ use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::truncate::truncate_end;
+
 /// The maximum length of an error in bytes.
 const ERROR_BYTES: usize = 600;
 
@@ -76,7 +78,7 @@ pub fn read_arguments_by<T: DeserializeOwned>(
     };
     let problems = find_problems(&schema(), &arguments);
     if !problems.is_empty() {
-        return Err(truncate(problems.join("; ")));
+        return Err(truncate_end(&problems.join("; "), ERROR_BYTES));
     }
     // The schema does not explain the error. The wrong argument is the one without which the error
     // changes.
@@ -92,15 +94,8 @@ pub fn read_arguments_by<T: DeserializeOwned>(
 }
 
 fn parse_arguments<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, String> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| truncate(error.to_string()))
-}
-
-fn truncate(mut text: String) -> String {
-    if text.len() > ERROR_BYTES {
-        text.truncate(text.floor_char_boundary(ERROR_BYTES));
-        text.push_str("..");
-    }
-    text
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| truncate_end(&error.to_string(), ERROR_BYTES))
 }
 
 /// Returns every difference between arguments and a schema: unknown, missing and wrongly typed
@@ -232,7 +227,7 @@ fn describe(value: &Value) -> String {
 
 fn quote(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("`{}`", &text[..text.floor_char_boundary(80)]),
+        Value::String(text) => format!("`{}`", truncate_end(text, 80)),
         other => describe(other),
     }
 }

@@ -22,7 +22,8 @@
 //! - [`decide`], [`apply`], `react`, [`transition`]: the transitions.
 //! - [`needs`]: the rows that must be in memory before a command is decided.
 //! - [`arguments`]: arguments of tools; [`result_text`], [`quote_mark`]: text for a model.
-//! - [`suggestion`]: "did you mean" for mistyped names, for all crates.
+//! - [`truncate`]: text cut to a limit; [`suggestion`]: "did you mean" for mistyped names. Both are
+//!   for all crates.
 
 pub mod action;
 pub mod address;
@@ -58,4 +59,5 @@ pub mod task;
 mod task_table;
 pub mod task_tree;
 pub mod transition;
+pub mod truncate;
 pub mod work;

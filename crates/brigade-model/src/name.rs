@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name_letters::{check_letters, compose, fold_case, is_letter};
 use crate::refusal::Refusal;
+use crate::truncate::truncate_chars;
 
 /// The maximum length of a name in characters.
 pub const NAME_MAX: usize = 64;
@@ -77,7 +78,7 @@ impl FromStr for TaskName {
 
     fn from_str(text: &str) -> Result<Self, Refusal> {
         check_name(text).map(|name| Self(name.into())).map_err(|problem| {
-            Refusal::invalid(format!("the name {:?} {problem}", truncate(text, NAME_MAX)))
+            Refusal::invalid(format!("the name {:?} {problem}", truncate_chars(text, NAME_MAX)))
         })
     }
 }
@@ -128,7 +129,7 @@ impl FromStr for IdempotencyKey {
         } else {
             return Ok(Self(text.into()));
         };
-        Err(Refusal::invalid(format!("the key {:?} {problem}", truncate(text, NAME_MAX))))
+        Err(Refusal::invalid(format!("the key {:?} {problem}", truncate_chars(text, NAME_MAX))))
     }
 }
 
@@ -150,15 +151,10 @@ impl FromStr for SessionName {
         } else {
             return Ok(Self(text.into()));
         };
-        Err(Refusal::invalid(format!("the session name {:?} {problem}", truncate(text, NAME_MAX))))
-    }
-}
-
-/// Returns the first `max` characters, so that an error never repeats a megabyte of bad input.
-pub(crate) fn truncate(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        Err(Refusal::invalid(format!(
+            "the session name {:?} {problem}",
+            truncate_chars(text, NAME_MAX)
+        )))
     }
 }
 

@@ -8,6 +8,8 @@ use std::fmt;
 
 pub use rule::{PermissionRule, RuleError};
 
+use crate::truncate::truncate_chars;
+
 mod glob;
 mod rule;
 mod shell;
@@ -33,8 +35,6 @@ impl fmt::Display for PermissionSubject<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 200;
         let Some(text) = self.text else { return write!(f, "`{}`", self.tool) };
-        let shown: String = text.chars().take(SHOWN).collect();
-        let more = if shown.len() < text.len() { "…" } else { "" };
-        write!(f, "`{}({shown}{more})`", self.tool)
+        write!(f, "`{}({})`", self.tool, truncate_chars(text, SHOWN))
     }
 }

@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use crate::truncate::{MARKER, head_chars, tail_chars};
+
 /// The maximum number of spaces that are shown as marks. A longer run is shown as a count.
 const SPACES_SHOWN: usize = 8;
 
@@ -52,18 +54,14 @@ impl PlainText {
     /// Use it only for displays on which nobody decides.
     pub fn truncate_middle(text: &str, max: usize) -> Self {
         let line = Self::line(text);
-        let letters = line.0.chars().count();
-        if letters <= max {
+        if line.0.chars().count() <= max {
             return line;
         }
-        let tail = max / 3;
-        let head = max - tail;
-        let at = |index: usize| {
-            line.0.char_indices().nth(index).map_or(line.0.len(), |(offset, _)| offset)
-        };
-        let from = at(head);
-        let to = at(letters - tail);
-        Self(format!("{} …[{} bytes]… {}", &line.0[..from], to - from, &line.0[to..]))
+        let tail_max = max / 3;
+        let head = head_chars(&line.0, max - tail_max);
+        let tail = tail_chars(&line.0, tail_max);
+        let omitted = line.0.len() - head.len() - tail.len();
+        Self(format!("{head} {MARKER}[{omitted} bytes]{MARKER} {tail}"))
     }
 
     pub fn as_str(&self) -> &str {

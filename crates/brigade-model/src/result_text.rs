@@ -1,22 +1,8 @@
-//! Renders results as short text for a model, with a hint for reading the rest.
+//! Renders results as text for a model.
 
 use serde::Deserialize;
 
 use crate::json::Json;
-
-/// Truncates a long text to its head, with a hint for reading the rest.
-pub fn truncate_with_hint(text: &str, shown: usize, subject: &str, read_on: &str) -> String {
-    if text.len() <= shown {
-        return text.to_owned();
-    }
-    let head = &text[..text.floor_char_boundary(shown)];
-    let hint = if read_on.is_empty() { String::new() } else { format!(" Read on with {read_on}.") };
-    format!(
-        "{head}\n[{subject} is truncated: {} of {} bytes are shown.{hint}]",
-        head.len(),
-        text.len()
-    )
-}
 
 /// Renders a result: a string as its text, a process report in short, anything else as JSON.
 pub fn render_result(result: &Json) -> String {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::name::truncate;
 use crate::refusal::Refusal;
+use crate::truncate::truncate_chars;
 
 /// A sandbox as stored with a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,7 +183,7 @@ impl SandboxLayer {
         }
         for path in self.read.iter().chain(&self.write) {
             if !path.starts_with('/') || path.contains('\0') {
-                let shown = truncate(path, 200);
+                let shown = truncate_chars(path, 200);
                 return Err(Refusal::invalid(format!(
                     "the sandbox path {shown:?} is not an absolute path"
                 )));
@@ -228,7 +228,7 @@ impl FromStr for TerminalSize {
             (columns > 0 && rows > 0).then_some(Self { rows, columns })
         });
         parsed.ok_or_else(|| {
-            let shown = truncate(text, 50);
+            let shown = truncate_chars(text, 50);
             Refusal::invalid(format!(
                 "{shown:?} is not a terminal size; write columns and rows, such as 80x24"
             ))
@@ -239,7 +239,7 @@ impl FromStr for TerminalSize {
 /// Parses a number of bytes: `512M`, `2G`, `64k`, or a plain number.
 pub fn parse_bytes(text: &str) -> Result<u64, Refusal> {
     let wrong = || {
-        let shown = truncate(text, 50);
+        let shown = truncate_chars(text, 50);
         Refusal::invalid(format!(
             "{shown:?} is not a size; write bytes, or a number with K, M, G or T, such as 512M"
         ))

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Millis, Time};
+use crate::truncate::truncate_chars;
 
 /// A number of new tasks per time span. All of them may be spawned at once. After that, one is
 /// allowed each time its share of the span has passed.
@@ -86,7 +87,7 @@ impl std::str::FromStr for SpawnRate {
     type Err = SpawnRateError;
 
     fn from_str(text: &str) -> Result<Self, SpawnRateError> {
-        let wrong = || SpawnRateError(text.chars().take(40).collect());
+        let wrong = || SpawnRateError(truncate_chars(text, 40));
         let (count, span) = text.split_once('/').ok_or_else(wrong)?;
         let count = count.trim().parse().map_err(|_| wrong())?;
         let span = span.trim();

@@ -17,6 +17,7 @@ use crate::quote_mark::QuoteMark;
 use crate::refusal::Refusal;
 use crate::sandbox::Sandbox;
 use crate::stall::StallPolicy;
+use crate::truncate::truncate_chars;
 
 pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV_PREFIX, StdinSource};
 
@@ -355,7 +356,7 @@ pub fn parse_custom_kind(text: &str) -> Result<Arc<str>, Refusal> {
     } else {
         Err(Refusal::invalid(format!(
             "the kind {:?} is not 1 to {} lower-case letters, digits and '-', a letter first",
-            crate::name::truncate(text, TaskKind::CUSTOM_MAX),
+            truncate_chars(text, TaskKind::CUSTOM_MAX),
             TaskKind::CUSTOM_MAX
         )))
     }

@@ -11,6 +11,7 @@ use brigade_model::outcome::{Failure, LateResult, Outcome};
 use brigade_model::process_report::{SandboxPart, sandbox_parts};
 use brigade_model::sandbox::Sandbox;
 use brigade_model::task::{InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState};
+use brigade_model::truncate::truncate_chars;
 use brigade_model::work::TaskKind;
 use serde::{Deserialize, Serialize};
 
@@ -324,10 +325,7 @@ impl TaskInfo {
             info.progress.filter(|progress| progress.as_str().len() <= LISTED_PROGRESS_BYTES);
         info.approvals.iter_mut().for_each(ApprovalInfo::omit_long_call);
         for text in std::iter::once(&mut info.description).chain(&mut info.detail) {
-            if let Some((end, _)) = text.char_indices().nth(LISTED_TEXT_CHARS) {
-                text.truncate(end);
-                text.push('…');
-            }
+            *text = truncate_chars(text, LISTED_TEXT_CHARS);
         }
         info
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use brigade::agent::inbox::render_result;
 use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
+use brigade::model::truncate::truncate_chars;
 use brigade::{
     AgentOptions, AgentProgress, Definition, Event, ExecutionHints, FeedUpdate, Limits,
     ModelProviders, NewTask, OneModel, Outcome, PermissionRule, PermissionRules, Permissions,
@@ -197,9 +198,5 @@ fn render_outcome(outcome: &Outcome) -> String {
 
 /// Returns the text on one line of at most 60 characters.
 fn short(text: &str) -> String {
-    let text = text.replace('\n', " ");
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
+    truncate_chars(&text.replace('\n', " "), 60)
 }

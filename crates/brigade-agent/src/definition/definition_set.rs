@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brigade_model::suggestion::did_you_mean;
+use brigade_model::truncate::truncate_chars;
 
 use super::origin::{DefinitionDigest, DefinitionFolder, DefinitionOrigin};
 use super::{Definition, DefinitionError};
@@ -152,7 +153,7 @@ impl DefinitionSet {
                 format!("; there are {}", known().take(20).collect::<Vec<_>>().join(", "))
             }
         };
-        Err(DefinitionLookupError::Unknown { name: name.chars().take(100).collect(), hint })
+        Err(DefinitionLookupError::Unknown { name: truncate_chars(name, 100), hint })
     }
 
     fn find_ambiguity(&self, name: &str) -> Option<DefinitionLookupError> {

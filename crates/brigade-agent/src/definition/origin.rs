@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use brigade_model::truncate::truncate_chars;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -103,7 +104,7 @@ impl FromStr for DefinitionDigest {
         let hex = text.strip_prefix(DIGEST_PREFIX).filter(|hex| hex.len() == 64);
         match hex.filter(|hex| hex.chars().all(is_hex)) {
             Some(_) => Ok(Self(text.to_owned())),
-            None => Err(DigestError(text.chars().take(100).collect())),
+            None => Err(DigestError(truncate_chars(text, 100))),
         }
     }
 }

@@ -67,7 +67,10 @@ fn draw_heading(frame: &mut Frame<'_>, area: Rect, state: &TopState, workspace: 
     let text = Text::from(vec![
         Span::styled("brigade ", Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(count),
-        Span::styled(truncate_start(scope, width), Style::new().fg(Color::DarkGray)),
+        Span::styled(
+            render::truncate_start_to_width(scope, width),
+            Style::new().fg(Color::DarkGray),
+        ),
     ]);
     frame.render_widget(Paragraph::new(text), area);
 }
@@ -301,22 +304,16 @@ fn draw_footer(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
 fn render_draft(label: &str, text: &str, width: usize) -> String {
     let message = format!("{label}: {text}_");
     let whole = format!("{message}   enter sends, esc cancels");
-    if whole.chars().count() <= width { whole } else { truncate_start(&message, width) }
+    if whole.chars().count() <= width {
+        whole
+    } else {
+        render::truncate_start_to_width(&message, width)
+    }
 }
 
 fn first_fitting(texts: &[&'static str], width: usize) -> &'static str {
     let fitting = texts.iter().find(|text| text.chars().count() <= width);
     fitting.or(texts.last()).copied().unwrap_or_default()
-}
-
-/// Truncates the start of a text, with `…` in its place.
-fn truncate_start(text: &str, width: usize) -> String {
-    let surplus = text.chars().count().saturating_sub(width);
-    if surplus == 0 {
-        return text.to_owned();
-    }
-    let end: String = text.chars().skip(surplus + 1).collect();
-    if width == 0 { end } else { format!("…{end}") }
 }
 
 #[cfg(test)]
@@ -504,7 +501,6 @@ o output  m message  s stop  K kill  a all  q quit
             "message: hello_   enter sends, esc cancels"
         );
         assert_eq!(render_draft("message", "hello there", 12), "…ello there_");
-        assert_eq!(truncate_start("/home/me/project", 10), "…e/project");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_model::truncate::truncate_chars;
 use http::HeaderMap;
 use rig_core::ProviderResponseError;
 use rig_core::error::ProviderError;
@@ -91,38 +92,40 @@ fn classify_error(error: &ProviderError) -> ModelError {
         ProviderError::Json(error) => {
             ModelError::new(ModelErrorKind::Garbage, format!("the reply cannot be read: {error}"))
         }
-        ProviderError::Response(text) => ModelError::new(ModelErrorKind::Garbage, truncate(text)),
+        ProviderError::Response(text) => {
+            ModelError::new(ModelErrorKind::Garbage, truncate_error(text))
+        }
         ProviderError::Truncated => {
             ModelError::new(ModelErrorKind::Connection, "the reply was cut off")
         }
         ProviderError::Provider(text) => failed_reply_error(text),
-        other => ModelError::new(ModelErrorKind::Invalid, truncate(&other.to_string())),
+        other => ModelError::new(ModelErrorKind::Invalid, truncate_error(&other.to_string())),
     }
 }
 
 /// Returns the error of a reply that the provider completed but marked as failed.
 pub(super) fn failed_reply_error(text: &str) -> ModelError {
     let kind = kind_by_text(text).unwrap_or(ModelErrorKind::Garbage);
-    ModelError::new(kind, truncate(text))
+    ModelError::new(kind, truncate_error(text))
 }
 
 fn transport_error(error: &http_client::Error) -> ModelError {
     match error {
         http_client::Error::Instance(inner) => match inner.downcast_ref::<TransportError>() {
             Some(inner) => ModelError::new(inner.kind, inner.message.clone()),
-            None => ModelError::new(ModelErrorKind::Connection, truncate(&inner.to_string())),
+            None => ModelError::new(ModelErrorKind::Connection, truncate_error(&inner.to_string())),
         },
         http_client::Error::InvalidContentType(found) => {
             let found = found.to_str().unwrap_or("another type");
             ModelError::new(
                 ModelErrorKind::Garbage,
-                format!("the reply is not an event stream but `{}`", truncate(found)),
+                format!("the reply is not an event stream but `{}`", truncate_error(found)),
             )
         }
         http_client::Error::StreamEnded => {
             ModelError::new(ModelErrorKind::Connection, "the reply was cut off")
         }
-        other => ModelError::new(ModelErrorKind::Invalid, truncate(&other.to_string())),
+        other => ModelError::new(ModelErrorKind::Invalid, truncate_error(&other.to_string())),
     }
 }
 
@@ -132,8 +135,8 @@ fn response_error(response: &ProviderResponseError) -> ModelError {
     let body_error = ProviderErrorBody::parse(&body);
     let kind = classify_response(status, &body_error, &response.body);
     let text = match body_error.message {
-        Some(text) => truncate(text),
-        None => truncate(&response.body),
+        Some(text) => truncate_error(text),
+        None => truncate_error(&response.body),
     };
     let message = match (status, text.is_empty()) {
         (Some(status), true) => format!("status {status}"),
@@ -267,10 +270,6 @@ fn parse_retry_delay(body: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
-fn truncate(text: &str) -> String {
-    let text = text.trim();
-    match text.char_indices().nth(ERROR_TEXT_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+fn truncate_error(text: &str) -> String {
+    truncate_chars(text.trim(), ERROR_TEXT_MAX)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brigade_model::truncate::{MARKER, truncate_chars};
 use futures_util::stream;
 use serde_json::Value;
 
@@ -206,10 +207,8 @@ fn first_difference(recorded: &[RecordedInput], actual: &[RecordedInput]) -> Opt
 /// Returns an excerpt that starts shortly before this byte.
 fn excerpt(text: &str, at: usize) -> String {
     let from = text.floor_char_boundary(at.saturating_sub(EXCERPT_CHARS / 3));
-    let shown: String = text[from..].chars().take(EXCERPT_CHARS).collect();
-    let before = if from > 0 { "…" } else { "" };
-    let after = if from + shown.len() < text.len() { "…" } else { "" };
-    format!("{before}{shown}{after}")
+    let before = if from > 0 { MARKER } else { "" };
+    format!("{before}{}", truncate_chars(&text[from..], EXCERPT_CHARS))
 }
 
 fn translate_part(part: ReplyPart, addresses: &AddressMap) -> ReplyPart {

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use brigade_model::truncate::truncate_chars;
+
 use super::script::{ScriptItem, ScriptSection, ScriptTurn};
 use crate::conversation::{AssistantMessage, ChatMessage, ToolArguments};
 
@@ -63,7 +65,7 @@ pub(super) fn describe_last_message(messages: &[ChatMessage]) -> String {
         Some(ChatMessage::Assistant(_)) => return "the last message is its own reply".to_owned(),
         None => return "the conversation is empty".to_owned(),
     };
-    let excerpt: String = text.chars().take(200).collect();
+    let excerpt = truncate_chars(&text, 200);
     format!("the last input is {excerpt:?}")
 }
 

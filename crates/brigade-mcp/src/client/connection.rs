@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use brigade_model::truncate::truncate_end;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification,
     CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
@@ -30,7 +31,7 @@ use super::secrets::{SecretRedactor, ValueSource};
 use super::server_config::{McpServerConfig, McpTimeouts, McpTransport, is_credential};
 use super::server_processes::ServerProcesses;
 use super::stdio_process::{self, ChildExit};
-use super::tool_list::{BYTES_MAX, RawToolList, TOOLS_MAX, truncate};
+use super::tool_list::{BYTES_MAX, RawToolList, TOOLS_MAX};
 
 /// The maximum number of pages of a tool list. An endless list is truncated.
 const PAGES_MAX: usize = 100;
@@ -110,7 +111,7 @@ impl McpConnection {
         let service = match service {
             Ok(service) => service,
             Err(problem) => {
-                let problem = truncate(&secrets.redact(problem), ERROR_MAX);
+                let problem = truncate_end(&secrets.redact(problem), ERROR_MAX);
                 return Err(append_exit(problem, &exit).await);
             }
         };
@@ -180,7 +181,7 @@ impl McpConnection {
             )),
             other => {
                 let answer = serde_json::to_string(&other).unwrap_or_default();
-                let answer = truncate(&self.secrets.redact(answer), ERROR_MAX);
+                let answer = truncate_end(&self.secrets.redact(answer), ERROR_MAX);
                 Err(McpCallError::Refused(format!("the reply is not a tool result: {answer}")))
             }
         }
@@ -221,7 +222,7 @@ impl McpConnection {
                 let message = self.secrets.redact(error.message.into_owned());
                 McpCallError::Refused(format!(
                     "{} ({})",
-                    truncate(&message, ERROR_MAX),
+                    truncate_end(&message, ERROR_MAX),
                     error.code.0
                 ))
             }
@@ -233,16 +234,17 @@ impl McpConnection {
             }
             ServiceError::TransportSend(error) => {
                 self.is_retired.store(true, Ordering::Relaxed);
-                let problem = truncate(&self.secrets.redact(render_error(&error)), ERROR_MAX);
+                let problem = truncate_end(&self.secrets.redact(render_error(&error)), ERROR_MAX);
                 match was_sent(&error) {
                     true => McpCallError::Lost(problem),
                     false => McpCallError::NotSent(problem),
                 }
             }
             ServiceError::TransportClosed => McpCallError::Lost(self.describe_end().await),
-            other => {
-                McpCallError::Lost(truncate(&self.secrets.redact(render_error(&other)), ERROR_MAX))
-            }
+            other => McpCallError::Lost(truncate_end(
+                &self.secrets.redact(render_error(&other)),
+                ERROR_MAX,
+            )),
         }
     }
 

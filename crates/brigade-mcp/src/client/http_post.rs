@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ::http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use ::http::{HeaderName, StatusCode};
+use brigade_model::truncate::truncate_end;
 use futures_util::stream::{self, StreamExt};
 use reqwest::Response;
 use rmcp::model::{
@@ -24,7 +25,7 @@ use sse_stream::SseStream;
 
 use super::http_transport::{HttpHeaders, McpHttpError, SseEvents};
 use super::line_transport::MESSAGE_MAX;
-use super::tool_list::{self, truncate};
+use super::tool_list;
 
 /// The maximum size of the body of a refusal.
 const REFUSAL_MAX: usize = 64 << 10;
@@ -204,7 +205,7 @@ fn refusal_by_status(response: &Response, is_in_session: bool) -> Option<McpHttp
         }
         _ if status.is_redirection() => {
             let to = header(response, Some(LOCATION)).unwrap_or_else(|| "nowhere".to_owned());
-            let to = truncate(&to, EXCERPT_MAX);
+            let to = truncate_end(&to, EXCERPT_MAX);
             Some(unexpected_response(format!(
                 "HTTP {status} to {to}, which is not followed: set `url` to it"
             )))
@@ -220,7 +221,7 @@ fn unexpected_response(problem: String) -> McpHttpError {
 fn body_excerpt(body: &[u8]) -> String {
     match body.trim_ascii() {
         [] => "the body is empty".to_owned(),
-        text => truncate(&String::from_utf8_lossy(text), EXCERPT_MAX),
+        text => truncate_end(&String::from_utf8_lossy(text), EXCERPT_MAX),
     }
 }
 

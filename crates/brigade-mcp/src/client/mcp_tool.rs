@@ -5,17 +5,18 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use brigade_llm::ToolSpec;
+use brigade_model::truncate::truncate_middle;
 use serde_json::{Map, Value, json};
 
 use super::connection::McpCallError;
 use super::server_link::ServerLink;
 use super::tool_list::ListedTool;
 use super::{tool_names, tool_result};
+use brigade_agent::RESULT_MAX;
 use brigade_agent::json_schema::Schema;
 use brigade_agent::tool::{
     BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
 };
-use brigade_agent::{RESULT_MAX, truncate_middle};
 
 /// The maximum number of connections over which one call is tried.
 const CALL_TRIES: u32 = 3;

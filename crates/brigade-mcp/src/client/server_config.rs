@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use brigade_model::truncate::truncate_chars;
 use serde::{Deserialize, Serialize};
 
 use super::secrets::ValueSource;
@@ -162,7 +163,7 @@ pub fn check_name(name: &str) -> Result<(), McpServerError> {
         "use a letter, then letters, digits, `-` or single `_`, at most {NAME_MAX} characters, with no \
          `_` at the end"
     );
-    Err(McpServerError { name: name.chars().take(100).collect(), problem })
+    Err(McpServerError { name: truncate_chars(name, 100), problem })
 }
 
 fn check_setting(name: &str, value: &ValueSource) -> Result<(), String> {

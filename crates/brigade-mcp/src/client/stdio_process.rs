@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use brigade_model::truncate::truncate_end;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::secrets::SecretRedactor;
 use super::server_config::McpTransport;
 use super::server_processes::{PidFile, ServerProcesses};
-use super::tool_list::truncate;
 
 /// The variables of our environment that a server inherits. Others may contain keys.
 const PASSED_VARIABLES: [&str; 13] = [
@@ -216,7 +216,7 @@ async fn read_stderr(
             return;
         }
         let text = secrets.redact(String::from_utf8_lossy(&line).trim_end().to_owned());
-        let text = truncate(&text, LINE_MAX);
+        let text = truncate_end(&text, LINE_MAX);
         if text.is_empty() {
             continue;
         }

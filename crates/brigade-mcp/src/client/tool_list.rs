@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
+use brigade_model::truncate::{truncate_chars, truncate_end};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
@@ -60,7 +61,7 @@ impl CheckedToolList {
         let mut bytes = 0;
         let mut kept = 0;
         for (tool, name) in tools.iter().zip(names) {
-            let name_excerpt: String = tool.name.chars().take(100).collect();
+            let name_excerpt = truncate_chars(&tool.name, 100);
             let Some(name) = name else {
                 checked.add_problem(format!(
                     "the tool {name_excerpt:?} is listed twice or has no name"
@@ -110,7 +111,7 @@ impl ListedTool {
         let listed = Self {
             spec: ToolSpec {
                 name: name.into(),
-                description: truncate(description, DESCRIPTION_MAX).into(),
+                description: truncate_end(description, DESCRIPTION_MAX).into(),
                 parameters: Arc::new(parameters),
             },
             original_name: (&*tool.name).into(),
@@ -143,7 +144,7 @@ fn parameter_schema(schema: &Arc<JsonObject>) -> (Value, Option<String>) {
         }
         kind => {
             let kind = kind.map(Value::to_string).unwrap_or_default();
-            Some(format!("the type of its arguments is {}", truncate(&kind, 100)))
+            Some(format!("the type of its arguments is {}", truncate_end(&kind, 100)))
         }
     };
     match problem {
@@ -186,7 +187,7 @@ pub(super) fn repair_tool_list(message: &mut Value) {
         let input = match tool.get("inputSchema") {
             Some(schema @ Value::Object(_)) => schema.clone(),
             Some(other) => {
-                json!({"type": format!("not a schema but {}", truncate(&other.to_string(), 60))})
+                json!({"type": format!("not a schema but {}", truncate_end(&other.to_string(), 60))})
             }
             None => json!({"type": "object"}),
         };
@@ -208,13 +209,6 @@ pub(super) fn repair_tool_list(message: &mut Value) {
 fn usable_output_schema(schema: &Arc<JsonObject>) -> Option<Arc<Value>> {
     let schema = Value::Object((**schema).clone());
     (schema.to_string().len() <= SCHEMA_SIZE_MAX).then(|| Arc::new(schema))
-}
-
-pub(super) fn truncate(text: &str, max: usize) -> String {
-    match text.len() > max {
-        true => format!("{}…", &text[..text.floor_char_boundary(max)]),
-        false => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

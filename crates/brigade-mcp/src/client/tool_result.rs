@@ -1,9 +1,9 @@
 //! Renders a tool's result for the model.
 
+use brigade_model::truncate::truncate_end;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use super::tool_list::truncate;
 use brigade_agent::json_schema::Schema;
 use brigade_agent::tool::{ToolError, ToolReply};
 
@@ -47,25 +47,25 @@ fn render_content(content: &ContentBlock) -> String {
         ContentBlock::Image(image) => {
             format!(
                 "[an image, {}, some {} bytes]",
-                truncate(&image.mime_type, 100),
+                truncate_end(&image.mime_type, 100),
                 bytes(&image.data)
             )
         }
         ContentBlock::Audio(audio) => {
             format!(
                 "[a sound, {}, some {} bytes]",
-                truncate(&audio.mime_type, 100),
+                truncate_end(&audio.mime_type, 100),
                 bytes(&audio.data)
             )
         }
         ContentBlock::Resource(embedded) => match &embedded.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => {
-                format!("[the resource {}]\n{text}", truncate(uri, 1_000))
+                format!("[the resource {}]\n{text}", truncate_end(uri, 1_000))
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let mime = mime_type.as_deref().unwrap_or("unknown type");
-                let uri = truncate(uri, 1_000);
-                let mime = truncate(mime, 100);
+                let uri = truncate_end(uri, 1_000);
+                let mime = truncate_end(mime, 100);
                 format!("[the resource {uri}, {mime}, some {} bytes]", bytes(blob))
             }
             _ => "[a resource of an unknown kind]".to_owned(),
@@ -74,8 +74,8 @@ fn render_content(content: &ContentBlock) -> String {
             let about = link.description.as_deref().unwrap_or(&link.name);
             format!(
                 "[a link to the resource {}: {}]",
-                truncate(&link.uri, 1_000),
-                truncate(about, 1_000)
+                truncate_end(&link.uri, 1_000),
+                truncate_end(about, 1_000)
             )
         }
         _ => "[content of an unknown kind]".to_owned(),
@@ -114,7 +114,7 @@ async fn describe_mismatch(schema: &Value, result: &CallToolResult) -> Option<St
     };
     Some(format!(
         "[this result does not match the output schema of the tool: {}]",
-        truncate(&problem, 1_000)
+        truncate_end(&problem, 1_000)
     ))
 }
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use brigade_delegation::ended_task::bytes_per_result;
-use brigade_delegation::short_text::truncate_line;
 use brigade_delegation::{BackgroundReason, BackgroundTask, EndedResult, EndedTask, RunProcess};
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_line;
 use brigade_model::work::EnvValue;
 
 use super::summary::{summarize_task, to_user_approvals};

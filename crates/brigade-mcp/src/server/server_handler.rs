@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brigade_delegation::short_text::truncate_line;
 use brigade_delegation::{
     Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
     ToolArgs, WaitBounds, WaitTasks,
 };
 use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_line;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, CreateTaskResult, CustomRequest, CustomResult,

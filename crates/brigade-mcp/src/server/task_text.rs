@@ -1,8 +1,8 @@
 //! Renders the output of tasks, and other short texts.
 
 use brigade_delegation::output_tail::{OutputTail, TAIL_BYTES};
-use brigade_delegation::short_text::truncate_line;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_line;
 use jiff::Timestamp;
 
 use super::summary::summarize_task;

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::ApprovalRequest;
 use crate::plain_text::PlainText;
+use crate::truncate::MARKER;
 
 /// The length of a summary, on which nobody decides.
 const SUMMARY_LETTERS: usize = 400;
@@ -90,7 +91,7 @@ impl CallCard {
         let between = &self.lines[head..self.lines.len() - tail];
         let bytes: usize = between.iter().map(|line| line.text.as_str().len()).sum();
         let omitted = format!("[{bytes} bytes in {} lines]", between.len());
-        let omitted = CardLine { label: "…", text: PlainText::line(&omitted) };
+        let omitted = CardLine { label: MARKER, text: PlainText::line(&omitted) };
         let first = self.lines[..head].iter().map(short);
         let last = self.lines[self.lines.len() - tail..].iter().map(short);
         Self { tool, lines: first.chain([omitted]).chain(last).collect() }

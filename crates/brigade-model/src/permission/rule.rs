@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::{PermissionSubject, glob, shell};
+use crate::truncate::truncate_chars;
 
 const LENGTH_MAX: usize = 1000;
 
@@ -152,8 +153,7 @@ impl FromStr for PermissionRule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
-        let wrong =
-            |problem| Err(RuleError { rule: text.chars().take(LENGTH_MAX).collect(), problem });
+        let wrong = |problem| Err(RuleError { rule: truncate_chars(text, LENGTH_MAX), problem });
         if text.len() > LENGTH_MAX {
             return wrong("it is too long");
         }

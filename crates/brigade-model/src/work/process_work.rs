@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Millis;
 use crate::refusal::Refusal;
 use crate::sandbox::Sandbox;
+use crate::truncate::truncate_chars;
 
 /// An OS process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,7 +160,7 @@ impl ProcessWork {
         if let Some(cwd) = &self.cwd {
             check_text("the working directory", cwd)?;
             if !cwd.starts_with('/') {
-                let shown = crate::name::truncate(cwd, 200);
+                let shown = truncate_chars(cwd, 200);
                 return Err(Refusal::invalid(format!(
                     "the working directory {shown:?} is not an absolute path"
                 )));
@@ -174,7 +175,7 @@ impl ProcessWork {
 
 fn check_variable(name: &str, value: &EnvValue) -> Result<(), Refusal> {
     if name.is_empty() || name.contains(['=', '\0']) {
-        let shown = crate::name::truncate(name, 200);
+        let shown = truncate_chars(name, 200);
         return Err(Refusal::invalid(format!("{shown:?} cannot be an environment variable")));
     }
     if name.starts_with(RESERVED_ENV_PREFIX) {

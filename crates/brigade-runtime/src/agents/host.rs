@@ -15,6 +15,7 @@ use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
 use brigade_model::limits::Usage;
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
 
 use super::spans::AttemptSpending;
@@ -289,8 +290,7 @@ fn truncate_partial(partial: Json) -> Option<Json> {
         return Some(partial);
     }
     let message: String = partial.decode().ok()?;
-    let head = &message[..message.floor_char_boundary(PARTIAL_MAX_BYTES)];
-    Json::of(&format!("{head} [cut: the first of {} bytes]", message.len())).ok()
+    Json::of(&truncate_with_hint(&message, PARTIAL_MAX_BYTES, "The message", "")).ok()
 }
 
 fn unexpected_host_reply(reply: &CommandReply) -> Refusal {

@@ -109,7 +109,10 @@ async fn a_long_last_message_is_truncated() {
     };
     let partial: String = cancelled.partial.as_ref().unwrap().decode().unwrap();
     assert!(partial.starts_with("So far: two many many ") && partial.len() < 400, "{partial}");
-    assert!(partial.ends_with(" [cut: the first of 1013 bytes]"), "{partial}");
+    assert!(
+        partial.ends_with("\n[The message is truncated: 300 of 1013 bytes are shown.]"),
+        "{partial}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ async fn a_tool_that_panics_fails_its_call_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_huge_result_is_truncated_with_a_marker() {
-    let text = "agent A\nturn\n call big {}\nturn\n when bytes are left out here\n say Too much.\n";
+    let text = "agent A\nturn\n call big {}\nturn\n when bytes are omitted here\n say Too much.\n";
     let options = script(text).tool(FunctionTool::new("big", ToolEffect::Pure, || async {
         Ok(ToolReply::text("x".repeat(100 * 1024 * 1024)))
     }));

@@ -1,5 +1,6 @@
 //! `search_output`: finds matching lines in a process's output or an agent's transcript.
 
+use brigade_model::truncate::truncate_end;
 use brigade_model::refusal::Refusal;
 use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
 use brigade_protocol::call::NoItems;
@@ -77,7 +78,7 @@ fn search_transcript(
     for line in transcript.split_inclusive('\n') {
         let text = line.trim_end_matches('\n');
         if lines.len() < max_matches && pattern.is_match(text) {
-            let text = text[..text.floor_char_boundary(LINE_BYTES_MAX)].to_owned();
+            let text = truncate_end(text, LINE_BYTES_MAX);
             lines.push(MatchedLineItem { position, stderr: false, text });
         }
         position += line.len() as u64;

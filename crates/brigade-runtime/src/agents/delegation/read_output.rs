@@ -5,6 +5,7 @@ use brigade_delegation::output_tail::KeptPart;
 use brigade_delegation::{OutputMatches, OutputPart, OutputStream, ReadOutput};
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_end;
 use brigade_process::output::{
     OutputRead, OutputSearch, OutputView, ReadStart, SearchCursor, SearchError, page_text,
 };
@@ -141,13 +142,9 @@ fn find_matching_lines(
         Some((start, line.trim_end_matches('\n')))
     });
     let found = starts.filter(|(at, line)| *at >= from && pattern.is_match(line));
-    Ok(found.map(|(at, line)| (at, truncate_line(line))).collect())
+    Ok(found.map(|(at, line)| (at, truncate_end(line, LINE_BYTES_MAX))).collect())
 }
 
 fn pattern_error(problem: &str) -> Refusal {
     Refusal::invalid(format!("the argument `pattern`: {problem}"))
-}
-
-fn truncate_line(line: &str) -> String {
-    line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_owned()
 }
