@@ -19,7 +19,7 @@ use std::time::Duration;
 use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult};
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
-use brigade_model::outcome::Failure;
+use brigade_model::outcome::{Failure, panic_message};
 use futures_util::FutureExt;
 
 use crate::state::StateView;
@@ -163,7 +163,7 @@ pub(crate) async fn run_hook<T>(
     let problem = match hook.await {
         Ok(Ok(Ok(done))) => return Ok(done),
         Ok(Ok(Err(PluginError(problem)))) => problem,
-        Ok(Err(panic)) => format!("it panicked: {}", crate::tool_calls::panic_message(&*panic)),
+        Ok(Err(panic)) => format!("it panicked: {}", panic_message(&*panic)),
         Err(_) => format!("it took longer than {timeout:?}"),
     };
     let name = plugin.name();

@@ -11,6 +11,7 @@ use brigade_llm::conversation::ToolArguments;
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
+use brigade_model::outcome::panic_message;
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::{truncate_chars, truncate_middle};
 use futures_util::{FutureExt, StreamExt, stream};
@@ -455,10 +456,4 @@ fn result_record(
 fn mark_failed(result: &mut ToolResult, problem: &dyn std::fmt::Display) {
     result.failed = true;
     result.text = format!("{problem}. Apart from that the call returned: {}", result.text).into();
-}
-
-/// Returns the message of a panic.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

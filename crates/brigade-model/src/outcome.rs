@@ -1,5 +1,6 @@
 //! The outcome of a run.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -233,5 +234,23 @@ impl fmt::Display for Failure {
             Self::CrashLoop { crashes } => write!(f, "crash loop: {crashes} without progress"),
             Self::Lost { by, evidence } => write!(f, "lost, says {by}: {evidence}"),
         }
+    }
+}
+
+/// Returns the message of a panic that was caught.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_has_the_message_of_its_payload() {
+        assert_eq!(panic_message(&"fire"), "fire");
+        assert_eq!(panic_message(&"smoke".to_owned()), "smoke");
+        assert_eq!(panic_message(&7), "no message");
     }
 }

@@ -20,5 +20,5 @@ mod stop_signal;
 pub use context::{ChildTask, ChildWaitResult, JobContext};
 pub use registry::JobError;
 
-pub(crate) use performer::{JobPerformer, panic_message};
+pub(crate) use performer::JobPerformer;
 pub(crate) use registry::{ClosureBody, HandlerRegistry};

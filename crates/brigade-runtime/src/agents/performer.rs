@@ -10,7 +10,7 @@ use brigade_model::action::StartAction;
 use brigade_model::call::JournalEntry;
 use brigade_model::command::{AttemptReport, EndReport, WorkResult};
 use brigade_model::ids::Attempt;
-use brigade_model::outcome::Failure;
+use brigade_model::outcome::{Failure, panic_message};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_store::{BoxFuture, Store};
@@ -309,7 +309,7 @@ fn failed_exit(refusal: &Refusal) -> AgentExit {
 }
 
 fn panic_report(panic: &(dyn std::any::Any + Send), partial: &PartialResult) -> AttemptReport {
-    let failure = Failure::Panic(crate::jobs::panic_message(panic));
+    let failure = Failure::Panic(panic_message(panic).into());
     let partial = partial.take();
     AttemptReport::Ended(WorkResult::Failed { failure, partial }.into())
 }

@@ -15,7 +15,7 @@ use brigade_model::command::{AfterPark, AttemptReport, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
-use brigade_model::outcome::Failure;
+use brigade_model::outcome::{Failure, panic_message};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{JobWork, Work};
@@ -387,7 +387,7 @@ async fn poll_job(
     poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
         match polled {
-            Err(panic) => Poll::Ready(JobPoll::Panicked(panic_message(&*panic))),
+            Err(panic) => Poll::Ready(JobPoll::Panicked(panic_message(&*panic).into())),
             Ok(Poll::Ready(result)) => Poll::Ready(JobPoll::Returned(result)),
             Ok(Poll::Pending) => match calls.next_step(context.waker()) {
                 DriverStep::Wait => Poll::Pending,
@@ -396,12 +396,6 @@ async fn poll_job(
         }
     })
     .await
-}
-
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").into()
 }
 
 fn failed_report(message: impl Into<Arc<str>>) -> AttemptReport {
