@@ -18,8 +18,6 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::agent::{Agent, LAST_TEXT_SHOWN};
-use crate::agent::{Agent, truncate_start};
-use crate::host::{AgentProgress, CostEstimate, Host};
 use crate::host::{AgentProgress, Host};
 use crate::telemetry::{self, FailOnDrop};
 use crate::transcript::{Transcript, estimate_tokens, message_bytes};

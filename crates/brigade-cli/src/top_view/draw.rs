@@ -304,7 +304,7 @@ fn draw_footer(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
 fn render_draft(label: &str, text: &str, width: usize) -> String {
     let message = format!("{label}: {text}_");
     let whole = format!("{message}   enter sends, esc cancels");
-    if whole.chars().count() <= width {
+    if render::display_width(&whole) <= width {
         whole
     } else {
         render::truncate_start_to_width(&message, width)
