@@ -32,6 +32,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "brigade-delegation",
             "brigade-llm",
             "brigade-model",
+            "brigade-process",
             "brigade-protocol",
         ],
     ),

@@ -80,7 +80,7 @@ fn main() -> std::process::ExitCode {
     // On systems that cannot execute the companion binary, this program is its own shim.
     brigade_process::companion::run_shim_if_requested();
     if subcommands::daemon::is_detached(std::env::args_os()) {
-        brigade_process::machine_identity::close_inherited_descriptors();
+        brigade_process::hardening::close_inherited_descriptors();
     }
     let parsed = BrigadeArgs::try_parse().unwrap_or_else(|error| exit_with_usage_error(&error));
     let exit = match CliContext::new(parsed.global_args) {

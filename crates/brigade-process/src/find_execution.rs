@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use crate::process_identity::{BootId, ProcessId};
 use crate::shim::layout::CLAIM;
-use crate::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
+use crate::shim::record::{Claimer, ShimPhase, ShimRecord};
 use crate::shim_handle::Shim;
 
 /// The state of an execution.
@@ -27,7 +28,7 @@ pub enum FoundExecution {
 }
 
 /// Classifies the execution, and prevents a later start of one that has not started.
-pub fn find_execution(dir: &Path, boot: &[u8; 16]) -> io::Result<FoundExecution> {
+pub fn find_execution(dir: &Path, boot: BootId) -> io::Result<FoundExecution> {
     if !dir.is_dir() {
         return Ok(FoundExecution::Vanished);
     }
@@ -50,7 +51,7 @@ pub fn find_execution(dir: &Path, boot: &[u8; 16]) -> io::Result<FoundExecution>
     if record.claimer == Claimer::Runtime {
         return Ok(FoundExecution::NeverStarted);
     }
-    let same_boot = record.boot_id == *boot;
+    let same_boot = record.boot_id == boot;
     if same_boot && let Some(shim) = Shim::from_claim(record.shim, file.try_clone()?)? {
         return Ok(FoundExecution::Alive(shim));
     }
@@ -71,14 +72,14 @@ fn abandoned_execution(record: ShimRecord, evidence: &str) -> FoundExecution {
 }
 
 /// Tries to take the claim for the runtime. A shim that comes later does nothing.
-pub fn claim(dir: &Path, boot: &[u8; 16]) -> io::Result<bool> {
+pub fn claim(dir: &Path, boot: BootId) -> io::Result<bool> {
     let claim = dir.join(CLAIM);
     if claim.exists() {
         return Ok(false);
     }
     let draft = dir.join(format!("{CLAIM}.{}", std::process::id()));
     let claimer = ProcessId { pid: std::process::id(), start: 0 };
-    let written = fs::write(&draft, ShimRecord::new(Claimer::Runtime, *boot, claimer, 0).encode());
+    let written = fs::write(&draft, ShimRecord::new(Claimer::Runtime, boot, claimer, 0).encode());
     let linked = written.and_then(|()| fs::hard_link(&draft, &claim));
     let _ = fs::remove_file(&draft);
     match linked {
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    const BOOT: [u8; 16] = [7; 16];
+    const BOOT: BootId = BootId([7; 16]);
 
     fn dir_with(record: &ShimRecord) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     fn found(dir: &Path) -> String {
-        match find_execution(dir, &BOOT).unwrap() {
+        match find_execution(dir, BOOT).unwrap() {
             FoundExecution::Alive(_) => "alive".into(),
             FoundExecution::Finished(_) => "finished".into(),
             FoundExecution::NeverStarted => "never started".into(),
@@ -131,9 +132,9 @@ mod tests {
         for (phase, expect) in table {
             assert_eq!(found(dir_with(&dead_shim(phase)).path()), expect, "{phase:?}");
         }
-        let rebooted = ShimRecord { boot_id: [8; 16], ..dead_shim(ShimPhase::Running) };
+        let rebooted = ShimRecord { boot_id: BootId([8; 16]), ..dead_shim(ShimPhase::Running) };
         assert_eq!(found(dir_with(&rebooted).path()), "the machine has been restarted since");
-        let rebooted = ShimRecord { boot_id: [8; 16], ..dead_shim(ShimPhase::Done) };
+        let rebooted = ShimRecord { boot_id: BootId([8; 16]), ..dead_shim(ShimPhase::Done) };
         assert_eq!(found(dir_with(&rebooted).path()), "finished");
     }
 
@@ -141,7 +142,7 @@ mod tests {
     async fn an_unclaimed_directory_is_claimed_once() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(found(dir.path()), "unclaimed");
-        assert!(!claim(dir.path(), &BOOT).unwrap());
+        assert!(!claim(dir.path(), BOOT).unwrap());
         assert_eq!(found(dir.path()), "never started");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
     }

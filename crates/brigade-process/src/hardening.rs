@@ -15,6 +15,12 @@ const FILES_MAX: u64 = 16_384;
 /// The limit at the start of this process, set when it was raised.
 static ORIGINAL_FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
+/// Closes inherited descriptors, such as a lock of the starting shell. Call it first in `main`: it
+/// also closes descriptors that the program has opened.
+pub fn close_inherited_descriptors() {
+    crate::shim::close_inherited();
+}
+
 /// Hides the environment and memory of this process from other processes of its user.
 ///
 /// Variables stay readable within the process, but not in `/proc/PID/environ`. Other processes can

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::companion::Companion;
 use crate::hardening::restore_file_limit;
-use crate::machine_identity::boot_id_hex;
 use crate::orphans::hold_off_reaping;
+use crate::process_identity::BootId;
 use crate::sandbox::SandboxPlan;
 use crate::shim::environment;
 use crate::shim::launch_settings::{
@@ -40,7 +40,7 @@ const DESCRIPTORS_MAX: usize = LAYERS_MAX + 1;
 pub struct ShimLaunch<'a> {
     /// An existing, empty directory that belongs to this execution alone.
     pub dir: &'a Path,
-    pub boot_id: &'a [u8; 16],
+    pub boot_id: BootId,
     pub argv: &'a [OsString],
     /// The complete environment of the process.
     pub env: &'a [(OsString, OsString)],
@@ -105,7 +105,7 @@ impl ShimLaunch<'_> {
         [
             "run".into(),
             self.dir.into(),
-            boot_id_hex(self.boot_id).into(),
+            self.boot_id.to_hex().into(),
             self.output_cap.to_string().into(),
             self.grace.as_millis().to_string().into(),
             if self.reads_input { "open" } else { "none" }.into(),

@@ -24,6 +24,7 @@
 //!   classifies an execution after a crash. [`orphans`]: ends the processes of a killed shim.
 //! * [`input`] and [`input_spool`]: messages and bytes to a process. [`output`] and [`lease`]: its
 //!   output, and readers that must not miss any of it.
+//! * [`process_identity`]: boot, pid and start time, and a handle to a process.
 //! * [`peer`] and `lineage`: the shim above a connected process. [`hardening`]: protects the
 //!   daemon's own process. [`doctor`]: checks the host.
 //!
@@ -45,11 +46,11 @@ pub mod landlock_rules;
 pub mod launch;
 pub mod lease;
 mod lineage;
-pub mod machine_identity;
 pub mod orphans;
 pub mod output;
 pub mod peer;
 pub mod private_file;
+pub mod process_identity;
 pub mod remove_tree;
 pub mod sandbox;
 pub mod seccomp;
@@ -64,10 +65,11 @@ pub use landlock_rules::{LandlockSupport, LayerAccess};
 pub use launch::ShimLaunch;
 pub use output::ProcessOutput;
 pub use peer::{PeerLineage, PeerProcess};
+pub use process_identity::{BootId, HeldProcess, ProcessId};
 pub use sandbox::{NamespaceStatus, NamespaceSupport, SandboxPlan, SandboxScope};
 pub use seccomp::NetworkAccess;
 pub use shim::launch_settings::{ProcessLimits, PtySize};
-pub use shim::record::{ProcessExit, ProcessId, ShimPhase, ShimRecord, StartStep, Survivor};
+pub use shim::record::{ProcessExit, ShimPhase, ShimRecord, StartStep, Survivor};
 pub use shim::sandbox::SandboxParts;
 pub use shim::timing::ShimTiming;
 pub use shim_handle::{Shim, ShimOrder};

@@ -69,7 +69,7 @@ pub(crate) struct SystemTable;
 #[cfg(full_linux)]
 impl ProcessTable for SystemTable {
     fn entry(&self, pid: u32) -> TableEntry {
-        match crate::shim::procfs::read_stat(pid) {
+        match crate::process_identity::read_stat(pid) {
             Ok(Some(stat)) => TableEntry::Found { start: stat.start, parent: stat.parent },
             Ok(None) if is_other_users(pid) => TableEntry::Hidden,
             Ok(None) | Err(_) => TableEntry::Missing,

@@ -9,7 +9,8 @@ use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use crate::shim::record::{ProcessId, Survivor};
+use crate::process_identity::ProcessId;
+use crate::shim::record::Survivor;
 
 /// The environment variable that marks every descendant of a shim.
 pub const MARK: &str = "BRIGADE_SHIM";
@@ -83,17 +84,15 @@ pub fn reap_inherited() {
 #[cfg(full_linux)]
 mod linux {
     use std::fs;
-    use std::os::fd::AsFd;
     use std::thread;
     use std::time::Instant;
 
-    use rustix::process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal,
-        waitid,
-    };
+    use rustix::process::{Signal, getpid};
 
     use super::{DeadShim, Duration, KILL_TIMEOUT, MARK, OrphanReport, ProcessId, Survivor, io};
-    use crate::shim::procfs::{ProcessStat, numeric_entries, read_stat};
+    use crate::process_identity::{
+        HeldProcess, ProcessEnvironment, ProcessStat, list_pids, read_stat,
+    };
 
     /// The pause between scans: killed processes take a moment to disappear.
     const KILL_PAUSE: Duration = Duration::from_millis(2);
@@ -112,7 +111,7 @@ mod linux {
                 });
             }
             for seen in &orphans.ours {
-                kill_if_same(seen.pid, seen.stat.start)?;
+                kill_if_same(seen.id())?;
             }
             thread::sleep(KILL_PAUSE);
         }
@@ -122,6 +121,12 @@ mod linux {
     struct SeenProcess {
         pid: u32,
         stat: ProcessStat,
+    }
+
+    impl SeenProcess {
+        fn id(&self) -> ProcessId {
+            ProcessId { pid: self.pid, start: self.stat.start }
+        }
     }
 
     #[derive(Default)]
@@ -145,13 +150,13 @@ mod linux {
             let mark = format!("{MARK}={}", dead.mark).into_bytes();
             let me = getpid().as_raw_nonzero().get().unsigned_abs();
             let mut found = Self::default();
-            for pid in numeric_entries("/proc").filter(|pid| *pid != me) {
+            for pid in list_pids().filter(|pid| *pid != me) {
                 let Some(stat) = read_stat(pid)? else { continue };
                 let in_session = sessions
                     .iter()
                     .any(|leader| stat.session == leader.pid && stat.start >= leader.start)
                     && dead.session_leaders.first().is_none_or(|shim| pid != shim.pid);
-                if matches!(stat.state, b'Z' | b'X') && !(in_session && stat.parent == me) {
+                if stat.has_exited() && !(in_session && stat.parent == me) {
                     continue;
                 }
                 match if in_session { MarkCheck::Ours } else { read_mark(pid, &mark)? } {
@@ -175,9 +180,9 @@ mod linux {
     }
 
     fn read_mark(pid: u32, mark: &[u8]) -> io::Result<MarkCheck> {
-        match fs::read(format!("/proc/{pid}/environ")) {
+        match ProcessEnvironment::read(pid) {
             Ok(environment) => {
-                let is_ours = environment.split(|byte| *byte == 0).any(|variable| variable == mark);
+                let is_ours = environment.variables().any(|variable| variable == mark);
                 Ok(if is_ours { MarkCheck::Ours } else { MarkCheck::Other })
             }
             Err(error) => match error.raw_os_error() {
@@ -204,27 +209,18 @@ mod linux {
         user == Some(rustix::process::getuid().as_raw())
     }
 
-    /// Kills the process with this start time, not a later owner of its pid. Reaps it if it is a
-    /// child.
-    fn kill_if_same(pid: u32, start: u64) -> io::Result<()> {
-        let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        let pidfd = match pidfd_open(raw, PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if read_stat(pid)?.is_none_or(|stat| stat.start != start) {
-            return Ok(());
+    /// Kills this process, not a later owner of its pid. Reaps it if it is a child.
+    fn kill_if_same(id: ProcessId) -> io::Result<()> {
+        if let Some(held) = HeldProcess::open(id)? {
+            // If this process may not kill it, the report names it as a survivor.
+            let _ = held.send_signal(Signal::KILL);
+            held.reap();
         }
-        // If this process may not kill it, the report names it as a survivor.
-        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), options);
         Ok(())
     }
 
     fn to_survivor(seen: SeenProcess) -> Survivor {
-        Survivor { id: ProcessId { pid: seen.pid, start: seen.stat.start }, name: seen.stat.name }
+        Survivor { id: seen.id(), name: seen.stat.name }
     }
 }
 
@@ -339,7 +335,7 @@ mod tests {
         let unidentified: Vec<u32> =
             report.unidentified.iter().map(|survivor| survivor.id.pid).collect();
         assert_eq!(unidentified, [hidden]);
-        assert!(stat_if_readable(hidden).is_some_and(|stat| stat.state != b'Z'), "it is alive");
+        assert!(stat_if_readable(hidden).is_some_and(|stat| !stat.has_exited()), "it is alive");
         assert_eq!(
             end_orphans(&dead_shim(start + 1)).unwrap(),
             OrphanReport::default(),

@@ -5,12 +5,10 @@
 #![cfg_attr(full_linux, expect(unsafe_code, reason = "SO_PEERPIDFD has no safe wrapper"))]
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
 
 use crate::lineage::{self, ProcessTable, SystemTable};
-use crate::shim::record::ProcessId;
+use crate::process_identity::{HeldProcess, ProcessId};
 
 /// A connected process.
 #[derive(Debug)]
@@ -18,7 +16,7 @@ pub struct PeerProcess {
     pid: u32,
     /// `None` if this system has no pidfds, or if the peer is in an outer pid namespace. This
     /// process cannot see or have started such a peer.
-    pidfd: Option<OwnedFd>,
+    held: Option<HeldProcess>,
 }
 
 /// The ancestors of a peer.
@@ -40,7 +38,7 @@ impl PeerProcess {
         #[cfg(not(full_linux))]
         {
             let _ = socket;
-            Ok(Some(Self { pid: 0, pidfd: None }))
+            Ok(Some(Self { pid: 0, held: None }))
         }
     }
 
@@ -54,30 +52,22 @@ impl PeerProcess {
     }
 
     fn lineage_in(&self, table: &impl ProcessTable) -> PeerLineage {
-        let Some(pidfd) = &self.pidfd else { return PeerLineage::Untraceable };
+        let Some(held) = &self.held else { return PeerLineage::Untraceable };
         match lineage::trace(table, self.pid) {
             // The peer is still alive, so the pid was its own in both walks.
-            Some(ancestors) if is_alive(pidfd) => PeerLineage::Complete(ancestors),
+            Some(ancestors) if held.is_alive() => PeerLineage::Complete(ancestors),
             _ => PeerLineage::Broken,
         }
     }
 }
 
-/// Returns false if the process has exited: its pidfd is readable then.
-fn is_alive(pidfd: &OwnedFd) -> bool {
-    let mut entries = [PollFd::new(pidfd, PollFlags::IN)];
-    matches!(poll(&mut entries, Some(&Timespec::default())), Ok(0))
-}
-
 #[cfg(full_linux)]
 mod linux {
     use std::mem::{self, MaybeUninit};
-    use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
+    use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
-    use super::{OwnedFd, PeerProcess, io, is_alive};
-    use crate::shim::procfs::read_stat;
+    use super::{HeldProcess, PeerProcess, ProcessId, io};
+    use crate::process_identity::read_stat;
 
     /// Supported since Linux 6.5.
     const SO_PEERPIDFD: libc::c_int =
@@ -86,18 +76,19 @@ mod linux {
     pub(super) fn hold_peer(socket: BorrowedFd<'_>) -> io::Result<Option<PeerProcess>> {
         // SAFETY: the kernel fills in three integers.
         let credentials: libc::ucred = unsafe { socket_option(socket, libc::SO_PEERCRED) }?;
-        let Some(pid) = Pid::from_raw(credentials.pid) else {
-            return Ok(Some(PeerProcess { pid: 0, pidfd: None }));
-        };
-        let pidfd = match peer_pidfd(socket) {
-            Ok(pidfd) => Some(pidfd),
-            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => open_pidfd(pid)?,
+        let pid = credentials.pid.unsigned_abs();
+        if pid == 0 {
+            return Ok(Some(PeerProcess { pid, held: None }));
+        }
+        let held = match peer_pidfd(socket) {
+            Ok(pidfd) => Some(HeldProcess::from_pidfd(pidfd)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => hold_pid(pid)?,
             // Already reaped, reported differently by different kernels.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL)) => None,
             Err(error) => return Err(error),
         };
-        let pid = credentials.pid.unsigned_abs();
-        Ok(pidfd.filter(is_alive).map(|pidfd| PeerProcess { pid, pidfd: Some(pidfd) }))
+        let held = held.filter(HeldProcess::is_alive);
+        Ok(held.map(|held| PeerProcess { pid, held: Some(held) }))
     }
 
     fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -109,16 +100,9 @@ mod linux {
 
     /// Holds the current owner of the pid, for older kernels. If the peer died before the accept,
     /// that may be another process. Such a process still has no operator key.
-    pub(super) fn open_pidfd(pid: Pid) -> io::Result<Option<OwnedFd>> {
-        let raw_pid = pid.as_raw_nonzero().get().unsigned_abs();
-        let Some(before) = read_stat(raw_pid)? else { return Ok(None) };
-        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
-            Err(rustix::io::Errno::SRCH) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let after = read_stat(raw_pid)?;
-        Ok(after.is_some_and(|after| after.start == before.start).then_some(pidfd))
+    pub(super) fn hold_pid(pid: u32) -> io::Result<Option<HeldProcess>> {
+        let Some(stat) = read_stat(pid)? else { return Ok(None) };
+        HeldProcess::open(ProcessId { pid, start: stat.start })
     }
 
     /// Reads a socket option of a fixed size.
@@ -231,9 +215,9 @@ mod tests {
     #[test]
     fn without_peer_pidfds_a_dead_pid_is_rejected() {
         let mut child = Command::new("true").spawn().unwrap();
-        let pid = rustix::process::Pid::from_child(&child);
+        let pid = child.id();
         child.wait().unwrap();
-        assert!(linux::open_pidfd(pid).unwrap().is_none());
-        assert!(linux::open_pidfd(rustix::process::getpid()).unwrap().is_some());
+        assert!(linux::hold_pid(pid).unwrap().is_none());
+        assert!(linux::hold_pid(std::process::id()).unwrap().is_some());
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Reading order:
 //!
-//! * `record` and `layout`: the files of the shim's directory. `shim_args` and `environment`: its
+//! * `record` and `layout`: the files of the shim's directory, with `boot_id` in the record. `shim_args` and `environment`: its
 //!   input.
 //! * `claim`: the right to execute. `launch`: the start of the process.
 //! * `launch_settings`, `sandbox`, `cgroup` and `child_setup`: restrictions that the child applies,
@@ -23,6 +23,7 @@
 
 use std::ffi::OsString;
 
+pub mod boot_id;
 pub(crate) mod cgroup;
 mod child_setup;
 mod claim;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use crate::shim::record::ProcessId;
+use crate::process_identity::ProcessId;
 
 #[cfg(full_linux)]
 pub use linux::Shim;
@@ -29,14 +29,14 @@ mod linux {
     use std::os::fd::{AsFd, OwnedFd};
 
     use rustix::process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process,
         pidfd_send_signal, waitid, waitpid,
     };
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
     use super::{File, ProcessId, ShimOrder, io};
-    use crate::shim::procfs::{ProcessStat, read_stat};
+    use crate::process_identity::{self, read_stat};
 
     /// A shim held by its pidfd, so that a later owner of the pid is never signalled.
     #[derive(Debug)]
@@ -67,15 +67,11 @@ mod linux {
 
         /// Holds a shim found by its claim. Returns `None` if it has exited.
         pub(crate) fn from_claim(id: ProcessId, _claim: File) -> io::Result<Option<Self>> {
-            let pidfd = match open_pidfd(id.pid) {
-                Ok(pidfd) => pidfd,
-                Err(error) if is_no_such_process(&error) => return Ok(None),
-                Err(error) => return Err(error),
-            };
+            let Some(pidfd) = open_pidfd(id.pid)? else { return Ok(None) };
             // The pidfd is open, so the start time below belongs to the held process.
             let shim = Self { id, pidfd };
             match read_stat(id.pid)?.filter(|stat| stat.start == id.start) {
-                Some(stat) if is_dead(&stat) => shim.reap().map(|()| None),
+                Some(stat) if stat.has_exited() => shim.reap().map(|()| None),
                 found => Ok(found.map(|_| shim)),
             }
         }
@@ -131,27 +127,19 @@ mod linux {
 
     /// Opens a pidfd for an unreaped child. It still owns its pid, so the start time is its own.
     fn hold_child(pid: u32) -> io::Result<Shim> {
-        let pidfd = open_pidfd(pid)?;
-        let stat = read_stat(pid)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let no_process = || io::Error::from_raw_os_error(libc::ESRCH);
+        let pidfd = open_pidfd(pid)?.ok_or_else(no_process)?;
+        let stat = read_stat(pid)?.ok_or_else(no_process)?;
         Ok(Shim { id: ProcessId { pid, start: stat.start }, pidfd })
     }
 
-    fn open_pidfd(pid: u32) -> io::Result<AsyncFd<OwnedFd>> {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let pidfd = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+    fn open_pidfd(pid: u32) -> io::Result<Option<AsyncFd<OwnedFd>>> {
+        let Some(pidfd) = process_identity::open_pidfd(pid, PidfdFlags::NONBLOCK)? else {
+            return Ok(None);
+        };
         // SAFETY: an `OwnedFd` stays open and the same as long as it exists, and the `AsyncFd` owns
         // it.
-        Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
-    }
-
-    /// Returns true for a process that has exited and is not reaped yet.
-    fn is_dead(stat: &ProcessStat) -> bool {
-        matches!(stat.state, b'Z' | b'X')
-    }
-
-    fn is_no_such_process(error: &io::Error) -> bool {
-        error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::InvalidInput
+        Ok(Some(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?))
     }
 }
 

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use brigade_process::BootId;
 use brigade_process::shim::layout::CLAIM;
 use brigade_process::shim::record::{Claimer, ProcessExit, ShimPhase, ShimRecord};
 use rustix::process::{Pid, kill_process, kill_process_group};
@@ -112,7 +113,7 @@ fn kill(starter: &mut Child, directory: &Path, victim: Victim) {
 
 /// Does the same as a recovering runtime: takes the claim, or reads it.
 fn claim_or_read(directory: &Path) -> ShimRecord {
-    brigade_process::find_execution::claim(directory, &[0; 16]).unwrap();
+    brigade_process::find_execution::claim(directory, BootId([0; 16])).unwrap();
     ShimRecord::read_from(&File::open(directory.join(CLAIM)).unwrap()).unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use brigade_process::shim::record::{ProcessExit, ShimPhase, ShimRecord};
-use brigade_process::{Companion, ProcessLimits, ShimLaunch, ShimTiming, companion};
+use brigade_process::{BootId, Companion, ProcessLimits, ShimLaunch, ShimTiming, companion};
 
 fn main() -> Result<(), Box<dyn Error>> {
     companion::run_shim_if_requested();
@@ -45,7 +45,7 @@ fn ignores_variables_of_its_process() -> Result<(), Box<dyn Error>> {
     assert_eq!(own_program.path(), Path::new("/proc/self/exe"));
     let launch = ShimLaunch {
         dir: directory.path(),
-        boot_id: &[0; 16],
+        boot_id: BootId([0; 16]),
         argv: &["/bin/sh", "-c", "echo $$"].map(Into::into),
         env: &[
             ("LD_DEBUG".into(), "files".into()),

@@ -6,6 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
+use brigade_process::BootId;
 use brigade_process::shim::layout::{ORDER, STDIN, SWITCH_BYTES, StreamSwitch};
 use brigade_process::shim::record::{
     Claimer, ProcessExit, ProcessId, ShimPhase, ShimRecord, ShimStopPhase, StartStep,
@@ -26,7 +27,7 @@ fn exits_are_recorded() {
         let record = shim.done();
         assert_eq!(record.exit, Some(exit), "{text}");
         assert_eq!(record.claimer, Claimer::Shim);
-        assert_eq!(record.boot_id, std::array::from_fn(|at| at as u8));
+        assert_eq!(record.boot_id, BootId(std::array::from_fn(|at| at as u8)));
         assert_eq!(record.shim.pid, shim.child.id());
         assert_eq!(record.stop_phase, ShimStopPhase::None);
         assert!(record.command.is_some() && record.started_at > 0);
@@ -196,7 +197,7 @@ fn unread_input_blocks_nobody() {
 fn a_directory_claimed_by_a_runtime_executes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let id = ProcessId { pid: 1, start: 1 };
-    let record = ShimRecord::new(Claimer::Runtime, [0; 16], id, 0);
+    let record = ShimRecord::new(Claimer::Runtime, BootId([0; 16]), id, 0);
     let file = fs::File::create(directory.path().join("claim")).unwrap();
     record.write_to(&file).unwrap();
     let mut shim = TestArgs::default().run_in(directory, &["sh", "-c", "echo > $D/ran"]);

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brigade::process::machine_identity::boot_id;
+use brigade::process::process_identity::read_boot_id;
 use brigade::process::{Companion, ProcessLimits, Shim, ShimLaunch, ShimPhase, ShimRecord};
 use brigade::{
     InputPiece, NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle,
@@ -102,7 +102,7 @@ fn launch(companion: &Companion, shim_dir: &Path, command_line: &[&str]) -> Benc
     let path = std::env::var_os("PATH").unwrap_or_default();
     let launch = ShimLaunch {
         dir: shim_dir,
-        boot_id: &boot_id()?,
+        boot_id: read_boot_id()?,
         argv: &argv,
         env: &[("PATH".into(), path)],
         cwd: None,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use brigade_file_tools::PrivateDirectory;
 use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
+use brigade_process::process_identity::is_process_alive;
 use brigade_protocol::daemon_launcher::{STATE_VARIABLE, terminate_lock_holder};
 use brigade_protocol::daemon_lock::DaemonPhase;
 use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
@@ -19,7 +20,7 @@ use brigade_server::daemon::{DaemonError, StateDirLock};
 use brigade_server::{DaemonOptions, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::StoreError;
-use rustix::process::{Pid, setsid, test_kill_process};
+use rustix::process::setsid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -193,20 +194,6 @@ fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCo
         render::print_line("no daemon is running")?;
     }
     Ok(exit)
-}
-
-fn is_process_alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let exists = pid.is_some_and(|pid| test_kill_process(pid).is_ok());
-    exists && !is_zombie(pid)
-}
-
-/// Returns true for a process that has ended and was not reaped by its parent.
-fn is_zombie(pid: Option<Pid>) -> bool {
-    let Some(pid) = pid else { return false };
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The name of the program is in parentheses and may contain anything.
-    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|fields| fields.starts_with(" Z")))
 }
 
 async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {

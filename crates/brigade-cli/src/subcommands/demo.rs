@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use brigade_model::call::WaitMode;
 use brigade_model::outcome::{EndConfirmation, Outcome};
+use brigade_process::orphans::MARK;
+use brigade_process::process_identity::{ProcessEnvironment, is_process_alive, list_pids};
 use brigade_protocol::frames::ClientRole;
 use brigade_protocol::requests::{
     ExecCommandLine, ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply,
@@ -348,10 +350,7 @@ impl DemoStage {
             let pid = client.daemon_pid();
             let reply: Result<(), ClientError> = client.call(ShutdownRequest {}).await;
             let deadline = Instant::now() + Duration::from_secs(5);
-            while reply.is_ok()
-                && Path::new(&format!("/proc/{pid}")).exists()
-                && Instant::now() < deadline
-            {
+            while reply.is_ok() && is_process_alive(pid) && Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -366,15 +365,12 @@ impl DemoStage {
     /// Lists all processes with the state directory in their environment, shims included.
     fn list_processes(&self) -> Vec<u32> {
         let mark = format!("={}", self.state_dir.path().display());
-        let all = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        pids.filter(|pid| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let mut variables = environment.split(|byte| *byte == 0);
-            let marked = variables.any(|variable| variable.ends_with(mark.as_bytes()));
-            marked && environment.windows(13).any(|window| window == b"BRIGADE_SHIM=")
-        })
-        .collect()
+        let is_ours = |environment: ProcessEnvironment| {
+            let mut variables = environment.variables();
+            variables.any(|variable| variable.ends_with(mark.as_bytes()))
+                && environment.value(MARK).is_some()
+        };
+        list_pids().filter(|pid| ProcessEnvironment::read(*pid).is_ok_and(is_ours)).collect()
     }
 
     fn print_line(&self, line: impl Into<StyledLine>) -> Result<(), CliError> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use brigade_mcp::client::{McpServers, McpTimeouts};
 use brigade_process::doctor::{HealthFinding, HealthState, check_host};
 use brigade_process::orphans::MARK;
+use brigade_process::process_identity::{ProcessEnvironment, list_pids};
 use brigade_protocol::daemon_lock::DaemonPhase;
 use brigade_protocol::requests::{ListSessionsRequest, ListTasksRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
@@ -320,15 +321,10 @@ struct MarkedProcess {
 
 /// Lists the processes with a task's mark.
 fn list_marked_processes() -> Vec<MarkedProcess> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid: u32| Some(MarkedProcess { pid, mark: read_mark(pid)? })).collect()
+    list_pids().filter_map(|pid| Some(MarkedProcess { pid, mark: read_mark(pid)? })).collect()
 }
 
 fn read_mark(pid: u32) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let variables = environment.split(|byte| *byte == 0);
-    let mark = variables.filter_map(|variable| variable.strip_prefix(MARK.as_bytes()));
-    let mark = mark.filter_map(|value| value.strip_prefix(b"=")).next()?;
-    String::from_utf8(mark.to_vec()).ok()
+    let environment = ProcessEnvironment::read(pid).ok()?;
+    String::from_utf8(environment.value(MARK)?.to_vec()).ok()
 }

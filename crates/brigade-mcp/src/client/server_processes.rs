@@ -9,7 +9,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use brigade_process::process_identity::{
+    BootId, HeldProcess, ProcessId, identify_process, read_boot_id,
+};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,7 +27,7 @@ pub(super) struct ServerProcesses {
 #[derive(Debug)]
 pub(super) struct PidRegistry {
     directory: PathBuf,
-    boot_id: String,
+    boot_id: BootId,
 }
 
 /// A pid file, removed when dropped.
@@ -35,15 +38,15 @@ impl PidRegistry {
     /// Opens the directory and kills the processes recorded in it. The caller must be its only
     /// user.
     pub(super) fn open(directory: PathBuf) -> io::Result<Self> {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let boot_id = read_boot_id()?;
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
-            if let Some((pid, start)) = read_pid_file(&path, &boot_id)
-                && kill_recorded_process(pid, start)
+            if let Some(id) = read_pid_file(&path, boot_id)
+                && kill_recorded_process(id)
             {
                 tracing::warn!(
-                    pid = pid.as_raw_nonzero().get(),
+                    pid = id.pid,
                     "killed an MCP server that a previous runtime left behind"
                 );
             }
@@ -53,8 +56,9 @@ impl PidRegistry {
     }
 
     pub(super) fn register(&self, pid: Pid) -> Option<PidFile> {
-        let path = self.directory.join(pid.as_raw_nonzero().to_string());
-        let text = format!("{} {}\n", self.boot_id, process_start_time(pid)?);
+        let id = identify_process(pid.as_raw_nonzero().get().unsigned_abs())?;
+        let path = self.directory.join(id.pid.to_string());
+        let text = format!("{} {}\n", self.boot_id.to_hex(), id.start);
         match fs::write(&path, text) {
             Ok(()) => Some(PidFile(path)),
             Err(error) => {
@@ -71,35 +75,29 @@ impl Drop for PidFile {
     }
 }
 
-/// Reads the pid and start time of a process, if the file was written since the last boot.
-fn read_pid_file(path: &Path, boot_id: &str) -> Option<(Pid, u64)> {
-    let pid = Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?)?;
+/// Reads the identity of a process, if the file was written since the last boot.
+fn read_pid_file(path: &Path, boot_id: BootId) -> Option<ProcessId> {
+    let pid = path.file_name()?.to_str()?.parse().ok()?;
     let text = fs::read_to_string(path).ok()?;
     let (recorded_boot, start) = text.trim().split_once(' ')?;
-    Some((pid, start.parse().ok()?)).filter(|_| recorded_boot == boot_id)
+    let id = ProcessId { pid, start: start.parse().ok()? };
+    Some(id).filter(|_| BootId::parse(recorded_boot) == Some(boot_id))
 }
 
-/// Returns the start time of a process in clock ticks since boot, or `None` if it has ended.
-fn process_start_time(pid: Pid) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The command name before it may contain anything.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
-    let state = fields.next()?;
-    fields.nth(18)?.parse().ok().filter(|_| !["Z", "X"].contains(&state))
-}
-
-/// Kills a process with its group, if its start time is still the recorded one.
-fn kill_recorded_process(pid: Pid, start: u64) -> bool {
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-    if process_start_time(pid) != Some(start) {
+/// Kills a process with its group, if the pid is still its own.
+fn kill_recorded_process(id: ProcessId) -> bool {
+    let Ok(Some(held)) = HeldProcess::open(id) else { return false };
+    if !held.is_alive() {
         return false;
     }
     // A stopped process cannot exit, so its pid cannot become that of another group.
-    let _ = pidfd_send_signal(&pidfd, Signal::STOP);
-    if process_start_time(pid) == Some(start) {
-        let _ = kill_process_group(pid, Signal::KILL);
+    let _ = held.send_signal(Signal::STOP);
+    if held.is_alive()
+        && let Some(group) = i32::try_from(id.pid).ok().and_then(Pid::from_raw)
+    {
+        let _ = kill_process_group(group, Signal::KILL);
     }
-    pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
+    held.send_signal(Signal::KILL).is_ok()
 }
 
 #[cfg(test)]
@@ -124,16 +122,22 @@ mod tests {
         // As after a kill: the pid file stays.
         std::mem::forget(registry.register(a).unwrap());
         drop(registry.register(b).unwrap());
+        let boot_id = registry.boot_id;
         // These pids belonged to another process, or were recorded before the last boot.
-        fs::write(directory.path().join(c.to_string()), format!("{} 1\n", registry.boot_id))
+        fs::write(directory.path().join(c.to_string()), format!("{} 1\n", boot_id.to_hex()))
             .unwrap();
-        let start = process_start_time(d).unwrap();
-        fs::write(directory.path().join(d.to_string()), format!("another-boot {start}\n")).unwrap();
+        let another_boot = BootId(boot_id.0.map(|byte| !byte));
+        let start = identify_process(before.id()).unwrap().start;
+        fs::write(
+            directory.path().join(d.to_string()),
+            format!("{} {start}\n", another_boot.to_hex()),
+        )
+        .unwrap();
         fs::write(directory.path().join("notes.txt"), "not a pid file").unwrap();
         PidRegistry::open(directory.path().to_owned()).unwrap();
         assert!(recorded.wait().is_ok_and(|status| !status.success()));
-        for (child, pid) in [(&mut ended, b), (&mut other, c), (&mut before, d)] {
-            assert!(process_start_time(pid).is_some());
+        for child in [&mut ended, &mut other, &mut before] {
+            assert!(identify_process(child.id()).is_some());
             child.kill().unwrap();
             child.wait().unwrap();
         }

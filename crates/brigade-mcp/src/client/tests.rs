@@ -9,6 +9,7 @@ use crate::client as mcp_client;
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::tool::{Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_agent::tool_set::{ToolSet, ToolSource};
+use brigade_process::process_identity::is_process_alive;
 
 use super::{McpServerConfig, McpServers, McpTimeouts, ValueSource};
 use scripted::Script;
@@ -370,8 +371,7 @@ async fn a_server_and_its_children_end_with_the_runtime() {
 }
 
 fn is_alive(pid: rustix::process::Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
+    is_process_alive(pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 #[tokio::test]

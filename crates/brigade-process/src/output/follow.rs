@@ -187,14 +187,15 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::shim::record::{Claimer, ProcessId, ShimPhase, ShimRecord};
+    use crate::process_identity::{BootId, ProcessId};
+    use crate::shim::record::{Claimer, ShimPhase, ShimRecord};
 
     /// A watch of `None` stands for a system that refuses one.
     #[tokio::test]
     async fn a_follower_without_a_watch_sees_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let mut record =
-            ShimRecord::new(Claimer::Shim, [0; 16], ProcessId { pid: 1, start: 1 }, 100);
+            ShimRecord::new(Claimer::Shim, BootId([0; 16]), ProcessId { pid: 1, start: 1 }, 100);
         let claim = File::create(dir.path().join(CLAIM)).unwrap();
         record.write_to(&claim).unwrap();
         let mut follower = OutputFollower::new(

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::cgroup;
-use super::procfs::{self, ProcessStat, TreeMember};
+use super::procfs::{self, TreeMember};
 use super::record::{ProcessExit, ProcessId, Survivor};
 use super::signals;
 use super::sys::{self, ChildrenState, ProcessHandle, signal};
@@ -81,12 +81,7 @@ fn stop_until_quiet(
 }
 
 fn is_alive(pid: u32) -> bool {
-    procfs::stat_if_readable(pid).is_some_and(|stat| is_running(&stat))
-}
-
-/// Returns false for a process that has ended but is not reaped yet.
-fn is_running(stat: &ProcessStat) -> bool {
-    !b"ZX".contains(&stat.state)
+    procfs::stat_if_readable(pid).is_some_and(|stat| !stat.has_exited())
 }
 
 impl ProcessTree {
@@ -153,7 +148,7 @@ impl ProcessTree {
     /// Returns the processes that are still alive.
     pub(super) fn survivors(&self) -> Vec<Survivor> {
         let survivor = |member: TreeMember| {
-            let stat = procfs::stat_if_readable(member.pid).filter(is_running)?;
+            let stat = procfs::stat_if_readable(member.pid).filter(|stat| !stat.has_exited())?;
             let id = ProcessId { pid: member.pid, start: stat.start };
             Some(Survivor { id, name: stat.name })
         };

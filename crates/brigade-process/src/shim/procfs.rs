@@ -17,6 +17,13 @@ pub(crate) struct ProcessStat {
     pub(crate) start: u64,
 }
 
+impl ProcessStat {
+    /// Returns true for a process that has exited and is not reaped yet.
+    pub(crate) fn has_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
 /// A descendant of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TreeMember {

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use super::boot_id::BootId;
 use super::fnv::fnv1a;
 use super::sandbox::SandboxParts;
 
@@ -27,7 +28,7 @@ pub struct ShimRecord {
     pub claimer: Claimer,
     pub phase: ShimPhase,
     /// The boot id. Pids and start times of another boot mean nothing.
-    pub boot_id: [u8; 16],
+    pub boot_id: BootId,
     pub shim: ProcessId,
     /// `None` until the process was started.
     pub command: Option<ProcessId>,
@@ -139,7 +140,7 @@ impl ShimRecord {
         [self.shim].into_iter().chain(command).collect()
     }
 
-    pub fn new(claimer: Claimer, boot: [u8; 16], shim: ProcessId, cap: u64) -> Self {
+    pub fn new(claimer: Claimer, boot: BootId, shim: ProcessId, cap: u64) -> Self {
         Self {
             claimer,
             phase: ShimPhase::Claimed,
@@ -202,7 +203,7 @@ impl ShimRecord {
         out.put(&[kind, step, u8::from(self.command.is_some()), self.sandbox.bits()]);
         out.put(&value.to_le_bytes());
         out.put(&self.survivors_total.to_le_bytes());
-        out.put(&self.boot_id);
+        out.put(&self.boot_id.0);
         out.process(self.shim);
         out.process(self.command.unwrap_or(ProcessId { pid: 0, start: 0 }));
         for number in self.numbers() {
@@ -250,7 +251,7 @@ impl ShimRecord {
         let [kind, step, has_command, sandbox] = input.take();
         let value = i32::from_le_bytes(input.take());
         let survivors_total = u32::from_le_bytes(input.take());
-        let boot = input.take();
+        let boot = BootId(input.take());
         let shim = input.process();
         let command = input.process();
         let numbers: [u64; 8] = std::array::from_fn(|_| input.number());
@@ -382,7 +383,7 @@ mod tests {
 
     fn full() -> ShimRecord {
         let id = |pid| ProcessId { pid, start: 77 };
-        let mut record = ShimRecord::new(Claimer::Shim, [9; 16], id(41), 8 << 20);
+        let mut record = ShimRecord::new(Claimer::Shim, BootId([9; 16]), id(41), 8 << 20);
         record.phase = ShimPhase::Done;
         record.command = Some(id(42));
         record.has_terminal = true;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::boot_id::BootId;
 use super::launch_settings::LaunchSettings;
 use super::timing::ShimTiming;
 
@@ -12,7 +13,7 @@ use super::timing::ShimTiming;
 pub(super) struct ShimArgs {
     /// The directory for record and output. Absolute, because the shim changes its directory.
     pub(super) directory: PathBuf,
-    pub(super) boot_id: [u8; 16],
+    pub(super) boot_id: BootId,
     pub(super) output_cap: u64,
     /// The grace period of a stop that sets none.
     pub(super) grace: Duration,
@@ -40,8 +41,8 @@ impl ShimArgs {
             return Err("the first argument is `run`");
         }
         let directory = PathBuf::from(next("a directory is missing")?);
-        let boot =
-            parse_boot_id(&next("a boot id is missing")?).ok_or("the boot id is 32 hex digits")?;
+        let boot = next("a boot id is missing")?;
+        let boot = boot.to_str().and_then(BootId::parse).ok_or("the boot id is 32 hex digits")?;
         let cap = parse_number(&next("a cap is missing")?).ok_or("the cap is a number of bytes")?;
         let grace = parse_number(&next("a grace period is missing")?)
             .ok_or("the grace period is a number of milliseconds")?;
@@ -83,15 +84,6 @@ fn parse_number(text: &OsString) -> Option<u64> {
     text.to_str()?.parse().ok()
 }
 
-fn parse_boot_id(text: &OsString) -> Option<[u8; 16]> {
-    let digits = text.to_str().filter(|text| text.len() == 32 && text.is_ascii())?;
-    let mut id = [0; 16];
-    for (at, byte) in id.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(id)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +99,7 @@ mod tests {
     fn arguments_are_parsed() {
         let args = parse(GOOD).unwrap();
         assert_eq!(args.directory, PathBuf::from("/d"));
-        assert_eq!(args.boot_id, std::array::from_fn(|at| at as u8));
+        assert_eq!(args.boot_id, BootId(std::array::from_fn(|at| at as u8)));
         assert_eq!((args.output_cap, args.grace), (8192, Duration::from_millis(1500)));
         assert_eq!(args.input, InputMode::Open);
         assert_eq!(args.timing.dir_check_interval, Duration::from_millis(900));

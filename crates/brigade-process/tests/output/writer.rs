@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use brigade_process::BootId;
 use brigade_process::output::{
     OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStream, ViewPage,
 };
@@ -30,7 +31,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(dir: &Path, cap: u64) -> Self {
         let mut record =
-            ShimRecord::new(Claimer::Shim, [1; 16], ProcessId { pid: 1, start: 1 }, cap);
+            ShimRecord::new(Claimer::Shim, BootId([1; 16]), ProcessId { pid: 1, start: 1 }, cap);
         record.phase = ShimPhase::Running;
         let draft = dir.join("draft");
         let claim = File::create(&draft).unwrap();

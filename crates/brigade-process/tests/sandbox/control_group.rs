@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use brigade_process::{ControlGroups, ProcessLimits, ShimLaunch, ShimOrder, control_group};
+use brigade_process::{BootId, ControlGroups, ProcessLimits, ShimLaunch, ShimOrder, control_group};
 use tempfile::TempDir;
 
 use crate::support::{companion, is_root};
@@ -37,7 +37,7 @@ fn start_hidden(dir: &TempDir) -> brigade_process::Shim {
     let script = format!("env -i setsid sh -c '{inner}' & wait");
     let launch = ShimLaunch {
         dir: dir.path(),
-        boot_id: &[0; 16],
+        boot_id: BootId([0; 16]),
         argv: &["/bin/sh".into(), "-c".into(), OsString::from(script)],
         env: &[("PATH".into(), std::env::var_os("PATH").unwrap())],
         cwd: Some(dir.path()),

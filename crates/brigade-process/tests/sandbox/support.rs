@@ -10,8 +10,8 @@ use std::time::Duration;
 use brigade_process::sandbox::SOCKET_FOLDER;
 use brigade_process::shim::layout::CLAIM;
 use brigade_process::{
-    Companion, LandlockSupport, LayerAccess, NamespaceSupport, ProcessLimits, ProcessOutput,
-    PtySize, SandboxPlan, SandboxScope, ShimLaunch, ShimRecord,
+    BootId, Companion, LandlockSupport, LayerAccess, NamespaceSupport, ProcessLimits,
+    ProcessOutput, PtySize, SandboxPlan, SandboxScope, ShimLaunch, ShimRecord,
 };
 use tempfile::TempDir;
 
@@ -111,7 +111,7 @@ impl ProcessSettings<'_> {
         let variable = |name: &str, value: &Path| (OsString::from(name), value.into());
         let launch = ShimLaunch {
             dir: dir.path(),
-            boot_id: &[0; 16],
+            boot_id: BootId([0; 16]),
             argv: &argv.iter().map(OsString::from).collect::<Vec<_>>(),
             env: &[
                 ("PATH".into(), std::env::var_os("PATH").unwrap()),

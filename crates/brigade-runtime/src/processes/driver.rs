@@ -15,7 +15,7 @@ use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::process_report::StartedProcess;
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
-use brigade_process::{ProcessInput, Shim, ShimOrder, ShimPhase, ShimRecord, input_spool};
+use brigade_process::{BootId, ProcessInput, Shim, ShimOrder, ShimPhase, ShimRecord, input_spool};
 use tokio::sync::mpsc;
 
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
@@ -66,7 +66,7 @@ impl StartRecorded {
 pub(crate) struct ProcessDriver {
     pub(crate) execution: ProcessExecution,
     pub(crate) dir: PathBuf,
-    pub(crate) boot_id: [u8; 16],
+    pub(crate) boot_id: BootId,
     pub(crate) reads_input: bool,
     pub(crate) names: CommandDescription,
     pub(crate) start_recorded: StartRecorded,

@@ -15,9 +15,9 @@ use brigade_model::ids::{Attempt, Millis, RunNo, SessionId, TaskNo};
 use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
-use brigade_process::machine_identity::boot_id;
 use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::private_file::open_private;
+use brigade_process::process_identity::{self, BootId, read_boot_id};
 use brigade_process::{Companion, PeerProcess, ProcessId, Shim, ShimLaunch, ShimTiming};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
@@ -53,7 +53,7 @@ pub(crate) struct ProcessService {
     execution_dirs: ExecutionDirs,
     companion: Companion,
     namespace_probe: NamespaceProbe,
-    boot_id: [u8; 16],
+    boot_id: BootId,
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<WatchedProcesses>>,
     /// Held until the runtime shuts down, since a state directory has one owner.
@@ -91,7 +91,7 @@ impl ProcessService {
             options,
             namespace_probe: NamespaceProbe::new(companion.clone()),
             companion,
-            boot_id: boot_id()?,
+            boot_id: read_boot_id()?,
             clock,
             watched: Arc::default(),
             folder_lock: Mutex::new(Some(lock)),
@@ -191,7 +191,7 @@ impl ProcessService {
         prepared_sandbox::extend_environment(&prepared, &mut env);
         let launch = ShimLaunch {
             dir,
-            boot_id: &self.boot_id,
+            boot_id: self.boot_id,
             argv: &self.build_argv(work),
             env: &env,
             cwd: work.cwd.as_deref().map(Path::new),
@@ -531,7 +531,7 @@ fn not_started_end(problem: String) -> EndReport {
 /// Refuses a state directory of others: whoever can write to it can execute processes as this user.
 fn check_state_dir(dir: &Path) -> io::Result<()> {
     let metadata = dir.metadata()?;
-    let is_foreign = metadata.uid() != brigade_process::machine_identity::effective_user();
+    let is_foreign = metadata.uid() != process_identity::effective_user();
     if is_foreign || metadata.permissions().mode() & 0o022 != 0 {
         let dir = dir.display();
         let problem =

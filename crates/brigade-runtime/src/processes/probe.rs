@@ -7,7 +7,7 @@ use brigade_model::command::{EndReport, WorkResult};
 use brigade_model::outcome::Failure;
 use brigade_process::control_group;
 use brigade_process::orphans::{DeadShim, OrphanReport, end_orphans};
-use brigade_process::{FoundExecution, Shim, ShimRecord, find_execution};
+use brigade_process::{BootId, FoundExecution, Shim, ShimRecord, find_execution};
 
 use super::execution_dirs::ProcessExecution;
 use super::report::{CommandDescription, end_confirmation, end_from_record, survivor_names};
@@ -25,7 +25,7 @@ pub(crate) enum ProbeResult {
 pub(crate) struct ExecutionProbe {
     pub(crate) execution: ProcessExecution,
     pub(crate) dir: PathBuf,
-    pub(crate) boot_id: [u8; 16],
+    pub(crate) boot_id: BootId,
     pub(crate) names: CommandDescription,
     /// True if the execution is known to have started, which a missing claim or directory cannot
     /// tell.
@@ -38,7 +38,7 @@ impl ExecutionProbe {
     /// Probes the execution. Ends the orphans of a dead shim, which takes a while. An error means
     /// that the probe failed and tells nothing about the execution.
     pub(crate) fn probe(&self) -> io::Result<ProbeResult> {
-        Ok(match find_execution(&self.dir, &self.boot_id)? {
+        Ok(match find_execution(&self.dir, self.boot_id)? {
             FoundExecution::Alive(shim) => ProbeResult::Alive(shim),
             FoundExecution::NeverStarted => ProbeResult::NeverStarted,
             FoundExecution::Finished(record) => {

@@ -49,7 +49,7 @@ fn halve(dir: &Path) {
 fn another_boot(dir: &Path) {
     let execution_dir = only_execution_dir(dir);
     let mut record = record(&execution_dir);
-    record.boot_id = [1; 16];
+    record.boot_id = brigade_process::BootId([1; 16]);
     let claim = fs::File::options().write(true).open(execution_dir.join("claim")).unwrap();
     record.write_to(&claim).unwrap();
 }
