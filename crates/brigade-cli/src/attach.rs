@@ -6,6 +6,7 @@ use std::time::Duration;
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
 use brigade_protocol::call::Call;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::daemon_connection::{ReplyStream, ReplyStreamPart};
 use brigade_protocol::requests::{
     FollowOutputRequest, OutputOffset, OutputPageItem, StopRequest, StreamSelection, WaitRequest,
@@ -16,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-use crate::context::CliContext;
+use crate::context::follow_over;
 use crate::exit_code::CliError;
 use crate::output_printer::PrinterThread;
 use crate::reader_lease::ReaderLease;
@@ -41,8 +42,7 @@ pub(crate) enum AttachResult {
 
 /// An attachment to one task.
 #[derive(Debug)]
-pub(crate) struct TaskAttachment<'a> {
-    context: &'a CliContext,
+pub(crate) struct TaskAttachment {
     target: TaskTarget,
     display: OutputDisplay,
     /// `None` if no output is printed.
@@ -92,9 +92,8 @@ pub(crate) fn listen_for_interrupts() -> Result<Signal, CliError> {
     Ok(signal(SignalKind::interrupt())?)
 }
 
-impl<'a> TaskAttachment<'a> {
+impl TaskAttachment {
     pub(crate) fn new(
-        context: &'a CliContext,
         target: TaskTarget,
         display: OutputDisplay,
         timeout: Option<Duration>,
@@ -102,7 +101,6 @@ impl<'a> TaskAttachment<'a> {
     ) -> Self {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         Self {
-            context,
             target,
             display,
             printer: None,
@@ -133,25 +131,21 @@ impl<'a> TaskAttachment<'a> {
     }
 
     /// Stays until the end, even if the daemon is replaced or killed.
-    pub(crate) async fn run(
-        mut self,
-        mut client: DaemonConnection,
-    ) -> Result<AttachResult, CliError> {
-        loop {
-            match self.watch_once(&client).await {
+    pub(crate) async fn run(mut self, client: DaemonClient) -> Result<AttachResult, CliError> {
+        follow_over(&client, async |connection| {
+            let result = self.watch_once(&connection).await;
+            match &result {
                 Err(error) if error.is_lost_daemon() => {
                     self.send_notice(AttachNotice::DaemonLost);
-                    client = self.context.connect_daemon().await?;
                     if let Some(lease) = &mut self.lease {
                         lease.reset();
                     }
                 }
-                result => {
-                    self.release_lease(&client).await;
-                    return result;
-                }
+                _ => self.release_lease(&connection).await,
             }
-        }
+            result
+        })
+        .await
     }
 
     /// Releases the lease, so that the process does not wait for a reader.

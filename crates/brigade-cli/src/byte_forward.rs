@@ -4,11 +4,11 @@
 use std::io::{self, Read};
 use std::sync::mpsc as blocking;
 
+use brigade_protocol::TaskTarget;
+use brigade_protocol::daemon_client::{DaemonClient, ReconnectPolicy};
 use brigade_protocol::requests::{Base64Bytes, WriteInputRequest};
-use brigade_protocol::{ClientError, DaemonConnection, TaskTarget};
 use tokio::sync::mpsc;
 
-use crate::context::CliContext;
 use crate::exit_code::CliError;
 
 /// Limits of one read and of one request.
@@ -75,8 +75,7 @@ fn read_stdin(sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
 
 /// Sends all of stdin, and its end.
 pub(crate) async fn forward_bytes(
-    context: &CliContext,
-    mut client: DaemonConnection,
+    client: DaemonClient,
     target: TaskTarget,
     mut input: StdinReader,
 ) -> Result<(), CliError> {
@@ -89,16 +88,8 @@ pub(crate) async fn forward_bytes(
         let bytes = Base64Bytes(bytes);
         let target = target.clone();
         let piece = WriteInputRequest { target, writer, offset, bytes, closes_input };
-        loop {
-            match client.call(piece.clone()).await {
-                Ok(()) => break,
-                // The next daemon knows the bytes that the last one stored.
-                Err(ClientError::Lost | ClientError::NotReceived) => {
-                    client = context.connect_daemon().await?
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        // The next daemon knows the bytes that the last one stored.
+        client.send_request(ReconnectPolicy::UNBOUNDED, piece).await?;
         if closes_input {
             return Ok(());
         }

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use brigade_protocol::call::Call;
+use brigade_protocol::daemon_client::{DaemonClient, ReconnectPolicy};
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_VARIABLE, connect_running};
 use brigade_protocol::frames::ClientRole;
-use brigade_protocol::requests::{AnyRequest, ListTaskPagesRequest, ListTasksRequest};
+use brigade_protocol::requests::{ListTaskPagesRequest, ListTasksRequest};
 use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 
 use crate::config::UserConfig;
@@ -16,9 +17,6 @@ use crate::{render, workspace};
 
 /// The environment variable that holds the address of the enclosing task.
 const TASK_VARIABLE: &str = "BRIGADE_TASK";
-
-/// Reconnects before a call fails.
-const RECONNECTS_MAX: usize = 5;
 
 const GLOBAL_HEADING: &str = "Options of every subcommand";
 
@@ -108,38 +106,15 @@ impl CliContext {
     }
 
     /// Connects to the daemon. Starts it if none runs.
-    pub(crate) async fn connect_daemon(&self) -> Result<DaemonConnection, CliError> {
-        Ok(self.daemon_launcher()?.connect(ClientRole::Operator).await?)
-    }
-
-    /// Connects to the next daemon after a long call lost its daemon.
-    pub(crate) async fn connect_next_daemon(&self) -> Result<DaemonConnection, CliError> {
-        render::print_note("lost the daemon; connecting to the next one");
-        self.connect_daemon().await
+    pub(crate) async fn connect_daemon(&self) -> Result<DaemonClient, CliError> {
+        let client = DaemonClient::new(self.daemon_launcher()?, ClientRole::Operator.into());
+        client.connect().await?;
+        Ok(client)
     }
 
     /// Calls the daemon. A lost call is repeated with the next daemon if that is safe.
     pub(crate) async fn call<A: Call + Clone>(&self, request: A) -> Result<A::Reply, CliError> {
-        self.call_over(&mut self.connect_daemon().await?, request).await
-    }
-
-    /// Does the same over a connection, and replaces it with one to the next daemon when it is
-    /// lost.
-    pub(crate) async fn call_over<A: Call + Clone>(
-        &self,
-        client: &mut DaemonConnection,
-        request: A,
-    ) -> Result<A::Reply, CliError> {
-        let repeatable = Into::<AnyRequest>::into(request.clone()).is_repeatable();
-        for _ in 0..RECONNECTS_MAX {
-            match client.call(request.clone()).await {
-                Err(ClientError::NotReceived) => {}
-                Err(ClientError::Lost) if repeatable => {}
-                reply => return Ok(reply?),
-            }
-            *client = self.connect_daemon().await?;
-        }
-        Ok(client.call(request).await?)
+        call_over(&self.connect_daemon().await?, request).await
     }
 
     /// Lists tasks, page by page.
@@ -147,25 +122,7 @@ impl CliContext {
         &self,
         list: ListTasksRequest,
     ) -> Result<Vec<TaskInfo>, CliError> {
-        self.list_tasks_over(&mut self.connect_daemon().await?, list).await
-    }
-
-    /// Does the same over a connection, and replaces it with one to the next daemon when it is
-    /// lost.
-    pub(crate) async fn list_tasks_over(
-        &self,
-        client: &mut DaemonConnection,
-        list: ListTasksRequest,
-    ) -> Result<Vec<TaskInfo>, CliError> {
-        for _ in 0..RECONNECTS_MAX {
-            match collect_task_pages(client, list.clone()).await {
-                // The next daemon sends all pages again.
-                Err(ClientError::Lost | ClientError::NotReceived) => {}
-                listed => return Ok(listed?),
-            }
-            *client = self.connect_daemon().await?;
-        }
-        Ok(collect_task_pages(client, list).await?)
+        list_tasks_over(&self.connect_daemon().await?, list).await
     }
 
     /// Connects to a running daemon. Waits for one that binds its socket again.
@@ -194,6 +151,39 @@ impl CliContext {
             may_start,
             notice: render::print_note,
         })
+    }
+}
+
+/// Calls the daemon of a client. A lost call is repeated with the next daemon if that is safe.
+pub(crate) async fn call_over<A: Call + Clone>(
+    client: &DaemonClient,
+    request: A,
+) -> Result<A::Reply, CliError> {
+    Ok(client.send_request(ReconnectPolicy::INTERACTIVE, request).await?)
+}
+
+/// Lists tasks, page by page. The next daemon sends all pages again.
+pub(crate) async fn list_tasks_over(
+    client: &DaemonClient,
+    list: ListTasksRequest,
+) -> Result<Vec<TaskInfo>, CliError> {
+    let policy = ReconnectPolicy::INTERACTIVE;
+    let collect = async |connection| collect_task_pages(&connection, list.clone()).await;
+    Ok(client.repeat(policy, ClientError::is_lost_daemon, collect).await?)
+}
+
+/// Runs an operation that lasts as long as a task. The next daemon continues it.
+pub(crate) async fn follow_over<T>(
+    client: &DaemonClient,
+    operation: impl AsyncFnMut(DaemonConnection) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    client.repeat(ReconnectPolicy::UNBOUNDED, CliError::is_lost_daemon, operation).await
+}
+
+/// Prints a note if the error is the loss of a daemon.
+pub(crate) fn note_lost_daemon(error: &CliError) {
+    if error.is_lost_daemon() {
+        render::print_note("lost the daemon; connecting to the next one");
     }
 }
 

@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use brigade_model::json::Json;
 use brigade_model::plain_text::PlainText;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
     AnswerRequest, ApproveRequest, InboxRequest, ListSubtreeRequest, OutputOffset,
     ReadOutputRequest, StreamSelection,
 };
-use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{TaskInfo, TaskTarget};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::attach::AttachNotice;
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::CliError;
 use crate::pending_input::{self, PendingInput, Prompt, ScreenSize};
 use crate::render;
@@ -107,9 +108,9 @@ impl<'a> LiveView<'a> {
     }
 
     /// Draws the tree until it is dropped, or until a question ends it.
-    pub(crate) async fn run(&mut self, mut client: DaemonConnection) -> Result<(), CliError> {
+    pub(crate) async fn run(&mut self, client: DaemonClient) -> Result<(), CliError> {
         loop {
-            if let Err(error) = self.refresh(&mut client).await
+            if let Err(error) = self.refresh(&client).await
                 && !error.is_lost_daemon()
             {
                 return Err(error);
@@ -121,7 +122,7 @@ impl<'a> LiveView<'a> {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
                 Some(notice) = self.notices.recv() => self.print_notice(notice)?,
                 line = next_line(&mut self.stdin_lines), if self.prompt.is_shown() => {
-                    self.handle_line(&mut client, line).await?;
+                    self.handle_line(&client, line).await?;
                 }
             }
         }
@@ -137,10 +138,10 @@ impl<'a> LiveView<'a> {
         }
         // No more input follows.
         self.stdin_lines = None;
-        if let Ok(mut client) = self.context.connect_daemon().await {
-            let _ = self.refresh(&mut client).await;
+        if let Ok(client) = self.context.connect_daemon().await {
+            let _ = self.refresh(&client).await;
             if !matches!(self.display, LiveDisplay::Hidden) {
-                let _ = self.print_notes(&mut client, true).await;
+                let _ = self.print_notes(&client, true).await;
             }
         }
         Ok(())
@@ -159,9 +160,9 @@ impl<'a> LiveView<'a> {
         self.stdin_lines.is_none() && !has_alive_descendants && needs_input
     }
 
-    async fn refresh(&mut self, client: &mut DaemonConnection) -> Result<(), CliError> {
+    async fn refresh(&mut self, client: &DaemonClient) -> Result<(), CliError> {
         let request = ListSubtreeRequest { target: self.root.clone() };
-        self.tasks = self.context.call_over(client, request).await?;
+        self.tasks = call_over(client, request).await?;
         match &self.display {
             LiveDisplay::Hidden => Ok(()),
             LiveDisplay::Lines { .. } => {
@@ -179,7 +180,7 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    async fn draw(&mut self, client: &mut DaemonConnection) -> Result<(), CliError> {
+    async fn draw(&mut self, client: &DaemonClient) -> Result<(), CliError> {
         let ScreenSize { columns, rows } = screen_size();
         let fitted = draw::fit_rows(draw::tree_order(&self.tasks), rows.saturating_sub(1));
         let mut lines = Vec::with_capacity(fitted.rows.len());
@@ -222,7 +223,7 @@ impl<'a> LiveView<'a> {
     /// last line.
     async fn render_activity(
         &self,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
         task: &TaskInfo,
         columns: usize,
     ) -> String {
@@ -248,11 +249,7 @@ impl<'a> LiveView<'a> {
         }
     }
 
-    async fn read_last_line(
-        &self,
-        client: &mut DaemonConnection,
-        task: &TaskInfo,
-    ) -> Option<String> {
+    async fn read_last_line(&self, client: &DaemonClient, task: &TaskInfo) -> Option<String> {
         let target = TaskTarget { task: task.address.clone(), ..self.root.clone() };
         let from = OutputOffset::FromEnd(TAIL_BYTES);
         let read = ReadOutputRequest {
@@ -261,7 +258,7 @@ impl<'a> LiveView<'a> {
             from,
             max_bytes: TAIL_BYTES as usize,
         };
-        let page = self.context.call_over(client, read).await.ok()?;
+        let page = call_over(client, read).await.ok()?;
         page.text().trim_end().lines().last().map(str::to_owned)
     }
 
@@ -276,7 +273,7 @@ impl<'a> LiveView<'a> {
     /// call may be cancelled before they are printed.
     async fn print_notes(
         &mut self,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
         mark_read: bool,
     ) -> Result<(), CliError> {
         let TaskTarget { session, task } = self.root.clone();
@@ -290,7 +287,7 @@ impl<'a> LiveView<'a> {
             notes_only: true,
             ..InboxRequest::default()
         };
-        let notes = match self.context.call_over(client, request).await {
+        let notes = match call_over(client, request).await {
             // Within a task, messages of its children go to that task and not to us.
             Err(error) if error.is_forbidden() => return Ok(()),
             notes => notes?,
@@ -340,7 +337,7 @@ impl<'a> LiveView<'a> {
 
     async fn handle_line(
         &mut self,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
         line: Option<String>,
     ) -> Result<(), CliError> {
         let Some(line) = line else {
@@ -359,7 +356,7 @@ impl<'a> LiveView<'a> {
                 let answer = Json::of(&line).map_err(CliError::from)?;
                 let target = self.root.clone();
                 let request = AnswerRequest { target, answer, question: Some(call) };
-                self.context.call_over(client, request).await
+                call_over(client, request).await
             }
             PendingInput::Approval { task, call, shown_digest } => {
                 let Some(verdict) = pending_input::parse_verdict_on(&line, shown_digest) else {
@@ -372,7 +369,7 @@ impl<'a> LiveView<'a> {
                 let target = TaskTarget { task, ..self.root.clone() };
                 let request =
                     ApproveRequest { target, call: Some(call), digest: shown_digest, verdict };
-                self.context.call_over(client, request).await
+                call_over(client, request).await
             }
         };
         self.prompt.close();

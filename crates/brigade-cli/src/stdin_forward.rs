@@ -4,20 +4,20 @@ use brigade_model::event::Event;
 use brigade_model::ids::Owner;
 use brigade_model::json::Json;
 use brigade_model::message::Message;
+use brigade_protocol::daemon_client::{DaemonClient, ReconnectPolicy};
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{EventItem, ReadEventsRequest, SendRequest, ShowTaskRequest};
 use brigade_protocol::{ClientError, DaemonConnection, TaskTarget};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::context::CliContext;
+use crate::context::follow_over;
 use crate::exit_code::CliError;
 use crate::render;
 
 /// A sender of messages to one task.
 #[derive(Debug)]
-pub(crate) struct StdinForwarder<'a> {
-    context: &'a CliContext,
-    client: DaemonConnection,
+pub(crate) struct StdinForwarder {
+    client: DaemonClient,
     target: TaskTarget,
     /// Messages interrupt the current model call.
     interrupt: bool,
@@ -43,14 +43,9 @@ impl OutgoingMessage {
     }
 }
 
-impl<'a> StdinForwarder<'a> {
-    pub(crate) fn new(
-        context: &'a CliContext,
-        client: DaemonConnection,
-        target: TaskTarget,
-    ) -> Self {
+impl StdinForwarder {
+    pub(crate) fn new(client: DaemonClient, target: TaskTarget) -> Self {
         Self {
-            context,
             client,
             target,
             interrupt: false,
@@ -100,13 +95,10 @@ impl<'a> StdinForwarder<'a> {
             let target = self.target.clone();
             let interrupt = self.interrupt && !closes_input;
             let send = SendRequest { target, message, closes_input, interrupt };
-            match self.client.call(send).await {
+            match self.client.send_request(ReconnectPolicy::UNBOUNDED, send).await {
                 Ok(numbers) => {
                     self.message_numbers.extend(numbers);
                     return Ok(());
-                }
-                Err(ClientError::NotReceived) => {
-                    self.client = self.context.connect_daemon().await?
                 }
                 // It may have been received: the next daemon knows.
                 Err(ClientError::Lost) => {
@@ -121,22 +113,22 @@ impl<'a> StdinForwarder<'a> {
 
     /// Searches the events for a message without a reply.
     async fn was_received(&mut self, item: &OutgoingMessage) -> Result<bool, CliError> {
-        loop {
-            self.client = self.context.connect_daemon().await?;
-            match self.find_in_events(item).await.map_err(CliError::from) {
-                Err(error) if error.is_lost_daemon() => {}
-                found => return found,
-            }
-        }
+        let client = self.client.clone();
+        let find = async |connection| Ok(self.find_in_events(&connection, item).await?);
+        follow_over(&client, find).await
     }
 
-    async fn find_in_events(&mut self, item: &OutgoingMessage) -> Result<bool, ClientError> {
-        let task = self.client.call(ShowTaskRequest { target: self.target.clone() }).await?;
+    async fn find_in_events(
+        &mut self,
+        connection: &DaemonConnection,
+        item: &OutgoingMessage,
+    ) -> Result<bool, ClientError> {
+        let task = connection.call(ShowTaskRequest { target: self.target.clone() }).await?;
         let number = task.address.rsplit(':').next().unwrap_or_default();
         let known = self.message_numbers.last().copied().unwrap_or(0);
         let request =
             ReadEventsRequest { session: Some(task.session), after: self.position, follow: false };
-        let mut events = self.client.call_streaming(request)?;
+        let mut events = connection.call_streaming(request)?;
         let mut found = None;
         let mut unknown = Vec::new();
         loop {

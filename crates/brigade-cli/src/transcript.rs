@@ -3,27 +3,26 @@
 use std::time::Duration;
 
 use brigade_model::plain_text::PlainText;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{ReadTranscriptRequest, ShowTaskRequest};
 use brigade_protocol::{DaemonConnection, TaskTarget};
 
-use crate::context::CliContext;
+use crate::context::call_over;
 use crate::exit_code::CliError;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reads the whole transcript; `None` for a task that is not an agent.
 pub(crate) async fn read_transcript(
-    context: &CliContext,
-    client: &mut DaemonConnection,
+    client: &DaemonClient,
     target: &TaskTarget,
 ) -> Result<Option<String>, CliError> {
-    read_from(context, client, target, 0).await
+    read_from(client, target, 0).await
 }
 
 /// Reads the transcript from a byte offset.
 async fn read_from(
-    context: &CliContext,
-    client: &mut DaemonConnection,
+    client: &DaemonClient,
     target: &TaskTarget,
     offset: u64,
 ) -> Result<Option<String>, CliError> {
@@ -31,7 +30,7 @@ async fn read_from(
     loop {
         let from = offset + text.len() as u64;
         let request = ReadTranscriptRequest { target: target.clone(), from, max_bytes: None };
-        let Some(part) = context.call_over(client, request).await? else { return Ok(None) };
+        let Some(part) = call_over(client, request).await? else { return Ok(None) };
         text.push_str(&part.text);
         if part.next >= part.total || part.text.is_empty() {
             return Ok(Some(text));
@@ -48,15 +47,14 @@ pub(crate) struct TranscriptCursor {
 
 /// Prints the transcript from a cursor on, until the agent ends.
 pub(crate) async fn follow_transcript(
-    context: &CliContext,
-    client: &mut DaemonConnection,
+    client: &DaemonClient,
     mut cursor: TranscriptCursor,
     mut print: impl FnMut(&str) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     loop {
         let target = cursor.target.clone();
-        let task = context.call_over(client, ShowTaskRequest { target }).await?;
-        let text = read_from(context, client, &cursor.target, cursor.offset).await?;
+        let task = call_over(client, ShowTaskRequest { target }).await?;
+        let text = read_from(client, &cursor.target, cursor.offset).await?;
         let Some(text) = text else { return Ok(()) };
         if !text.is_empty() {
             print(&text)?;

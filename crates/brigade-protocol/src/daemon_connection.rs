@@ -59,6 +59,13 @@ pub enum ClientError {
     Malformed(String),
 }
 
+impl ClientError {
+    /// Returns true if the next daemon can continue.
+    pub fn is_lost_daemon(&self) -> bool {
+        matches!(self, Self::Lost | Self::NotReceived)
+    }
+}
+
 /// Renders the holder of the lock and the action to take.
 fn render_unreachable(holder: LockHolder, socket: &Path) -> String {
     let name = match holder.pid {
@@ -226,6 +233,11 @@ impl DaemonConnection {
             _disconnect_on_drop: disconnect.drop_guard(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Returns true for a clone of this connection.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Waits until the connection is closed.

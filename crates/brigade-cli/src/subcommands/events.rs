@@ -6,7 +6,7 @@ use brigade_protocol::DaemonConnection;
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{self, EventItem};
 
-use crate::context::CliContext;
+use crate::context::{CliContext, follow_over, note_lost_daemon};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{duration, render};
 
@@ -36,16 +36,14 @@ impl EventsArgs {
         let session = if self.all { None } else { Some(context.session_name()?) };
         let mut request =
             requests::ReadEventsRequest { session, after: self.from, follow: self.follow };
-        let mut client = context.connect_daemon().await?;
-        loop {
-            match self.print_events(context, &client, &mut request).await {
-                // The next daemon continues at the same position.
-                Err(error) if error.is_lost_daemon() => {
-                    client = context.connect_next_daemon().await?
-                }
-                printed => return printed.map(|()| CliExitCode::SUCCEEDED),
-            }
-        }
+        let client = context.connect_daemon().await?;
+        // The next daemon continues at the same position.
+        follow_over(&client, async |connection| {
+            let printed = self.print_events(context, &connection, &mut request).await;
+            printed.inspect_err(note_lost_daemon)
+        })
+        .await?;
+        Ok(CliExitCode::SUCCEEDED)
     }
 
     async fn print_events(

@@ -8,12 +8,13 @@ use brigade_model::limits::Limits;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::sandbox::TerminalSize;
 use brigade_model::work::EnvValue;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{self, AgentBudget, ExecCommandLine, StartReply};
-use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{TaskInfo, TaskTarget};
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
 use crate::byte_forward::{StdinReader, forward_bytes};
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
 use crate::output_printer::PrinterThread;
@@ -128,9 +129,9 @@ impl ExecArgs {
             true => Some(StdinReader::start().map_err(thread_error)?),
             false => None,
         };
-        let mut client = context.connect_daemon().await?;
+        let client = context.connect_daemon().await?;
         let interrupts = listen_for_interrupts()?;
-        let mut started = context.call_over(&mut client, request).await?;
+        let mut started = call_over(&client, request).await?;
         started.forget_existed_without_key(self.key.as_deref());
         let address = started.task.address.clone();
         if self.detach {
@@ -139,9 +140,8 @@ impl ExecArgs {
         }
         let target = TaskTarget { session, task: address.clone() };
         let display = if context.json { OutputDisplay::Hidden } else { OutputDisplay::From(0) };
-        let mut attachment =
-            TaskAttachment::new(context, target.clone(), display, self.timeout, interrupts)
-                .with_printer(printer);
+        let mut attachment = TaskAttachment::new(target.clone(), display, self.timeout, interrupts)
+            .with_printer(printer);
         if self.is_lossless(context) {
             attachment = attachment.with_lease(self.lease);
         }
@@ -149,7 +149,7 @@ impl ExecArgs {
             attached = attachment.run(client.clone()) => attached.inspect_err(|_| {
                 render::print_note(&render_still_running(&address));
             }),
-            Err(error) = forward_stdin(context, client, target, input) => Err(error),
+            Err(error) = forward_stdin(client, target, input) => Err(error),
         };
         report_result(context, &started, result?)
     }
@@ -313,14 +313,13 @@ fn print_outcome_note(task: &TaskInfo) {
 
 /// Forwards stdin to the process. Returns only after an error.
 async fn forward_stdin(
-    context: &CliContext,
-    client: DaemonConnection,
+    client: DaemonClient,
     target: TaskTarget,
     input: Option<StdinReader>,
 ) -> Result<(), CliError> {
     let address = target.task.clone();
     let Some(input) = input else { return std::future::pending().await };
-    match forward_bytes(context, client, target, input).await {
+    match forward_bytes(client, target, input).await {
         // The process has ended, or reads no more.
         Err(error) if error.is_task_ended() => std::future::pending().await,
         Err(error) => Err(error.add_hint(format!(

@@ -3,7 +3,7 @@
 use brigade_model::message::Receipt;
 use brigade_protocol::requests::{self, InboxItem};
 
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 
@@ -41,10 +41,10 @@ impl InboxArgs {
             include_read: self.all,
             ..requests::InboxRequest::default()
         };
-        let mut client = context.connect_daemon().await?;
+        let client = context.connect_daemon().await?;
         let mut all = Vec::new();
         loop {
-            let items = context.call_over(&mut client, request.clone()).await.map_err(|error| {
+            let items = call_over(&client, request.clone()).await.map_err(|error| {
                 let lost = error.is_lost_daemon();
                 if lost {
                     error.with_hint(

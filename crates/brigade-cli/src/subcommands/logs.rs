@@ -4,6 +4,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use brigade_model::plain_text::PlainText;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{
     Base64Bytes, FollowOutputRequest, OutputOffset, OutputPageItem, OutputPiece, ReadOutputRequest,
@@ -11,7 +12,7 @@ use brigade_protocol::requests::{
 };
 use brigade_protocol::{DaemonConnection, TaskTarget};
 
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over, follow_over, note_lost_daemon};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::output_printer::OutputPrinter;
 use crate::transcript::TranscriptCursor;
@@ -123,7 +124,7 @@ impl LogsArgs {
 /// A reader of one task's output.
 struct LogReader<'a> {
     context: &'a CliContext,
-    client: DaemonConnection,
+    client: DaemonClient,
     target: TaskTarget,
     streams: StreamSelection,
     printer: OutputPrinter,
@@ -137,12 +138,12 @@ impl LogReader<'_> {
     ) -> Result<OutputPageItem, CliError> {
         let target = self.target.clone();
         let read = ReadOutputRequest { target, streams: self.streams, from, max_bytes };
-        self.context.call_over(&mut self.client, read).await
+        call_over(&self.client, read).await
     }
 
     /// Reads the transcript; `None` for a task that is not an agent.
     async fn read_transcript(&mut self) -> Result<Option<String>, CliError> {
-        transcript::read_transcript(self.context, &mut self.client, &self.target).await
+        transcript::read_transcript(&self.client, &self.target).await
     }
 
     async fn print_transcript(
@@ -164,7 +165,7 @@ impl LogReader<'_> {
             return Ok(());
         }
         let cursor = TranscriptCursor { target: self.target.clone(), offset: text.len() as u64 };
-        transcript::follow_transcript(self.context, &mut self.client, cursor, print).await
+        transcript::follow_transcript(&self.client, cursor, print).await
     }
 
     /// Prints the output that exists now.
@@ -182,21 +183,22 @@ impl LogReader<'_> {
     }
 
     async fn follow(&mut self, mut from: OutputOffset) -> Result<(), CliError> {
-        loop {
-            match self.follow_until_lost(&mut from).await {
-                // The next daemon continues at the same byte.
-                Err(error) if error.is_lost_daemon() => {
-                    self.client = self.context.connect_next_daemon().await?;
-                }
-                result => return result,
-            }
-        }
+        let client = self.client.clone();
+        // The next daemon continues at the same byte.
+        follow_over(&client, async |connection| {
+            self.follow_until_lost(&connection, &mut from).await.inspect_err(note_lost_daemon)
+        })
+        .await
     }
 
-    async fn follow_until_lost(&mut self, from: &mut OutputOffset) -> Result<(), CliError> {
+    async fn follow_until_lost(
+        &mut self,
+        connection: &DaemonConnection,
+        from: &mut OutputOffset,
+    ) -> Result<(), CliError> {
         let follow =
             FollowOutputRequest { target: self.target.clone(), streams: self.streams, from: *from };
-        let mut pages = self.client.call_streaming(follow)?;
+        let mut pages = connection.call_streaming(follow)?;
         while let ReplyStreamPart::Item(page) = pages.next_part().await? {
             self.print_page(&page)?;
             *from = OutputOffset::At(page.next);
@@ -246,7 +248,7 @@ impl LogReader<'_> {
             ignore_case,
             max_matches: MATCHES_MAX,
         };
-        let matches = self.context.call_over(&mut self.client, search).await?;
+        let matches = call_over(&self.client, search).await?;
         if self.context.json {
             render::print_json(&matches)?;
         } else {

@@ -11,12 +11,13 @@ use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
 use brigade_model::plain_text::PlainText;
 use brigade_model::stall::StallPolicy;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{self, AgentInfo, ListAgentsRequest, StartReply};
-use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
+use brigade_protocol::{TaskInfo, TaskTarget};
 use tokio::io::AsyncReadExt;
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
 use crate::live_view::LiveView;
@@ -116,11 +117,11 @@ Examples:
 
 impl RunArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let mut client = context.connect_daemon().await?;
-        let request = self.to_request(context, &mut client).await?;
+        let client = context.connect_daemon().await?;
+        let request = self.to_request(context, &client).await?;
         let session = request.session.clone();
         let interrupts = listen_for_interrupts()?;
-        let mut started = context.call_over(&mut client, request).await.map_err(|error| {
+        let mut started = call_over(&client, request).await.map_err(|error| {
             if error.is_not_found() {
                 error.with_hint("`brigade agents` lists the definitions of this directory")
             } else if Self::is_missing_server(context, &error) {
@@ -141,7 +142,7 @@ impl RunArgs {
         let (live, notice_sender) = LiveView::new(context, target.clone());
         let mut live = if self.timeout.is_none() { live.exit_on_question() } else { live };
         let display = OutputDisplay::Hidden;
-        let attachment = TaskAttachment::new(context, target, display, self.timeout, interrupts);
+        let attachment = TaskAttachment::new(target, display, self.timeout, interrupts);
         let result = tokio::select! {
             attached = attachment.with_notice_sender(notice_sender).run(client.clone()) => attached,
             stuck = live.run(client) => stuck.map(|()| AttachResult::StillRunning),
@@ -154,7 +155,7 @@ impl RunArgs {
     async fn to_request(
         &self,
         context: &CliContext,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
     ) -> Result<requests::RunRequest, CliError> {
         let cwd = trust::current_directory()?;
         let definition = self.find_definition(context, client, &cwd).await?;
@@ -286,12 +287,11 @@ impl RunArgs {
     async fn find_definition(
         &self,
         context: &CliContext,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
         cwd: &str,
     ) -> Result<Option<AgentInfo>, CliError> {
-        let known = context
-            .call_over(client, ListAgentsRequest { cwd: cwd.to_owned(), lang: None })
-            .await?;
+        let known =
+            call_over(client, ListAgentsRequest { cwd: cwd.to_owned(), lang: None }).await?;
         let agent = self.agent.as_deref().unwrap_or("general");
         let is_named =
             |known: &AgentInfo| known.name == agent || known.origin.qualify(&known.name) == agent;
@@ -309,16 +309,16 @@ impl RunArgs {
     async fn confirm_trust(
         &self,
         context: &CliContext,
-        client: &mut DaemonConnection,
+        client: &DaemonClient,
         mut definition: AgentInfo,
         cwd: &str,
     ) -> Result<Option<AgentInfo>, CliError> {
         let name = definition.name.clone();
         let granted = trust::is_at_terminal()
-            && trust::ask_for_trust(context, client, cwd.to_owned()).await? == TrustAnswer::Granted;
+            && trust::ask_for_trust(client, cwd.to_owned()).await? == TrustAnswer::Granted;
         if granted {
             let known = ListAgentsRequest { cwd: cwd.to_owned(), lang: None };
-            let known = context.call_over(client, known).await?.agents;
+            let known = call_over(client, known).await?.agents;
             match known.into_iter().find(|known| known.name == name) {
                 Some(known) => definition = known,
                 None => return Ok(None),

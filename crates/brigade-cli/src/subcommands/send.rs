@@ -36,7 +36,7 @@ Examples:
 impl SendArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let client = context.connect_daemon().await?;
-        let forwarder = StdinForwarder::new(context, client, context.target(&self.address)?);
+        let forwarder = StdinForwarder::new(client, context.target(&self.address)?);
         let mut forwarder = forwarder.with_interrupt(self.interrupt);
         match self.text.as_deref() {
             Some("-") => forwarder.forward_stdin().await?,

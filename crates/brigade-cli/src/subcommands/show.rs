@@ -11,7 +11,7 @@ use brigade_protocol::task_info::{ConversationInfo, ConversationState};
 use brigade_protocol::{InheritedLimits, TaskInfo};
 use serde::Deserialize;
 
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{LabelledLine, render_count};
 use crate::styled_line::StyledLine;
@@ -41,10 +41,8 @@ Examples:
 impl ShowArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let target = context.target(&self.address)?;
-        let mut client = context.connect_daemon().await?;
-        let task = context
-            .call_over(&mut client, requests::ShowTaskRequest { target: target.clone() })
-            .await?;
+        let client = context.connect_daemon().await?;
+        let task = call_over(&client, requests::ShowTaskRequest { target: target.clone() }).await?;
         if context.json {
             render::print_json(&task)?;
             return Ok(CliExitCode::SUCCEEDED);
@@ -55,7 +53,7 @@ impl ShowArgs {
             let label = format!("{:<LABEL_WIDTH$} ", line.label);
             render::print_line(StyledLine::from(label).styled(style, line.text))?;
         }
-        if let Some(text) = transcript::read_transcript(context, &mut client, &target).await? {
+        if let Some(text) = transcript::read_transcript(&client, &target).await? {
             render::print_line(format!("\n{}", text.trim_end_matches('\n')))?;
         }
         Ok(CliExitCode::SUCCEEDED)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use brigade_model::call::WaitMode;
 use brigade_protocol::requests::{self, StopReply, WaitRequest, WaitUntil};
 
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::styled_line::StyledLine;
 use crate::{duration, render};
@@ -39,7 +39,7 @@ Examples:
 
 impl StopArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let mut client = context.connect_daemon().await?;
+        let client = context.connect_daemon().await?;
         let grace = if self.now { Some(Duration::ZERO) } else { self.grace };
         let grace_ms = grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
         let mut replies: Vec<StopReply> = Vec::new();
@@ -47,7 +47,7 @@ impl StopArgs {
             let target = context.target(address)?;
             let reason = self.reason.clone();
             let stop = requests::StopRequest { target, reason, grace_ms };
-            replies.push(context.call_over(&mut client, stop).await?);
+            replies.push(call_over(&client, stop).await?);
         }
         if self.wait {
             for reply in &mut replies {
@@ -57,7 +57,7 @@ impl StopArgs {
                 let until = WaitUntil::Ended;
                 let wait =
                     WaitRequest { session, tasks: vec![task], mode, timeout_ms: None, until };
-                let mut waited = context.call_over(&mut client, wait).await?;
+                let mut waited = call_over(&client, wait).await?;
                 reply.task = waited.ended.pop().unwrap_or(reply.task.clone());
             }
         }

@@ -50,7 +50,7 @@ impl TopArgs {
                 CliError::usage("top needs a terminal").with_hint("`brigade ps` prints the list")
             );
         }
-        let client = context.connect_daemon().await?;
+        let client = context.connect_daemon().await?.connect().await?;
         let session = context.session_name()?;
         let mut view = TopView { context, client, session, state: TopState::default() };
         view.state.scope = if self.all { TopScope::AllWorkspaces } else { TopScope::Workspace };
@@ -162,7 +162,7 @@ impl TopView<'_> {
         {
             Ok(tasks) => self.update(tasks).await,
             Err(ClientError::Lost | ClientError::NotReceived | ClientError::NoDaemon(_)) => {
-                self.client = self.context.connect_daemon().await?;
+                self.client = self.context.connect_daemon().await?.connect().await?;
                 self.state.note = Some("the daemon was replaced".to_owned());
                 return Ok(());
             }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use brigade_agent::definition::DefinitionDigest;
 use brigade_model::plain_text::PlainText;
-use brigade_protocol::DaemonConnection;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
     DefinitionItem, GrantTrustRequest, ListTrustRequest, RevokeTrustRequest, ShowTrustReply,
     ShowTrustRequest,
 };
 
-use crate::context::CliContext;
+use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{render, workspace};
 
@@ -71,8 +71,8 @@ impl TrustArgs {
             TrustSubcommand::Show => print_definitions(context, cwd).await,
             TrustSubcommand::List => print_trusted(context).await,
             TrustSubcommand::Grant { digests } if digests.is_empty() => {
-                let mut client = context.connect_daemon().await?;
-                grant_at_terminal(context, &mut client, cwd).await
+                let client = context.connect_daemon().await?;
+                grant_at_terminal(context, &client, cwd).await
             }
             TrustSubcommand::Grant { digests } => {
                 let granted = context.call(GrantTrustRequest { cwd, digests }).await?;
@@ -136,14 +136,14 @@ async fn print_trusted(context: &CliContext) -> Result<CliExitCode, CliError> {
 
 async fn grant_at_terminal(
     context: &CliContext,
-    client: &mut DaemonConnection,
+    client: &DaemonClient,
     cwd: String,
 ) -> Result<CliExitCode, CliError> {
     if !is_at_terminal() || context.json {
         return Err(CliError::usage("this is not a terminal")
             .with_hint("pass the digests that `brigade trust show` prints"));
     }
-    match ask_for_trust(context, client, cwd).await? {
+    match ask_for_trust(client, cwd).await? {
         TrustAnswer::NothingUntrusted => render::print_note("all definitions here are trusted"),
         TrustAnswer::Granted => render::print_note("trusted"),
         TrustAnswer::Declined => return Ok(CliExitCode::FORBIDDEN),
@@ -173,11 +173,10 @@ pub(crate) fn is_at_terminal() -> bool {
 /// Shows the untrusted definitions of a directory in full, and asks whether to trust them. Trusts
 /// exactly the shown ones, by digest.
 pub(crate) async fn ask_for_trust(
-    context: &CliContext,
-    client: &mut DaemonConnection,
+    client: &DaemonClient,
     cwd: String,
 ) -> Result<TrustAnswer, CliError> {
-    let shown = context.call_over(client, ShowTrustRequest { cwd: cwd.clone() }).await?;
+    let shown = call_over(client, ShowTrustRequest { cwd: cwd.clone() }).await?;
     let untrusted: Vec<&DefinitionItem> =
         shown.definitions.iter().filter(|definition| !definition.trusted).collect();
     if untrusted.is_empty() {
@@ -190,7 +189,7 @@ pub(crate) async fn ask_for_trust(
         return Ok(TrustAnswer::Declined);
     }
     let digests = untrusted.into_iter().map(|definition| definition.digest.clone()).collect();
-    context.call_over(client, GrantTrustRequest { cwd, digests }).await?;
+    call_over(client, GrantTrustRequest { cwd, digests }).await?;
     Ok(TrustAnswer::Granted)
 }
 

@@ -5,12 +5,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
+use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
     self, ListTasksRequest, PendingApprovalItem, WaitReply, WaitUntil,
 };
 use brigade_protocol::{DaemonConnection, TaskInfo};
 
-use crate::context::CliContext;
+use crate::context::{CliContext, follow_over, list_tasks_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::styled_line::StyledLine;
 use crate::{duration, render};
@@ -48,9 +49,9 @@ Examples:
 impl WaitArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let deadline = self.timeout.map(|timeout| tokio::time::Instant::now() + timeout);
-        let mut client = context.connect_daemon().await?;
+        let client = context.connect_daemon().await?;
         let tasks = match self.addresses.as_slice() {
-            [] => list_alive(context, &mut client).await?,
+            [] => list_alive(context, &client).await?,
             addresses => addresses.to_vec(),
         };
         if tasks.is_empty() {
@@ -59,7 +60,7 @@ impl WaitArgs {
             return Ok(CliExitCode::SUCCEEDED);
         }
         let mode = if self.any { WaitMode::Any } else { WaitMode::All };
-        let waited = loop {
+        let wait = async |connection: DaemonConnection| {
             let remaining =
                 deadline.map(|deadline| deadline.duration_since(tokio::time::Instant::now()));
             let timeout_ms =
@@ -68,32 +69,25 @@ impl WaitArgs {
             let tasks = tasks.clone();
             let until = WaitUntil::Ended;
             let request = requests::WaitRequest { session, tasks, mode, timeout_ms, until };
-            let waited = tokio::select! {
-                waited = client.call(request.clone()) => waited,
+            tokio::select! {
+                waited = connection.call(request.clone()) => Ok(waited?),
                 // With a timeout, the reply reports them.
-                never = print_questions(&client, &request), if timeout_ms.is_none() => match never {},
-            };
-            match waited.map_err(CliError::from) {
-                // The next daemon continues the wait.
-                Err(error) if error.is_lost_daemon() => client = context.connect_daemon().await?,
-                waited => break waited?,
+                never = print_questions(&connection, &request), if timeout_ms.is_none() => match never {},
             }
         };
+        let waited = follow_over(&client, wait).await?;
         print_reply(context, &waited)?;
         Ok(reply_exit_code(&waited))
     }
 }
 
-async fn list_alive(
-    context: &CliContext,
-    client: &mut DaemonConnection,
-) -> Result<Vec<String>, CliError> {
+async fn list_alive(context: &CliContext, client: &DaemonClient) -> Result<Vec<String>, CliError> {
     let list = ListTasksRequest {
         session: Some(context.session_name()?),
         include_ended: false,
         limit: None,
     };
-    let tasks = context.list_tasks_over(client, list).await?;
+    let tasks = list_tasks_over(client, list).await?;
     Ok(tasks.into_iter().filter(|task| task.alive).map(|task| task.address).collect())
 }
 
