@@ -9,6 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use brigade_process::private_file::open_private;
+use brigade_process::process_identity::{HeldProcess, identify_process};
+use rustix::process::Signal;
 
 use crate::daemon_connection::{ClientError, DaemonConnection};
 use crate::daemon_lock::{DaemonPhase, LockHolder, find_lock_holder};
@@ -251,42 +253,11 @@ pub async fn connect_running(
 pub fn terminate_lock_holder(state_dir: &StateDir) -> Option<u32> {
     let lock = state_dir.lock_path();
     let pid = find_lock_holder(&lock)?.pid?;
-    let process = HeldProcess::open(pid)?;
+    let process = HeldProcess::open(identify_process(pid)?).ok()??;
     // While the daemon holds the lock, the number is its own.
     find_lock_holder(&lock).filter(|holder| holder.pid == Some(pid))?;
-    process.terminate().ok()?;
+    process.send_signal(Signal::TERM).ok()?;
     Some(pid)
-}
-
-/// A process whose number cannot pass to another one, where the system can hold it.
-struct HeldProcess {
-    #[cfg(target_os = "linux")]
-    pidfd: std::os::fd::OwnedFd,
-    #[cfg(not(target_os = "linux"))]
-    pid: rustix::process::Pid,
-}
-
-impl HeldProcess {
-    fn open(pid: u32) -> Option<Self> {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
-        #[cfg(target_os = "linux")]
-        {
-            let pidfd =
-                rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
-            Some(Self { pidfd })
-        }
-        #[cfg(not(target_os = "linux"))]
-        Some(Self { pid })
-    }
-
-    fn terminate(&self) -> io::Result<()> {
-        let signal = rustix::process::Signal::TERM;
-        #[cfg(target_os = "linux")]
-        rustix::process::pidfd_send_signal(&self.pidfd, signal)?;
-        #[cfg(not(target_os = "linux"))]
-        rustix::process::kill_process(self.pid, signal)?;
-        Ok(())
-    }
 }
 
 /// Measures the time that one daemon has been without a socket.
@@ -354,7 +325,6 @@ impl LaunchState {
 
 /// Returns true if another process killed the daemon, so that a new start may succeed.
 fn was_killed(status: ExitStatus) -> bool {
-    use rustix::process::Signal;
     let signals = [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
     status.signal().is_some_and(|signal| signals.iter().any(|one| one.as_raw() == signal))
 }

@@ -1,7 +1,7 @@
 //! `search_output`: finds matching lines in a process's output or an agent's transcript.
 
-use brigade_model::truncate::truncate_end;
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_end;
 use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{MatchedLineItem, SearchOutputReply, SearchOutputRequest};
