@@ -122,7 +122,7 @@ fn limits_end_a_process_with_a_reason() {
     let shown = story.ok(["show", "2"]);
     assert!(shown.contains("limits     512M of memory, 64 open files for each process"), "{shown}");
     let ran = story.run(["exec", "--max-memory", "lots", "--", "true"]);
-    assert!(ran.code == 2 && ran.err.contains("is no size; write bytes"), "{ran:?}");
+    assert!(ran.code == 2 && ran.err.contains("is not a size; write bytes"), "{ran:?}");
 }
 
 #[test]
