@@ -26,7 +26,7 @@ use crate::model_call::{ChargedReply, ModelCallResult};
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
 use crate::run_end::FinishResult;
-use crate::state::SharedState;
+use crate::shared_state::SharedState;
 use crate::stop_policy::StopPolicy;
 use crate::tool_set::ToolSet;
 use crate::transcript::{FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed};

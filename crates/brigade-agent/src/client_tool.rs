@@ -118,7 +118,7 @@ impl ClientRunTool {
                 let tool = self.spec.name.to_string();
                 let request = Json::of(&ClientToolCall { tool, arguments: call.arguments })?;
                 Ok(ToolReply::Park {
-                    asked: ConditionRequest::ClientTool { request },
+                    condition: ConditionRequest::ClientTool { request },
                     effect: None,
                 })
             }

@@ -20,9 +20,7 @@ use crate::permission::{PermissionRules, ShadowedRule};
 pub use definition_set::{
     DefinitionLookupError, DefinitionSet, DefinitionSource, DefinitionText, LoadedDefinition,
 };
-pub use origin::{
-    DefinitionDigest, DefinitionFolder, DefinitionOrigin, DigestError, repository_of,
-};
+pub use origin::{DefinitionDigest, DefinitionDir, DefinitionOrigin, DigestError, repository_of};
 
 mod definition_set;
 mod front_matter;

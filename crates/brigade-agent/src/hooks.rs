@@ -16,7 +16,7 @@ use crate::host::{Host, JournalRecord};
 use crate::label;
 use crate::model_call::ChargedReply;
 use crate::plugin::{HookContext, HookDecision, Plugin, run_hook};
-use crate::state::{SharedState, StateChanges, StateView};
+use crate::shared_state::{SharedState, StateChanges, StateView};
 use crate::step_calls::ResultEntry;
 use crate::transcript::Transcript;
 

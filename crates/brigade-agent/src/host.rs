@@ -14,7 +14,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SharedWrite;
 use serde::{Deserialize, Serialize};
 
-use crate::state::{NoSessionState, SessionStateReader};
+use crate::shared_state::{NoSessionState, SessionStateReader};
 use crate::tool::BoxFuture;
 
 /// The part of the runtime that one agent sees: journal, inbox, budget.

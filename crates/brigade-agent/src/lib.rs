@@ -19,7 +19,7 @@
 //!   `budget_warning`: warnings of low budgets.
 //! - [`host`]: the interface to the runtime. [`stop_policy`]: limits of one run.
 //! - [`tool`], [`tool_set`], [`arguments`]: a tool, the tools of an agent, their arguments.
-//! - [`plugin`], `hooks`: extensions of the loop. [`state`]: state of tools and plugins.
+//! - [`plugin`], `hooks`: extensions of the loop. [`shared_state`]: state of tools and plugins.
 //! - [`backend`]: other loops. [`client_tool`], [`agent_overrides`]: tools and settings of one spawn.
 //! - [`definition`]: agent definitions. [`permission`]: permission rules. [`json_schema`]: validation.
 //! - [`localization`]: names and descriptions in other languages.
@@ -43,7 +43,7 @@ mod model_call;
 pub mod permission;
 pub mod plugin;
 mod run_end;
-pub mod state;
+pub mod shared_state;
 mod step_calls;
 pub mod stop_policy;
 pub mod telemetry;
@@ -62,7 +62,7 @@ pub use client_tool::{ClientTool, ClientToolCall};
 pub use host::{AgentProgress, Host, JournalRecord, StepGrant, SuspendResult};
 pub use localization::{Locale, LocalizedText};
 pub use plugin::{HookContext, HookDecision, HookFuture, Plugin, PluginError};
-pub use state::{SessionStateReader, StateError, StateKey, StateScope, StateView};
+pub use shared_state::{SessionStateReader, StateError, StateKey, StateScope, StateView};
 pub use stop_policy::StopPolicy;
 pub use tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,

@@ -22,7 +22,7 @@ use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, panic_message};
 use futures_util::FutureExt;
 
-use crate::state::StateView;
+use crate::shared_state::StateView;
 use crate::tool::{BoxFuture, Tool};
 
 /// The future of a hook.

@@ -12,7 +12,7 @@ use crate::hooks::{HookPoint, check_conflict};
 use crate::host::{Host, JournalRecord};
 use crate::label;
 use crate::plugin::{HookContext, HookDecision};
-use crate::state::StateDiff;
+use crate::shared_state::StateDiff;
 use crate::transcript::Transcript;
 
 /// The result of an attempt to end the run.

@@ -7,7 +7,7 @@ use brigade_model::call::CallCompletion;
 use brigade_model::ids::CallIndex;
 use serde::{Deserialize, Serialize};
 
-use crate::state::StateChanges;
+use crate::shared_state::StateChanges;
 use crate::tool::{CallSlotRange, ToolInvocation};
 
 /// The calls of the model's last message.

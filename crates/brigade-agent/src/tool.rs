@@ -12,7 +12,7 @@ use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
 use crate::localization::{Locale, LocalizedText};
-use crate::state::StateView;
+use crate::shared_state::StateView;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -193,7 +193,7 @@ pub enum ToolReply {
     /// The result for the model.
     Text(String),
     /// The call parks, at most once. It is entered again with its completion and its effect.
-    Park { asked: ConditionRequest, effect: Option<Arc<CallCompletion>> },
+    Park { condition: ConditionRequest, effect: Option<Arc<CallCompletion>> },
 }
 
 impl ToolReply {

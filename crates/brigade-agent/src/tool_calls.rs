@@ -28,7 +28,7 @@ use crate::host::{Host, JournalRecord};
 use crate::label;
 use crate::model_call::PROGRESS_DELAY;
 use crate::plugin::{HookContext, HookDecision};
-use crate::state::{SharedState, StateDiff};
+use crate::shared_state::{SharedState, StateDiff};
 use crate::step_calls::{DueCall, ResultEntry};
 use crate::telemetry::{self, FailOnDrop, ToolCallStatus};
 use crate::tool::{CallPhase, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
@@ -82,7 +82,7 @@ impl From<Result<ToolReply, ToolError>> for CallReply {
     fn from(reply: Result<ToolReply, ToolError>) -> Self {
         match reply {
             Ok(ToolReply::Text(text)) => Self::Text(text),
-            Ok(ToolReply::Park { asked, effect }) => Self::Park { condition: asked, effect },
+            Ok(ToolReply::Park { condition, effect }) => Self::Park { condition, effect },
             Err(error) => Self::Failed(error),
         }
     }

@@ -23,7 +23,7 @@ use crate::hooks::{BeforeToolRecord, RunStartRecord, restore_state};
 use crate::host::JournalRecord;
 use crate::inbox::{self, Quoter};
 use crate::label;
-use crate::state::SharedState;
+use crate::shared_state::SharedState;
 use crate::step_calls::{CallSlots, CallState, DueCall, ResultEntry, StepCall, StepCalls};
 use crate::stop_policy::RunTally;
 use crate::tool::{CallSlotRange, ToolInvocation};

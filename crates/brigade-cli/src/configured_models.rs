@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use brigade_agent::definition::{DefinitionFolder, DefinitionSet};
+use brigade_agent::definition::{DefinitionDir, DefinitionSet};
 use brigade_llm::{
     KeySource, Model, ModelName, ProviderKind, Recorder, ReplayModel, Script, ScriptedModel,
 };
@@ -34,7 +34,7 @@ pub(crate) fn agent_options(config: &UserConfig) -> Result<AgentOptions, CliErro
     let models =
         ConfiguredModels { providers, playbacks: Mutex::default(), recorders: Mutex::default() };
     let options = AgentOptions::new(models);
-    let mut options = options.definition_folders(definition_folders);
+    let mut options = options.definition_dirs(definition_dirs);
     for (name, server) in &config.mcp_servers {
         let added = options.mcp_server(name, server.clone());
         options = added.map_err(|error| CliError::usage(error.to_string()))?;
@@ -55,11 +55,11 @@ pub(crate) fn key_variables(config: &UserConfig) -> Vec<String> {
     known.chain(configured).collect()
 }
 
-fn definition_folders(directory: Option<&Path>) -> Vec<DefinitionFolder> {
+fn definition_dirs(directory: Option<&Path>) -> Vec<DefinitionDir> {
     let user = UserConfig::config_dir();
     match directory {
-        Some(directory) => DefinitionSet::folders(directory, user.as_deref()),
-        None => user.as_deref().map(DefinitionFolder::of_user).into_iter().collect(),
+        Some(directory) => DefinitionSet::directories(directory, user.as_deref()),
+        None => user.as_deref().map(DefinitionDir::of_user).into_iter().collect(),
     }
 }
 

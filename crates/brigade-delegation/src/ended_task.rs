@@ -5,7 +5,7 @@ use brigade_model::result_text::render_result;
 use brigade_model::truncate::truncate_with_hint;
 use serde_json::{Value, json};
 
-use crate::agent_summary::TEXT_BYTES_MAX;
+use crate::agent_task_summary::TEXT_BYTES_MAX;
 use crate::delegation_reply::DelegationReply;
 use crate::output_tail::OutputTail;
 use crate::task_summary::TaskSummary;

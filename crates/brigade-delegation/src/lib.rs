@@ -15,13 +15,13 @@
 //!   arguments.
 //! - The tools, one file each: [`spawn_agent`], [`run_process`], [`list_tasks`], [`wait_tasks`],
 //!   [`send_message`], [`stop_task`], [`read_output`], [`ask_parent`].
-//! - [`task_summary`], [`agent_summary`]: a task for a model, as a line of text and as JSON.
+//! - [`task_summary`], [`agent_task_summary`]: a task for a model, as a line of text and as JSON.
 //! - [`delegation_reply`]: a reply as text and as JSON, each complete. [`ended_task`],
 //!   [`background_task`], [`task_note`] and [`user_approval`] are parts of replies.
 //! - [`output_tail`]: the end of a process's output, truncated for a reply.
 //! - [`short_text`]: durations as text.
 
-pub mod agent_summary;
+pub mod agent_task_summary;
 pub mod ask_parent;
 pub mod audience;
 pub mod background_task;
@@ -41,7 +41,7 @@ pub mod tool_args;
 pub mod user_approval;
 pub mod wait_tasks;
 
-pub use agent_summary::{AgentSummary, ApprovalSummary, OpenQuestion, UsageSummary};
+pub use agent_task_summary::{AgentTaskSummary, ApprovalSummary, OpenQuestion, UsageSummary};
 pub use ask_parent::AskParent;
 pub use audience::{Audience, ClientProfile, WaitBounds};
 pub use background_task::{BackgroundReason, BackgroundTask};

@@ -3,7 +3,7 @@
 use brigade_model::truncate::truncate_with_hint;
 use serde_json::{Value, json};
 
-use crate::agent_summary::TEXT_BYTES_MAX;
+use crate::agent_task_summary::TEXT_BYTES_MAX;
 use crate::delegation_reply::DelegationReply;
 
 /// A message of a task to its starter.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use brigade_model::truncate::truncate_line;
 use serde_json::{Map, Value, json};
 
-use crate::agent_summary::AgentSummary;
+use crate::agent_task_summary::AgentTaskSummary;
 use crate::short_text::render_duration;
 
 const LISTED_DESCRIPTION_CHARS: usize = 80;
@@ -30,7 +30,7 @@ pub struct TaskSummary {
     /// The command line, the job, or the agent's prompt.
     pub description: String,
     /// The fields that only agents have.
-    pub agent: Option<AgentSummary>,
+    pub agent: Option<AgentTaskSummary>,
     /// An earlier reply returned the result.
     pub returned_before: bool,
     /// Another conversation started the task and gets its result.
@@ -90,8 +90,11 @@ impl TaskSummary {
         };
         let description = truncate_line(&self.description, LISTED_DESCRIPTION_CHARS);
         let line = format!("{}: {description}", listed.headline());
-        let last_text =
-            self.agent.as_ref().filter(|_| self.is_alive).and_then(AgentSummary::last_text_line);
+        let last_text = self
+            .agent
+            .as_ref()
+            .filter(|_| self.is_alive)
+            .and_then(AgentTaskSummary::last_text_line);
         match last_text {
             Some(text) => format!("{line}\n  says: {text}"),
             None => line,

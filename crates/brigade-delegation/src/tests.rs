@@ -122,11 +122,11 @@ fn agent(usage: UsageSummary) -> TaskSummary {
         signal: None,
         elapsed_ms: 1_000,
         description: "Look.".into(),
-        agent: Some(AgentSummary {
+        agent: Some(AgentTaskSummary {
             step: 2,
             last_text: Some("I look.".into()),
             usage,
-            ..AgentSummary::default()
+            ..AgentTaskSummary::default()
         }),
         returned_before: false,
         other_conversation: false,

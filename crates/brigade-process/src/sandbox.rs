@@ -22,7 +22,7 @@ use crate::shim::sandbox::{
 
 /// The one directory of the state directory that a sandboxed process sees. It holds the daemon's
 /// socket.
-pub const SOCKET_FOLDER: &str = "socket";
+pub const SOCKET_DIR: &str = "socket";
 
 /// The namespaces that a user can create on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct SandboxScope<'a> {
     pub layers: &'a [LayerAccess<'a>],
     /// A private directory of the process. With a mount namespace it is also its `/tmp`.
     pub scratch: &'a Path,
-    /// The state directory, hidden except for the scratch directory and [`SOCKET_FOLDER`].
+    /// The state directory, hidden except for the scratch directory and [`SOCKET_DIR`].
     pub state_dir: &'a Path,
 }
 
@@ -204,7 +204,7 @@ fn mount_steps(
             Err(_) => {}
         }
     }
-    let socket = hidden.state_dir.join(SOCKET_FOLDER);
+    let socket = hidden.state_dir.join(SOCKET_DIR);
     if socket.is_dir() {
         steps.push(bind(&socket, BindAccess::Read));
     }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use brigade_process::sandbox::SOCKET_FOLDER;
+use brigade_process::sandbox::SOCKET_DIR;
 use brigade_process::shim::fnv;
 
 /// The length of a path that fits into the address of a Unix socket on every system.
@@ -59,7 +59,7 @@ impl StateDir {
     /// The socket has a subdirectory of its own, the only one that a sandboxed process sees: each
     /// daemon creates the socket anew.
     pub fn socket_path(&self) -> PathBuf {
-        let path = self.path.join(SOCKET_FOLDER).join("brigade.sock");
+        let path = self.path.join(SOCKET_DIR).join("brigade.sock");
         if CAN_SHORTEN || fits_socket_address(&path) { path } else { self.fallback_socket_path() }
     }
 

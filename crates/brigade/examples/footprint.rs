@@ -191,7 +191,7 @@ impl Tool for WaitTool {
         Box::pin(async move {
             if call.completion.is_none() {
                 return Ok(Done::Park {
-                    asked: ConditionRequest::Message { timeout: None },
+                    condition: ConditionRequest::Message { timeout: None },
                     effect: None,
                 });
             }

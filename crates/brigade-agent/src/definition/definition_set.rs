@@ -9,7 +9,7 @@ use std::sync::Arc;
 use brigade_model::suggestion::did_you_mean;
 use brigade_model::truncate::truncate_chars;
 
-use super::origin::{DefinitionDigest, DefinitionFolder, DefinitionOrigin};
+use super::origin::{DefinitionDigest, DefinitionDir, DefinitionOrigin};
 use super::{Definition, DefinitionError};
 
 const FILE_SIZE_MAX: u64 = 1024 * 1024;
@@ -79,15 +79,15 @@ impl LoadedDefinition {
 impl DefinitionSet {
     /// Returns the directories with definitions: of the workspace, and of the user's configuration
     /// (`$XDG_CONFIG_HOME` or `~/.config`).
-    pub fn folders(workspace: &Path, user_config: Option<&Path>) -> Vec<DefinitionFolder> {
-        let own = DefinitionFolder::of_workspace(workspace);
-        std::iter::once(own).chain(user_config.map(DefinitionFolder::of_user)).collect()
+    pub fn directories(workspace: &Path, user_config: Option<&Path>) -> Vec<DefinitionDir> {
+        let own = DefinitionDir::of_workspace(workspace);
+        std::iter::once(own).chain(user_config.map(DefinitionDir::of_user)).collect()
     }
 
     /// Loads `*.md` of each directory. For two definitions of the same name and origin, the first
     /// directory takes precedence; those of different origins are both kept. An unreadable file does not
     /// hide the others. A missing directory is empty.
-    pub fn load(folders: &[DefinitionFolder]) -> Self {
+    pub fn load(folders: &[DefinitionDir]) -> Self {
         let mut definitions = Self::default();
         let mut by_plain_name: BTreeMap<String, Vec<LoadedDefinition>> = BTreeMap::new();
         for folder in folders {
@@ -113,7 +113,7 @@ impl DefinitionSet {
     }
 
     /// Reads the texts of all valid definitions of a directory. Trust in a definition covers its text.
-    pub fn read_texts(folder: &DefinitionFolder) -> Vec<DefinitionText> {
+    pub fn read_texts(folder: &DefinitionDir) -> Vec<DefinitionText> {
         let mut definitions = Self::default();
         definitions.read_folder(folder).into_iter().map(|read| read.text).collect()
     }
@@ -192,7 +192,7 @@ impl DefinitionSet {
     }
 
     /// Reads the valid definitions of a directory, and notes the problems of the others.
-    fn read_folder(&mut self, folder: &DefinitionFolder) -> Vec<ReadDefinition> {
+    fn read_folder(&mut self, folder: &DefinitionDir) -> Vec<ReadDefinition> {
         let mut files = match definition_files(folder) {
             Ok(files) => files,
             Err(problem) => {
@@ -261,7 +261,7 @@ struct ReadDefinition {
 
 /// Lists the definition files of a directory in the order of their names, so that loading is
 /// deterministic.
-fn definition_files(folder: &DefinitionFolder) -> Result<Vec<PathBuf>, String> {
+fn definition_files(folder: &DefinitionDir) -> Result<Vec<PathBuf>, String> {
     let entries = match fs::read_dir(&folder.path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -43,14 +43,14 @@ impl DefinitionOrigin {
 
 /// A directory with definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DefinitionFolder {
+pub struct DefinitionDir {
     pub path: PathBuf,
     pub origin: DefinitionOrigin,
     /// A directory that must contain `path` after links are resolved.
     pub within: Option<PathBuf>,
 }
 
-impl DefinitionFolder {
+impl DefinitionDir {
     /// Returns the user's directory: `brigade/agents` in this configuration directory.
     pub fn of_user(config: &Path) -> Self {
         Self::user(config.join("brigade").join("agents"))

@@ -238,7 +238,7 @@ fn named(name: &str, prompt: &str) -> String {
 fn a_name_of_two_origins_is_ambiguous_and_a_broken_file_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
     let work = root.path().join("work");
-    let folders = DefinitionSet::folders(&work, Some(&root.path().join("conf")));
+    let folders = DefinitionSet::directories(&work, Some(&root.path().join("conf")));
     let [workspace, user] = [&folders[0].path, &folders[1].path];
     assert_eq!(*workspace, root.path().join("work/.brigade/agents"));
     assert_eq!(*user, root.path().join("conf/brigade/agents"));
@@ -284,7 +284,7 @@ fn a_name_of_two_origins_is_ambiguous_and_a_broken_file_hides_no_other() {
 #[test]
 fn a_loaded_definition_has_the_digest_of_its_text() {
     let root = tempfile::tempdir().unwrap();
-    let folder = DefinitionFolder::of_workspace(root.path());
+    let folder = DefinitionDir::of_workspace(root.path());
     let text = named("cook", "Cook.");
     write(&folder.path, "cook.md", &text);
     let definitions = DefinitionSet::load(std::slice::from_ref(&folder));
@@ -299,7 +299,7 @@ fn a_loaded_definition_has_the_digest_of_its_text() {
 #[test]
 fn a_full_directory_hides_no_other() {
     let root = tempfile::tempdir().unwrap();
-    let folders = DefinitionSet::folders(root.path(), Some(&root.path().join("conf")));
+    let folders = DefinitionSet::directories(root.path(), Some(&root.path().join("conf")));
     for number in 0..1_001 {
         write(&folders[0].path, &format!("{number:04}.md"), &named(&format!("a{number}"), "x"));
     }
@@ -326,14 +326,14 @@ fn a_directory_that_is_a_link_out_of_the_workspace_is_not_read() {
     write(&root.path().join("notes"), "secret.md", &named("secret", "not theirs to show"));
     fs::create_dir_all(work.join(".brigade")).unwrap();
     symlink(root.path().join("notes"), work.join(".brigade/agents")).unwrap();
-    let definitions = DefinitionSet::load(&DefinitionSet::folders(&work, None));
+    let definitions = DefinitionSet::load(&DefinitionSet::directories(&work, None));
     assert!(definitions.by_name.is_empty());
     assert!(definitions.problems[0].to_string().contains("leads out"));
 }
 
 #[test]
 fn a_missing_directory_is_empty() {
-    let definitions = DefinitionSet::load(&[DefinitionFolder::user("/nowhere/at/all")]);
+    let definitions = DefinitionSet::load(&[DefinitionDir::user("/nowhere/at/all")]);
     assert!(definitions.by_name.is_empty() && definitions.problems.is_empty());
     let error = definitions.find("x").unwrap_err();
     assert_eq!(error.to_string(), "there is no agent definition \"x\"; there are none");
@@ -360,7 +360,7 @@ fn a_link_out_of_the_directory_is_not_followed() {
     write(&directory, "inside.md", &named("inside", "x"));
     symlink(root.path().join("secret.md"), directory.join("link.md")).unwrap();
     symlink(directory.join("nothing"), directory.join("dangling.md")).unwrap();
-    let definitions = DefinitionSet::load(&[DefinitionFolder::user(directory)]);
+    let definitions = DefinitionSet::load(&[DefinitionDir::user(directory)]);
     assert_eq!(definitions.by_name.keys().collect::<Vec<_>>(), ["inside"]);
     assert_eq!(definitions.problems.len(), 2);
 }

@@ -81,7 +81,7 @@ fn question() -> ConditionRequest {
 
 /// Creates an agent with a call that parks and one that does not, so that the first finishes last.
 fn asking(replies: impl IntoIterator<Item = ScriptedReply>) -> TestAgent {
-    let park = ToolReply::Park { asked: question(), effect: None };
+    let park = ToolReply::Park { condition: question(), effect: None };
     TestAgent::new(replies)
         .tool(FakeTool::new("ask", ToolEffect::Recorded, [park, ToolReply::text("well")]))
         .tool(FakeTool::new("look", ToolEffect::Pure, [ToolReply::text("trees")]))

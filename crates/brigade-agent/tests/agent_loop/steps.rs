@@ -60,7 +60,7 @@ async fn an_unrepeatable_call_is_not_repeated_after_a_crash() {
 #[tokio::test(start_paused = true)]
 async fn an_unrepeatable_call_may_park_and_is_resumed_with_its_completion() {
     let asked = ConditionRequest::ClientTool { request: Json::null() };
-    let park = ToolReply::Park { asked, effect: None };
+    let park = ToolReply::Park { condition: asked, effect: None };
     let pay = || FakeTool::new("pay", ToolEffect::Once, [park.clone(), ToolReply::text("paid")]);
     let replies = || [reply(vec![call("pay", json!({}))]), say("Done.")];
     let completion = (CallIndex(3), CallCompletion::Elapsed);
@@ -79,7 +79,7 @@ async fn an_unrepeatable_call_may_park_and_is_resumed_with_its_completion() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_may_park_on_the_inbox() {
-    let park = ToolReply::Park { asked: ConditionRequest::Inbox, effect: None };
+    let park = ToolReply::Park { condition: ConditionRequest::Inbox, effect: None };
     let tool = FakeTool::new("listen", ToolEffect::Recorded, [park, ToolReply::text("listened")]);
     let test = TestAgent::new([reply(vec![call("listen", json!({}))]), say("Done.")]).tool(tool);
     test.host.lock().completions.push_back((CallIndex(3), CallCompletion::Inbox(message("hello"))));
@@ -187,7 +187,8 @@ async fn a_question_followed_by_a_call_causes_no_reminder() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_parks_only_once() {
-    let park = ToolReply::Park { asked: ConditionRequest::Message { timeout: None }, effect: None };
+    let park =
+        ToolReply::Park { condition: ConditionRequest::Message { timeout: None }, effect: None };
     let tool = FakeTool::new("listen", ToolEffect::Recorded, [park]);
     let test = TestAgent::new([reply(vec![call("listen", json!({}))]), say("Done.")]).tool(tool);
     test.host.lock().completions.push_back((CallIndex(3), CallCompletion::Elapsed));

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use brigade_agent::AgentProgress;
 use brigade_delegation::{
-    AgentSummary, ApprovalSummary, OpenQuestion, TaskNote, TaskSummary, UsageSummary, UserApproval,
+    AgentTaskSummary, ApprovalSummary, OpenQuestion, TaskNote, TaskSummary, UsageSummary,
+    UserApproval,
 };
 
 use super::tool_call::McpCallContext;
@@ -60,7 +61,7 @@ pub(super) fn to_user_approvals<C: RequestClient>(
     approvals.collect()
 }
 
-fn summarize_agent(info: &TaskInfo) -> AgentSummary {
+fn summarize_agent(info: &TaskInfo) -> AgentTaskSummary {
     let progress =
         info.progress.as_ref().and_then(|progress| progress.decode::<AgentProgress>().ok());
     let progress = progress.unwrap_or_default();
@@ -71,7 +72,7 @@ fn summarize_agent(info: &TaskInfo) -> AgentSummary {
     });
     let approvals = info.approvals.iter();
     let approvals = approvals.map(|one| ApprovalSummary { call: one.call, text: one.text.clone() });
-    AgentSummary {
+    AgentTaskSummary {
         step: progress.step,
         activity: progress.activity,
         last_text: Some(progress.last_text),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use brigade_process::sandbox::SOCKET_FOLDER;
+use brigade_process::sandbox::SOCKET_DIR;
 use brigade_process::shim::layout::CLAIM;
 use brigade_process::{
     BootId, Companion, LandlockSupport, LayerAccess, NamespaceSupport, ProcessLimits,
@@ -100,9 +100,9 @@ impl ProcessSettings<'_> {
         let scratch = state.join("processes/1.1.1/tmp");
         fs::create_dir_all(&scratch).unwrap();
         fs::create_dir(state.join("processes/another")).unwrap();
-        fs::create_dir(state.join(SOCKET_FOLDER)).unwrap();
+        fs::create_dir(state.join(SOCKET_DIR)).unwrap();
         fs::write(state.join("operator.key"), "secret\n").unwrap();
-        let socket = state.join(SOCKET_FOLDER).join("brigade.sock");
+        let socket = state.join(SOCKET_DIR).join("brigade.sock");
         let _daemon = UnixListener::bind(socket).unwrap();
         let namespaces = self.namespaces.unwrap_or(NamespaceSupport::UNKNOWN);
         let scope = SandboxScope { layers: &self.layers, scratch: &scratch, state_dir: &state };

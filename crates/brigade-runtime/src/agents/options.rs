@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use brigade_agent::definition::{Definition, DefinitionError, DefinitionFolder, DefinitionSet};
+use brigade_agent::definition::{Definition, DefinitionDir, DefinitionError, DefinitionSet};
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_file_tools::PrivateDirectory;
@@ -106,7 +106,7 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
 }
 
 /// A function that returns the definition folders for a directory.
-pub type DefinitionFolderLookup = fn(Option<&Path>) -> Vec<DefinitionFolder>;
+pub type DefinitionFolderLookup = fn(Option<&Path>) -> Vec<DefinitionDir>;
 
 /// The settings for agents: models, definitions, tools, plugins, permissions.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ pub struct AgentOptions {
     pub(crate) models: Arc<dyn ModelSource>,
     pub(crate) model: Option<Arc<str>>,
     pub(crate) definitions: DefinitionSet,
-    pub(crate) definition_folders: DefinitionFolderLookup,
+    pub(crate) definition_dirs: DefinitionFolderLookup,
     pub(crate) trust: Arc<dyn DefinitionTrust>,
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
@@ -130,7 +130,7 @@ impl AgentOptions {
             models: Arc::new(models),
             model: None,
             definitions: DefinitionSet::default(),
-            definition_folders: |_| Vec::new(),
+            definition_dirs: |_| Vec::new(),
             trust: Arc::new(TrustNothing),
             tools: Vec::new(),
             plugins: Vec::new(),
@@ -163,8 +163,8 @@ impl AgentOptions {
 
     /// Sets the lookup of definition folders for a directory. It is called at each spawn.
     #[must_use]
-    pub fn definition_folders(mut self, folders: DefinitionFolderLookup) -> Self {
-        self.definition_folders = folders;
+    pub fn definition_dirs(mut self, folders: DefinitionFolderLookup) -> Self {
+        self.definition_dirs = folders;
         self
     }
 

@@ -60,7 +60,7 @@ impl AgentServices {
         directory: Option<&str>,
         sandbox: Option<&Sandbox>,
     ) -> DefinitionSet {
-        let mut folders = (self.options.definition_folders)(directory.map(Path::new));
+        let mut folders = (self.options.definition_dirs)(directory.map(Path::new));
         if let Some(sandbox) = sandbox {
             folders.retain(|folder| sandbox::may_read(sandbox, &folder.path));
         }

@@ -37,7 +37,7 @@ impl Runtime {
         directory: Option<&str>,
     ) -> Result<Vec<DefinitionText>, Refusal> {
         let agents = self.agent_services()?;
-        let folders = (agents.options.definition_folders)(directory.map(Path::new));
+        let folders = (agents.options.definition_dirs)(directory.map(Path::new));
         let of_workspace = folders.iter().filter(|it| it.origin == DefinitionOrigin::Workspace);
         Ok(of_workspace.flat_map(DefinitionSet::read_texts).collect())
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use brigade_agent::definition::{Definition, DefinitionFolder};
+use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::limits::{LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
@@ -171,10 +171,10 @@ async fn only_workspace_definitions_must_name_existing_delegates() {
     };
     std::fs::write(here.join("own.md"), text("own")).unwrap();
     std::fs::write(users.join("mine.md"), text("mine")).unwrap();
-    let options = script("agent *\nturn\n say Done.\n").definition_folders(|cwd| {
+    let options = script("agent *\nturn\n say Done.\n").definition_dirs(|cwd| {
         let above = cwd.and_then(Path::parent);
-        let own = cwd.map(DefinitionFolder::of_workspace);
-        let users = above.map(|above| DefinitionFolder::user(above.join("config")));
+        let own = cwd.map(DefinitionDir::of_workspace);
+        let users = above.map(|above| DefinitionDir::user(above.join("config")));
         own.into_iter().chain(users).collect()
     });
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;

@@ -1,6 +1,6 @@
 //! Agents from definitions: settings, results, and independence of later edits.
 
-use brigade_agent::definition::{Definition, DefinitionFolder};
+use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::NewTask;
@@ -99,8 +99,8 @@ turn
         std::fs::write(&file, text).unwrap();
     };
     define("[ask_parent]");
-    let options = script(text)
-        .definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
+    let options =
+        script(text).definition_dirs(|cwd| cwd.map(DefinitionDir::user).into_iter().collect());
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     let task = NewTask::agent("ask").definition("asker").cwd(dir.path());
     let agent = runtime.session.spawn(task).await.unwrap();

@@ -1,6 +1,6 @@
 //! The file tools of agents.
 
-use brigade_agent::definition::{Definition, DefinitionFolder};
+use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_agent::permission::PermissionRules;
 use brigade_agent::{ToolEffect, ToolReply};
 use brigade_model::refusal::RefusalKind;
@@ -150,8 +150,7 @@ async fn a_tool_of_the_program_replaces_a_file_tool() {
 async fn an_unknown_tool_is_refused_wherever_it_is_named() {
     let cook = Definition::new("cook").prompt("Cook.").tools(["read_file", "raed_file"]);
     let options = script("agent *\nturn\n say Never.\n").definition(cook).unwrap();
-    let options =
-        options.definition_folders(|cwd| cwd.map(DefinitionFolder::user).into_iter().collect());
+    let options = options.definition_dirs(|cwd| cwd.map(DefinitionDir::user).into_iter().collect());
     let kitchen = Kitchen::new(options).await;
     let refused = async |task: NewTask| {
         let task = task.cwd(kitchen.dir.path());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brigade_agent::definition::{Definition, DefinitionFolder};
+use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TcpPolicy};
@@ -301,9 +301,9 @@ async fn a_sandboxed_process_starts_agents_only_with_a_budget() {
     if !can_sandbox() {
         return;
     }
-    let options = script("agent *\nturn\n  say Done.\n").definition_folders(|cwd| {
-        let work = cwd.map(DefinitionFolder::of_workspace);
-        let users = cwd.and_then(Path::parent).map(DefinitionFolder::of_user);
+    let options = script("agent *\nturn\n  say Done.\n").definition_dirs(|cwd| {
+        let work = cwd.map(DefinitionDir::of_workspace);
+        let users = cwd.and_then(Path::parent).map(DefinitionDir::of_user);
         work.into_iter().chain(users).collect()
     });
     let fixture = fixture(options).await;

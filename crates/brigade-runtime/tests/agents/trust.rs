@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use brigade_agent::definition::{DefinitionDigest, DefinitionFolder, DefinitionSet, repository_of};
+use brigade_agent::definition::{DefinitionDigest, DefinitionDir, DefinitionSet, repository_of};
 use brigade_agent::permission::PermissionRules;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::agents::DefinitionTrust;
@@ -53,9 +53,9 @@ impl Clone {
         std::fs::create_dir_all(dir.path().join("work/.git")).unwrap();
         let trust = Trust::default();
         let options: AgentOptions =
-            script(SCRIPT).definition_trust(Arc::new(trust.clone())).definition_folders(|cwd| {
-                let work = cwd.map(DefinitionFolder::of_workspace);
-                let users = cwd.and_then(Path::parent).map(DefinitionFolder::of_user);
+            script(SCRIPT).definition_trust(Arc::new(trust.clone())).definition_dirs(|cwd| {
+                let work = cwd.map(DefinitionDir::of_workspace);
+                let users = cwd.and_then(Path::parent).map(DefinitionDir::of_user);
                 work.into_iter().chain(users).collect()
             });
         let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
@@ -67,7 +67,7 @@ impl Clone {
     }
 
     fn define(&self, text: &str) -> DefinitionDigest {
-        let dir = DefinitionFolder::of_workspace(&self.work());
+        let dir = DefinitionDir::of_workspace(&self.work());
         std::fs::create_dir_all(&dir.path).unwrap();
         std::fs::write(dir.path.join("cook.md"), text).unwrap();
         DefinitionSet::read_texts(&dir)[0].source.digest.clone()

@@ -19,7 +19,7 @@ impl AgentDelegationTool for AskParent {
         match call.completion.as_deref() {
             None => {
                 let asked = ConditionRequest::Question { question: Json::of(&self.question)? };
-                Ok(ToolReply::Park { asked, effect: None })
+                Ok(ToolReply::Park { condition: asked, effect: None })
             }
             Some(CallCompletion::Reply(reply)) => {
                 let text = reply.decode::<String>().unwrap_or_else(|_| reply.as_str().to_owned());

@@ -85,7 +85,7 @@ impl AgentDelegationTool for RunProcess {
                     timeout: Some(Millis(wait.as_millis() as u64)),
                     interruptible: true,
                 };
-                Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
+                Ok(ToolReply::Park { condition: asked, effect: Some(effect.clone()) })
             }
         }
     }

@@ -49,7 +49,7 @@ impl AgentDelegationTool for SpawnAgent {
                     timeout: None,
                     interruptible: true,
                 };
-                Ok(ToolReply::Park { asked, effect: Some(effect.clone()) })
+                Ok(ToolReply::Park { condition: asked, effect: Some(effect.clone()) })
             }
             None => Ok(ToolReply::text(render_started(&address, child.existing).text())),
         }

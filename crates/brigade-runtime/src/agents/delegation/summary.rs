@@ -1,7 +1,7 @@
 //! The summary of a task for an agent.
 
 use brigade_agent::AgentProgress;
-use brigade_delegation::{AgentSummary, TaskSummary};
+use brigade_delegation::{AgentTaskSummary, TaskSummary};
 use brigade_model::ids::{TaskNo, Time};
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
@@ -28,12 +28,12 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
 }
 
 /// Summarizes an agent, without its questions, which reach the parent as messages.
-fn summarize_agent(row: &TaskRow) -> AgentSummary {
+fn summarize_agent(row: &TaskRow) -> AgentTaskSummary {
     let progress = row.extras.as_ref().and_then(|extra| extra.progress.as_ref());
     match progress.and_then(|progress| progress.decode::<AgentProgress>().ok()) {
         Some(at) => {
-            AgentSummary { step: at.step, activity: at.activity, ..AgentSummary::default() }
+            AgentTaskSummary { step: at.step, activity: at.activity, ..AgentTaskSummary::default() }
         }
-        None => AgentSummary::default(),
+        None => AgentTaskSummary::default(),
     }
 }

@@ -40,7 +40,7 @@ impl AgentDelegationTool for WaitTasks {
             timeout: wait.map(|wait| Millis(wait.as_millis() as u64)),
             interruptible: true,
         };
-        Ok(ToolReply::Park { asked, effect: None })
+        Ok(ToolReply::Park { condition: asked, effect: None })
     }
 }
 

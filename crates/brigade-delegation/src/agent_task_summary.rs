@@ -11,7 +11,7 @@ pub const TEXT_BYTES_MAX: usize = 8 * 1024;
 
 /// The part of a task that only agents have.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AgentSummary {
+pub struct AgentTaskSummary {
     pub step: u32,
     /// The current activity in a word or two: thinking, or the tools that run.
     pub activity: String,
@@ -57,7 +57,7 @@ impl OpenQuestion {
     }
 }
 
-impl AgentSummary {
+impl AgentTaskSummary {
     /// Renders `step 3, thinking, 1200 tokens, $0.02`, without the parts that are not known.
     pub(crate) fn status(&self, is_alive: bool) -> Option<String> {
         let mut parts = Vec::new();
