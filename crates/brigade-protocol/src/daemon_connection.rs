@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::refusal::Refusal;
 use serde::Serialize;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -191,12 +191,11 @@ impl DaemonConnection {
             WelcomeFrame::Accepted { protocol, version, pid } => {
                 Ok(Self::spawn(reader, writer, Handshake { protocol, version, pid }))
             }
-            WelcomeFrame::Refused { refused, .. }
-                if matches!(refused.kind, RefusalKind::Forbidden | RefusalKind::Limit) =>
-            {
+            // A daemon that knows the hello frame may refuse this client, and is not obsolete.
+            WelcomeFrame::Refused { refused, protocol: Some(_), .. } => {
                 Err(ClientError::Refused(refused))
             }
-            WelcomeFrame::Refused { refused, version } => {
+            WelcomeFrame::Refused { refused, version, protocol: None } => {
                 Err(ClientError::VersionMismatch { daemon: version, problem: refused.message })
             }
         }

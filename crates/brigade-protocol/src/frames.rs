@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client: {"protocol":2,"oldest_protocol":2,"version":"0.1.0","role":"operator","operator_key":".."}
-//! daemon: {"protocol":2,"version":"0.1.0","pid":4242}, or {"refused":{..},"version":"0.1.0"}
+//! daemon: {"protocol":2,"version":"0.1.0","pid":4242}, or {"refused":{..},"version":"0.1.0","protocol":2}
 //! client: {"id":1,"request":{"exec":{..}},"window":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"reply":..} or {"id":1,"refused":..}
 //! client: {"id":1,"ack_bytes":65536}         confirms that many bytes of items
@@ -113,8 +113,18 @@ impl From<ClientRole> for ClientIntroduction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WelcomeFrame {
-    Accepted { protocol: u32, version: String, pid: u32 },
-    Refused { refused: Refusal, version: String },
+    Accepted {
+        protocol: u32,
+        version: String,
+        pid: u32,
+    },
+    Refused {
+        refused: Refusal,
+        version: String,
+        /// The daemon's newest protocol. `None` of a daemon that does not know this hello frame.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        protocol: Option<u32>,
+    },
 }
 
 /// A frame of a client after its hello.

@@ -151,7 +151,8 @@ async fn send_welcome(writer: &mut OwnedWriteHalf, hello: &HelloFrame) -> io::Re
 }
 
 async fn send_refusal(writer: &mut OwnedWriteHalf, refused: Refusal) -> io::Result<()> {
-    write_line(writer, &WelcomeFrame::Refused { refused, version: version() }).await
+    let protocol = Some(PROTOCOL_VERSION);
+    write_line(writer, &WelcomeFrame::Refused { refused, version: version(), protocol }).await
 }
 
 fn version() -> String {

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::support::{TEST_TIMEOUT, TestDaemon};
+use crate::support::{RawClient, TEST_TIMEOUT, TestDaemon};
 
 #[test]
 fn a_hello_has_these_bytes() {
@@ -39,7 +39,7 @@ fn a_hello_has_these_bytes() {
 fn a_welcome_has_these_bytes() {
     for expected in [
         r#"{"protocol":2,"version":"0.1.0","pid":4242}"#,
-        r#"{"refused":{"kind":"forbidden","message":"no"},"version":"0.1.0"}"#,
+        r#"{"refused":{"kind":"forbidden","message":"no"},"version":"0.1.0","protocol":2}"#,
     ] {
         let frame: WelcomeFrame = serde_json::from_str(expected).unwrap();
         assert_eq!(serde_json::to_string(&frame).unwrap(), expected);
@@ -94,4 +94,23 @@ async fn a_daemon_replies_to_these_bytes() {
     let reply = lines.next_line().await.unwrap().expect("the reply");
     assert_eq!(reply, r#"{"id":3,"reply":null}"#);
     timeout(TEST_TIMEOUT, daemon.wait_stopped()).await.expect("the daemon shuts down");
+}
+
+/// A client that the daemon refuses must not take it for an obsolete one, which is stopped.
+#[tokio::test]
+async fn a_refusal_names_the_protocol() {
+    let daemon = TestDaemon::start(|builder| builder).await;
+    let key = OperatorKey::read(&daemon.state_dir);
+    for hello in [
+        json!("not a hello"),
+        json!({ "protocol": 2, "version": "0.1.0", "role": "operator" }),
+        json!({
+            "protocol": 2, "version": "0.1.0", "role": { "client": "ide" }, "operator_key": key,
+            "conversation": "not an id \u{7}",
+        }),
+    ] {
+        let (_, refused) = RawClient::connect_with_hello(&daemon, &hello).await;
+        assert_eq!(refused["protocol"], PROTOCOL_VERSION, "{hello}: {refused}");
+        assert!(refused["refused"].is_object(), "{hello}: {refused}");
+    }
 }
