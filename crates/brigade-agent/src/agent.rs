@@ -21,7 +21,6 @@ use crate::hooks::HookPoint;
 use crate::host::{self, AgentProgress, Host, JournalRecord, StepGrant};
 use crate::inbox::Quoter;
 use crate::json_schema::Schema;
-use crate::label;
 use crate::model_call::{ChargedReply, ModelCallResult};
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
@@ -30,6 +29,7 @@ use crate::shared_state::SharedState;
 use crate::stop_policy::StopPolicy;
 use crate::tool_set::ToolSet;
 use crate::transcript::{FinalMessage, IndexedMessage, NextAction, Transcript, TranscriptSeed};
+use brigade_model::entry_label::EntryLabel;
 
 /// The bytes of the last text that a progress report contains.
 pub(crate) const LAST_TEXT_SHOWN: usize = 400;
@@ -150,7 +150,7 @@ impl Agent {
     ) -> Result<AgentExit, LoopError> {
         let host = context.host;
         if transcript.run < context.run {
-            self.record_note(host, transcript, label::RUN, &context.run).await?;
+            self.record_note(host, transcript, EntryLabel::RunStarted, &context.run).await?;
         }
         self.run_start_hooks(host, transcript).await?;
         loop {
@@ -207,7 +207,7 @@ impl Agent {
             ModelCallResult::Reply(ChargedReply { reply, spent }) => {
                 let (reply, value) = self.fit_to_journal(reply)?;
                 let charged = ChargedReply { reply, spent };
-                let entry = NewEntry { label: label::MODEL, value };
+                let entry = NewEntry { label: EntryLabel::ModelReply, value };
                 let index = self.run_after_model_hooks(host, transcript, &charged, entry).await?;
                 // Calls are committed before they are executed. A final message is committed with the
                 // end of the run.
@@ -240,7 +240,7 @@ impl Agent {
         }
         match host.begin_step(mem::take(&mut transcript.unflushed), index, cost).await? {
             StepGrant::Inbox(batch) => {
-                transcript.apply_entry(index, label::INBOX, &batch)?;
+                transcript.apply_entry(index, &EntryLabel::Inbox, &batch)?;
                 Ok(None)
             }
             StepGrant::Exhausted(limit) => Err(Failure::Budget { limit }.into()),
@@ -270,8 +270,8 @@ impl Agent {
         };
         let index = transcript.next_index();
         let completion = CallCompletion::Value(Json::of(&warning)?);
-        let record = JournalRecord::new(index, label::WARNING, Arc::new(completion));
-        transcript.apply_entry(index, label::WARNING, &record.completion)?;
+        let record = JournalRecord::new(index, EntryLabel::BudgetWarning, Arc::new(completion));
+        transcript.apply_entry(index, &EntryLabel::BudgetWarning, &record.completion)?;
         transcript.unflushed.push(record);
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Agent {
     ) -> Result<bool, LoopError> {
         match self.parse_result(message, transcript).await? {
             ParsedResult::NeedsRepair(problem) => {
-                self.record_note(host, transcript, label::NOTE, &problem).await?
+                self.record_note(host, transcript, EntryLabel::Note, &problem).await?
             }
             ParsedResult::Usable(result) => {
                 match self.try_finish(host, transcript, result).await? {
@@ -329,7 +329,7 @@ impl Agent {
                 }
                 match unanswered_reminder(transcript.unanswered()) {
                     Some(reminder) => {
-                        self.record_note(host, transcript, label::NOTE, &reminder).await?
+                        self.record_note(host, transcript, EntryLabel::Note, &reminder).await?
                     }
                     None => self.wait_for_inbox(host, transcript).await?,
                 }
@@ -390,16 +390,16 @@ impl Agent {
         &self,
         host: &dyn Host,
         transcript: &mut Transcript,
-        label: &'static str,
+        label: EntryLabel,
         note: &impl serde::Serialize,
     ) -> Result<(), LoopError> {
         let index = transcript.next_index();
         let completion = Arc::new(CallCompletion::Value(Json::of(note)?));
         // The note is in one commit with the buffered records: state changes of plugins must not be
         // there without the note that they belong to.
-        transcript.unflushed.push(JournalRecord::new(index, label, completion.clone()));
+        transcript.unflushed.push(JournalRecord::new(index, label.clone(), completion.clone()));
         self.flush_journal(host, transcript).await?;
-        Ok(transcript.apply_entry(index, label, &completion)?)
+        Ok(transcript.apply_entry(index, &label, &completion)?)
     }
 
     pub(crate) fn progress(
@@ -460,7 +460,7 @@ impl AgentExit {
 
 /// A journal entry without its index.
 pub(crate) struct NewEntry {
-    pub(crate) label: &'static str,
+    pub(crate) label: EntryLabel,
     pub(crate) value: Json,
 }
 

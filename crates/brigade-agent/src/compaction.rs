@@ -10,9 +10,9 @@ use brigade_model::truncate::head_bytes;
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::Host;
-use crate::label;
 use crate::model_call::{ChargedReply, ModelCallResult};
 use crate::transcript::{CompactionSummary, Transcript};
+use brigade_model::entry_label::EntryLabel;
 
 const SUMMARY_PROMPT: &str = "[The conversation is about to become too long. Write a summary for yourself that \
     contains all that you need to continue without it: the task and the decisions, completed and open \
@@ -64,11 +64,11 @@ impl Agent {
         };
         let summary = CompactionSummary { text: text.into(), kept_from };
         let summary = Json::of(&summary)?;
-        let entry = NewEntry { label: label::SUMMARY, value: summary.clone() };
+        let entry = NewEntry { label: EntryLabel::Summary, value: summary.clone() };
         let index = self.run_after_model_hooks(host, transcript, &charged, entry).await?;
         self.flush_journal(host, transcript).await?;
         let completion = Arc::new(CallCompletion::Value(summary));
-        Ok(transcript.apply_entry(index, label::SUMMARY, &completion)?)
+        Ok(transcript.apply_entry(index, &EntryLabel::Summary, &completion)?)
     }
 }
 

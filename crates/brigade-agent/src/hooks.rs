@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::{Host, JournalRecord};
-use crate::label;
 use crate::model_call::ChargedReply;
 use crate::plugin::{HookContext, HookDecision, Plugin, run_hook};
 use crate::shared_state::{SharedState, StateChanges, StateView};
 use crate::step_calls::ResultEntry;
 use crate::transcript::Transcript;
+use brigade_model::entry_label::EntryLabel;
 
 /// The number of tries of a hook whose changes to the session's state conflict with another writer's.
 pub(crate) const HOOK_TRIES: u32 = 5;
@@ -97,12 +97,18 @@ pub(crate) fn restore_state(
     state.begin_run();
     for entry in journal {
         let CallCompletion::Value(value) = &*entry.completion else { continue };
-        match &*entry.label {
-            label::RUN => state.begin_run(),
-            label::PLUGINS_STARTED => state.apply_changes(&value.decode::<RunStartRecord>()?.state),
-            label::BEFORE_TOOL => state.apply_changes(&value.decode::<BeforeToolRecord>()?.state),
-            label::STATE | label::STEP_END => state.apply_changes(&value.decode()?),
-            label::RESULT_AND_STATE => state.apply_changes(&value.decode::<ResultEntry>()?.state),
+        match &entry.label {
+            EntryLabel::RunStarted => state.begin_run(),
+            EntryLabel::PluginsStarted => {
+                state.apply_changes(&value.decode::<RunStartRecord>()?.state)
+            }
+            EntryLabel::BeforeTool => {
+                state.apply_changes(&value.decode::<BeforeToolRecord>()?.state)
+            }
+            EntryLabel::State | EntryLabel::StepEnd => state.apply_changes(&value.decode()?),
+            EntryLabel::ToolResultAndState => {
+                state.apply_changes(&value.decode::<ResultEntry>()?.state)
+            }
             _ => {}
         }
     }
@@ -272,7 +278,7 @@ impl Agent {
         let completion = Arc::new(CallCompletion::Value(entry.value));
         let record = |index| JournalRecord {
             spent: Some(charged.spent),
-            ..JournalRecord::new(index, entry.label, completion.clone())
+            ..JournalRecord::new(index, entry.label.clone(), completion.clone())
         };
         let commit_with = |index| Some(record(index));
         let point = HookPoint::AfterModel(&charged.reply);
@@ -303,17 +309,17 @@ impl Agent {
         let entry = match point {
             HookPoint::RunStart => {
                 let start = RunStartRecord { run: transcript.run, plugins, state };
-                NewEntry { label: label::PLUGINS_STARTED, value: Json::of(&start)? }
+                NewEntry { label: EntryLabel::PluginsStarted, value: Json::of(&start)? }
             }
-            HookPoint::StepEnd => NewEntry { label: label::STEP_END, value: Json::of(&state)? },
+            HookPoint::StepEnd => NewEntry { label: EntryLabel::StepEnd, value: Json::of(&state)? },
             _ if diff.is_empty() => return Ok(Persisted::Buffered),
-            _ => NewEntry { label: label::STATE, value: Json::of(&state)? },
+            _ => NewEntry { label: EntryLabel::State, value: Json::of(&state)? },
         };
         let index = transcript.next_index();
         let completion = Arc::new(CallCompletion::Value(entry.value));
         let record = JournalRecord {
             shared: diff.shared.clone(),
-            ..JournalRecord::new(index, entry.label, completion.clone())
+            ..JournalRecord::new(index, entry.label.clone(), completion.clone())
         };
         let mut persisted = Persisted::Buffered;
         if diff.shared.is_empty() {
@@ -335,7 +341,7 @@ impl Agent {
             }
             transcript.unflushed.clear();
         }
-        transcript.apply_plugin_entry(index, entry.label, &completion)?;
+        transcript.apply_plugin_entry(index, &entry.label, &completion)?;
         Ok(persisted)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use brigade_llm::TokenUsage;
 use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, LimitKind, RemainingBudgets, Usage};
@@ -90,7 +91,7 @@ pub enum StepGrant {
 #[derive(Clone, Debug, PartialEq)]
 pub struct JournalRecord {
     pub index: CallIndex,
-    pub label: &'static str,
+    pub label: EntryLabel,
     pub completion: Arc<CallCompletion>,
     pub spent: Option<Usage>,
     pub shared: Vec<SharedWrite>,
@@ -98,7 +99,7 @@ pub struct JournalRecord {
 
 impl JournalRecord {
     /// Creates a record without cost and without writes to the session's state.
-    pub fn new(index: CallIndex, label: &'static str, completion: Arc<CallCompletion>) -> Self {
+    pub fn new(index: CallIndex, label: EntryLabel, completion: Arc<CallCompletion>) -> Self {
         Self { index, label, completion, spent: None, shared: Vec::new() }
     }
 }

@@ -37,7 +37,6 @@ mod hooks;
 pub mod host;
 pub mod inbox;
 pub mod json_schema;
-mod label;
 pub mod localization;
 mod model_call;
 pub mod permission;

@@ -10,10 +10,10 @@ use brigade_model::outcome::Failure;
 use crate::agent::{Agent, LoopError};
 use crate::hooks::{HookPoint, check_conflict};
 use crate::host::{Host, JournalRecord};
-use crate::label;
 use crate::plugin::{HookContext, HookDecision};
 use crate::shared_state::StateDiff;
 use crate::transcript::Transcript;
+use brigade_model::entry_label::EntryLabel;
 
 /// The result of an attempt to end the run.
 pub(crate) enum FinishResult {
@@ -90,7 +90,7 @@ impl Agent {
         records.extend(state_record);
         let note = Json::of(&format!("You cannot end yet: {reason}"))?;
         let note = Arc::new(CallCompletion::Value(note));
-        records.push(JournalRecord::new(index, label::END_REFUSED, note.clone()));
+        records.push(JournalRecord::new(index, EntryLabel::EndRefused, note.clone()));
         match host.record(records).await {
             Err(refusal) if diff.is_refused_by(&refusal) => {
                 transcript.state.roll_back(diff);
@@ -99,7 +99,7 @@ impl Agent {
             recorded => {
                 recorded?;
                 transcript.unflushed.clear();
-                transcript.apply_entry(index, label::END_REFUSED, &note)?;
+                transcript.apply_entry(index, &EntryLabel::EndRefused, &note)?;
             }
         }
         Ok(FinishResult::Retry)
@@ -115,6 +115,6 @@ fn state_record(
         return Ok(None);
     }
     let completion = Arc::new(CallCompletion::Value(Json::of(&diff.changes)?));
-    let record = JournalRecord::new(transcript.next_index(), label::STATE, completion);
+    let record = JournalRecord::new(transcript.next_index(), EntryLabel::State, completion);
     Ok(Some(JournalRecord { shared: diff.shared.clone(), ..record }))
 }

@@ -57,6 +57,21 @@ pub(crate) struct ResultEntry {
     pub(crate) state: StateChanges,
 }
 
+impl StepCall {
+    /// Stores the completion in its slot, so that the call is due again. Ignores an answered call.
+    pub(crate) fn complete(&mut self, index: CallIndex, completion: &Arc<CallCompletion>) {
+        let (CallState::Due(slots) | CallState::Parked(slots)) = &self.state else { return };
+        let mut slots = slots.clone();
+        let slot = match index {
+            index if index == self.slot_range.effect() => &mut slots.effect,
+            index if index == self.slot_range.approval() => &mut slots.verdict,
+            _ => &mut slots.completion,
+        };
+        *slot = Some(completion.clone());
+        self.state = CallState::Due(slots);
+    }
+}
+
 impl CallState {
     pub(crate) fn slots_mut(&mut self) -> Option<&mut CallSlots> {
         match self {

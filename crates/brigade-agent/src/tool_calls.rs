@@ -25,7 +25,6 @@ use crate::hooks::{
     BeforeToolRecord, HOOK_TRIES, HookPoint, check_conflict, repeated_conflict_error,
 };
 use crate::host::{Host, JournalRecord};
-use crate::label;
 use crate::model_call::PROGRESS_DELAY;
 use crate::plugin::{HookContext, HookDecision};
 use crate::shared_state::{SharedState, StateDiff};
@@ -33,6 +32,7 @@ use crate::step_calls::{DueCall, ResultEntry};
 use crate::telemetry::{self, FailOnDrop, ToolCallStatus};
 use crate::tool::{CallPhase, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
 use crate::transcript::Transcript;
+use brigade_model::entry_label::EntryLabel;
 
 /// The longest tool result for the model, in bytes. The middle of a longer one is left out.
 pub const RESULT_MAX: usize = 64 * 1024;
@@ -315,7 +315,7 @@ impl Agent {
             }
             let before = BeforeToolRecord { call: call.slot_range.0, state: diff.changes.clone() };
             let completion = Arc::new(CallCompletion::Value(Json::of(&before)?));
-            let record = JournalRecord::new(scope.next_index(), label::BEFORE_TOOL, completion);
+            let record = JournalRecord::new(scope.next_index(), EntryLabel::BeforeTool, completion);
             let record = JournalRecord { shared: diff.shared.clone(), ..record };
             match scope.host.record(vec![record]).await {
                 Err(refusal) if diff.is_refused_by(&refusal) => {
@@ -426,7 +426,8 @@ impl Agent {
         if tool.hints().effect == ToolEffect::Once && !is_resumed {
             let index = call.slot_range.effect();
             let completion = Arc::new(CallCompletion::Value(Json::null()));
-            host.record(vec![JournalRecord::new(index, label::STARTED, completion)]).await?;
+            host.record(vec![JournalRecord::new(index, EntryLabel::ToolStarted, completion)])
+                .await?;
         }
         let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });
         let reply = performed.catch_unwind().await.unwrap_or_else(|panic| {
@@ -444,10 +445,10 @@ fn result_record(
     let index = call.slot_range.result();
     let value = |json| Arc::new(CallCompletion::Value(json));
     let record = if diff.changes.is_empty() {
-        JournalRecord::new(index, label::RESULT, value(Json::of(result)?))
+        JournalRecord::new(index, EntryLabel::ToolResult, value(Json::of(result)?))
     } else {
         let entry = ResultEntry { result: result.clone(), state: diff.changes.clone() };
-        JournalRecord::new(index, label::RESULT_AND_STATE, value(Json::of(&entry)?))
+        JournalRecord::new(index, EntryLabel::ToolResultAndState, value(Json::of(&entry)?))
     };
     Ok(JournalRecord { shared: diff.shared.clone(), ..record })
 }

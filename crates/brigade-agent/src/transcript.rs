@@ -22,11 +22,11 @@ use crate::budget_warning::{BudgetWarning, WarningLevels};
 use crate::hooks::{BeforeToolRecord, RunStartRecord, restore_state};
 use crate::host::JournalRecord;
 use crate::inbox::{self, Quoter};
-use crate::label;
 use crate::shared_state::SharedState;
 use crate::step_calls::{CallSlots, CallState, DueCall, ResultEntry, StepCall, StepCalls};
 use crate::stop_policy::RunTally;
 use crate::tool::{CallSlotRange, ToolInvocation};
+use brigade_model::entry_label::EntryLabel;
 
 /// The message to the model when a later run starts without one.
 const RESUME_PROMPT: &str = "Go on with your task.";
@@ -175,15 +175,14 @@ impl Transcript {
         index: CallIndex,
         completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
-        let is_parked = self.call_at(index).map(|call| matches!(call.state, CallState::Parked(_)));
-        let is_inbox = matches!(**completion, CallCompletion::Inbox(_));
-        match is_parked {
-            Some(true) => self.apply_entry(index, label::COMPLETION, completion),
-            None if is_inbox && self.waits_for_inbox => {
-                self.apply_entry(index, label::INBOX, completion)
+        if let Some(call) = self.call_at(index) {
+            if matches!(call.state, CallState::Parked(_)) {
+                call.complete(index, completion);
             }
-            Some(false) | None => Ok(()),
+        } else if matches!(**completion, CallCompletion::Inbox(_)) && self.waits_for_inbox {
+            self.apply_entry(index, &EntryLabel::Inbox, completion)?;
         }
+        Ok(())
     }
 
     fn call_at(&mut self, index: CallIndex) -> Option<&mut StepCall> {
@@ -195,7 +194,7 @@ impl Transcript {
     pub(crate) fn apply_entry(
         &mut self,
         index: CallIndex,
-        label: &str,
+        label: &EntryLabel,
         completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
         // The completion of a call can have the label of an entry of the conversation.
@@ -203,25 +202,25 @@ impl Transcript {
             return self.apply_call_entry(index, label, completion);
         }
         match (label, &**completion) {
-            (label::MODEL, CallCompletion::Value(value)) => {
+            (EntryLabel::ModelReply, CallCompletion::Value(value)) => {
                 self.apply_reply(index, value.decode()?)
             }
-            (label::INBOX, CallCompletion::Inbox(batch)) => {
+            (EntryLabel::Inbox, CallCompletion::Inbox(batch)) => {
                 self.tally.notes = 0;
                 self.waits_for_inbox = false;
                 self.unanswered.extend(inbox::asking_tasks(batch));
                 self.push_user_text(index.0, &self.quoter.render_inbox(batch));
             }
-            (label::NOTE, CallCompletion::Value(value)) => {
+            (EntryLabel::Note, CallCompletion::Value(value)) => {
                 self.tally.notes += 1;
                 self.unanswered.clear();
                 self.push_user_text(index.0, &value.decode::<Arc<str>>()?);
             }
-            (label::END_REFUSED, CallCompletion::Value(value)) => {
+            (EntryLabel::EndRefused, CallCompletion::Value(value)) => {
                 self.tally.refusals += 1;
                 self.push_user_text(index.0, &value.decode::<Arc<str>>()?);
             }
-            (label::WARNING, CallCompletion::Value(value)) => {
+            (EntryLabel::BudgetWarning, CallCompletion::Value(value)) => {
                 let warning: BudgetWarning = value.decode()?;
                 if self.resumed {
                     self.push_user_text(index.0, RESUME_PROMPT);
@@ -229,18 +228,22 @@ impl Transcript {
                 self.warning_levels = warning.levels;
                 self.push_user_text(index.0, &warning.text);
             }
-            (label::PLUGINS_STARTED | label::STATE | label::STEP_END, _) => {
+            (EntryLabel::PluginsStarted | EntryLabel::State | EntryLabel::StepEnd, _) => {
                 return self.apply_plugin_entry(index, label, completion);
             }
-            (label::BEFORE_TOOL, CallCompletion::Value(value)) => {
+            (EntryLabel::BeforeTool, CallCompletion::Value(value)) => {
                 let call_index = CallIndex(value.decode::<BeforeToolRecord>()?.call);
                 let slots = self.call_at(call_index).and_then(|call| call.state.slots_mut());
                 if let Some(slots) = slots {
                     slots.passed_hooks = true;
                 }
             }
-            (label::RUN, CallCompletion::Value(value)) => self.begin_run(value.decode()?),
-            (label::SUMMARY, CallCompletion::Value(value)) => self.apply_summary(&value.decode()?),
+            (EntryLabel::RunStarted, CallCompletion::Value(value)) => {
+                self.begin_run(value.decode()?)
+            }
+            (EntryLabel::Summary, CallCompletion::Value(value)) => {
+                self.apply_summary(&value.decode()?)
+            }
             _ => return Ok(()),
         }
         self.next = self.next.max(index.0 + 1);
@@ -251,14 +254,14 @@ impl Transcript {
     pub(crate) fn apply_plugin_entry(
         &mut self,
         index: CallIndex,
-        label: &str,
+        label: &EntryLabel,
         completion: &CallCompletion,
     ) -> Result<(), Refusal> {
         match (label, completion) {
-            (label::PLUGINS_STARTED, CallCompletion::Value(value)) => {
+            (EntryLabel::PluginsStarted, CallCompletion::Value(value)) => {
                 self.started_plugins.extend(value.decode::<RunStartRecord>()?.plugins);
             }
-            (label::STEP_END, _) => self.step_end_done = true,
+            (EntryLabel::StepEnd, _) => self.step_end_done = true,
             _ => {}
         }
         self.next = self.next.max(index.0 + 1);
@@ -319,31 +322,24 @@ impl Transcript {
     fn apply_call_entry(
         &mut self,
         index: CallIndex,
-        label: &str,
+        label: &EntryLabel,
         completion: &Arc<CallCompletion>,
     ) -> Result<(), Refusal> {
         let Some(call) = self.call_at(index) else { return Ok(()) };
-        let (CallState::Due(slots) | CallState::Parked(slots)) = &call.state else {
-            return Ok(());
-        };
-        let mut slots = slots.clone();
-        if index == call.slot_range.result() && label == label::RESULT {
-            let CallCompletion::Value(value) = &**completion else { return Ok(()) };
-            self.apply_result(index, value.decode()?);
+        if matches!(call.state, CallState::Answered(_)) {
             return Ok(());
         }
-        if index == call.slot_range.result() && label == label::RESULT_AND_STATE {
-            let CallCompletion::Value(value) = &**completion else { return Ok(()) };
-            self.apply_result(index, value.decode::<ResultEntry>()?.result);
-            return Ok(());
-        }
-        let slot = match index {
-            index if index == call.slot_range.effect() => &mut slots.effect,
-            index if index == call.slot_range.approval() => &mut slots.verdict,
-            _ => &mut slots.completion,
+        let value = match &**completion {
+            CallCompletion::Value(value) if index == call.slot_range.result() => Some(value),
+            _ => None,
         };
-        *slot = Some(completion.clone());
-        call.state = CallState::Due(slots);
+        match (label, value) {
+            (EntryLabel::ToolResult, Some(value)) => self.apply_result(index, value.decode()?),
+            (EntryLabel::ToolResultAndState, Some(value)) => {
+                self.apply_result(index, value.decode::<ResultEntry>()?.result);
+            }
+            _ => call.complete(index, completion),
+        }
         Ok(())
     }
 

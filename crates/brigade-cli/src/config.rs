@@ -1,5 +1,6 @@
 //! The user's configuration file.
 
+use brigade_model::duration::parse_duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use brigade_protocol::daemon_launcher::CONFIG_VARIABLE;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::config_error;
 use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
-use crate::{config_error, duration};
 
 /// The configuration. A missing key has its default value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -271,7 +272,7 @@ impl UserConfig {
         if self.idle_exit == "never" {
             return Ok(None);
         }
-        duration::parse_duration(&self.idle_exit).map(Some)
+        parse_duration(&self.idle_exit).map(Some)
     }
 }
 

@@ -1,26 +1,6 @@
-//! Durations as people type and read them: `90`, `1.5s`, `10m`, `2h`, `7d`.
-
-use std::time::Duration;
+//! Durations and times as people read them.
 
 use jiff::Timestamp;
-
-/// Parses a duration; a bare number is seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim() {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        other => return Err(format!("{other:?} is not a unit of time; use ms, s, m, h or d")),
-    };
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is not a duration; write 90s, 10m or 2h"))?;
-    Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is too long"))
-}
 
 /// Renders milliseconds in one unit: `3s`, `12m`, `5h`, `9d`.
 pub(crate) fn render_duration(millis: u64) -> String {
@@ -43,23 +23,6 @@ pub(crate) fn render_timestamp(millis: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_parsed() {
-        for (text, millis) in [
-            ("90", 90_000),
-            ("1.5s", 1_500),
-            ("250ms", 250),
-            ("10m", 600_000),
-            ("2h", 7_200_000),
-            ("1d", 86_400_000),
-        ] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        }
-        for bad in ["", "s", "-1", "1.2.3s", "5 weeks", "1e9"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn durations_are_rendered_in_one_unit() {

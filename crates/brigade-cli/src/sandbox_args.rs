@@ -1,5 +1,6 @@
 //! Options for the sandbox and the resource limits of processes, and their text in `brigade show`.
 
+use brigade_model::duration::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use brigade_model::sandbox::{
 use brigade_runtime::SandboxPart;
 
 use crate::exit_code::CliError;
+use crate::render;
 use crate::render::LabelledLine;
-use crate::{duration, render};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sandbox")]
@@ -38,7 +39,7 @@ pub(crate) struct SandboxArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_amount)]
     max_memory: Option<u64>,
     /// CPU time limit per process (SIGXCPU): 90s, 10m
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_cpu: Option<Duration>,
     /// Open file limit per process
     #[arg(long, value_name = "COUNT")]

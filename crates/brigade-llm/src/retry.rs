@@ -1,5 +1,6 @@
 //! Repeats calls after transient errors.
 
+use brigade_model::duration::format_duration;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -178,7 +179,7 @@ impl RetriedCall {
         if let Some(requested) =
             error.retry_after.filter(|requested| *requested > self.model.options.max_retry_after)
         {
-            let requested = humantime::format_duration(Duration::from_secs(requested.as_secs()));
+            let requested = format_duration(Duration::from_secs(requested.as_secs()));
             error.message.push_str(&format!("; the provider asks callers to wait for {requested}"));
         }
         if self.tries > 1 {

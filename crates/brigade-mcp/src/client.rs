@@ -26,7 +26,6 @@ mod http_post;
 mod http_transport;
 mod line_transport;
 mod mcp_tool;
-mod secrets;
 mod server_config;
 mod server_link;
 mod server_processes;
@@ -35,11 +34,12 @@ mod stdio_process;
 mod tool_list;
 mod tool_names;
 mod tool_result;
+mod value_source;
 
 pub use granted_tools::GrantedTools;
-pub use secrets::ValueSource;
 pub use server_config::{McpServerConfig, McpServerError, McpTimeouts, McpTransport, check_name};
 pub use servers::McpServers;
+pub use value_source::ValueSource;
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,9 @@ mod task_text;
 mod tool_call;
 mod wait_tasks;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_agent::permission::PermissionRule;
@@ -67,7 +69,7 @@ pub struct McpOptions {
     /// Permissions of agents that need an approval of the user.
     pub ask: Vec<PermissionRule>,
     /// Variables of every process beside those of the daemon.
-    pub env: Vec<(String, EnvValue)>,
+    pub env: BTreeMap<Arc<str>, EnvValue>,
     /// The words before the address in the command line that waits for a task.
     pub wait_command: Vec<String>,
     /// The time after which ended tasks are removed automatically, if they are.
@@ -90,7 +92,7 @@ impl McpOptions {
             directory: directory.into(),
             allow: Vec::new(),
             ask: Vec::new(),
-            env: Vec::new(),
+            env: BTreeMap::new(),
             retention: None,
             is_within_task: false,
         }

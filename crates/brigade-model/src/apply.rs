@@ -12,8 +12,8 @@ use crate::shared_values::SharedValues;
 use crate::spawn_rate::SpawnMeter;
 use crate::stall::NudgeState;
 use crate::task::{
-    EarlierRun, EndedState, QueuedState, ResultDelivery, RunClock, SpawningAttempt, StopPhase,
-    StoppingState, TaskExtras, TaskRow, TaskState,
+    DecidedApproval, EarlierRun, EndedState, QueuedState, ResultDelivery, RunClock,
+    SpawningAttempt, StopPhase, StoppingState, TaskExtras, TaskRow, TaskState,
 };
 use crate::task_tree::{SessionRow, SessionState, TaskTree, is_stopping_children};
 use crate::work::WakeOn;
@@ -102,7 +102,7 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
             if verdicts.len() >= DECIDED_APPROVALS_KEPT {
                 verdicts.remove(0);
             }
-            verdicts.push((*index, (**verdict).clone()));
+            verdicts.push(DecidedApproval { index: *index, verdict: (**verdict).clone() });
         }),
         Event::GrantAdded(grant) => tree.row.grants.add(grant),
         Event::GrantRevoked { grant } => tree.row.grants.remove(*grant),
@@ -196,9 +196,9 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
             }
         }
         Event::Collected { runs } => {
-            for (no, run) in runs {
-                tree.edit(*no, |row| mark_collected(row, *run));
-                tree.mark_evictable(*no);
+            for collected in runs {
+                tree.edit(collected.no, |row| mark_collected(row, collected.run));
+                tree.mark_evictable(collected.no);
             }
         }
         Event::RunOpened { no, owner, limits, name_dropped, conversation } => {
@@ -277,7 +277,7 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
     };
     let time = time_limit(tree, spawned.owner, limits.as_deref());
     let by = spawned.owner.task();
-    let spawner = by.and_then(|no| Some(SpawningAttempt(no, tree.get(no)?.attempt)));
+    let spawner = by.and_then(|no| Some(SpawningAttempt { no, attempt: tree.get(no)?.attempt }));
     let mut row = TaskRow {
         spec: spawned.spec.clone(),
         name: spawned.spec.name.clone(),

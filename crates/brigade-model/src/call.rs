@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{ApprovalRequest, ApprovalVerdict};
+use crate::entry_label::EntryLabel;
 use crate::ids::{CallIndex, MessageNo, Millis, RunNo, Seq, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
@@ -83,15 +84,15 @@ impl Condition {
     }
 
     /// Returns the label of the call in the journal.
-    pub fn label(&self) -> &'static str {
+    pub fn label(&self) -> EntryLabel {
         match self {
-            Self::Tasks(_) => "wait",
-            Self::Message { .. } => "receive",
-            Self::Inbox => "inbox",
-            Self::Timer { .. } => "sleep",
-            Self::Question { .. } => "ask",
-            Self::Approval { .. } => "approve",
-            Self::ClientTool { .. } => "client tool",
+            Self::Tasks(_) => EntryLabel::Wait,
+            Self::Message { .. } => EntryLabel::Receive,
+            Self::Inbox => EntryLabel::Inbox,
+            Self::Timer { .. } => EntryLabel::Sleep,
+            Self::Question { .. } => EntryLabel::Ask,
+            Self::Approval { .. } => EntryLabel::Approve,
+            Self::ClientTool { .. } => EntryLabel::ClientTool,
         }
     }
 }
@@ -106,6 +107,21 @@ pub enum ConditionRequest {
     Question { question: Json },
     Approval { request: Arc<ApprovalRequest> },
     ClientTool { request: Json },
+}
+
+impl ConditionRequest {
+    /// Returns the label of the call in the journal.
+    pub fn label(&self) -> EntryLabel {
+        match self {
+            Self::Tasks { .. } => EntryLabel::Wait,
+            Self::Message { .. } => EntryLabel::Receive,
+            Self::Inbox => EntryLabel::Inbox,
+            Self::Timer { .. } => EntryLabel::Sleep,
+            Self::Question { .. } => EntryLabel::Ask,
+            Self::Approval { .. } => EntryLabel::Approve,
+            Self::ClientTool { .. } => EntryLabel::ClientTool,
+        }
+    }
 }
 
 /// The recorded result of a call.
@@ -176,6 +192,6 @@ pub struct JournalEntry {
     pub order: Seq,
     /// The label of the call, to detect a program that makes a different call when it is entered
     /// again.
-    pub label: Arc<str>,
+    pub label: EntryLabel,
     pub completion: Arc<CallCompletion>,
 }

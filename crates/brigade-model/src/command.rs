@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::address::TaskRef;
 use crate::approval::{ApprovalVerdict, CallDigest};
 use crate::call::{CallCompletion, ConditionRequest, WaitMode};
+use crate::entry_label::EntryLabel;
 use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{CostEstimate, Limits, Usage};
@@ -292,7 +293,7 @@ pub enum AttemptReport {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRecord {
     pub index: CallIndex,
-    pub label: Arc<str>,
+    pub label: EntryLabel,
     pub completion: Arc<CallCompletion>,
     pub spent: Option<Usage>,
     /// Writes to the session's shared values. If another task changed one of them meanwhile, the
@@ -302,12 +303,8 @@ pub struct CallRecord {
 
 impl CallRecord {
     /// Creates a record without a cost.
-    pub fn new(
-        index: CallIndex,
-        label: impl Into<Arc<str>>,
-        completion: Arc<CallCompletion>,
-    ) -> Self {
-        Self { index, label: label.into(), completion, spent: None, shared_writes: Vec::new() }
+    pub fn new(index: CallIndex, label: EntryLabel, completion: Arc<CallCompletion>) -> Self {
+        Self { index, label, completion, spent: None, shared_writes: Vec::new() }
     }
 }
 

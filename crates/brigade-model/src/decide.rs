@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{CallCompletion, ParkedCall, RunResult, SpawnedTask};
 use crate::command::Command;
+use crate::entry_label::EntryLabel;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, TaskNo, Time};
 use crate::limits::{LimitKind, RemainingBudgets, Usage};
@@ -53,7 +54,7 @@ pub struct Draft {
 #[derive(Clone, Debug)]
 pub struct EntryDraft {
     pub index: CallIndex,
-    pub label: Arc<str>,
+    pub label: EntryLabel,
     pub completion: Arc<CallCompletion>,
 }
 
@@ -106,12 +107,12 @@ impl Draft {
     pub(crate) fn call_completed(
         no: TaskNo,
         index: CallIndex,
-        label: &str,
+        label: EntryLabel,
         completion: CallCompletion,
     ) -> Self {
         let completion = Arc::new(completion);
         let event = Event::CallCompleted { no, index, digest: digest(&completion) };
-        Self { event, entry: Some(EntryDraft { index, label: label.into(), completion }) }
+        Self { event, entry: Some(EntryDraft { index, label, completion }) }
     }
 
     /// Creates the draft that drops a parked call.
@@ -119,7 +120,7 @@ impl Draft {
         let completion = Arc::new(CallCompletion::Abandoned);
         let event = Event::Abandoned { no, index: call.index, digest: digest(&completion) };
         let index = call.index;
-        let label = call.condition.label().into();
+        let label = call.condition.label();
         Self { event, entry: Some(EntryDraft { index, label, completion }) }
     }
 
@@ -145,11 +146,11 @@ impl Decision {
         mut self,
         caller: Option<TaskNo>,
         call: Option<CallIndex>,
-        label: &str,
+        label: EntryLabel,
         completion: CallCompletion,
     ) -> Self {
         if let (Some(no), Some(index)) = (caller, call) {
-            let entry = EntryDraft { index, label: label.into(), completion: Arc::new(completion) };
+            let entry = EntryDraft { index, label, completion: Arc::new(completion) };
             self.drafts.push(Draft::call_recorded(no, entry));
         }
         self

@@ -198,7 +198,7 @@ pub enum Event {
     },
     /// These results have reached their owner.
     Collected {
-        runs: Vec<(TaskNo, RunNo)>,
+        runs: Vec<CollectedRun>,
     },
     RunOpened {
         no: TaskNo,
@@ -224,6 +224,13 @@ pub struct SpawnedEvent {
     /// The reason to queue. `None` if it started with this event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<QueueReason>,
+}
+
+/// A run whose result has reached its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CollectedRun {
+    pub no: TaskNo,
+    pub run: RunNo,
 }
 
 impl Event {

@@ -47,7 +47,7 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
         }
         // A client decides for the descendants of tasks that it started.
         Command::Answer(given) => match (&given.caller, &given.answer) {
-            (Caller::Client(_), GivenAnswer::Verdict(_)) => {
+            (Caller::Client(_), GivenAnswer::Verdict(_) | GivenAnswer::ShownVerdict { .. }) => {
                 needs.add_reference(&Caller::Operator, &given.task);
             }
             (caller, _) => needs.add_controlled(caller, &given.task),

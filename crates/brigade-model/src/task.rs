@@ -61,7 +61,17 @@ pub struct TaskRow {
 
 /// The task and attempt that spawned another task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpawningAttempt(pub TaskNo, pub Attempt);
+pub struct SpawningAttempt {
+    pub no: TaskNo,
+    pub attempt: Attempt,
+}
+
+/// A verdict on an approval of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecidedApproval {
+    pub index: CallIndex,
+    pub verdict: ApprovalVerdict,
+}
 
 /// Fields that most tasks do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +124,7 @@ pub struct TaskExtras {
     pub spawn_meter: SpawnMeter,
     /// The last few verdicts, so that a repeated verdict can be recognized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub decided_approvals: Vec<(CallIndex, ApprovalVerdict)>,
+    pub decided_approvals: Vec<DecidedApproval>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

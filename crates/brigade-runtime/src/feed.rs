@@ -142,8 +142,8 @@ impl OwnerScope {
                 return Ok(false);
             }
             Event::Collected { runs } => {
-                for (no, _) in runs {
-                    if !self.owns(record.session, *no, store).await? {
+                for run in runs {
+                    if !self.owns(record.session, run.no, store).await? {
                         return Ok(false);
                     }
                 }

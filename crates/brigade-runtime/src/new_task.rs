@@ -82,6 +82,13 @@ impl NewTask {
         Self::new(Ok(RequestedWork::Process(ProcessWork::new(CommandLine::Program(words)))))
     }
 
+    /// Creates a process from its work. Its shell and sandbox are ignored: the runtime that starts
+    /// the task chooses the shell, and [`NewTask::terminal`], [`NewTask::resources`] and
+    /// [`NewTask::sandbox`] request a sandbox.
+    pub fn process(work: ProcessWork) -> Self {
+        Self::new(Ok(RequestedWork::Process(ProcessWork { shell: None, sandbox: None, ..work })))
+    }
+
     /// Creates an agent with this task text.
     pub fn agent(task: &str) -> Self {
         Self::new(Ok(RequestedWork::Agent(Box::new(AgentWork::new(task)), PermissionRules::all())))
@@ -230,7 +237,7 @@ impl NewTask {
     #[must_use]
     pub fn env(self, name: &str, value: EnvValue) -> Self {
         self.update_process("an environment", |work| {
-            work.env.push((name.into(), value));
+            work.env.insert(name.into(), value);
             Ok(())
         })
     }

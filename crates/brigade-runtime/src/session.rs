@@ -19,7 +19,7 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::task::{SpawningAttempt, TaskRow};
+use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_model::work::{TaskKind, Work};
 use brigade_store::{RunRow, TaskQuery};
@@ -183,7 +183,7 @@ impl Session {
             if let Work::Agent(agent) = &row.spec.work {
                 return agent.blueprint.decode().map(Some);
             }
-            here = row.spawner.map(|SpawningAttempt(no, _)| no).or(row.owner.task());
+            here = row.spawner.map(|spawner| spawner.no).or(row.owner.task());
         }
         Ok(None)
     }

@@ -1,5 +1,6 @@
 //! Parses a definition's file: YAML between two lines `---`, then the prompt.
 
+use brigade_model::duration::parse_duration;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -176,11 +177,7 @@ pub(super) struct DurationText(pub(super) Duration);
 impl<'de> Deserialize<'de> for DurationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let duration = humantime::parse_duration(&text).map_err(|_| {
-            let problem = format!("{text:?} is no duration, such as 90s, 10m or 2h");
-            serde::de::Error::custom(problem)
-        })?;
-        Ok(Self(duration))
+        parse_duration(&text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 
@@ -193,7 +190,7 @@ impl<'de> Deserialize<'de> for StallSetting {
         if text == "off" {
             return Ok(Self(StallPolicy::Off));
         }
-        match humantime::parse_duration(&text) {
+        match parse_duration(&text) {
             Ok(duration) if !duration.is_zero() => Ok(Self(StallPolicy::after(duration))),
             _ => {
                 let problem = format!("{text:?} is no duration, such as 10m, and not `off`");

@@ -127,7 +127,7 @@ fn errors_name_file_line_and_field() {
         ),
         (
             "limits:\n  steps: 1\n  time: 10x",
-            "a.md:6: `limits.time`: \"10x\" is no duration, such as 90s, 10m or 2h",
+            "a.md:6: `limits.time`: \"10x\" is not a duration: the units are ms, s, m, h and d",
         ),
         ("limits:\n  money: -1", "a.md:5: `limits.money`: write dollars, such as 2.50"),
         ("limits:\n  steps: 0", "a.md:5: `limits.steps`: it must be at least 1"),

@@ -15,6 +15,7 @@ use brigade_llm::{
     ModelRequest, PartStream, ReplyPart, StopReason, TokenUsage, ToolCall, ToolSpec,
 };
 use brigade_model::call::{CallCompletion, ConditionRequest, InboxBatch, JournalEntry, ParkedCall};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, MessageNo, Owner, RunNo, Seq, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::{Money, RemainingBudgets, Usage};
@@ -63,9 +64,14 @@ impl FakeHost {
 }
 
 impl Inner {
-    pub(crate) fn write(&mut self, index: CallIndex, label: &str, completion: Arc<CallCompletion>) {
+    pub(crate) fn write(
+        &mut self,
+        index: CallIndex,
+        label: EntryLabel,
+        completion: Arc<CallCompletion>,
+    ) {
         let order = Seq(self.journal.len() as u64);
-        self.journal.push(JournalEntry { index, order, label: label.into(), completion });
+        self.journal.push(JournalEntry { index, order, label, completion });
     }
 
     fn record_all(&mut self, records: Vec<JournalRecord>) {
@@ -88,7 +94,7 @@ impl Host for FakeHost {
         let grant = match inner.inbox.pop_front() {
             Some(batch) => {
                 let completion = Arc::new(CallCompletion::Inbox(batch));
-                inner.write(index, "inbox", completion.clone());
+                inner.write(index, EntryLabel::Inbox, completion.clone());
                 StepGrant::Inbox(completion)
             }
             None => {
@@ -130,7 +136,11 @@ impl Host for FakeHost {
             Some((index, completion)) => {
                 let completion = Arc::new(completion);
                 let is_inbox = matches!(*completion, CallCompletion::Inbox(_));
-                inner.write(index, if is_inbox { "inbox" } else { "wait" }, completion.clone());
+                inner.write(
+                    index,
+                    if is_inbox { EntryLabel::Inbox } else { EntryLabel::Wait },
+                    completion.clone(),
+                );
                 SuspendResult::Completed(index, completion)
             }
             None => SuspendResult::Suspended,

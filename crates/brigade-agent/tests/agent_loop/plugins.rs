@@ -9,6 +9,7 @@ use brigade_agent::{
     ToolReply,
 };
 use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult, ToolSpec};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
@@ -177,16 +178,16 @@ async fn hooks_run_in_order_and_their_changes_take_effect() {
     assert!(text_of(&requests[1]).contains("trees (noted)"));
     let labels = test.host.labels();
     let expected = [
-        "plugins_started",
+        "plugins started",
         "state",
         "state",
-        "model",
-        "before_tool",
-        "result_and_state",
-        "step_end",
+        "model reply",
+        "before tool",
+        "tool result and state",
+        "step end",
         "state",
         "state",
-        "model",
+        "model reply",
         "state",
     ];
     assert_eq!(labels, expected);
@@ -201,7 +202,11 @@ async fn state_is_restored_with_the_step_that_changed_it() {
     for cut in 0..=journal.len() {
         let diarist = Diarist::default();
         let seen = diarist.seen.clone();
-        let replies = match journal[..cut].iter().filter(|entry| &*entry.label == "model").count() {
+        let replies = match journal[..cut]
+            .iter()
+            .filter(|entry| entry.label == EntryLabel::ModelReply)
+            .count()
+        {
             0 => vec![reply(vec![call("look", json!({}))]), say("Seen.")],
             _ => vec![say("Seen.")],
         };
@@ -220,8 +225,8 @@ async fn state_is_restored_with_the_step_that_changed_it() {
         assert_eq!(starts, usize::from(cut == 0), "`run_start` runs once, cut at {cut}");
         let last = again.host.lock().journal.clone();
         let diary = last.iter().rev().find(|entry| {
-            entry.label.contains("state")
-                || ["plugins_started", "step_end"].contains(&&*entry.label)
+            entry.label.to_string().contains("state")
+                || [EntryLabel::PluginsStarted, EntryLabel::StepEnd].contains(&entry.label)
         });
         let text = format!("{:?}", diary.unwrap().completion);
         let count = |hook: &str| text.matches(hook).count();
@@ -244,7 +249,7 @@ async fn run_start_hooks_are_recorded_before_the_first_model_call() {
     let attempt = test.agent.run(&test.host, input, &partial);
     assert!(tokio::time::timeout(Duration::from_secs(60), attempt).await.is_err());
     assert_eq!(test.model.requests().len(), 1);
-    assert_eq!(test.host.labels(), ["plugins_started"]);
+    assert_eq!(test.host.labels(), ["plugins started"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -419,6 +424,7 @@ async fn a_later_run_starts_with_empty_state_and_runs_the_run_start_hooks() {
     assert_eq!(test.run_attempt(RunNo::FIRST.next(), Vec::new()).await, AgentExit::Finished);
     assert_eq!(seen.lock().unwrap()[0], "run start 0");
     let journal = test.host.lock().journal.clone();
-    let started = journal.iter().rev().find(|entry| &*entry.label == "plugins_started").unwrap();
+    let started =
+        journal.iter().rev().find(|entry| entry.label == EntryLabel::PluginsStarted).unwrap();
     assert_eq!(format!("{:?}", started.completion).matches("run end").count(), 0);
 }

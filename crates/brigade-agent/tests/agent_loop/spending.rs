@@ -92,7 +92,7 @@ async fn the_model_is_warned_once_of_each_threshold_before_its_next_call() {
     let expected = "12,000 tokens of 50,000 tokens left for you and all that you start.";
     assert!(second.contains(expected), "{second}");
     // A warning needs no commit of its own: it is committed with the reply.
-    assert_eq!(test.host.labels().iter().filter(|label| *label == "budget_warning").count(), 2);
+    assert_eq!(test.host.labels().iter().filter(|label| *label == "budget warning").count(), 2);
 }
 
 #[tokio::test(start_paused = true)]

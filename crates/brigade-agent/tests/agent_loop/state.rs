@@ -7,6 +7,7 @@ use brigade_agent::{
 };
 use brigade_llm::{ModelRequest, ToolCall, ToolResult};
 use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,11 @@ impl TestAgent {
     fn complete_all(&self) {
         let mut host = self.host.lock();
         for (index, _) in std::mem::take(&mut host.parked) {
-            host.write(index, "ask", Arc::new(CallCompletion::Reply(Json::of("fine").unwrap())));
+            host.write(
+                index,
+                EntryLabel::Ask,
+                Arc::new(CallCompletion::Reply(Json::of("fine").unwrap())),
+            );
         }
     }
 }
@@ -112,7 +117,7 @@ async fn state_is_restored_in_the_order_in_which_calls_finished() {
     assert_eq!(finished_counts(&seen), [0, 2]);
     // The journal after a crash during the second model call.
     let mut journal = test.host.lock().journal.clone();
-    let step = journal.iter().position(|entry| &*entry.label == "step_end").unwrap();
+    let step = journal.iter().position(|entry| entry.label == EntryLabel::StepEnd).unwrap();
     journal.truncate(step + 1);
     let counting = Counting::default();
     let seen = counting.seen.clone();
@@ -132,7 +137,7 @@ async fn changes_of_a_call_that_finishes_in_a_later_run_are_restored() {
     assert_eq!(test.run_attempt(RunNo(2), Vec::new()).await, AgentExit::Finished);
     assert_eq!(finished_counts(&seen), [0, 1]);
     let mut journal = test.host.lock().journal.clone();
-    let step = journal.iter().position(|entry| &*entry.label == "step_end").unwrap();
+    let step = journal.iter().position(|entry| entry.label == EntryLabel::StepEnd).unwrap();
     journal.truncate(step + 1);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
@@ -160,8 +165,11 @@ async fn plugins_that_changed_state_are_asked_about_a_call_once() {
     let test = asking([both(), say("Done.")]).plugin(counting);
     assert_eq!(test.run().await, AgentExit::Suspended);
     let mut journal = test.host.lock().journal.clone();
-    journal.retain(|entry| ["plugins_started", "model", "before_tool"].contains(&&*entry.label));
-    assert_eq!(journal.iter().filter(|entry| &*entry.label == "before_tool").count(), 2);
+    journal.retain(|entry| {
+        [EntryLabel::PluginsStarted, EntryLabel::ModelReply, EntryLabel::BeforeTool]
+            .contains(&entry.label)
+    });
+    assert_eq!(journal.iter().filter(|entry| entry.label == EntryLabel::BeforeTool).count(), 2);
     let again = asking([say("Done.")]).plugin(Counting { seen: seen.clone() });
     again.host.lock().journal = journal;
     assert_eq!(again.run_attempt(RunNo::FIRST, Vec::new()).await, AgentExit::Suspended);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use brigade_agent::{AgentExit, ToolEffect, ToolReply};
 use brigade_llm::ChatMessage;
 use brigade_model::call::{CallCompletion, Condition, ConditionRequest, ParkedCall};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::Failure;
@@ -25,7 +26,7 @@ async fn an_interrupting_message_ends_the_model_call_and_is_read_next() {
     };
     let (exit, ()) = tokio::join!(run, interrupt);
     assert_eq!(exit, AgentExit::Finished);
-    assert_eq!(test.host.labels(), ["inbox", "model"]);
+    assert_eq!(test.host.labels(), ["inbox", "model reply"]);
     let requests = test.model.requests();
     assert!(text_of(&requests[1]).contains("Make soup, not stew."));
     assert_eq!(test.host.lock().charged.len(), 2, "the interrupted call is charged too");
@@ -46,7 +47,7 @@ async fn an_unrepeatable_call_is_not_repeated_after_a_crash() {
     let replies = || [reply(vec![call("pay", json!({}))]), say("Done.")];
     let test = TestAgent::new(replies()).tool(pay());
     test.run().await;
-    assert_eq!(test.host.labels(), ["model", "started", "result", "model"]);
+    assert_eq!(test.host.labels(), ["model reply", "tool started", "tool result", "model reply"]);
     // A crash between the start and the result.
     let tool = pay();
     let calls = tool.calls.clone();
@@ -67,7 +68,10 @@ async fn an_unrepeatable_call_may_park_and_is_resumed_with_its_completion() {
     let test = TestAgent::new(replies()).tool(pay());
     test.host.lock().completions.push_back(completion);
     assert_eq!(test.run().await, AgentExit::Finished);
-    assert_eq!(test.host.labels(), ["model", "started", "wait", "result", "model"]);
+    assert_eq!(
+        test.host.labels(),
+        ["model reply", "tool started", "wait", "tool result", "model reply"]
+    );
     assert!(text_of(&test.model.requests()[1]).contains("paid"));
     // The next attempt, after the completion.
     let tool = FakeTool::new("pay", ToolEffect::Once, [ToolReply::text("paid")]);
@@ -102,7 +106,7 @@ async fn an_inbox_that_arrives_while_the_journal_is_read_is_delivered_once() {
     {
         let mut inner = test.host.lock();
         inner.journal = first.host.lock().journal.clone();
-        inner.write(CallIndex(1), "inbox", batch.clone().into());
+        inner.write(CallIndex(1), EntryLabel::Inbox, batch.clone().into());
         inner.completions.push_back((CallIndex(1), batch));
     }
     let parked = vec![ParkedCall { index: CallIndex(1), condition: Condition::Inbox }];
@@ -171,7 +175,7 @@ async fn an_ignored_question_causes_one_reminder() {
     test.host.lock().inbox.push_back(question("Which side?"));
     test.host.lock().refused_ends = 2;
     assert_eq!(test.run().await, AgentExit::Suspended);
-    assert_eq!(test.host.labels(), ["inbox", "model", "note", "model"]);
+    assert_eq!(test.host.labels(), ["inbox", "model reply", "note", "model reply"]);
     assert!(text_of(&test.model.requests()[1]).contains("without an answer for task 2"));
 }
 
@@ -182,7 +186,7 @@ async fn a_question_followed_by_a_call_causes_no_reminder() {
     test.host.lock().inbox.push_back(question("Which side?"));
     test.host.lock().refused_ends = 1;
     assert_eq!(test.run().await, AgentExit::Suspended);
-    assert_eq!(test.host.labels(), ["inbox", "model", "result", "model"]);
+    assert_eq!(test.host.labels(), ["inbox", "model reply", "tool result", "model reply"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 
 mod agents;
 
+use brigade_model::work::{CommandLine, ProcessWork, StdinSource};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use brigade_process::orphans::MARK;
 use brigade_process::process_identity::{ProcessEnvironment, is_process_alive, list_pids};
 use brigade_protocol::frames::ClientRole;
 use brigade_protocol::requests::{
-    ExecCommandLine, ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply,
-    StopRequest, WaitRequest, WaitUntil,
+    ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply, StopRequest,
+    WaitRequest, WaitUntil,
 };
 use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 use rustix::process::{Pid, Signal, kill_process};
@@ -158,13 +159,17 @@ impl DemoStage {
     }
 
     fn exec_request(&self, name: &str, text: &str) -> ExecRequest {
+        let stdin = if name == "Echo" { StdinSource::Messages } else { StdinSource::Null };
+        let process = ProcessWork {
+            cwd: Some(self.demo_dir.display().to_string().into()),
+            stdin,
+            ..ProcessWork::new(CommandLine::Shell(text.into()))
+        };
         ExecRequest {
             name: Some(name.to_owned()),
             key: Some(format!("demo {name}")),
-            cwd: Some(self.demo_dir.display().to_string()),
-            reads_messages: name == "Echo",
             grace_ms: Some(700),
-            ..ExecRequest::new(SESSION, ExecCommandLine::Shell(text.to_owned()))
+            ..ExecRequest::new(SESSION, process)
         }
     }
 

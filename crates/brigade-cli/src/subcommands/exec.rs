@@ -1,15 +1,18 @@
 //! `brigade exec`: runs a process.
 
+use brigade_model::duration::parse_duration;
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, StdinSource};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::limits::Limits;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::sandbox::TerminalSize;
-use brigade_model::work::EnvValue;
 use brigade_protocol::daemon_client::DaemonClient;
-use brigade_protocol::requests::{self, AgentBudget, ExecCommandLine, StartReply};
+use brigade_protocol::requests::{self, AgentBudget, StartReply};
 use brigade_protocol::{TaskInfo, TaskTarget};
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
@@ -19,7 +22,7 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
 use crate::output_printer::PrinterThread;
 use crate::sandbox_args::{SandboxArgs, parse_amount};
-use crate::{duration, render, workspace};
+use crate::{render, workspace};
 
 use super::run::parse_budget;
 
@@ -47,13 +50,13 @@ pub(crate) struct ExecArgs {
     #[arg(long, short)]
     detach: bool,
     /// Wait at most this long; the task keeps running and the exit code is 124
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, conflicts_with = "detach")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "detach")]
     timeout: Option<Duration>,
     /// End the task as failed after this long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Grace period between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     grace: Option<Duration>,
     /// Forward stdin byte by byte; with --detach, lines come from `brigade send`
     #[arg(long)]
@@ -77,7 +80,7 @@ pub(crate) struct ExecArgs {
     #[arg(long)]
     lossy: bool,
     /// Time that the process waits for a silent reader
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, default_value = DEFAULT_LEASE, hide = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = DEFAULT_LEASE, hide = true)]
     lease: Duration,
     /// Started within a task: outlive that task
     #[arg(long)]
@@ -170,41 +173,45 @@ impl ExecArgs {
             cwd.into_os_string().into_string().map_err(|cwd| not_utf8_error("directory", &cwd))?;
         let limits = self.limits.add_to(Limits::default());
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let stdin = if self.stdin { StdinSource::Messages } else { StdinSource::Null };
+        let process = ProcessWork {
+            cwd: Some(cwd.into()),
+            env: self.environment(),
+            stdin,
+            output_cap: self.output_cap,
+            first_reader_timeout: self.is_lossless(context).then(|| self.lease.into()),
+            ..ProcessWork::new(self.command_line()?)
+        };
         Ok(requests::ExecRequest {
             name: self.name.clone(),
             key: Some(self.key.clone().unwrap_or_else(brigade_runtime::new_key)),
-            cwd: Some(cwd),
-            env: self.environment(),
-            reads_messages: self.stdin,
             deadline_ms: self.deadline.map(millis),
             grace_ms: self.grace.map(millis),
-            output_cap: self.output_cap,
             keep: self.keep,
             terminal: self.pty.map(|size| size.or_else(render::terminal_size).unwrap_or_default()),
             resources: self.sandbox.to_resources(),
             sandbox: self.sandbox.to_sandbox_request()?,
             agent_budget: self.agent_budget,
             limits: Some(Box::new(limits)).filter(|limits| !limits.is_empty()),
-            first_reader_timeout_ms: self.is_lossless(context).then(|| millis(self.lease)),
-            ..requests::ExecRequest::new(session, self.command_line()?)
+            ..requests::ExecRequest::new(session, process)
         })
     }
 
-    fn command_line(&self) -> Result<ExecCommandLine, CliError> {
+    fn command_line(&self) -> Result<CommandLine, CliError> {
         if let Some(text) = &self.shell {
-            return Ok(ExecCommandLine::Shell(text.clone()));
+            return Ok(CommandLine::Shell(text.as_str().into()));
         }
         let words = self.command.iter().map(|word| {
-            word.to_str().map(str::to_owned).ok_or_else(|| not_utf8_error("argument", word))
+            word.to_str().map(Arc::from).ok_or_else(|| not_utf8_error("argument", word))
         });
-        Ok(ExecCommandLine::Program(words.collect::<Result<_, _>>()?))
+        Ok(CommandLine::Program(words.collect::<Result<_, _>>()?))
     }
 
-    fn environment(&self) -> Vec<(String, EnvValue)> {
+    fn environment(&self) -> BTreeMap<Arc<str>, EnvValue> {
         let entries = |pairs: &[(String, String)], value: fn(&str) -> EnvValue| {
-            pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect::<Vec<_>>()
+            pairs.iter().map(|(name, text)| (name.as_str().into(), value(text))).collect::<Vec<_>>()
         };
-        let mut env = entries(&caller_env(), |text| EnvValue::Text(text.into()));
+        let mut env = caller_env();
         env.extend(entries(&self.env, |text| EnvValue::Text(text.into())));
         env.extend(entries(&self.env_from, |variable| EnvValue::FromEnv(variable.into())));
         env.extend(entries(&self.env_file, |file| EnvValue::FromFile(file.into())));
@@ -212,17 +219,14 @@ impl ExecArgs {
     }
 }
 
-pub(super) fn caller_env() -> Vec<(String, String)> {
+pub(super) fn caller_env() -> BTreeMap<Arc<str>, EnvValue> {
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         let value = value.into_string().ok()?;
         let listed = CALLER_VARIABLES.contains(&name.as_str()) || name.starts_with("LC_");
-        listed.then_some((name, value))
+        listed.then_some((name.into(), EnvValue::Text(value.into())))
     });
-    let mut variables: Vec<(String, String)> = variables.collect();
-    // Equal environments make equal requests, in whatever order they come.
-    variables.sort();
-    variables
+    variables.collect()
 }
 
 fn parse_terminal_size(text: &str) -> Result<TerminalSize, String> {

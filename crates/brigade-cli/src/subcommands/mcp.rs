@@ -2,7 +2,6 @@
 
 use brigade_agent::permission::PermissionRule;
 use brigade_mcp::server::{McpOptions, serve_stdio};
-use brigade_model::work::EnvValue;
 
 use super::exec::caller_env;
 use crate::context::CliContext;
@@ -47,8 +46,7 @@ impl McpArgs {
         options.allow = self.allow;
         options.ask = self.ask;
         options.wait_command = context.command_line("wait");
-        let env = caller_env().into_iter();
-        options.env = env.map(|(name, value)| (name, EnvValue::Text(value.into()))).collect();
+        options.env = caller_env();
         let launcher = context.daemon_launcher()?;
         // Within a task no daemon is started, and the task owns the new tasks.
         options.is_within_task = !launcher.may_start;

@@ -1,19 +1,20 @@
 //! `brigade prune`: deletes ended tasks.
 
+use brigade_model::duration::parse_duration;
 use std::time::Duration;
 
 use brigade_protocol::requests;
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
-use crate::{duration, render};
+use crate::render;
 
 /// Delete ended tasks, their output and their events
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PruneArgs {
     /// Only what ended longer ago than this
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_duration)]
     older: Duration,
 }
 

@@ -1,5 +1,6 @@
 //! `brigade resume`: starts the next run of an ended task.
 
+use brigade_model::duration::parse_duration;
 use std::time::Duration;
 
 use brigade_model::limits::Limits;
@@ -10,7 +11,7 @@ use brigade_protocol::requests;
 use super::run::{parse_budget, parse_stall};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
-use crate::{duration, render};
+use crate::render;
 
 /// Start the next run of an ended task, with a larger budget if needed
 ///
@@ -26,7 +27,7 @@ pub(crate) struct ResumeArgs {
     #[arg(long, short, value_name = "AMOUNT", value_parser = parse_budget)]
     budget: Option<Limits>,
     /// End the task as failed after this long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// After this long without activity, nudge the agent, then end it as failed; `off` disables
     #[arg(long, value_name = "TIME|off", value_parser = parse_stall)]

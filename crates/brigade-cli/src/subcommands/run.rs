@@ -1,5 +1,6 @@
 //! `brigade run`: runs an agent.
 
+use brigade_model::duration::parse_duration;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::limit_args::LimitArgs;
 use crate::live_view::LiveView;
 use crate::override_args::OverrideArgs;
 use crate::sandbox_args::SandboxArgs;
-use crate::{configured_models, duration, render};
+use crate::{configured_models, render};
 
 use super::exec::{print_started, render_still_running};
 use super::trust::{self, TrustAnswer};
@@ -56,7 +57,7 @@ pub(crate) struct RunArgs {
     #[arg(long, short, value_name = "AMOUNT", value_parser = parse_budget)]
     budget: Option<Limits>,
     /// End the task as failed after this long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// After this long without activity, nudge the agent, then end it as failed; `off` disables
     #[arg(long, value_name = "TIME|off", value_parser = parse_stall)]
@@ -93,7 +94,7 @@ pub(crate) struct RunArgs {
     detach: bool,
     /// Wait at most this long; the task keeps running and the exit code is 124, or 123 if input is
     /// required
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration, conflicts_with = "detach")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "detach")]
     timeout: Option<Duration>,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -449,7 +450,7 @@ pub(super) fn parse_stall(text: &str) -> Result<StallPolicy, String> {
     if text == "off" {
         return Ok(StallPolicy::Off);
     }
-    match duration::parse_duration(text) {
+    match parse_duration(text) {
         Ok(time) if !time.is_zero() => Ok(StallPolicy::after(time)),
         Ok(_) => Err("the time must not be zero; `off` disables the check".to_owned()),
         Err(problem) => Err(format!("{problem}, or `off`")),

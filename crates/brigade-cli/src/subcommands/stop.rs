@@ -1,5 +1,6 @@
 //! `brigade stop`: stops tasks.
 
+use brigade_model::duration::parse_duration;
 use std::time::Duration;
 
 use brigade_model::call::WaitMode;
@@ -7,8 +8,8 @@ use brigade_protocol::requests::{self, StopReply, WaitRequest, WaitUntil};
 
 use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
+use crate::render;
 use crate::styled_line::StyledLine;
-use crate::{duration, render};
 
 /// Stop tasks and their descendants: SIGTERM, then SIGKILL after the grace period
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub(crate) struct StopArgs {
     #[arg(value_name = "ADDRESS", required = true)]
     addresses: Vec<String>,
     /// Grace period [default: the task's own, else 5s]
-    #[arg(long, short, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, short, value_name = "TIME", value_parser = parse_duration)]
     grace: Option<Duration>,
     /// No grace period
     #[arg(long, conflicts_with = "grace")]

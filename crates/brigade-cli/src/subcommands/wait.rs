@@ -1,5 +1,6 @@
 //! `brigade wait`: waits for tasks.
 
+use brigade_model::duration::parse_duration;
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use brigade_protocol::{DaemonConnection, TaskInfo};
 
 use crate::context::{CliContext, follow_over, list_tasks_over};
 use crate::exit_code::{CliError, CliExitCode};
+use crate::render;
 use crate::styled_line::StyledLine;
-use crate::{duration, render};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -36,7 +37,7 @@ pub(crate) struct WaitArgs {
     #[arg(long)]
     all: bool,
     /// Wait at most this long; then the exit code is 124, or 123 if only input is missing
-    #[arg(long, short, value_name = "TIME", value_parser = duration::parse_duration)]
+    #[arg(long, short, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }
 

@@ -1,5 +1,6 @@
 //! Classifies errors of providers and redacts secrets from them.
 
+use brigade_model::secret_redactor::SecretRedactor;
 use std::time::Duration;
 
 use brigade_model::truncate::truncate_chars;
@@ -20,7 +21,7 @@ const ERROR_TEXT_MAX: usize = 600;
 
 /// A redactor that removes the key and the URL's password from error texts.
 pub(super) struct ErrorRedactor {
-    secrets: Vec<String>,
+    secrets: SecretRedactor,
     provider: &'static str,
     /// The source of the key, named in errors about it. `None` if no key is sent.
     key_source: Option<String>,
@@ -28,13 +29,12 @@ pub(super) struct ErrorRedactor {
 
 impl ErrorRedactor {
     pub(super) fn new(options: &ProviderOptions, key: &ApiKey) -> Self {
-        let mut secrets = Vec::new();
-        if !key.is_empty() {
-            secrets.push(key.expose().to_owned());
-            secrets.push(percent_encode(key.expose()));
+        let mut secrets = SecretRedactor::default();
+        secrets.add_key(key.expose());
+        secrets.add_key(&percent_encode(key.expose()));
+        if let Some(password) = options.base_url.as_deref().and_then(url_password) {
+            secrets.add_key(&password);
         }
-        secrets.extend(options.base_url.as_deref().and_then(url_password));
-        secrets.retain(|secret| !secret.is_empty());
         Self {
             secrets,
             provider: options.kind.name(),
@@ -60,9 +60,7 @@ impl ErrorRedactor {
     }
 
     pub(super) fn redact(&self, mut error: ModelError) -> ModelError {
-        for secret in &self.secrets {
-            error.message = error.message.replace(secret.as_str(), "[key]");
-        }
+        error.message = self.secrets.redact(error.message);
         error
     }
 }

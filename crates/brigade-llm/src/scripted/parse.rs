@@ -1,8 +1,8 @@
 //! Parses a script. Errors name the line, the problem and its solution.
 
+use brigade_model::duration::parse_duration;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use brigade_model::suggestion::did_you_mean;
 
@@ -280,11 +280,6 @@ fn parse_malformed_call(rest: &str) -> Result<ScriptItem, String> {
         Err(error) => error.to_string().into(),
     };
     Ok(ScriptItem::Call { name: name.into(), arguments: ToolArguments::Malformed { problem } })
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is not a duration, such as `50ms`, `2s` or `10m`"))
 }
 
 fn parse_usage(text: &str) -> Result<TokenUsage, String> {

@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+use brigade_model::duration::format_duration;
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -27,11 +28,12 @@ use tokio_util::task::TaskTracker;
 use super::bounded_transport::{BoundedTransport, ConnectionSignals};
 use super::http_transport;
 use super::line_transport::LineTransport;
-use super::secrets::{SecretRedactor, ValueSource};
 use super::server_config::{McpServerConfig, McpTimeouts, McpTransport, is_credential};
 use super::server_processes::ServerProcesses;
 use super::stdio_process::{self, ChildExit};
 use super::tool_list::{BYTES_MAX, RawToolList, TOOLS_MAX};
+use super::value_source::ValueSource;
+use brigade_model::secret_redactor::SecretRedactor;
 
 /// The maximum number of pages of a tool list. An endless list is truncated.
 const PAGES_MAX: usize = 100;
@@ -271,7 +273,7 @@ async fn handshake<T: Transport<RoleClient> + 'static>(
         Ok(service) => service.map_err(|error| render_error(&error)),
         Err(_) => Err(format!(
             "the server did not complete the handshake within {}",
-            humantime::format_duration(start_timeout)
+            format_duration(start_timeout)
         )),
     }
 }
@@ -417,7 +419,7 @@ impl fmt::Display for McpCallError {
         match self {
             Self::NotSent(problem) | Self::Lost(problem) => f.write_str(problem),
             Self::TimedOut(timeout) => {
-                write!(f, "there was no answer within {}", humantime::format_duration(*timeout))
+                write!(f, "there was no answer within {}", format_duration(*timeout))
             }
             Self::Refused(message) => f.write_str(message),
         }

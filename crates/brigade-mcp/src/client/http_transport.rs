@@ -22,9 +22,9 @@ use super::bounded_transport::ConnectionSignals;
 use super::connection::render_error;
 use super::http_post::{self, PostTarget};
 use super::line_transport::MESSAGE_MAX;
-use super::secrets::ValueSource;
 use super::server_config::is_loopback;
 use super::tool_list;
+use super::value_source::ValueSource;
 
 /// The error code of a call whose reply broke off. Servers use other codes.
 pub(super) const STREAM_BROKE_CODE: i32 = -32_989;

@@ -1,5 +1,6 @@
 //! The configuration of a server.
 
+use brigade_model::duration::{format_duration, parse_duration};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use brigade_model::truncate::truncate_chars;
 use serde::{Deserialize, Serialize};
 
-use super::secrets::ValueSource;
+use super::value_source::ValueSource;
 
 /// Suffixes of the names of headers that carry credentials.
 const CREDENTIALS: [&str; 5] = ["authorization", "cookie", "token", "secret", "key"];
@@ -278,7 +279,7 @@ impl From<McpServerConfig> for McpServerFields {
         let defaults = McpTimeouts::default();
         let McpTimeouts { start, call, call_total } = server.timeouts;
         let render = |timeout: Duration, default: Duration| {
-            (timeout != default).then(|| humantime::format_duration(timeout).to_string())
+            (timeout != default).then(|| format_duration(timeout))
         };
         let fields = Self {
             start_timeout: render(start, defaults.start),
@@ -301,8 +302,7 @@ impl From<McpServerConfig> for McpServerFields {
 
 fn parse_timeout(field: &str, text: Option<String>, default: Duration) -> Result<Duration, String> {
     let Some(text) = text else { return Ok(default) };
-    humantime::parse_duration(&text)
-        .map_err(|_| format!("`{field}`: {text:?} is not a duration, such as 90s or 10m"))
+    parse_duration(&text).map_err(|problem| format!("`{field}`: {problem}"))
 }
 
 #[cfg(test)]

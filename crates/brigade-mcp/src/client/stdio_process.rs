@@ -14,9 +14,9 @@ use tokio::signal::unix;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::secrets::SecretRedactor;
 use super::server_config::McpTransport;
 use super::server_processes::{PidFile, ServerProcesses};
+use brigade_model::secret_redactor::SecretRedactor;
 
 /// The variables of our environment that a server inherits. Others may contain keys.
 const PASSED_VARIABLES: [&str; 13] = [

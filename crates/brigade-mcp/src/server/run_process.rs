@@ -1,5 +1,6 @@
 //! `run_process` for clients: runs a process that outlives its caller.
 
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, StdinSource};
 use std::path::Path;
 
 use brigade_delegation::ended_task::bytes_per_result;
@@ -7,13 +8,12 @@ use brigade_delegation::{BackgroundReason, BackgroundTask, EndedResult, EndedTas
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::truncate_line;
-use brigade_model::work::EnvValue;
 
 use super::summary::{summarize_task, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{approval_forms, protocol_tasks, task_text};
 use brigade_protocol::RequestClient;
-use brigade_protocol::requests::{ExecCommandLine, ExecRequest, StartReply};
+use brigade_protocol::requests::{ExecRequest, StartReply};
 use brigade_protocol::task_info::TaskInfo;
 
 impl ClientDelegationTool for RunProcess {
@@ -49,17 +49,19 @@ fn exec_request<C: RequestClient>(
     args: &RunProcess,
     call: &McpCallContext<C>,
 ) -> Result<ExecRequest, Refusal> {
-    let mut exec =
-        ExecRequest::new(&call.options.session, ExecCommandLine::Shell(args.command.clone()));
+    let mut process = ProcessWork::new(CommandLine::Shell(args.command.as_str().into()));
+    let cwd = resolve_directory(&call.options.directory, args.cwd.as_deref())?;
+    process.cwd = Some(cwd.into());
+    process.env.clone_from(&call.options.env);
+    for (name, value) in &args.env {
+        process.env.insert(name.as_str().into(), EnvValue::Text(value.as_str().into()));
+    }
+    if args.stdin {
+        process.stdin = StdinSource::Messages;
+    }
+    let mut exec = ExecRequest::new(&call.options.session, process);
     exec.name = args.name.clone();
     exec.key = Some(args.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));
-    exec.cwd = Some(resolve_directory(&call.options.directory, args.cwd.as_deref())?);
-    let defaults = call.options.env.iter().filter(|(name, _)| !args.env.contains_key(name));
-    exec.env = defaults.cloned().collect();
-    for (name, value) in &args.env {
-        exec.env.push((name.clone(), EnvValue::Text(value.as_str().into())));
-    }
-    exec.reads_messages = args.stdin;
     exec.deadline_ms = args.deadline()?.map(|deadline| deadline.as_millis() as u64);
     exec.keep = args.keep;
     Ok(exec)

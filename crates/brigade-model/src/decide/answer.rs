@@ -5,6 +5,7 @@ use super::scope::{ControlVerb, fence, no_such_task, resolve_controllable};
 use super::{CommandReply, Decision, Draft, approve};
 use crate::call::{CallCompletion, Condition, ParkedCall};
 use crate::command::{AnswerCommand, GivenAnswer};
+use crate::entry_label::EntryLabel;
 use crate::event::Event;
 use crate::ids::Time;
 use crate::json::Json;
@@ -29,7 +30,7 @@ pub(super) fn answer(
         }
     };
     let completion = CallCompletion::Value(Json::null());
-    Ok(decision.record_for(given.caller.task(), given.caller_call, "answer", completion))
+    Ok(decision.record_for(given.caller.task(), given.caller_call, EntryLabel::Answer, completion))
 }
 
 fn answer_question(

@@ -137,14 +137,16 @@ fn check_repeated_verdict(
 ) -> Result<Decision, Refusal> {
     let decided = task.row.extras.iter().flat_map(|extra| &extra.decided_approvals);
     let is_meant = |index| given.call.is_none_or(|call| call == index);
-    let last = decided.rev().find(|(index, _)| is_meant(*index));
+    let last = decided.rev().find(|decided| is_meant(decided.index));
     match last {
-        Some((_, last)) if given.call.is_some() && last == verdict => {
+        Some(last) if given.call.is_some() && last.verdict == *verdict => {
             Ok(Decision::reply(CommandReply::Done))
         }
-        Some((index, last)) => Err(Refusal::conflict(format!(
-            "{} waits for no such approval any more; call {index} was {last}",
-            task.address()
+        Some(last) => Err(Refusal::conflict(format!(
+            "{} waits for no such approval any more; call {} was {}",
+            task.address(),
+            last.index,
+            last.verdict
         ))),
         None => Err(Refusal::not_found(format!("{} waits for no such approval", task.address()))),
     }

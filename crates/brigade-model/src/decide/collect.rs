@@ -8,7 +8,7 @@ use super::scope::resolve_task;
 use super::{CommandReply, Decision};
 use crate::call::{RunResult, WaitMode};
 use crate::command::{Caller, CollectCommand};
-use crate::event::Event;
+use crate::event::{CollectedRun, Event};
 use crate::ids::{RunNo, TaskNo};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
@@ -90,6 +90,7 @@ fn earlier_result(no: TaskNo, row: &TaskRow, run: RunNo) -> Result<RunResult, Re
 /// Returns the event that marks these results as collected, if any of them was not before.
 pub(crate) fn collected_event(results: &[RunResult]) -> Option<Event> {
     let fresh = results.iter().filter(|result| !result.collected_before);
-    let runs: Vec<(TaskNo, RunNo)> = fresh.map(|result| (result.no, result.run)).collect();
+    let runs: Vec<CollectedRun> =
+        fresh.map(|result| CollectedRun { no: result.no, run: result.run }).collect();
     (!runs.is_empty()).then_some(Event::Collected { runs })
 }

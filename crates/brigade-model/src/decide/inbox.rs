@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::collect::{collected_event, results_of};
 use super::{CommandReply, Decision, Draft, EntryDraft, budget};
-use crate::call::{CallCompletion, Condition, InboxBatch, RunResult};
+use crate::call::{CallCompletion, InboxBatch, RunResult};
+use crate::entry_label::EntryLabel;
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::json::PAYLOAD_MAX;
@@ -32,11 +33,7 @@ pub(super) fn begin_step(
     }
     let (mut drafts, completion) = take_inbox(tree, task);
     let completion = Arc::new(completion);
-    let entry = EntryDraft {
-        index,
-        label: Condition::Inbox.label().into(),
-        completion: completion.clone(),
-    };
+    let entry = EntryDraft { index, label: EntryLabel::Inbox, completion: completion.clone() };
     drafts.push(Draft::call_recorded(task.no, entry));
     Ok(Decision { drafts, reply: CommandReply::InboxTaken(completion) })
 }

@@ -7,6 +7,7 @@ use super::session::open_run;
 use super::{CommandReply, Decision, Draft};
 use crate::call::CallCompletion;
 use crate::command::{Caller, MarkRead, ReadInboxCommand, Recipient, SendCommand};
+use crate::entry_label::EntryLabel;
 use crate::event::Event;
 use crate::ids::{MessageNo, Owner, TaskNo, Time};
 use crate::limits::INBOX_DEFAULT;
@@ -46,7 +47,12 @@ pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Dec
         drafts.push(Event::MessageSent(Arc::new(message)).into());
     }
     let decision = Decision { drafts, reply: CommandReply::Sent(numbers.clone()) };
-    Ok(decision.record_for(send.caller.task(), send.call, "send", CallCompletion::Sent(numbers)))
+    Ok(decision.record_for(
+        send.caller.task(),
+        send.call,
+        EntryLabel::Send,
+        CallCompletion::Sent(numbers),
+    ))
 }
 
 fn resolve_recipients(tree: &TaskTree, send: &SendCommand) -> Result<Vec<Owner>, Refusal> {

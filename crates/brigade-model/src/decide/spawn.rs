@@ -6,6 +6,7 @@ use super::scope::fence;
 use super::{CommandReply, Decision};
 use crate::call::{CallCompletion, SpawnedTask};
 use crate::command::{Caller, SpawnCommand};
+use crate::entry_label::EntryLabel;
 use crate::event::{Event, SpawnedEvent};
 use crate::ids::{Owner, RunNo, TaskNo, Time};
 use crate::limits::{DEPTH_MAX, LimitKind, Usage};
@@ -58,7 +59,7 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
         drafts: event.into_iter().map(Into::into).collect(),
         reply: CommandReply::Spawned(spawned),
     };
-    Ok(decision.record_for(spawn.caller.task(), spawn.call, "spawn", completion))
+    Ok(decision.record_for(spawn.caller.task(), spawn.call, EntryLabel::Spawn, completion))
 }
 
 /// Returns the task that this key already identifies.

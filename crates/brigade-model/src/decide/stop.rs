@@ -7,6 +7,7 @@ use super::scope::{ControlVerb, fence, may_control, no_such_task, resolve_contro
 use super::{CommandReply, Decision, Draft, StopResult};
 use crate::call::CallCompletion;
 use crate::command::{Caller, EndReport, StopCommand, StopTarget, WorkResult};
+use crate::entry_label::EntryLabel;
 use crate::event::Event;
 use crate::ids::{Millis, Owner, TaskNo, Time};
 use crate::json::Json;
@@ -67,7 +68,7 @@ pub(super) fn stop(tree: &TaskTree, stop: &StopCommand, now: Time) -> Result<Dec
     }
     let completion = CallCompletion::Value(Json::of(&result)?);
     let decision = Decision { drafts, reply: CommandReply::Stopped(result) };
-    Ok(decision.record_for(stop.caller.task(), stop.call, "stop", completion))
+    Ok(decision.record_for(stop.caller.task(), stop.call, EntryLabel::Stop, completion))
 }
 
 /// Returns the effect of an order on one task; its children follow in slices. `None` if the order

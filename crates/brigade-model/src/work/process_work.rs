@@ -1,5 +1,6 @@
 //! Work for an OS process: its command line, environment, input and sandbox.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -21,8 +22,8 @@ pub struct ProcessWork {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<Arc<str>>,
     /// Variables in addition to those that every process gets.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub env: Vec<(Arc<str>, EnvValue)>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<Arc<str>, EnvValue>,
     #[serde(default)]
     pub stdin: StdinSource,
     /// The maximum number of bytes stored of each output stream.
@@ -103,7 +104,7 @@ impl ProcessWork {
             command,
             shell: None,
             cwd: None,
-            env: Vec::new(),
+            env: BTreeMap::new(),
             stdin: StdinSource::Null,
             output_cap: None,
             sandbox: None,
@@ -118,19 +119,10 @@ impl ProcessWork {
     }
 
     pub(super) fn compare_fields(&self, other: &Self) -> Vec<(String, bool)> {
-        let variables = self
-            .env
-            .iter()
-            .chain(&other.env)
-            .filter(|variable| !self.env.contains(variable) || !other.env.contains(variable));
-        let mut names: Vec<&str> = variables.map(|(name, _)| &**name).collect();
-        names.sort_unstable();
-        names.dedup();
-        // A different order of variables is a different request too.
-        let env = match names.as_slice() {
-            [] => "order of variables".to_owned(),
-            names => format!("environment ({})", names.join(", ")),
-        };
+        let names: BTreeSet<&str> =
+            self.env.keys().chain(other.env.keys()).map(|name| &**name).collect();
+        let changed = names.into_iter().filter(|name| self.env.get(*name) != other.env.get(*name));
+        let env = format!("environment ({})", changed.collect::<Vec<_>>().join(", "));
         let same = |name: &str, same| (name.to_owned(), same);
         vec![
             same("command", self.command == other.command),

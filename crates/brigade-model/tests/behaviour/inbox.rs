@@ -4,6 +4,7 @@ use brigade_model::action::Action;
 use brigade_model::call::{CallCompletion, ConditionRequest, InboxBatch};
 use brigade_model::command::{AttemptReport, CallRecord, Recipient, WorkResult};
 use brigade_model::decide::CommandReply;
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, Owner, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Limits, Usage};
@@ -180,7 +181,7 @@ fn work_with_a_pushed_inbox_cannot_take_it() {
 
 fn record(index: u32, spent: Option<Usage>) -> CallRecord {
     let completion = CallCompletion::Value(Json::null()).into();
-    CallRecord { spent, ..CallRecord::new(CallIndex(index), "step", completion) }
+    CallRecord { spent, ..CallRecord::new(CallIndex(index), EntryLabel::step("step"), completion) }
 }
 
 fn after(records: Vec<CallRecord>, report: AttemptReport) -> AttemptReport {

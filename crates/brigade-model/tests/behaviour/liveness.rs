@@ -3,6 +3,7 @@
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{AttemptReport, CallRecord, WorkResult};
 use brigade_model::decide::CommandReply;
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, Millis};
 use brigade_model::limits::{CostEstimate, Limits, Usage};
@@ -105,7 +106,7 @@ fn begin_step(index: u32) -> AttemptReport {
 
 fn record(index: u32) -> AttemptReport {
     let completion = CallCompletion::Value(json("a reply")).into();
-    AttemptReport::Record(CallRecord::new(CallIndex(index), "model", completion))
+    AttemptReport::Record(CallRecord::new(CallIndex(index), EntryLabel::ModelReply, completion))
 }
 
 fn with_policy(stall: StallPolicy) -> TaskSpec {

@@ -1,8 +1,10 @@
 //! Memory: tasks that are evicted, tasks that stay, and tasks that are loaded again.
 
 use brigade_model::action::Action;
+use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::approval::{ApprovalVerdict, CallDigest};
 use brigade_model::call::WaitMode;
-use brigade_model::command::{Command, SpawnCommand};
+use brigade_model::command::{AnswerCommand, Command, GivenAnswer, SpawnCommand};
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::needs::{NeededTask, needs};
@@ -150,4 +152,22 @@ fn many_finished_tasks_use_no_memory() {
     }
     assert_eq!((env.tree.loaded_count(), env.tree.alive_count()), (0, 0));
     assert_eq!(env.tree.next_due(), None);
+}
+
+#[test]
+fn a_client_decides_for_a_named_descendant_with_and_without_the_digest() {
+    let env = Env::new();
+    let verdict = ApprovalVerdict::AllowOnce;
+    let shown = CallDigest::try_from("0".repeat(32)).unwrap();
+    for answer in [
+        GivenAnswer::Verdict(verdict.clone()),
+        GivenAnswer::ShownVerdict { shown, verdict: verdict.clone() },
+    ] {
+        let task: TaskRef = "Cook".parse().unwrap();
+        let TaskSelector::Name(name) = task.selector.clone() else { panic!("{task} is a name") };
+        let caller = client("me");
+        let answer =
+            Command::Answer(AnswerCommand { caller, task, call: None, answer, caller_call: None });
+        assert_eq!(needs(&env.tree, &answer), [NeededTask::Named { owner: None, name }]);
+    }
 }

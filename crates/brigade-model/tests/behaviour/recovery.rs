@@ -159,7 +159,7 @@ fn recorded_progress_resets_the_crash_count() {
         },
         AttemptReport::Record(CallRecord::new(
             brigade_model::ids::CallIndex(1),
-            "step",
+            brigade_model::entry_label::EntryLabel::step("step"),
             brigade_model::call::CallCompletion::Value(json("done")).into(),
         )),
     ];

@@ -87,7 +87,7 @@ fn runs_are_collected_one_by_one() {
         .events
         .iter()
         .filter_map(|record| match &record.event {
-            Event::Collected { runs } => Some(runs.iter().map(|(_, run)| run.0).collect()),
+            Event::Collected { runs } => Some(runs.iter().map(|run| run.run.0).collect()),
             _ => None,
         })
         .collect();

@@ -1,5 +1,6 @@
 //! Spawning: keys, names, addresses, lineage.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brigade_model::action::Action;
@@ -22,7 +23,7 @@ fn command_lines_that_no_system_could_execute_are_refused() {
         ProcessWork::new(CommandLine::Program(words.iter().map(|word| (*word).into()).collect()))
     };
     let with = |name: &str, value: &str| ProcessWork {
-        env: vec![(name.into(), EnvValue::Text(value.into()))],
+        env: BTreeMap::from([(name.into(), EnvValue::Text(value.into()))]),
         ..shell("true")
     };
     let long = "x".repeat(ProcessWork::COMMAND_BYTES_MAX + 1);
@@ -98,7 +99,7 @@ fn the_same_key_with_another_request_is_a_conflict() {
 #[test]
 fn a_conflict_names_the_differing_fields_without_values() {
     let base = || ProcessWork {
-        env: vec![("PATH".into(), EnvValue::Text("/bin".into()))],
+        env: BTreeMap::from([("PATH".into(), EnvValue::Text("/bin".into()))]),
         ..ProcessWork::new(CommandLine::Shell("true".into()))
     };
     let spec = |work| TaskSpec::new(Work::Process(work)).keyed("soup");
@@ -107,7 +108,7 @@ fn a_conflict_names_the_differing_fields_without_values() {
         (spec(ProcessWork { command: CommandLine::Shell("secret".into()), ..base() }), "command"),
         (spec(ProcessWork { cwd: Some("/secret".into()), ..base() }), "working directory"),
         (
-            spec(ProcessWork { env: vec![secret("TOKEN"), secret("PATH")], ..base() }),
+            spec(ProcessWork { env: [secret("TOKEN"), secret("PATH")].into(), ..base() }),
             "environment (PATH, TOKEN)",
         ),
         (spec(ProcessWork { stdin: StdinSource::Messages, ..base() }).named("Cook"), "input, name"),
@@ -253,7 +254,7 @@ fn the_spawner_stays_known_when_a_task_passes_to_the_session() {
     let row = env.row(child);
     assert_eq!(
         (row.owner, row.spawner),
-        (Owner::Session, Some(SpawningAttempt(parent, Attempt(1))))
+        (Owner::Session, Some(SpawningAttempt { no: parent, attempt: Attempt(1) }))
     );
     assert_eq!(env.row(parent).spawner, None);
 }

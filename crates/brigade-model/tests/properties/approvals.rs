@@ -108,7 +108,7 @@ impl Naive<'_> {
             ([], _) => {
                 let mut decided =
                     row.extras.iter().flat_map(|extra| extra.decided_approvals.iter().rev());
-                match decided.find(|(index, _)| meant(*index)).map(|(_, last)| last) {
+                match decided.find(|it| meant(it.index)).map(|it| &it.verdict) {
                     None => Err(RefusalKind::NotFound),
                     Some(last) if given.call.is_some() && last == verdict => Ok(Expected::Accepted),
                     Some(_) => Err(RefusalKind::Conflict),

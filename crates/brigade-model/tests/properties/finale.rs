@@ -11,6 +11,7 @@ use brigade_model::command::{
     WorkResult,
 };
 use brigade_model::decide::CommandReply;
+use brigade_model::event::CollectedRun;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Limits, Usage};
@@ -113,7 +114,7 @@ fn take_results(world: &mut World, no: TaskNo) {
     }
     for child in tasks(world, |row| row.owner == Owner::Task(no) && !is_alive(row)) {
         let row = world.folded.get(child).expect("the child was just there");
-        let collected = world.ledger.collected.contains(&(child, row.run));
+        let collected = world.ledger.collected.contains(&CollectedRun { no: child, run: row.run });
         assert!(collected || row.opened_by_run() != run, "{no:?} did not collect {child:?}");
     }
 }
@@ -203,7 +204,7 @@ fn every_result_can_be_collected_once(world: &mut World) {
     for (no, row) in world.folded.rows() {
         if row.owner == Owner::Session && row.client.is_some() {
             for run in 1..=row.run.0 {
-                let run = (no, brigade_model::ids::RunNo(run));
+                let run = CollectedRun { no, run: brigade_model::ids::RunNo(run) };
                 assert!(world.ledger.ended.contains_key(&run), "{run:?} never ended");
                 assert!(world.ledger.collected.contains(&run), "{run:?} was not collected");
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brigade_model::action::Action;
 use brigade_model::call::{CallCompletion, Condition, JournalEntry, TasksCondition};
-use brigade_model::event::{Event, EventRecord};
+use brigade_model::event::{CollectedRun, Event, EventRecord};
 use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
@@ -17,8 +17,8 @@ use crate::rows::{is_alive, limit_holder};
 
 #[derive(Default)]
 pub(crate) struct Ledger {
-    pub(crate) ended: BTreeMap<(TaskNo, RunNo), bool>,
-    pub(crate) collected: BTreeSet<(TaskNo, RunNo)>,
+    pub(crate) ended: BTreeMap<CollectedRun, bool>,
+    pub(crate) collected: BTreeSet<CollectedRun>,
     pub(crate) sent: BTreeSet<MessageNo>,
     pub(crate) arrived: BTreeSet<MessageNo>,
     pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
@@ -32,7 +32,7 @@ pub(crate) struct Ledger {
     starts: BTreeSet<(TaskNo, Attempt)>,
     /// Runs that were stopped while they were active. They end as cancelled.
     pub(crate) doomed: BTreeSet<(TaskNo, RunNo)>,
-    last_collected: Vec<(TaskNo, RunNo)>,
+    last_collected: Vec<CollectedRun>,
     /// The tasks that got a completion from the current command.
     completed: BTreeSet<TaskNo>,
 }
@@ -95,7 +95,7 @@ impl Ledger {
                 if self.doomed.contains(&(*no, *run)) {
                     assert!(cancelled, "{no:?} was stopped and ended {outcome}");
                 }
-                let again = self.ended.insert((*no, *run), cancelled);
+                let again = self.ended.insert(CollectedRun { no: *no, run: *run }, cancelled);
                 assert_eq!(again, None, "run {run} of {no:?} ended twice");
             }
             Event::Collected { runs } => {
@@ -190,7 +190,7 @@ impl Ledger {
         naive: Naive<'_>,
         CompletedWait { no, wait, is_due }: CompletedWait<'_>,
         completion: &CallCompletion,
-        just_collected: &[(TaskNo, RunNo)],
+        just_collected: &[CollectedRun],
     ) {
         let ended = naive.ended_enough(&wait.tasks, wait.mode);
         match completion {
@@ -199,7 +199,7 @@ impl Ledger {
                 let fresh: BTreeSet<_> = results
                     .iter()
                     .filter(|result| !result.collected_before)
-                    .map(|result| (result.no, result.run))
+                    .map(|result| CollectedRun { no: result.no, run: result.run })
                     .collect();
                 assert_eq!(fresh, just_collected.iter().copied().collect());
                 for task in wait.tasks.iter() {

@@ -11,6 +11,7 @@ use brigade_model::command::{
     ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand, ResumeCommand,
     SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget, WorkResult,
 };
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{Attempt, ClientIdentity, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
@@ -330,12 +331,12 @@ fn report(world: &mut World, dice: &mut Dice) {
             let spent = dice.one_in(2).then(|| usage(dice.roll(50)));
             AttemptReport::Record(CallRecord {
                 spent,
-                ..CallRecord::new(index, "step", completion)
+                ..CallRecord::new(index, EntryLabel::step("step"), completion)
             })
         }
         12 | 13 => {
             let completion = Arc::new(CallCompletion::Value(Json::null()));
-            let record = CallRecord::new(world.next_call(), "step", completion);
+            let record = CallRecord::new(world.next_call(), EntryLabel::step("step"), completion);
             let index = world.next_call();
             let max = usage(dice.roll(60));
             let step = AttemptReport::BeginStep {

@@ -2,7 +2,7 @@
 
 use brigade_model::limits::{Limits, Money};
 use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TerminalSize};
-use brigade_model::work::EnvValue;
+use brigade_model::work::ProcessWork;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, NoItems};
@@ -11,24 +11,17 @@ use crate::task_info::TaskInfo;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExecRequest {
     pub session: String,
-    pub command: ExecCommandLine,
+    /// The process as requested. The server chooses its shell and resolves its sandbox.
+    #[serde(flatten)]
+    pub process: ProcessWork,
     #[serde(default)]
     pub name: Option<String>,
     #[serde(default)]
     pub key: Option<String>,
     #[serde(default)]
-    pub cwd: Option<String>,
-    #[serde(default)]
-    pub env: Vec<(String, EnvValue)>,
-    /// Messages to the process are lines of its input.
-    #[serde(default)]
-    pub reads_messages: bool,
-    #[serde(default)]
     pub deadline_ms: Option<u64>,
     #[serde(default)]
     pub grace_ms: Option<u64>,
-    #[serde(default)]
-    pub output_cap: Option<u64>,
     /// The process passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
@@ -47,9 +40,6 @@ pub struct ExecRequest {
     /// Limits for the process and its descendants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
-    /// The time that the process waits with its output for a reader that holds a lease.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_reader_timeout_ms: Option<u64>,
 }
 
 /// A budget of tokens, of money, or of both.
@@ -59,13 +49,6 @@ pub struct AgentBudget {
     pub tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExecCommandLine {
-    Shell(String),
-    Program(Vec<String>),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -84,25 +67,20 @@ impl StartReply {
 }
 
 impl ExecRequest {
-    pub fn new(session: impl Into<String>, command: ExecCommandLine) -> Self {
+    pub fn new(session: impl Into<String>, process: ProcessWork) -> Self {
         Self {
             session: session.into(),
-            command,
+            process,
             name: None,
             key: None,
-            cwd: None,
-            env: Vec::new(),
-            reads_messages: false,
             deadline_ms: None,
             grace_ms: None,
-            output_cap: None,
             keep: false,
             terminal: None,
             resources: ResourceLimits::default(),
             sandbox: None,
             agent_budget: None,
             limits: None,
-            first_reader_timeout_ms: None,
         }
     }
 }

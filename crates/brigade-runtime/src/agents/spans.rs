@@ -68,7 +68,7 @@ pub(crate) fn record_agent(span: &Span, agent: &Agent, parent: Option<SpawningAt
     span.record("gen_ai.agent.name", &*agent.name);
     span.record("gen_ai.provider.name", &*agent.provider);
     span.record("gen_ai.request.model", &*agent.model_name);
-    if let Some(SpawningAttempt(no, attempt)) = parent {
+    if let Some(SpawningAttempt { no, attempt }) = parent {
         span.record("brigade.parent.task", no.get());
         span.record("brigade.parent.attempt", attempt.0);
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
 
@@ -31,9 +32,9 @@ struct CallTable {
     /// The number of processed entries that were acknowledged to the model.
     acked_entries: u32,
     /// The recorded label of each index, until its call is begun.
-    recorded: BTreeMap<CallIndex, Arc<str>>,
+    recorded: BTreeMap<CallIndex, EntryLabel>,
     /// Calls that were parked before this attempt started.
-    parked_before: BTreeMap<CallIndex, &'static str>,
+    parked_before: BTreeMap<CallIndex, EntryLabel>,
     waiting: BTreeMap<CallIndex, PendingCall>,
     /// Entries that arrived during this attempt, in order, which the job has not processed.
     arrived: VecDeque<ArrivedEntry>,
@@ -133,19 +134,19 @@ impl JobCalls {
     }
 
     /// Begins the next call. Refuses if the journal has another call in its place.
-    pub(crate) fn begin(&self, label: &str) -> Result<CallStart, Refusal> {
+    pub(crate) fn begin(&self, label: &EntryLabel) -> Result<CallStart, Refusal> {
         let mut inner = self.lock();
         let index = CallIndex(inner.next);
         inner.next += 1;
         let recorded = inner.recorded.remove(&index);
         let parked = inner.parked_before.remove(&index);
-        let before = recorded.as_deref().or(parked);
+        let before = recorded.as_ref().or(parked.as_ref());
         if let Some(before) = before
             && before != label
         {
             return Err(Refusal::conflict(format!(
-                "the job took another path than before: call {index} was {before:?} and is now \
-                {label:?}; a job must make the same calls when it is entered again"
+                "the job took another path than before: call {index} was \"{before}\" and is now \
+                \"{label}\"; a job must make the same calls when it is entered again"
             )));
         }
         if recorded.is_none() && parked.is_none() {

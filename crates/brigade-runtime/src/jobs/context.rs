@@ -12,6 +12,7 @@ use brigade_model::command::{
     StopCommand, StopTarget,
 };
 use brigade_model::decide::{CommandReply, StopResult};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{Attempt, CallIndex, MessageNo, Millis, RunNo, SessionId, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Usage};
@@ -124,7 +125,7 @@ impl JobContext {
         E: Into<JobError>,
         Fut: Future<Output = Result<T, E>>,
     {
-        let label: Arc<str> = format!("step {name}").into();
+        let label = EntryLabel::step(name);
         let call = self.begin(&label);
         async move {
             let index = match call? {
@@ -196,7 +197,7 @@ impl JobContext {
     /// Starts a child. When the job is entered again, this returns the child that it started
     /// before.
     pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<ChildTask, Refusal>> {
-        let call = self.begin("spawn");
+        let call = self.begin(&EntryLabel::Spawn);
         async move {
             let index = match call? {
                 JobCall::Known(completion) => {
@@ -215,7 +216,7 @@ impl JobContext {
             )?;
             let spawn =
                 SpawnCommand { caller: self.caller(), spec: Arc::new(spec), call: Some(index) };
-            match &*self.submit_recorded(index, "spawn", Command::Spawn(spawn)).await? {
+            match &*self.submit_recorded(index, EntryLabel::Spawn, Command::Spawn(spawn)).await? {
                 CallCompletion::Spawned(spawned) => Ok(spawned.clone().into()),
                 other => Err(unexpected_completion("spawn", other)),
             }
@@ -268,7 +269,7 @@ impl JobContext {
     ) -> impl Future<Output = Result<(), Refusal>> {
         let task = TaskRef::from(child.no);
         let answered = Json::of(&reply).map(|reply| {
-            self.submit_once("answer", move |caller, record| {
+            self.submit_once(EntryLabel::Answer, move |caller, record| {
                 Command::Answer(AnswerCommand {
                     caller,
                     task,
@@ -312,7 +313,7 @@ impl JobContext {
         reason: Option<&str>,
     ) -> impl Future<Output = Result<StopResult, Refusal>> {
         let reason = reason.map(Into::into);
-        let stopped = self.submit_once("stop", move |caller, call| {
+        let stopped = self.submit_once(EntryLabel::Stop, move |caller, call| {
             Command::Stop(StopCommand { caller, target, reason, grace: None, call: Some(call) })
         });
         async move {
@@ -327,10 +328,10 @@ impl JobContext {
     /// completion without submitting the command twice.
     fn submit_once(
         &self,
-        label: &'static str,
+        label: EntryLabel,
         command: impl FnOnce(Caller, CallIndex) -> Command,
     ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> {
-        let call = self.begin(label);
+        let call = self.begin(&label);
         let context = self.clone();
         let command = match &call {
             Ok(JobCall::New(index)) => Some(command(self.caller(), *index)),
@@ -394,7 +395,7 @@ impl JobContext {
     /// Begins the next call. This happens when its method is called and not when its future is
     /// first polled. A `select!` polls in any order, but the order of calls stays that of the
     /// program.
-    pub(super) fn begin(&self, label: &str) -> Result<JobCall, Refusal> {
+    pub(super) fn begin(&self, label: &EntryLabel) -> Result<JobCall, Refusal> {
         Ok(match self.inner.calls.begin(label)? {
             CallStart::Known(index) => JobCall::Known(self.inner.calls.completion(index)),
             CallStart::New(index) => JobCall::New(index),
@@ -405,7 +406,7 @@ impl JobContext {
         &self,
         request: ConditionRequest,
     ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> + use<> {
-        let completion = self.begin(call_label(&request)).map(|call| match call {
+        let completion = self.begin(&request.label()).map(|call| match call {
             JobCall::Known(completion) => completion,
             JobCall::New(index) => {
                 self.inner.calls.park(index, request);
@@ -433,7 +434,7 @@ impl JobContext {
     pub(super) async fn submit_recorded(
         &self,
         index: CallIndex,
-        label: &'static str,
+        label: EntryLabel,
         command: Command,
     ) -> Result<Arc<CallCompletion>, Refusal> {
         self.inner.calls.register_call(index);
@@ -470,7 +471,7 @@ impl JobContextInner {
     pub(crate) async fn record_refusal(
         &self,
         index: CallIndex,
-        label: &'static str,
+        label: EntryLabel,
         refusal: &Refusal,
     ) -> bool {
         let completion = Arc::new(CallCompletion::Refused(refusal.clone()));
@@ -500,19 +501,6 @@ fn step_result<T: DeserializeOwned>(completion: &CallCompletion) -> Result<T, Jo
         CallCompletion::Value(value) => Ok(value.decode()?),
         CallCompletion::Error(message) => Err(JobError::new(message)),
         other => Err(unexpected_completion("step", other).into()),
-    }
-}
-
-/// Returns the label under which a parked call is found again in the journal.
-pub(crate) fn call_label(request: &ConditionRequest) -> &'static str {
-    match request {
-        ConditionRequest::Tasks { .. } => "wait",
-        ConditionRequest::Message { .. } => "receive",
-        ConditionRequest::Inbox => "inbox",
-        ConditionRequest::Timer { .. } => "sleep",
-        ConditionRequest::Question { .. } => "ask",
-        ConditionRequest::Approval { .. } => "approve",
-        ConditionRequest::ClientTool { .. } => "client tool",
     }
 }
 

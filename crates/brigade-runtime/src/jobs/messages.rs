@@ -5,6 +5,7 @@ use std::future::Future;
 use brigade_model::address::TaskRef;
 use brigade_model::call::CallCompletion;
 use brigade_model::command::{Command, Recipient, SendCommand};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::MessageNo;
 use brigade_model::json::Json;
 use brigade_model::message::{MessageSender, Receipt};
@@ -70,7 +71,7 @@ impl JobContext {
         body: Json,
         end: InputEnd,
     ) -> impl Future<Output = Result<Vec<MessageNo>, Refusal>> {
-        let call = self.begin("send");
+        let call = self.begin(&EntryLabel::Send);
         async move {
             let index = match call? {
                 JobCall::Known(completion) => {
@@ -91,7 +92,7 @@ impl JobContext {
                 closes_input: end == InputEnd::Last,
                 call: Some(index),
             };
-            match &*self.submit_recorded(index, "send", Command::Send(send)).await? {
+            match &*self.submit_recorded(index, EntryLabel::Send, Command::Send(send)).await? {
                 CallCompletion::Sent(numbers) => Ok(numbers.clone()),
                 other => Err(unexpected_completion("send", other)),
             }

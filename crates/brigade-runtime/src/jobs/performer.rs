@@ -13,6 +13,7 @@ use brigade_model::action::StartAction;
 use brigade_model::call::ConditionRequest;
 use brigade_model::command::{AfterPark, AttemptReport, WorkResult};
 use brigade_model::decide::CommandReply;
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, panic_message};
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::calls::{DriverStep, JobCalls};
-use super::context::{CURRENT, JobContext, JobContextInner, call_label};
+use super::context::{CURRENT, JobContext, JobContextInner};
 use super::registry::{ClosureBody, HandlerRegistry, JobError, JobFuture};
 use super::stop_signal::StopSignal;
 use crate::agents::retry_while_unavailable;
@@ -325,7 +326,7 @@ impl JobDriver {
         let last = calls.pop();
         let mut refused = 0;
         for (index, request) in calls {
-            let label = call_label(&request);
+            let label = request.label();
             let calls = vec![(index, request)];
             let then = AfterPark::Continue;
             let report = AttemptReport::Park { calls, acked_entries, then };
@@ -339,7 +340,7 @@ impl JobDriver {
             Some(open) if refused == 0 => AfterPark::Suspend { parked_count: open },
             _ => AfterPark::Continue,
         };
-        let call = last.as_ref().map(|(index, request)| (*index, call_label(request)));
+        let call = last.as_ref().map(|(index, request)| (*index, request.label()));
         let calls = last.into_iter().collect();
         let report = AttemptReport::Park { calls, acked_entries, then };
         match self.context.report(report).await {
@@ -360,7 +361,7 @@ impl JobDriver {
         }
     }
 
-    async fn record_refused_call(&self, index: CallIndex, label: &'static str, refusal: Refusal) {
+    async fn record_refused_call(&self, index: CallIndex, label: EntryLabel, refusal: Refusal) {
         if !self.context.record_refusal(index, label, &refusal).await {
             self.context.calls.refuse(index, refusal);
         }

@@ -11,6 +11,7 @@ use brigade_agent::{
 use brigade_llm::ToolSpec;
 use brigade_model::address::TaskRef;
 use brigade_model::call::{CallCompletion, Condition};
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::RefusalKind;
@@ -250,7 +251,7 @@ impl Backend for Theirs {
             self.started.lock().unwrap().push(run.input.journal.len());
             if run.input.journal.is_empty() {
                 let answer = Arc::new(CallCompletion::Value(Json::of("step one").unwrap()));
-                let record = JournalRecord::new(CallIndex(0), "theirs", answer);
+                let record = JournalRecord::new(CallIndex(0), EntryLabel::custom("theirs"), answer);
                 if let Err(refusal) = run.host.record(vec![record]).await {
                     return AgentExit::Refused(refusal);
                 }

@@ -205,7 +205,7 @@ async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String
         tasks.extend(item.record.event.task().map(|no| no.get()));
         match &item.record.event {
             Event::MessageSent(message) => messages.push(message.body.to_string()),
-            Event::Collected { runs } => tasks.extend(runs.iter().map(|(no, _)| no.get())),
+            Event::Collected { runs } => tasks.extend(runs.iter().map(|run| run.no.get())),
             _ => {}
         }
     }

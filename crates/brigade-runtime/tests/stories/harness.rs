@@ -270,7 +270,7 @@ fn check_once(events: &[Arc<EventRecord>]) {
         let once: Vec<String> = match &record.event {
             Event::Ended { no, run, .. } => vec![format!("ending of {no}#{run}")],
             Event::Collected { runs } => {
-                runs.iter().map(|(no, run)| format!("result of {no}#{run}")).collect()
+                runs.iter().map(|it| format!("result of {}#{}", it.no, it.run)).collect()
             }
             Event::MessageRead { message, .. } => vec![format!("reading of message {message}")],
             Event::Recorded { no, index, .. } | Event::CallCompleted { no, index, .. } => {

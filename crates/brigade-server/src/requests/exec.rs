@@ -7,7 +7,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::sandbox::SandboxRequest;
 use brigade_model::work::EnvValue;
 use brigade_protocol::call::NoItems;
-use brigade_protocol::requests::{ExecCommandLine, ExecRequest, StartReply};
+use brigade_protocol::requests::{ExecRequest, StartReply};
 use brigade_protocol::task_info::TaskInfo;
 use brigade_runtime::{NewTask, Session, TaskHandle};
 
@@ -15,24 +15,12 @@ use crate::request_context::{CallerIdentity, RequestContext};
 use crate::request_handler::{ItemSender, RequestHandler};
 
 fn new_task(request: &ExecRequest) -> NewTask {
-    let mut task = match &request.command {
-        ExecCommandLine::Shell(text) => NewTask::shell(text),
-        ExecCommandLine::Program(words) => NewTask::program(words),
-    };
+    let mut task = NewTask::process(request.process.clone());
     if let Some(name) = &request.name {
         task = task.name(name);
     }
     if let Some(key) = &request.key {
         task = task.key(key);
-    }
-    if let Some(cwd) = &request.cwd {
-        task = task.cwd(cwd);
-    }
-    for (name, value) in &request.env {
-        task = task.env(name, value.clone());
-    }
-    if request.reads_messages {
-        task = task.reads_messages();
     }
     if request.limits.is_some() || request.agent_budget.is_some() {
         let limits = request.limits.as_deref().copied().unwrap_or_default();
@@ -45,12 +33,6 @@ fn new_task(request: &ExecRequest) -> NewTask {
     }
     if let Some(ms) = request.grace_ms {
         task = task.grace(Duration::from_millis(ms));
-    }
-    if let Some(bytes) = request.output_cap {
-        task = task.output_cap(bytes);
-    }
-    if let Some(ms) = request.first_reader_timeout_ms {
-        task = task.first_reader_timeout(Duration::from_millis(ms));
     }
     if request.keep {
         task = task.keep();
@@ -70,7 +52,7 @@ fn reject_withheld_env(request: &ExecRequest, context: &RequestContext) -> Resul
     if !matches!(context.caller, CallerIdentity::Task { .. }) {
         return Ok(());
     }
-    let secret = request.env.iter().find_map(|(name, value)| match value {
+    let secret = request.process.env.iter().find_map(|(name, value)| match value {
         EnvValue::FromEnv(variable) if context.runtime().withholds(variable) => Some(name),
         _ => None,
     });

@@ -6,6 +6,7 @@ use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{
     AfterPark, AttemptReport, Caller, CloseCommand, Command, PushResult, Recipient, ResumeCommand,
 };
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
@@ -141,7 +142,7 @@ pub async fn journals_are_in_the_order_of_completions(harness: &dyn StoreHarness
         assert_eq!(order, [3, 1, 2, 0]);
         assert!(journal.is_sorted_by_key(|entry| entry.order));
         assert_eq!(*journal[1].completion, CallCompletion::Elapsed);
-        assert_eq!(&*journal[1].label, "sleep");
+        assert_eq!(journal[1].label, EntryLabel::Sleep);
         assert_eq!(store.journal(id, other).await.expect("a journal").len(), 1);
         store = harness.reopen(store);
     }

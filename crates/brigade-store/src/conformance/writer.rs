@@ -10,6 +10,7 @@ use brigade_model::command::{
     StopTarget, WorkResult,
 };
 use brigade_model::decide::CommandReply;
+use brigade_model::entry_label::EntryLabel;
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
@@ -208,7 +209,7 @@ impl SessionWriter {
 
     pub(super) async fn record(&mut self, no: TaskNo, index: u32) {
         let completion = Arc::new(CallCompletion::Value(json(&format!("step {index}"))));
-        let record = CallRecord::new(CallIndex(index), "step", completion);
+        let record = CallRecord::new(CallIndex(index), EntryLabel::step("step"), completion);
         self.report(no, AttemptReport::Record(record)).await;
     }
 
@@ -315,7 +316,7 @@ pub(super) fn agent() -> TaskSpec {
 }
 
 pub(super) fn process() -> TaskSpec {
-    let env = vec![("A".into(), EnvValue::Text("b".into()))];
+    let env = BTreeMap::from([("A".into(), EnvValue::Text("b".into()))]);
     let sandbox = Sandbox {
         terminal: Some(TerminalSize::default()),
         resources: ResourceLimits { cpu_secs: Some(60), ..ResourceLimits::default() },

@@ -54,7 +54,7 @@ fn errors_in_a_line_name_the_wrong_part() {
         ("call x {} y", "remove `y` after the arguments"),
         ("call x {a: 1}", "these arguments are not JSON: key must be a string at line 1 column 2"),
         ("malformed x {}", "`{}` is valid JSON; use `call`"),
-        ("delay 5", "`5` is not a duration, such as `50ms`, `2s` or `10m`"),
+        ("delay 5x", "\"5x\" is not a duration: the units are ms, s, m, h and d"),
         ("usage", "give `usage` counts, such as `usage input=120 output=30`"),
         ("usage inptu=1", "`inptu` is not a kind of token; did you mean `input`?"),
         ("usage input=many", "`many` is not a number"),

@@ -1,4 +1,4 @@
-//! Values for servers, by reference where they are secret, and the redaction of secrets.
+//! Values for servers, by reference where they are secret.
 
 use std::fmt::{self, Debug, Formatter};
 use std::path::PathBuf;
@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// Larger than any token, so that a file named by mistake is not sent in a header.
 const VALUE_FILE_MAX: u64 = 64 * 1024;
-/// The minimum length of a redacted secret. Shorter ones occur in too many texts.
-const SECRET_LENGTH_MIN: usize = 6;
 
 /// A value, or its source. It is read for each connection and never stored.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,65 +75,14 @@ impl From<&str> for ValueSource {
     }
 }
 
-/// A redactor of secrets in the text of a server: in logs, errors and results.
-#[derive(Clone, Default)]
-pub(super) struct SecretRedactor(Vec<String>);
-
-impl SecretRedactor {
-    /// Adds a secret and its lines: a server may repeat single lines or other line ends.
-    pub(super) fn add(&mut self, secret: &str) {
-        let parts = std::iter::once(secret).chain(secret.lines().map(str::trim));
-        self.0.extend(parts.filter(|part| part.len() >= SECRET_LENGTH_MIN).map(str::to_owned));
-        // Longer secrets first: replacing a part would hide the whole.
-        self.0.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
-        self.0.dedup();
-    }
-
-    /// Returns the length of the longest secret.
-    pub(super) fn longest_secret(&self) -> usize {
-        self.0.first().map_or(0, String::len)
-    }
-
-    pub(super) fn redact(&self, text: String) -> String {
-        let redact_one = |text: String, secret: &String| match text.contains(secret.as_str()) {
-            true => text.replace(secret.as_str(), "[secret]"),
-            false => text,
-        };
-        self.0.iter().fold(text, redact_one)
-    }
-}
-
-impl Debug for SecretRedactor {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "[{} secrets]", self.0.len())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn debug_texts_hide_secrets() {
+    fn a_debug_text_hides_the_value() {
         let plain = ValueSource::from("hunter2-hunter2");
         assert_eq!(format!("{plain:?}"), "[value]");
-        let mut secrets = SecretRedactor::default();
-        secrets.add("hunter2-hunter2");
-        secrets.add("ab");
-        let text = secrets.redact("about hunter2-hunter2, twice: hunter2-hunter2".into());
-        assert_eq!(text, "about [secret], twice: [secret]");
-        assert!(!format!("{secrets:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_secret_of_several_lines_is_redacted_line_by_line() {
-        let mut secrets = SecretRedactor::default();
-        secrets.add("MIIEvQ");
-        secrets.add("-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----");
-        let whole = "-----BEGIN-----\nMIIEvQIBADAN\nc3RhZ2luZw==\n-----END-----".to_owned();
-        assert_eq!(secrets.redact(whole), "[secret]");
-        let text = secrets.redact(r#"{"key":"x\nMIIEvQIBADAN\nc3RhZ2luZw==\n"}"#.to_owned());
-        assert_eq!(text, r#"{"key":"x\n[secret]\n[secret]\n"}"#);
     }
 
     #[test]
