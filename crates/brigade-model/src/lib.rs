@@ -29,6 +29,7 @@ pub mod action;
 pub mod address;
 pub mod apply;
 pub mod approval;
+#[cfg(feature = "schema")]
 pub mod arguments;
 pub mod call;
 pub mod command;

@@ -408,8 +408,12 @@ pub enum RecoveryPolicy {
 }
 
 impl RecoveryPolicy {
-    /// Resumes at most `max` times without progress, with the default backoff.
-    pub const fn resume(max: u16) -> Self {
+    /// Resumes at most three times without progress, with the default backoff.
+    pub const DEFAULT_RESUME: Self = Self::resume_max_crashes(3);
+
+    /// Resumes after a crash of the runtime, until it has crashed more than `max` times without
+    /// progress in between. The pauses grow from the default backoff.
+    pub const fn resume_max_crashes(max: u16) -> Self {
         Self::Resume { max_attempts: max, backoff: Millis(500) }
     }
 }

@@ -18,6 +18,8 @@ mod blueprint;
 mod build;
 pub mod delegation;
 mod host;
+#[cfg_attr(not(feature = "mcp"), path = "agents/no_mcp_client.rs")]
+mod mcp_client;
 mod mcp_servers;
 mod model_files;
 mod options;
@@ -39,8 +41,7 @@ pub use options::{
 pub use providers::ModelProviders;
 pub use trust::{DefinitionTrust, TrustNothing};
 
-pub(crate) use blueprint::{Blueprint, SpawnGrant, SpawnParent};
+pub(crate) use blueprint::{Blueprint, SpawnGrant};
 pub(crate) use performer::AgentPerformer;
 pub(crate) use services::AgentServices;
-pub(crate) use spans::provider_and_model;
-pub(crate) use task_link::{DeferredRuntime, retry_while_unavailable};
+pub(crate) use task_link::DeferredRuntime;

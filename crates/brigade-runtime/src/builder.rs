@@ -14,12 +14,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "agents")]
 use crate::agents::{AgentOptions, AgentPerformer, AgentServices, DeferredRuntime};
 use crate::clock::{Clock, SystemClock};
 use crate::error::store_refusal;
 use crate::feed::Feed;
-use crate::jobs::{HandlerRegistry, JobContext, JobError, JobPerformer};
+use crate::jobs::{HandlerRegistry, Job, JobContext, JobError, JobPerformer};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
+#[cfg(feature = "processes")]
 use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
 use crate::runtime::{Runtime, RuntimeInner};
 use crate::runtime_metrics::RuntimeMetrics;
@@ -36,7 +38,9 @@ pub struct RuntimeBuilder {
     clock: Arc<dyn Clock>,
     handlers: HandlerRegistry,
     performers: PerformerRegistry,
+    #[cfg(feature = "processes")]
     processes: Option<ProcessOptions>,
+    #[cfg(feature = "agents")]
     agents: Option<AgentOptions>,
     client: Arc<str>,
     max_batch: usize,
@@ -50,7 +54,9 @@ impl Default for RuntimeBuilder {
             clock: Arc::new(SystemClock),
             handlers: HandlerRegistry::default(),
             performers: PerformerRegistry::default(),
+            #[cfg(feature = "processes")]
             processes: None,
+            #[cfg(feature = "agents")]
             agents: None,
             client: "program".into(),
             max_batch: DEFAULT_MAX_BATCH,
@@ -86,9 +92,27 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers a job handler with its recovery policy.
+    /// Registers the handler of a job.
     #[must_use]
-    pub fn job<A, F, Fut, R, E>(mut self, name: &str, recovery: RecoveryPolicy, handler: F) -> Self
+    pub fn job<A, F, Fut, R, E>(self, job: Job<A, R>, handler: F) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize,
+        E: Into<JobError>,
+    {
+        self.job_named(job.name(), job.recovery_policy(), handler)
+    }
+
+    /// Registers the handler of a job whose name is known only at run time.
+    #[must_use]
+    pub fn job_named<A, F, Fut, R, E>(
+        mut self,
+        name: &str,
+        recovery: RecoveryPolicy,
+        handler: F,
+    ) -> Self
     where
         A: DeserializeOwned + Send + 'static,
         F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
@@ -101,6 +125,7 @@ impl RuntimeBuilder {
     }
 
     /// Enables processes.
+    #[cfg(feature = "processes")]
     #[must_use]
     pub fn processes(mut self, options: ProcessOptions) -> Self {
         self.processes = Some(options);
@@ -108,6 +133,7 @@ impl RuntimeBuilder {
     }
 
     /// Enables agents.
+    #[cfg(feature = "agents")]
     #[must_use]
     pub fn agents(mut self, options: AgentOptions) -> Self {
         self.agents = Some(options);
@@ -136,27 +162,13 @@ impl RuntimeBuilder {
         if let Some(refusal) = self.first_error {
             return Err(refusal);
         }
-        let processes =
-            self.processes.map(|options| ProcessService::open(options, self.clock.clone()));
-        let processes =
-            processes.transpose().map_err(|error| processes_unavailable(&error))?.map(Arc::new);
-        let deferred = DeferredRuntime::default();
-        let servers = processes.as_ref().map(|processes| processes.mcp_servers_dir());
-        let agents = self.agents.map(|options| {
-            Arc::new(AgentServices::new(options, deferred.clone(), self.clock.clone(), servers))
-        });
-        if let Some(agents) = &agents {
-            let performer = AgentPerformer::new(agents.clone(), self.store.clone());
-            self.performers.register(TaskKind::Agent, Arc::new(performer));
-        }
-        self.handlers.agents = agents;
+        #[cfg(feature = "processes")]
+        let processes = self.register_processes()?;
+        #[cfg(feature = "agents")]
+        let deferred = self.register_agents(processes.as_ref());
         let handlers = Arc::new(self.handlers);
         let performer = JobPerformer::new(handlers.clone(), self.store.clone());
         self.performers.register(TaskKind::Job, Arc::new(performer));
-        if let Some(processes) = &processes {
-            let performer = Arc::new(ProcessPerformer(processes.clone()));
-            self.performers.register(TaskKind::Process, performer);
-        }
         let (sender, inputs) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let abandoned = CancellationToken::new();
         let shutdown_token = CancellationToken::new();
@@ -199,6 +211,7 @@ impl RuntimeBuilder {
                 clock: self.clock,
                 handlers,
                 performers: self.performers,
+                #[cfg(feature = "processes")]
                 processes,
                 client: self.client,
                 next_wait_id: AtomicU64::new(1),
@@ -207,11 +220,38 @@ impl RuntimeBuilder {
             }),
         };
         // Agents that were started during recovery wait for this.
+        #[cfg(feature = "agents")]
         let _ = deferred.set(Arc::downgrade(&runtime.inner));
         Ok(runtime)
     }
+
+    /// Registers the performer of processes, if they are enabled.
+    #[cfg(feature = "processes")]
+    fn register_processes(&mut self) -> Result<Option<Arc<ProcessService>>, Refusal> {
+        let Some(options) = self.processes.take() else { return Ok(None) };
+        let service = ProcessService::open(options, self.clock.clone());
+        let service = Arc::new(service.map_err(|error| processes_unavailable(&error))?);
+        self.performers.register(TaskKind::Process, Arc::new(ProcessPerformer(service.clone())));
+        Ok(Some(service))
+    }
+
+    /// Registers the performer of agents, if they are enabled. Returns the cell in which they find
+    /// the runtime after its start.
+    #[cfg(feature = "agents")]
+    fn register_agents(&mut self, processes: Option<&Arc<ProcessService>>) -> DeferredRuntime {
+        let deferred = DeferredRuntime::default();
+        let Some(options) = self.agents.take() else { return deferred };
+        let servers = processes.map(|processes| processes.mcp_servers_dir());
+        let agents = AgentServices::new(options, deferred.clone(), self.clock.clone(), servers);
+        let agents = Arc::new(agents);
+        let performer = AgentPerformer::new(agents.clone(), self.store.clone());
+        self.performers.register(TaskKind::Agent, Arc::new(performer));
+        self.handlers.agents = Some(agents);
+        deferred
+    }
 }
 
+#[cfg(feature = "processes")]
 fn processes_unavailable(error: &std::io::Error) -> Refusal {
     Refusal::unavailable(format!("processes cannot be run here: {error}"))
 }

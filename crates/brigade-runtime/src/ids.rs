@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use brigade_model::ids::SessionId;
+#[cfg(feature = "agents")]
 use brigade_model::quote_mark::QuoteMark;
 use uuid::Uuid;
 
@@ -23,6 +24,7 @@ pub fn new_lease_holder() -> u64 {
 }
 
 /// Returns a mark that nobody can guess, so that text quoted to an agent cannot contain it.
+#[cfg(feature = "agents")]
 pub(crate) fn new_quote_mark() -> QuoteMark {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write(new_id().as_bytes());

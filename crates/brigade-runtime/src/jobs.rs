@@ -5,6 +5,7 @@
 //! future while it waits, and is lost with the process.
 //!
 //! - `registry`: the handlers, by name, with the recovery policy of each.
+//! - `job`: a name with types, [`Job`].
 //! - `context`: the calls of a job, [`JobContext`]; `messages`: its messages to others.
 //! - `calls`: the calls of one attempt: replayed, running or parked.
 //! - `performer`: the performer, and the driver that polls one job; `stop_signal`: the request to
@@ -12,12 +13,14 @@
 
 mod calls;
 mod context;
+mod job;
 mod messages;
 mod performer;
 mod registry;
 mod stop_signal;
 
 pub use context::{ChildTask, ChildWaitResult, JobContext};
+pub use job::Job;
 pub use registry::JobError;
 
 pub(crate) use performer::JobPerformer;

@@ -10,17 +10,19 @@
 //! ```
 //!
 //! In reading order:
-//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`]: the handles that a
+//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`], [`task_error`]: the handles that a
 //!   program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `recovery`: its work before the first turn.
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
 //!   processes; [`agents`]: models that delegate.
 //! - [`approvals`]: pending approvals and stored grants.
 //! - `view`, [`feed`], `client_waits`: committed state for readers.
-//! - `sandbox`: a sandbox as requested becomes absolute paths.
+//! - `sandbox`: a sandbox as requested becomes absolute paths; `spawn_parent`: the parent of a new
+//!   task.
 //! - [`runtime_metrics`]: counters and gauges.
 //! - [`clock`], `ids`, `loop_input`, `error`: time, ids, the loop's input and refusals.
 
+#[cfg(feature = "agents")]
 pub mod agents;
 pub mod approvals;
 pub mod builder;
@@ -31,20 +33,26 @@ mod error;
 pub mod feed;
 mod ids;
 pub mod jobs;
+pub mod join_all;
 mod loop_input;
 pub mod new_task;
 mod perform;
 pub mod performer;
+#[cfg(feature = "processes")]
 pub mod processes;
 mod recovery;
 pub mod runtime;
 pub mod runtime_metrics;
+#[cfg(feature = "processes")]
 mod sandbox;
 pub mod session;
+mod spawn_parent;
 mod supervisor;
+pub mod task_error;
 pub mod task_handle;
 mod view;
 
+#[cfg(feature = "agents")]
 pub use agents::{
     AgentOptions, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel, RecordedModels,
 };
@@ -53,12 +61,19 @@ pub use builder::RuntimeBuilder;
 pub use clock::{Clock, SystemClock};
 pub use feed::{FeedSubscription, FeedUpdate};
 pub use ids::{new_key, new_lease_holder};
-pub use jobs::{ChildTask, ChildWaitResult, JobContext, JobError};
-pub use new_task::NewTask;
+pub use jobs::{ChildTask, ChildWaitResult, Job, JobContext, JobError};
+pub use join_all::{JoinAll, JoinedResults};
+#[cfg(feature = "agents")]
+pub use new_task::AgentTask;
+#[cfg(feature = "processes")]
+pub use new_task::ProcessTask;
+pub use new_task::{AnyTask, CustomTask, JobTask, NewTask, TaskType};
 pub use performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
+#[cfg(feature = "processes")]
 pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
 };
 pub use runtime::Runtime;
 pub use session::{ForegroundResult, Session, WaitResult};
+pub use task_error::TaskError;
 pub use task_handle::TaskHandle;

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brigade_model::action::{Action, StartAction};
 use brigade_model::call::CallCompletion;
@@ -11,7 +13,7 @@ use brigade_model::command::{AttemptReport, Command, EndReport, ReportCommand, S
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Attempt, CallIndex, SessionId, TaskNo, Time};
 use brigade_model::message::Message;
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{TaskKind, Work};
@@ -145,6 +147,7 @@ impl Reporter {
     }
 
     /// Posts a report that is dropped if the loop's queue is full.
+    #[cfg(feature = "agents")]
     pub(crate) fn try_report(&self, report: AttemptReport) {
         let command = self.command(report);
         let _ = self.inputs.try_send(LoopInput::Report { session: self.task.session, command });
@@ -152,6 +155,30 @@ impl Reporter {
 
     pub(crate) fn command(&self, report: AttemptReport) -> Command {
         Command::Report(ReportCommand { no: self.task.no, attempt: self.attempt, report })
+    }
+}
+
+/// The pause before a call is repeated that the store could not take.
+const UNAVAILABLE_RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Repeats a call until the store is available. A short outage must not reach an agent, nor be
+/// recorded as the result of a call. Gives up when the runtime has ended.
+pub(crate) async fn retry_while_unavailable<T, F>(
+    reporter: &Reporter,
+    call: impl Fn() -> F,
+) -> Result<T, Refusal>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    loop {
+        match call().await {
+            Err(refusal)
+                if refusal.kind == RefusalKind::Unavailable && !reporter.inputs.is_closed() =>
+            {
+                tokio::time::sleep(UNAVAILABLE_RETRY_PAUSE).await;
+            }
+            result => return result,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionRow;
+#[cfg(feature = "processes")]
 use brigade_process::PeerProcess;
 use brigade_store::{PruneResult, Retention, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -22,6 +23,7 @@ use crate::feed::{Feed, FeedSubscription};
 use crate::jobs::HandlerRegistry;
 use crate::loop_input::LoopInput;
 use crate::performer::{PerformerRegistry, TaskId};
+#[cfg(feature = "processes")]
 use crate::processes::{PeerOrigin, ProcessService};
 use crate::session::Session;
 use crate::view::{CommittedView, SessionView};
@@ -44,6 +46,7 @@ pub(crate) struct RuntimeInner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) handlers: Arc<HandlerRegistry>,
     pub(crate) performers: PerformerRegistry,
+    #[cfg(feature = "processes")]
     pub(crate) processes: Option<Arc<ProcessService>>,
     pub(crate) client: Arc<str>,
     pub(crate) next_wait_id: AtomicU64,
@@ -101,6 +104,7 @@ impl Runtime {
     }
 
     /// Returns the origin of a connected process: a descendant of a task's process, or outside.
+    #[cfg(feature = "processes")]
     pub fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
         match &self.inner.processes {
             Some(processes) => processes.origin_of(peer),
@@ -109,6 +113,7 @@ impl Runtime {
     }
 
     /// Returns true if a variable of this process is a secret that tasks may not pass on.
+    #[cfg(feature = "processes")]
     pub fn withholds(&self, variable: &str) -> bool {
         self.inner.processes.as_ref().is_some_and(|processes| processes.withholds(variable))
     }

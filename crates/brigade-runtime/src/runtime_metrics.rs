@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+#[cfg(feature = "agents")]
 use brigade_agent::telemetry::{MODEL_RETRIES, TOOL_CALLS};
 use brigade_model::event::Event;
 use brigade_model::ids::{SessionId, TaskNo};
@@ -20,7 +21,6 @@ use metrics::{
     histogram,
 };
 
-use crate::agents::provider_and_model;
 use crate::runtime::Runtime;
 
 pub const SPAWNS: &str = "brigade_spawns_total";
@@ -182,6 +182,43 @@ fn describe_metrics() {
     describe_counter!(COMMIT_FAILURES, "Commits that the store refused or failed.");
     describe_gauge!(TASKS, "Tasks that have not ended, by state.");
     describe_gauge!(INPUTS_WAITING, "Commands that wait for the loop.");
-    describe_counter!(TOOL_CALLS, "Tool calls of agents, by tool and outcome.");
-    describe_counter!(MODEL_RETRIES, "Retries of model calls, by model.");
+    #[cfg(feature = "agents")]
+    {
+        describe_counter!(TOOL_CALLS, "Tool calls of agents, by tool and outcome.");
+        describe_counter!(MODEL_RETRIES, "Retries of model calls, by model.");
+    }
+}
+
+/// Returns the provider and the model as telemetry names them. Providers have the names of the
+/// OpenTelemetry conventions, if those have one. A name without a slash has the part before the
+/// colon as its provider.
+pub(crate) fn provider_and_model(name: &str) -> (&str, &str) {
+    let Some(at) = name.find(['/', ':']) else { return ("_OTHER", name) };
+    let provider = match &name[..at] {
+        "openai-chat" => "openai",
+        "gemini" => "gcp.gemini",
+        "mistral" => "mistral_ai",
+        "xai" => "x_ai",
+        other => other,
+    };
+    (provider, if name[at..].starts_with('/') { &name[at + 1..] } else { name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_have_the_names_of_the_conventions() {
+        for (name, expect) in [
+            ("anthropic/claude-opus-4-5", ("anthropic", "claude-opus-4-5")),
+            ("openai-chat/gpt-5", ("openai", "gpt-5")),
+            ("gemini/gemini-3", ("gcp.gemini", "gemini-3")),
+            ("mine/org/model:latest", ("mine", "org/model:latest")),
+            ("script:/tmp/a.script", ("script", "script:/tmp/a.script")),
+            ("scripted", ("_OTHER", "scripted")),
+        ] {
+            assert_eq!(provider_and_model(name), expect, "{name}");
+        }
+    }
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brigade_model::refusal::Refusal;
-use brigade_model::sandbox::{NetworkPolicy, Sandbox, SandboxLayer, SandboxRequest, TcpPolicy};
+#[cfg(feature = "agents")]
+use brigade_model::sandbox::Sandbox;
+use brigade_model::sandbox::{NetworkPolicy, SandboxLayer, SandboxRequest, TcpPolicy};
 
 /// Resolves the paths of a requested sandbox. Links are followed here, once: a later change of a
 /// link makes no difference, and a path that has become a link is refused when the process starts.
@@ -50,16 +52,19 @@ fn canonical_path(path: &Path) -> Result<Arc<str>, Refusal> {
 }
 
 /// Returns true if the sandbox allows writing to the whole directory, with links resolved.
+#[cfg(feature = "agents")]
 pub(crate) fn may_write(sandbox: &Sandbox, directory: &str) -> bool {
     is_in_every_layer(sandbox, Path::new(directory), |layer| layer.write.iter())
 }
 
 /// Returns true if the sandbox allows reading the whole directory, with links resolved.
+#[cfg(feature = "agents")]
 pub(crate) fn may_read(sandbox: &Sandbox, directory: &Path) -> bool {
     is_in_every_layer(sandbox, directory, |layer| layer.write.iter().chain(&layer.read))
 }
 
 /// Returns true if every layer has the directory among its paths.
+#[cfg(feature = "agents")]
 fn is_in_every_layer<'a, I: Iterator<Item = &'a Arc<str>>>(
     sandbox: &'a Sandbox,
     directory: &Path,
@@ -77,6 +82,7 @@ fn is_in_every_layer<'a, I: Iterator<Item = &'a Arc<str>>>(
 /// Refuses agents to a sandboxed process, unless every layer allows it to start them. Agents call
 /// their models from outside the sandbox: without TCP that would bypass the rule, and without a
 /// budget it would be unbounded.
+#[cfg(feature = "agents")]
 pub(crate) fn check_may_start_agents(sandbox: &Sandbox) -> Result<(), Refusal> {
     let layers = &sandbox.layers;
     if layers.iter().any(|layer| layer.tcp == TcpPolicy::Denied) {
@@ -94,6 +100,7 @@ pub(crate) fn check_may_start_agents(sandbox: &Sandbox) -> Result<(), Refusal> {
 }
 
 /// Refuses a directory that the caller's sandbox does not allow to read.
+#[cfg(feature = "agents")]
 pub(crate) fn check_directory(sandbox: &Sandbox, directory: &Path) -> Result<(), Refusal> {
     if may_read(sandbox, directory) {
         return Ok(());

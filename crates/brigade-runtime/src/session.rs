@@ -1,6 +1,7 @@
 //! The handle of a session.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,21 +19,29 @@ use brigade_model::ids::{
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
-use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::refusal::Refusal;
+#[cfg(feature = "agents")]
+use brigade_model::refusal::RefusalKind;
+#[cfg(feature = "agents")]
+use brigade_model::sandbox::Sandbox;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
-use brigade_model::work::{TaskKind, Work};
+use brigade_model::work::TaskKind;
+#[cfg(feature = "agents")]
+use brigade_model::work::Work;
 use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::agents::{Blueprint, SpawnParent};
+#[cfg(feature = "agents")]
+use crate::agents::Blueprint;
 use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
 use crate::feed::{FeedSubscription, OwnerScope};
 use crate::jobs::JobContext;
 use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
-use crate::new_task::NewTask;
+use crate::new_task::{NewTask, TaskDraft, TaskType};
 use crate::runtime::Runtime;
+use crate::spawn_parent::SpawnParent;
 use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
 
@@ -47,10 +56,10 @@ pub struct Session {
 
 /// The result of running a task with a timeout.
 #[derive(Clone, Debug)]
-pub enum ForegroundResult {
-    Ended(TaskHandle, RunResult),
+pub enum ForegroundResult<T = Json> {
+    Ended(TaskHandle<T>, RunResult),
     /// The timeout passed, and the task continues in the background.
-    Background(TaskHandle),
+    Background(TaskHandle<T>),
 }
 
 /// The result of a wait.
@@ -90,13 +99,16 @@ impl Session {
     }
 
     /// Starts a task and returns at once. In a job of this session, it is the job's child.
-    pub async fn spawn(&self, task: NewTask) -> Result<TaskHandle, Refusal> {
+    pub async fn spawn<K: TaskType>(
+        &self,
+        task: NewTask<K>,
+    ) -> Result<TaskHandle<K::Output>, Refusal> {
         if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
             let child = job.spawn(task).await?;
             let nested = Self { caller: job.caller(), ..self.clone() };
             return Ok(nested.handle(child.no, child.run, child.kind, false));
         }
-        let spawn = self.spawn_command(task).await?;
+        let spawn = self.spawn_command(task.into_draft()).await?;
         match self.submit(spawn).await? {
             CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
             _ => Err(unexpected_reply()),
@@ -104,7 +116,11 @@ impl Session {
     }
 
     /// Starts a task and waits for it. After the timeout it continues in the background.
-    pub async fn run(&self, task: NewTask, timeout: Duration) -> Result<ForegroundResult, Refusal> {
+    pub async fn run<K: TaskType>(
+        &self,
+        task: NewTask<K>,
+        timeout: Duration,
+    ) -> Result<ForegroundResult<K::Output>, Refusal> {
         let task = self.spawn(task).await?;
         match task.wait_within(timeout).await? {
             Some(result) => Ok(ForegroundResult::Ended(task, result)),
@@ -114,12 +130,12 @@ impl Session {
 
     /// Starts many tasks with one acknowledgement. Each one succeeds or is refused by itself.
     /// Inside a job of this session they are the job's children, each recorded as it starts.
-    pub async fn spawn_all(
+    pub async fn spawn_all<K: TaskType>(
         &self,
-        tasks: impl IntoIterator<Item = NewTask>,
-    ) -> Result<Vec<Result<TaskHandle, Refusal>>, Refusal> {
+        tasks: impl IntoIterator<Item = NewTask<K>>,
+    ) -> Result<Vec<Result<TaskHandle<K::Output>, Refusal>>, Refusal> {
         if JobContext::current().is_some_and(|job| job.session_id() == self.id) {
-            let tasks: Vec<NewTask> = tasks.into_iter().collect();
+            let tasks: Vec<NewTask<K>> = tasks.into_iter().collect();
             let mut spawned = Vec::with_capacity(tasks.len());
             for task in tasks {
                 spawned.push(self.spawn(task).await);
@@ -128,7 +144,7 @@ impl Session {
         }
         let mut commands = Vec::new();
         for task in tasks {
-            commands.push(self.spawn_command(task).await);
+            commands.push(self.spawn_command(task.into_draft()).await);
         }
         let replies = self.submit_all(commands).await?;
         Ok(replies
@@ -148,25 +164,39 @@ impl Session {
         self.view.get(*no).ok_or_else(unknown).map(Some)
     }
 
-    async fn spawn_command(&self, task: NewTask) -> Result<Command, Refusal> {
+    async fn spawn_command(&self, task: TaskDraft) -> Result<Command, Refusal> {
         // A caller that acts as a task cannot start anything with a weaker sandbox than its own.
         let own = self.acting_task()?;
         let sandbox = own.as_ref().and_then(|row| row.spec.work.sandbox());
-        let mut agent = if task.is_agent() { self.nearest_agent().await? } else { None };
-        if let (Some(agent), Some(sandbox)) = (&mut agent, sandbox) {
-            agent.restrict_to_process(sandbox);
-        }
-        let parent = match (&agent, sandbox) {
-            (Some(agent), _) => SpawnParent::Agent(agent),
-            (None, Some(sandbox)) => SpawnParent::SandboxedProcess(sandbox),
-            (None, None) => SpawnParent::TopLevel,
-        };
+        let parent = sandbox.map_or(SpawnParent::TopLevel, SpawnParent::SandboxedProcess);
+        #[cfg(feature = "agents")]
+        let agent = self.parent_agent(&task, sandbox).await?;
+        #[cfg(feature = "agents")]
+        let parent = agent.as_ref().map_or(parent, SpawnParent::Agent);
         let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
         Ok(Command::Spawn(SpawnCommand { caller: self.caller.clone(), spec, call: None }))
     }
 
+    /// Returns the agent whose permissions a new agent inherits, if any.
+    #[cfg(feature = "agents")]
+    async fn parent_agent(
+        &self,
+        task: &TaskDraft,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<Option<Blueprint>, Refusal> {
+        if !task.is_agent() {
+            return Ok(None);
+        }
+        let mut agent = self.nearest_agent().await?;
+        if let (Some(agent), Some(sandbox)) = (&mut agent, sandbox) {
+            agent.restrict_to_process(sandbox);
+        }
+        Ok(agent)
+    }
+
     /// Returns the nearest agent among the spawners of the task that acts here, whoever owns it
     /// now. A process of an agent starts agents with the permissions of that agent, and no more.
+    #[cfg(feature = "agents")]
     async fn nearest_agent(&self) -> Result<Option<Blueprint>, Refusal> {
         let mut here = self.caller.owner().task();
         while let Some(no) = here {
@@ -188,12 +218,12 @@ impl Session {
         Ok(None)
     }
 
-    fn spawned_handle(&self, spawned: SpawnedTask) -> TaskHandle {
+    fn spawned_handle<T>(&self, spawned: SpawnedTask) -> TaskHandle<T> {
         self.handle(spawned.no, spawned.run, spawned.kind, spawned.existing)
     }
 
-    fn handle(&self, no: TaskNo, run: RunNo, kind: TaskKind, existing: bool) -> TaskHandle {
-        TaskHandle { session: self.clone(), no, run, kind, existing }
+    fn handle<T>(&self, no: TaskNo, run: RunNo, kind: TaskKind, existing: bool) -> TaskHandle<T> {
+        TaskHandle { session: self.clone(), no, run, kind, existing, result_type: PhantomData }
     }
 
     /// Returns a task as of the last commit: from memory, or from the store if it was evicted.
@@ -294,20 +324,29 @@ impl Session {
         self.runtime.inner.store.run(self.id, no, run).await.map_err(|e| store_refusal(&e))
     }
 
-    /// Waits until any of these tasks has ended. Without tasks, waits for this client's runs.
-    pub async fn wait_any(
+    /// Waits until any of these tasks has ended, and consumes the results of those that have.
+    /// Without tasks, returns at once.
+    pub async fn wait_any<T: Into<TaskRef>>(
         &self,
-        tasks: impl IntoIterator<Item = TaskRef>,
+        tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<RunResult>, Refusal> {
-        self.wait_for(tasks.into_iter().collect(), WaitMode::Any).await
+        self.wait_for(tasks.into_iter().map(Into::into).collect(), WaitMode::Any).await
     }
 
-    /// Waits until all of these tasks have ended. Without tasks, waits for this client's runs.
-    pub async fn wait_all(
+    /// Waits until all of these tasks have ended, and consumes their results. Without tasks, returns
+    /// at once.
+    pub async fn wait_all<T: Into<TaskRef>>(
         &self,
-        tasks: impl IntoIterator<Item = TaskRef>,
+        tasks: impl IntoIterator<Item = T>,
     ) -> Result<Vec<RunResult>, Refusal> {
-        self.wait_for(tasks.into_iter().collect(), WaitMode::All).await
+        self.wait_for(tasks.into_iter().map(Into::into).collect(), WaitMode::All).await
+    }
+
+    /// Waits for runs of this client whose results nobody has collected: for any or for all of them.
+    /// Returns at once if there are none.
+    pub async fn wait_uncollected(&self, mode: WaitMode) -> Result<Vec<RunResult>, Refusal> {
+        let waited = self.wait_until(Vec::new(), mode, std::future::pending()).await?;
+        waited.ok_or_else(|| Refusal::internal("a wait without a timeout timed out"))
     }
 
     /// Waits with a timeout. A wait that times out consumes nothing.
@@ -345,11 +384,15 @@ impl Session {
         tasks: Vec<TaskRef>,
         mode: WaitMode,
     ) -> Result<Vec<RunResult>, Refusal> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
         let waited = self.wait_until(tasks, mode, std::future::pending()).await?;
         waited.ok_or_else(|| Refusal::internal("a wait without a timeout timed out"))
     }
 
     /// Waits until the future `timed_out` completes. Returns `None` then, and consumes nothing.
+    /// Without tasks, waits for runs of this client whose results nobody has collected.
     pub async fn wait_until(
         &self,
         tasks: Vec<TaskRef>,

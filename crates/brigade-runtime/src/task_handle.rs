@@ -1,34 +1,74 @@
 //! The handle of a task.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::address::TaskRef;
+#[cfg(feature = "processes")]
+use brigade_model::address::TaskSelector;
 use brigade_model::call::{RunResult, WaitMode};
 use brigade_model::command::Caller;
 use brigade_model::decide::StopResult;
 use brigade_model::ids::{MessageNo, RunNo, TaskNo};
+use brigade_model::json::Json;
+use brigade_model::outcome::Outcome;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
+#[cfg(feature = "processes")]
 use brigade_process::ProcessOutput;
+#[cfg(feature = "processes")]
 use brigade_process::output::{OutputFollower, OutputView, ReadStart};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::jobs::{ChildTask, ChildWaitResult, JobContext};
 use crate::session::{Session, WaitResult};
+use crate::task_error::TaskError;
 
 /// A task that was spawned or found.
-#[derive(Clone, Debug)]
-pub struct TaskHandle {
+///
+/// `T` is the type of its result: that of its [`Job`](crate::Job), the report of a process, the
+/// text of an agent or the type that [`NewTask::returns`](crate::NewTask::returns) declares.
+pub struct TaskHandle<T = Json> {
     pub(crate) session: Session,
     pub(crate) no: TaskNo,
     pub(crate) run: RunNo,
     pub(crate) kind: TaskKind,
     pub(crate) existing: bool,
+    pub(crate) result_type: PhantomData<fn() -> T>,
 }
 
-impl TaskHandle {
+impl<T: DeserializeOwned> TaskHandle<T> {
+    /// Waits for the end, and returns the result of a run that succeeded. Returns the outcome of
+    /// any other run as an error.
+    pub async fn result(&self) -> Result<T, TaskError> {
+        decode_result(self.wait().await?)
+    }
+}
+
+/// Decodes the result of a run that succeeded.
+pub(crate) fn decode_result<T: DeserializeOwned>(run: RunResult) -> Result<T, TaskError> {
+    let address = format!("{}:{}", run.kind, run.no);
+    let Outcome::Succeeded { result } = &*run.outcome else {
+        return Err(TaskError::Ended { address, outcome: run.outcome });
+    };
+    result.decode().map_err(|refusal| TaskError::OtherType {
+        address,
+        result: result.clone(),
+        problem: refusal.message,
+    })
+}
+
+impl<T> TaskHandle<T> {
+    /// Declares another type for the result, such as that of a task that was found by its name.
+    pub fn typed<U>(self) -> TaskHandle<U> {
+        let Self { session, no, run, kind, existing, .. } = self;
+        TaskHandle { session, no, run, kind, existing, result_type: PhantomData }
+    }
+
     pub fn no(&self) -> TaskNo {
         self.no
     }
@@ -58,7 +98,7 @@ impl TaskHandle {
             Caller::Task { no, .. } => JobContext::current().filter(|job| job.task() == no),
             Caller::Operator | Caller::Client(_) => None,
         };
-        parent.map(|job| (job, ChildTask { no: self.no, run: self.run, kind: self.kind.clone() }))
+        parent.map(|job| (job, ChildTask::new(self.no, self.run, self.kind.clone())))
     }
 
     /// Waits for the end and consumes the result. A second wait returns the same result, marked as
@@ -66,7 +106,7 @@ impl TaskHandle {
     pub async fn wait(&self) -> Result<RunResult, Refusal> {
         let mut results = match self.calling_job() {
             Some((job, child)) => job.wait_all([&child]).await?,
-            None => self.session.wait_all([self.no.into()]).await?,
+            None => self.session.wait_all([self.no]).await?,
         };
         results.pop().ok_or_else(|| Refusal::internal("a wait returned no result"))
     }
@@ -95,15 +135,18 @@ impl TaskHandle {
     }
 
     /// Returns the output of a process.
+    #[cfg(feature = "processes")]
     pub async fn output(&self) -> Result<ProcessOutput, Refusal> {
         self.session.output(self.run_ref()).await
     }
 
+    #[cfg(feature = "processes")]
     fn run_ref(&self) -> TaskRef {
         TaskRef { selector: TaskSelector::Number(self.no), run: Some(self.run) }
     }
 
     /// Follows the output of a process to its end.
+    #[cfg(feature = "processes")]
     pub async fn follow(
         &self,
         view: OutputView,
@@ -113,6 +156,7 @@ impl TaskHandle {
     }
 
     /// Closes the input of a process.
+    #[cfg(feature = "processes")]
     pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
         match self.calling_job() {
             Some((job, child)) => job.close_input(&child).await,
@@ -128,8 +172,30 @@ impl TaskHandle {
     }
 }
 
-impl From<&TaskHandle> for TaskRef {
-    fn from(handle: &TaskHandle) -> Self {
+impl<T> Clone for TaskHandle<T> {
+    fn clone(&self) -> Self {
+        Self {
+            session: self.session.clone(),
+            no: self.no,
+            run: self.run,
+            kind: self.kind.clone(),
+            existing: self.existing,
+            result_type: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for TaskHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskHandle")
+            .field("task", &self.address())
+            .field("run", &self.run)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> From<&TaskHandle<T>> for TaskRef {
+    fn from(handle: &TaskHandle<T>) -> Self {
         handle.no.into()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use brigade_model::ids::{Owner, SessionId, TaskNo};
+#[cfg(feature = "agents")]
 use brigade_model::shared_values::SharedValue;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionRow;
@@ -60,6 +61,7 @@ impl CommittedView {
     }
 
     /// Returns the view of a session that is in memory.
+    #[cfg(feature = "agents")]
     pub(crate) fn get(&self, session: SessionId) -> Option<Arc<SessionView>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&session)?.upgrade()
     }
@@ -67,6 +69,7 @@ impl CommittedView {
 
 impl SessionView {
     /// Returns the value that the session's tasks share under a name.
+    #[cfg(feature = "agents")]
     pub(crate) fn shared_value(&self, name: &str) -> Option<SharedValue> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         inner.row.shared_values.get(name).cloned()

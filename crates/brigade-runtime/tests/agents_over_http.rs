@@ -18,6 +18,7 @@ use brigade_llm::{
     ReplayModel, ReplyPart, RetryOptions, Script, ScriptedModel, ToolSpec, TransportLimits,
 };
 use brigade_model::call::RunResult;
+use brigade_model::call::WaitMode;
 use brigade_model::outcome::Outcome;
 use brigade_runtime::{
     AgentOptions, ModelProviders, ModelSource, NewTask, OneModel, RecordedModels,
@@ -303,7 +304,7 @@ async fn siblings_slow_down_together() {
         let runtime = kitchen(server.options(format), Vec::new()).await;
         let tasks = (0..SIBLINGS).map(|_| NewTask::agent("Go."));
         runtime.session.spawn_all(tasks).await.unwrap();
-        let run_results = runtime.session.wait_all([]).await.unwrap();
+        let run_results = runtime.session.wait_uncollected(WaitMode::All).await.unwrap();
         let done = run_results
             .iter()
             .filter(|run_result| run_result.outcome.label() == "succeeded")

@@ -24,7 +24,7 @@ fn take_all_but(free: usize) -> Vec<File> {
 async fn outcome(runtime: &Runtime, no: u32) -> Arc<Outcome> {
     let session = runtime.session("kitchen").await.expect("a session");
     let no = TaskNo::new(no).expect("a number");
-    let mut run_results = session.wait_all([no.into()]).await.expect("endings");
+    let mut run_results = session.wait_all([no]).await.expect("endings");
     run_results.pop().expect("one").outcome
 }
 

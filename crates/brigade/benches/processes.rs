@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use brigade::process::process_identity::read_boot_id;
 use brigade::process::{Companion, ProcessLimits, Shim, ShimLaunch, ShimPhase, ShimRecord};
 use brigade::{
-    InputPiece, NewTask, Outcome, ProcessOptions, Runtime, Session, SqliteStore, TaskHandle,
+    InputPiece, NewTask, Outcome, ProcessOptions, ProcessReport, Runtime, Session, SqliteStore,
+    TaskHandle,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -165,7 +166,7 @@ async fn measure_stop() -> BenchResult<()> {
     let (_runtime, session) = session(dir.path(), false).await?;
     let text = "trap '' TERM; sleep 60 & setsid sleep 60 & echo up; wait";
     let tasks = session.spawn_all((0..PROCESS_TREES).map(|_| NewTask::shell(text))).await?;
-    let tasks: Vec<TaskHandle> = tasks.into_iter().collect::<Result<_, _>>()?;
+    let tasks: Vec<TaskHandle<ProcessReport>> = tasks.into_iter().collect::<Result<_, _>>()?;
     for task in &tasks {
         while task.output().await?.totals()?.stdout == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -174,7 +175,7 @@ async fn measure_stop() -> BenchResult<()> {
     let started_at = Instant::now();
     let target = brigade::model::command::StopTarget::Children;
     session.stop_with(target, None, Some(Duration::ZERO)).await?;
-    for result in session.wait_all(tasks.iter().map(Into::into)).await? {
+    for result in session.wait_all(&tasks).await? {
         let confirmation = match &*result.outcome {
             Outcome::Cancelled(cancelled) => cancelled.confirmation.clone(),
             other => return Err(other.to_string().into()),

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
 use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
-    AgentOptions, ChildTask, ExecutionHints, JobContext, JobError, Limits, NewTask, OneModel,
-    RecoveryPolicy, Runtime, Script, ScriptedModel, Session, SqliteStore, TaskNo, TaskRef, Tool,
-    ToolEffect, ToolError, ToolSpec,
+    AgentOptions, ChildTask, ExecutionHints, JobContext, JobError, JobTask, Limits, NewTask,
+    OneModel, RecoveryPolicy, Runtime, Script, ScriptedModel, Session, SqliteStore, TaskNo,
+    TaskRef, Tool, ToolEffect, ToolError, ToolSpec, WaitMode,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -49,7 +49,7 @@ async fn start_runtime(session: &str) -> (Runtime, Session) {
     };
     let runtime = Runtime::builder()
         .store(MemoryStore::with_options(options))
-        .job("sleep", RecoveryPolicy::Lost, sleep_long)
+        .job_named("sleep", RecoveryPolicy::Lost, sleep_long)
         .start()
         .await
         .expect("a runtime");
@@ -62,7 +62,7 @@ async fn sleep_long(ctx: JobContext, (): ()) -> Result<(), JobError> {
     Ok(ctx.sleep(std::time::Duration::from_secs(1_000_000)).await?)
 }
 
-fn nothing() -> NewTask {
+fn nothing() -> NewTask<JobTask<()>> {
     NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) })
 }
 
@@ -80,7 +80,7 @@ fn spawn_to_end_in_batches(bencher: Bencher, count: usize) {
                 black_box(spawned.expect("spawned"));
                 remaining -= batch;
             }
-            black_box(session.wait_all([]).await.expect("ended"));
+            black_box(session.wait_uncollected(WaitMode::All).await.expect("ended"));
         });
     });
 }
@@ -95,7 +95,7 @@ fn spawn_to_end_each_awaited(bencher: Bencher, count: usize) {
             for _ in 0..count {
                 black_box(session.spawn(nothing()).await.expect("spawned"));
             }
-            black_box(session.wait_all([]).await.expect("ended"));
+            black_box(session.wait_uncollected(WaitMode::All).await.expect("ended"));
         });
     });
 }
@@ -153,7 +153,7 @@ fn stop_100_one_by_one_at_10k_alive(bencher: Bencher) {
 }
 
 /// Returns a closure that spawns the rest of a chain and waits until it is stopped.
-fn chain(depth: usize) -> NewTask {
+fn chain(depth: usize) -> NewTask<JobTask<()>> {
     NewTask::closure("link", move |ctx: JobContext| async move {
         if depth > 1 {
             ctx.spawn(chain(depth - 1)).await?;
@@ -174,7 +174,7 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
             tokio.block_on(async {
                 let root = NewTask::closure("root", |ctx: JobContext| async move {
                     let chains = (0..1_111).map(|_| ctx.spawn(chain(9)));
-                    let _chains: Vec<ChildTask> =
+                    let _chains: Vec<ChildTask<()>> =
                         futures_util::future::try_join_all(chains).await?;
                     ctx.stop_token().cancelled().await;
                     Ok::<_, JobError>(())
@@ -319,7 +319,7 @@ fn agents_1000_at_once(bencher: Bencher) {
         run_on_worker(&tokio, async move {
             let tasks = (0..1_000).map(|_| NewTask::agent("Look."));
             black_box(session.spawn_all(tasks).await.expect("spawned"));
-            let results = session.wait_all([]).await.expect("ended");
+            let results = session.wait_uncollected(WaitMode::All).await.expect("ended");
             assert!(results.iter().all(|result| result.outcome.is_success()));
         });
     });

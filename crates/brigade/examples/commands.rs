@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brigade::{
-    EnvValue, NewTask, Outcome, ProcessOptions, ProcessReport, Runtime, SqliteStore, TaskHandle,
+    EnvValue, NewTask, Outcome, ProcessOptions, ProcessReport, ProcessTask, Runtime, SqliteStore,
+    TaskHandle,
 };
 
 const COMMANDS: u32 = 20;
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Returns a process that records its run, sleeps, prints a line and exits with its own code. Every
 /// fourth process leaves a child behind that ignores SIGTERM.
-fn command(dir: &Path, number: u32) -> NewTask {
+fn command(dir: &Path, number: u32) -> NewTask<ProcessTask> {
     let stubborn = match number % 4 {
         0 => "(trap '' TERM; sleep 60) & ",
         _ => "",
@@ -63,7 +64,7 @@ fn command(dir: &Path, number: u32) -> NewTask {
         .grace(Duration::from_millis(200))
 }
 
-async fn wait_for_result(task: &TaskHandle) -> Result<String, Box<dyn Error>> {
+async fn wait_for_result<T>(task: &TaskHandle<T>) -> Result<String, Box<dyn Error>> {
     let result = task.wait().await?;
     let report: Option<ProcessReport> = match &*result.outcome {
         Outcome::Succeeded { result } => Some(result.decode()?),

@@ -3,34 +3,23 @@
 
 use std::time::{Duration, Instant};
 
-use brigade::{
-    Event, FeedUpdate, JobContext, JobError, Limits, NewTask, Outcome, RecoveryPolicy, Runtime,
-};
-use futures_util::future::try_join_all;
+use brigade::{Event, FeedUpdate, Job, JobContext, JobError, Runtime};
 use indicatif::{ProgressBar, ProgressStyle};
 
 const CHILDREN: u64 = 1_000;
+const CHOP: Job<u64, u64> = Job::new("chop");
+const FAN_OUT: Job<u64, u64> = Job::new("fan out");
 
 #[tokio::main]
 async fn main() -> Result<(), JobError> {
-    let runtime = Runtime::builder()
-        .job("chop", RecoveryPolicy::resume(3), chop)
-        .job("fan out", RecoveryPolicy::resume(3), fan_out)
-        .start()
-        .await?;
-    let limits = Limits { running: Some(16), ..Limits::default() };
-    let session = runtime.session_with("kitchen", limits).await?;
+    let runtime = Runtime::builder().job(CHOP, chop).job(FAN_OUT, fan_out).start().await?;
+    let session = runtime.session("kitchen").await?;
 
     let started_at = Instant::now();
-    let chef = session.spawn(NewTask::job("fan out", CHILDREN).name("Chef")).await?;
+    let chef = session.spawn(FAN_OUT.with(CHILDREN).name("Chef")).await?;
     show_progress(&runtime.operator_session(session.id()).await?, &chef).await?;
-    let result = chef.wait().await?;
-    match &*result.outcome {
-        Outcome::Succeeded { result } => {
-            println!("{CHILDREN} children, sum {result}, in {:.2?}", started_at.elapsed());
-        }
-        other => println!("{} {other}", chef.address()),
-    }
+    let sum = chef.result().await?;
+    println!("{CHILDREN} children, sum {sum}, in {:.2?}", started_at.elapsed());
     runtime.shutdown().await?;
     Ok(())
 }
@@ -44,26 +33,17 @@ async fn chop(ctx: JobContext, carrot: u64) -> Result<u64, JobError> {
     .await
 }
 
-/// Spawns all children, then collects the next results until no child is left.
+/// Starts the children and sums up their results.
 async fn fan_out(ctx: JobContext, children: u64) -> Result<u64, JobError> {
-    let spawns = (1..=children).map(|n| ctx.spawn(NewTask::job("chop", n)));
-    let mut open = try_join_all(spawns).await?;
-    let mut sum = 0;
-    while !open.is_empty() {
-        for result in ctx.wait_any(&open).await? {
-            open.retain(|child| child.no != result.no);
-            if let Outcome::Succeeded { result: carrots } = &*result.outcome {
-                sum += carrots.decode::<u64>()?;
-            }
-        }
-    }
-    Ok(sum)
+    let carrots = ctx.join_all((1..=children).map(|n| CHOP.with(n))).at_once(16).await?;
+    let carrots: Vec<u64> = carrots.into_iter().collect::<Result<_, _>>()?;
+    Ok(carrots.into_iter().sum())
 }
 
 /// Follows the operator's feed and advances the bar at the end of each child.
-async fn show_progress(
+async fn show_progress<T>(
     session: &brigade::Session,
-    chef: &brigade::TaskHandle,
+    chef: &brigade::TaskHandle<T>,
 ) -> Result<(), JobError> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} ended, {msg}")?;
     let bar = ProgressBar::new(CHILDREN).with_style(style);

@@ -72,7 +72,10 @@ async fn start_runtime() -> Result<(Runtime, Session), JobError> {
         max_processed_messages: 1_000,
     };
     let builder = Runtime::builder().store(MemoryStore::with_options(options));
-    let runtime = builder.job("wait", RecoveryPolicy::resume(1), wait_for_message).start().await?;
+    let runtime = builder
+        .job_named("wait", RecoveryPolicy::resume_max_crashes(1), wait_for_message)
+        .start()
+        .await?;
     let session = runtime.session("footprint").await?;
     Ok((runtime, session))
 }
@@ -82,7 +85,7 @@ async fn wait_for_message(ctx: JobContext, (): ()) -> Result<(), JobError> {
 }
 
 fn job() -> NewTask {
-    NewTask::job("wait", ())
+    NewTask::job("wait", ()).erase()
 }
 
 /// Spawns tasks in batches. Each batch begins when all tasks of the last one wait, so that the
@@ -155,7 +158,7 @@ async fn measure_load(count: usize) -> MeasureResult {
         let store = SqliteStore::open(&path, Default::default())?;
         Ok(Runtime::builder()
             .store(store)
-            .job("wait", RecoveryPolicy::resume(1), wait_for_message)
+            .job_named("wait", RecoveryPolicy::resume_max_crashes(1), wait_for_message)
             .start()
             .await?)
     };
@@ -223,7 +226,7 @@ async fn measure_agents(count: usize) -> MeasureResult {
     let store = MemoryStore::with_options(options);
     let runtime = Runtime::builder().store(store).agents(agents).start().await?;
     let session = runtime.session("footprint").await?;
-    let agent = || NewTask::agent("Wait for a message.");
+    let agent = || NewTask::agent("Wait for a message.").erase();
     spawn_waiting(&session, 1_000, agent).await?;
     let before = resident_bytes()?;
     spawn_waiting(&session, count, agent).await?;

@@ -1,11 +1,13 @@
 //! The smallest program: one job, its result, and its events.
 
-use brigade::{FeedUpdate, JobContext, JobError, NewTask, Position, RecoveryPolicy, Runtime};
+use brigade::{FeedUpdate, Job, JobContext, JobError, Position, Runtime};
+
+const GREET: Job<String, String> = Job::new("greet");
 
 #[tokio::main]
-async fn main() -> Result<(), brigade::Refusal> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder()
-        .job("greet", RecoveryPolicy::resume(3), |ctx: JobContext, name: String| async move {
+        .job(GREET, |ctx: JobContext, name| async move {
             ctx.progress(format!("thinking about {name}")).await?;
             Ok::<_, JobError>(format!("hello, {name}"))
         })
@@ -13,14 +15,10 @@ async fn main() -> Result<(), brigade::Refusal> {
         .await?;
 
     let session = runtime.session("hello").await?;
-    let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
+    let task = session.spawn(GREET.with("world".to_owned()).name("Greeter")).await?;
     println!("{} is running", task.address());
 
-    let result = task.wait().await?;
-    match &*result.outcome {
-        brigade::Outcome::Succeeded { result } => println!("{} returned {result}", task.address()),
-        other => println!("{} {other}", task.address()),
-    }
+    println!("{} returned {:?}", task.address(), task.result().await?);
 
     println!("\nevents:");
     let last = runtime.position();
@@ -30,5 +28,6 @@ async fn main() -> Result<(), brigade::Refusal> {
             println!("{:>3}  {:?}", item.position.0, item.record.event);
         }
     }
-    runtime.shutdown().await
+    runtime.shutdown().await?;
+    Ok(())
 }

@@ -119,7 +119,7 @@ impl Tool for Pantry {
 }
 
 /// Prints events and output until the chef has ended.
-async fn print_events(operator: &Session, chef: &TaskHandle) -> Result<(), Box<dyn Error>> {
+async fn print_events<T>(operator: &Session, chef: &TaskHandle<T>) -> Result<(), Box<dyn Error>> {
     let mut feed = operator.subscribe(Position(0));
     let mut names: HashMap<TaskNo, String> = HashMap::new();
     let mut last_lines: HashMap<TaskNo, String> = HashMap::new();

@@ -14,7 +14,7 @@ async fn main() -> Result<(), JobError> {
     let store = SqliteStore::open(&path, Default::default())?;
     let runtime = Runtime::builder()
         .store(store)
-        .job("long walk", RecoveryPolicy::resume(100), long_walk)
+        .job_named("long walk", RecoveryPolicy::resume_max_crashes(100), long_walk)
         .start()
         .await?;
     let session = runtime.session("survive").await?;

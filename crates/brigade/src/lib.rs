@@ -2,20 +2,21 @@
 //! stopped. It survives `kill -9`, ends exactly once and delivers its result exactly once.
 //!
 //! ```
-//! use brigade::{JobContext, JobError, NewTask, RecoveryPolicy, Runtime};
+//! use brigade::{Job, JobContext, JobError, Runtime};
+//!
+//! const GREET: Job<String, String> = Job::new("greet");
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), brigade::Refusal> {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = Runtime::builder()
-//!     .job("greet", RecoveryPolicy::resume(3), |_ctx: JobContext, name: String| async move {
+//!     .job(GREET, |_ctx: JobContext, name| async move {
 //!         Ok::<_, JobError>(format!("hello, {name}"))
 //!     })
 //!     .start()
 //!     .await?;
 //! let session = runtime.session("demo").await?;
-//! let task = session.spawn(NewTask::job("greet", "world").name("Greeter")).await?;
-//! let result = task.wait().await?;
-//! assert_eq!(result.outcome.to_string(), "succeeded");
+//! let task = session.spawn(GREET.with("world".to_owned()).name("Greeter")).await?;
+//! assert_eq!(task.result().await?, "hello, world");
 //! # Ok(())
 //! # }
 //! ```
@@ -23,7 +24,8 @@
 //! Start with these types:
 //! - [`Runtime`] and [`RuntimeBuilder`]: combine a store, jobs, processes and agents.
 //! - [`Session`]: spawn, list, wait, send, stop. [`TaskHandle`]: the same for one task.
-//! - [`JobContext`]: the calls of a job: steps, sleep, receive, children.
+//! - [`Job`]: the name of a job with its types. [`JobContext`]: the calls of a job: steps, sleep,
+//!   receive, children. [`Session::join_all`]: many tasks and their results in order.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
 //! - [`Definition`]: an agent as written. [`Tool`], [`Permissions`] and [`Plugin`] extend and limit
@@ -69,11 +71,12 @@ pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 pub use brigade_runtime::{
-    AgentOptions, ChildTask, ChildWaitResult, ChosenModel, Clock, Delivery, FeedSubscription,
-    FeedUpdate, ForegroundResult, InputPiece, JobContext, JobError, ModelCost, ModelProviders,
-    ModelSource, NewTask, OneModel, PendingApproval, Performer, ProcessOptions, ProcessReport,
+    AgentOptions, AgentTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask,
+    Delivery, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext,
+    JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask,
+    OneModel, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask,
     ReconcileResult, RecordedModels, Reporter, Runtime, RuntimeBuilder, Session, StopMode,
-    SystemClock, TaskHandle, TaskId, WaitResult,
+    SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

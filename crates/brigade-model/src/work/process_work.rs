@@ -84,6 +84,18 @@ pub enum EnvValue {
     FromFile(Arc<str>),
 }
 
+impl From<&str> for EnvValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for EnvValue {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
 /// The source of a process's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

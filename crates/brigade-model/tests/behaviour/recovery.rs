@@ -136,7 +136,7 @@ fn the_first_retry_after_a_crash_is_immediate_and_later_ones_back_off() {
 fn progress_without_a_record_does_not_hide_a_crash_loop() {
     for report in [AttemptReport::State(json("s")), AttemptReport::Progress(json("soon"))] {
         let mut env = Env::new();
-        let no = env.spawn(job_that(RecoveryPolicy::resume(1)));
+        let no = env.spawn(job_that(RecoveryPolicy::resume_max_crashes(1)));
         env.recover(no, RecoveryFinding::Crash);
         env.advance(0);
         env.report(no, report);
@@ -165,7 +165,7 @@ fn recorded_progress_resets_the_crash_count() {
     ];
     for step in steps {
         let mut env = Env::new();
-        let no = env.spawn(job_that(RecoveryPolicy::resume(1)));
+        let no = env.spawn(job_that(RecoveryPolicy::resume_max_crashes(1)));
         env.recover(no, RecoveryFinding::Crash);
         env.advance(0);
         env.report(no, step.clone());
@@ -180,7 +180,7 @@ fn recorded_progress_resets_the_crash_count() {
 #[test]
 fn a_shutdown_is_not_a_crash() {
     let mut env = Env::new();
-    let no = env.spawn(job_that(RecoveryPolicy::resume(1)));
+    let no = env.spawn(job_that(RecoveryPolicy::resume_max_crashes(1)));
     for _ in 0..10 {
         env.recover(no, RecoveryFinding::Shutdown);
         env.advance(0);

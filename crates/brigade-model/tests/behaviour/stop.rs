@@ -314,7 +314,7 @@ fn a_kept_child_does_not_escape_a_stop_that_has_not_reached_its_parent() {
         env.spawn_child(top, job());
     }
     let parent = env.spawn_child(top, closure());
-    let kept = env.spawn_child(parent, job_that(RecoveryPolicy::resume(9)).kept());
+    let kept = env.spawn_child(parent, job_that(RecoveryPolicy::resume_max_crashes(9)).kept());
     env.stop_task(top);
     env.states(&[(parent, "running"), (kept, "running")]);
     // The closure is lost with its process while the order is on its way to it.

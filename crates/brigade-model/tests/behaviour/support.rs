@@ -79,7 +79,7 @@ pub(crate) fn tokens(tokens: u64) -> Usage {
 
 /// Returns a registered job that resumes after at most two crashes.
 pub(crate) fn job() -> TaskSpec {
-    job_that(RecoveryPolicy::resume(2))
+    job_that(RecoveryPolicy::resume_max_crashes(2))
 }
 
 pub(crate) fn job_that(recovery: RecoveryPolicy) -> TaskSpec {

@@ -234,7 +234,7 @@ fn spec(dice: &mut Dice) -> TaskSpec {
         0 | 1 => Work::Job(JobWork::Named {
             handler: "h".into(),
             args,
-            recovery: RecoveryPolicy::resume(2),
+            recovery: RecoveryPolicy::resume_max_crashes(2),
         }),
         2 => Work::Job(JobWork::Closure { label: "c".into() }),
         3 | 4 => {

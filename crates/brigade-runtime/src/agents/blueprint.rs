@@ -48,37 +48,7 @@ pub(crate) struct Blueprint {
     pub(crate) sandbox: Sandbox,
     /// True if a process of the agent acts with this blueprint, and not the agent itself.
     #[serde(skip)]
-    pub(super) acts_through_process: bool,
-}
-
-/// The parent of a new task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum SpawnParent<'a> {
-    TopLevel,
-    Agent(&'a Blueprint),
-    /// A process in a sandbox.
-    SandboxedProcess(&'a Sandbox),
-}
-
-impl<'a> SpawnParent<'a> {
-    /// Returns the sandbox of the parent itself. An agent has none: only its processes have.
-    pub(crate) fn own_sandbox(self) -> Option<&'a Sandbox> {
-        let sandbox = match self {
-            Self::TopLevel => None,
-            Self::Agent(parent) => parent.acts_through_process.then_some(&parent.sandbox),
-            Self::SandboxedProcess(sandbox) => Some(sandbox),
-        };
-        sandbox.filter(|sandbox| !sandbox.layers.is_empty())
-    }
-
-    /// Returns the sandbox that everything started by the parent inherits.
-    pub(crate) fn inherited_sandbox(self) -> Option<&'a Sandbox> {
-        match self {
-            Self::TopLevel => None,
-            Self::Agent(parent) => Some(&parent.sandbox),
-            Self::SandboxedProcess(sandbox) => Some(sandbox),
-        }
-    }
+    pub(crate) acts_through_process: bool,
 }
 
 /// The permissions, limits and sandbox that a spawn gives to a new agent.

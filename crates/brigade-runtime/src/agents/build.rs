@@ -5,9 +5,8 @@ use std::sync::{Arc, PoisonError};
 
 use brigade_agent::inbox::Quoter;
 use brigade_agent::json_schema::Schema;
-use brigade_agent::{Agent, Backend, Plugin, StopPolicy, Tool, ToolSet, client_tool};
+use brigade_agent::{Agent, Backend, Plugin, StopPolicy, Tool, ToolSet, ToolSource, client_tool};
 use brigade_file_tools as builtin;
-use brigade_mcp::client::GrantedTools;
 use brigade_model::action::StartAction;
 use brigade_model::ids::Millis;
 use brigade_model::json::Json;
@@ -17,10 +16,11 @@ use brigade_model::work::Work;
 
 use super::blueprint::Blueprint;
 use super::delegation::{self, DelegationContext};
+use super::mcp_client::grant_tools;
 use super::prompt;
 use super::services::AgentServices;
-use super::spans::provider_and_model;
 use crate::performer::Reporter;
+use crate::runtime_metrics::provider_and_model;
 
 /// The largest number of prepared blueprints. When it is reached, all are dropped and prepared
 /// again.
@@ -40,7 +40,7 @@ pub(super) struct PreparedBlueprint {
     own_tools: Vec<Arc<dyn Tool>>,
     plugins: Vec<Arc<dyn Plugin>>,
     result_schema: Option<Schema>,
-    server_tools: Option<Arc<GrantedTools>>,
+    server_tools: Option<Arc<dyn ToolSource>>,
 }
 
 /// An agent and its backend, for one attempt.
@@ -128,7 +128,11 @@ impl AgentServices {
         let prepared = Arc::new(PreparedBlueprint {
             system_prompt: prompt::render_system_prompt(&decoded, &tools).into(),
             result_schema: self.result_schema(decoded.result_schema.as_ref())?,
-            server_tools: self.mcp_servers.grant_tools(&decoded.mcp_servers, &decoded.permissions),
+            server_tools: grant_tools(
+                &self.mcp_servers,
+                &decoded.mcp_servers,
+                &decoded.permissions,
+            ),
             allowed_tools: tools,
             own_tools: own,
             plugins,

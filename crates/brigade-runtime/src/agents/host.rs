@@ -19,8 +19,9 @@ use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
 
 use super::spans::AttemptSpending;
-use super::task_link::{TaskLink, retry_while_unavailable};
+use super::task_link::TaskLink;
 use crate::performer::Reporter;
+use crate::performer::retry_while_unavailable;
 
 /// The largest number of bytes of the last message that is stored while an agent is suspended.
 const PARTIAL_MAX_BYTES: usize = 300;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use brigade_agent::definition::Definition;
-use brigade_mcp::client::McpServers;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::AgentWork;
 
-use super::blueprint::SpawnParent;
+use super::mcp_client::McpServers;
+use crate::spawn_parent::SpawnParent;
 
 /// Returns the servers of a new agent. At top level these are the requested ones and those of the
 /// definition, and each must be configured. A child never gets more than its parent.

@@ -4,8 +4,8 @@
 use brigade_agent::definition::{DefinitionError, LoadedDefinition};
 use brigade_model::refusal::Refusal;
 
-use super::blueprint::SpawnParent;
 use super::options::{AgentOptions, ModelSource};
+use crate::spawn_parent::SpawnParent;
 
 /// Refuses a sandboxed caller a model that is a file outside of its sandbox: any other than its own
 /// model and the default.

@@ -11,11 +11,14 @@ use brigade_agent::{Backend, Plugin, Tool};
 use brigade_file_tools::PrivateDirectory;
 use brigade_llm::prices::TokenPrice;
 use brigade_llm::{Model, Recorder, TokenUsage};
-use brigade_mcp::client::{McpServerConfig, McpServerError, McpServers};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
 
 use super::trust::{DefinitionTrust, TrustNothing};
+
+use super::mcp_client::McpServerConfig;
+#[cfg(feature = "mcp")]
+use super::mcp_client::{McpServerError, McpServers};
 
 /// A source of models by name.
 pub trait ModelSource: Debug + Send + Sync + 'static {
@@ -198,6 +201,7 @@ impl AgentOptions {
     }
 
     /// Adds an MCP server. Agents that may use it get its tools as `NAME__TOOL`.
+    #[cfg(feature = "mcp")]
     pub fn mcp_server(
         mut self,
         name: &str,

@@ -24,7 +24,7 @@ use super::build::BuiltAgent;
 use super::host::{AgentHost, InboxHandle};
 use super::services::AgentServices;
 use super::spans::{self, AttemptEnd};
-use super::task_link::retry_while_unavailable;
+use crate::performer::retry_while_unavailable;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 
 /// The time that a shutdown waits for futures that do not yield.

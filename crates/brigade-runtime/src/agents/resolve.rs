@@ -19,7 +19,7 @@ use brigade_model::stall::StallPolicy;
 use brigade_model::work::AgentWork;
 use serde_json::Value;
 
-use super::blueprint::{Blueprint, SpawnGrant, SpawnParent, backend};
+use super::blueprint::{Blueprint, SpawnGrant, backend};
 use super::rule_checks::{
     check_definition, check_delegates, check_rules, check_servers, definition_problem,
 };
@@ -28,8 +28,9 @@ use super::trust::{self, TrustLevel};
 use super::{mcp_servers, model_files};
 use crate::ids::new_quote_mark;
 use crate::jobs::HandlerRegistry;
-use crate::new_task::NewTask;
+use crate::new_task::TaskDraft;
 use crate::sandbox;
+use crate::spawn_parent::SpawnParent;
 
 /// The definition of an agent that names none.
 pub(crate) const GENERAL_DEFINITION: &str = "general";
@@ -43,7 +44,7 @@ impl AgentServices {
     pub(crate) fn child_spec(
         self: &Arc<Self>,
         parent: &Blueprint,
-        task: NewTask,
+        task: TaskDraft,
         key: &str,
     ) -> Result<TaskSpec, Refusal> {
         task.into_spec(

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
 use brigade_agent::permission::{KEEP, PermissionRule, PermissionRules, PermissionSubject};
-use brigade_mcp::client::{McpServers, check_name};
 use brigade_model::refusal::Refusal;
 use brigade_model::suggestion::did_you_mean;
+
+use super::mcp_client::{McpServers, check_name};
 
 /// Delegation tools whose calls have no subject that a pattern could match.
 const TOOLS_WITHOUT_SUBJECT: [&str; 6] =

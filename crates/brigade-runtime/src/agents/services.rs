@@ -9,7 +9,6 @@ use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
 use brigade_agent::{AgentOverrides, Backend, client_tool};
 use brigade_file_tools as builtin;
 use brigade_llm::ToolSpec;
-use brigade_mcp::client::McpServers;
 use brigade_model::ids::Time;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -17,6 +16,7 @@ use serde_json::Value;
 
 use super::build::PreparedBlueprint;
 use super::delegation;
+use super::mcp_client::McpServers;
 use super::options::AgentOptions;
 use super::task_link::{DeferredRuntime, TaskLink};
 use crate::clock::Clock;

@@ -109,37 +109,3 @@ pub(crate) fn record_end(span: &Span, end: &AttemptEnd<'_>, spent: AttemptSpendi
         record_error(span, error);
     }
 }
-
-/// Returns the provider and the model as telemetry names them. Providers have the names of the
-/// OpenTelemetry conventions, if those have one. A name without a slash has the part before the
-/// colon as its provider.
-pub(crate) fn provider_and_model(name: &str) -> (&str, &str) {
-    let Some(at) = name.find(['/', ':']) else { return ("_OTHER", name) };
-    let provider = match &name[..at] {
-        "openai-chat" => "openai",
-        "gemini" => "gcp.gemini",
-        "mistral" => "mistral_ai",
-        "xai" => "x_ai",
-        other => other,
-    };
-    (provider, if name[at..].starts_with('/') { &name[at + 1..] } else { name })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn providers_have_the_names_of_the_conventions() {
-        for (name, expect) in [
-            ("anthropic/claude-opus-4-5", ("anthropic", "claude-opus-4-5")),
-            ("openai-chat/gpt-5", ("openai", "gpt-5")),
-            ("gemini/gemini-3", ("gcp.gemini", "gemini-3")),
-            ("mine/org/model:latest", ("mine", "org/model:latest")),
-            ("script:/tmp/a.script", ("script", "script:/tmp/a.script")),
-            ("scripted", ("_OTHER", "scripted")),
-        ] {
-            assert_eq!(provider_and_model(name), expect, "{name}");
-        }
-    }
-}

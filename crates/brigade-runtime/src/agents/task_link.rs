@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use brigade_agent::SessionStateReader;
 use brigade_model::address::TaskRef;
@@ -10,13 +9,13 @@ use brigade_model::call::{CallCompletion, SpawnedTask};
 use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Attempt, CallIndex, TaskNo};
-use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SharedValue;
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use tokio::sync::SetOnce;
 
-use crate::performer::{Reporter, TaskId};
+use crate::performer::{Reporter, TaskId, retry_while_unavailable};
 use crate::runtime::{Runtime, RuntimeInner, submit};
 use crate::session::Session;
 
@@ -112,30 +111,6 @@ impl TaskLink {
 pub(crate) struct CallSlot<'a> {
     pub(crate) index: CallIndex,
     pub(crate) recorded: Option<&'a Arc<CallCompletion>>,
-}
-
-/// The pause before a call is repeated that the store could not take.
-const UNAVAILABLE_RETRY_PAUSE: Duration = Duration::from_millis(50);
-
-/// Repeats a call until the store is available. A short outage must not reach an agent, nor be
-/// recorded as the result of a call. Gives up when the runtime has ended.
-pub(crate) async fn retry_while_unavailable<T, F>(
-    reporter: &Reporter,
-    call: impl Fn() -> F,
-) -> Result<T, Refusal>
-where
-    F: Future<Output = Result<T, Refusal>>,
-{
-    loop {
-        match call().await {
-            Err(refusal)
-                if refusal.kind == RefusalKind::Unavailable && !reporter.inputs.is_closed() =>
-            {
-                tokio::time::sleep(UNAVAILABLE_RETRY_PAUSE).await;
-            }
-            result => return result,
-        }
-    }
 }
 
 /// Returns the child of a recorded spawn.

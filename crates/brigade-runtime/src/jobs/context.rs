@@ -1,6 +1,8 @@
 //! The context of a job, through which it makes its calls.
 
+use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,11 +30,13 @@ use tokio_util::sync::CancellationToken;
 use super::calls::{CallStart, CompletionFuture, JobCalls};
 use super::registry::{HandlerRegistry, JobError};
 use super::stop_signal::StopSignal;
-use crate::agents::SpawnParent;
 use crate::loop_input::LoopInput;
-use crate::new_task::NewTask;
+use crate::new_task::{NewTask, TaskType};
 use crate::performer::{Reporter, TaskId};
 use crate::runtime::submit;
+use crate::spawn_parent::SpawnParent;
+use crate::task_error::TaskError;
+use crate::task_handle::decode_result;
 
 /// The pause before a command is submitted again that the store could not take.
 pub(crate) const REPORT_RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -70,12 +74,44 @@ pub(crate) struct JobContextInner {
     pub(crate) stop: StopSignal,
 }
 
-/// A child that a job spawned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildTask {
+/// A child that a job spawned, with the type of its result.
+pub struct ChildTask<T = Json> {
     pub no: TaskNo,
     pub run: RunNo,
     pub kind: TaskKind,
+    result_type: PhantomData<fn() -> T>,
+}
+
+impl<T> ChildTask<T> {
+    /// Names a child that was spawned before, such as one whose number is in the job's state.
+    pub fn new(no: TaskNo, run: RunNo, kind: TaskKind) -> Self {
+        Self { no, run, kind, result_type: PhantomData }
+    }
+
+    /// Forgets the type of the result, so that children of different types fit in one list.
+    pub fn erase(self) -> ChildTask {
+        ChildTask::new(self.no, self.run, self.kind)
+    }
+}
+
+impl<T> Clone for ChildTask<T> {
+    fn clone(&self) -> Self {
+        Self::new(self.no, self.run, self.kind.clone())
+    }
+}
+
+impl<T> PartialEq for ChildTask<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.no == other.no && self.run == other.run && self.kind == other.kind
+    }
+}
+
+impl<T> Eq for ChildTask<T> {}
+
+impl<T> fmt::Debug for ChildTask<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}#{}", self.kind, self.no, self.run)
+    }
 }
 
 /// The result of a wait.
@@ -147,7 +183,7 @@ impl JobContext {
     }
 
     /// Sleeps for a duration, across restarts.
-    pub fn sleep(&self, duration: Duration) -> impl Future<Output = Result<(), Refusal>> {
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = Result<(), Refusal>> + use<> {
         let slept = self.park_call(ConditionRequest::Timer { duration: duration.into() });
         async move { slept.await.map(|_| ()) }
     }
@@ -196,7 +232,11 @@ impl JobContext {
 
     /// Starts a child. When the job is entered again, this returns the child that it started
     /// before.
-    pub fn spawn(&self, task: NewTask) -> impl Future<Output = Result<ChildTask, Refusal>> {
+    pub fn spawn<K: TaskType>(
+        &self,
+        task: NewTask<K>,
+    ) -> impl Future<Output = Result<ChildTask<K::Output>, Refusal>> {
+        let task = task.into_draft();
         let call = self.begin(&EntryLabel::Spawn);
         async move {
             let index = match call? {
@@ -223,32 +263,59 @@ impl JobContext {
         }
     }
 
-    /// Waits for any of these children and consumes its result.
-    pub fn wait_any<'a>(
+    /// Waits for any of these children, and consumes the results of those that have ended. Without
+    /// children, returns at once.
+    pub fn wait_any<'a, T: 'a>(
         &self,
-        children: impl IntoIterator<Item = &'a ChildTask>,
+        children: impl IntoIterator<Item = &'a ChildTask<T>>,
     ) -> impl Future<Output = Result<Vec<RunResult>, Refusal>> {
         let waited = self.wait(children, WaitMode::Any, None);
         async move { waited.await.and_then(expect_ended) }
     }
 
-    /// Waits for all of these children and consumes their results.
-    pub fn wait_all<'a>(
+    /// Waits for all of these children and consumes their results. Without children, returns at
+    /// once.
+    pub fn wait_all<'a, T: 'a>(
         &self,
-        children: impl IntoIterator<Item = &'a ChildTask>,
+        children: impl IntoIterator<Item = &'a ChildTask<T>>,
     ) -> impl Future<Output = Result<Vec<RunResult>, Refusal>> {
         let waited = self.wait(children, WaitMode::All, None);
         async move { waited.await.and_then(expect_ended) }
     }
 
-    /// Waits for children. Without children, waits for all whose results were not collected.
-    pub fn wait<'a>(
+    /// Waits for all children whose results were not collected, for any or for all of them. Returns
+    /// at once if there are none.
+    pub fn wait_uncollected(
         &self,
-        children: impl IntoIterator<Item = &'a ChildTask>,
+        mode: WaitMode,
+    ) -> impl Future<Output = Result<Vec<RunResult>, Refusal>> {
+        let waited = self.wait_tasks(Vec::new(), mode, None);
+        async move { waited.await.and_then(expect_ended) }
+    }
+
+    /// Waits for children, with a timeout. Without children, returns at once.
+    pub fn wait<'a, T: 'a>(
+        &self,
+        children: impl IntoIterator<Item = &'a ChildTask<T>>,
         mode: WaitMode,
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<ChildWaitResult, Refusal>> {
-        let tasks = children.into_iter().map(|child| child.no).collect();
+        let tasks: Vec<TaskNo> = children.into_iter().map(|child| child.no).collect();
+        let waited = (!tasks.is_empty()).then(|| self.wait_tasks(tasks, mode, timeout));
+        async move {
+            match waited {
+                Some(waited) => waited.await,
+                None => Ok(ChildWaitResult::Ended(Vec::new())),
+            }
+        }
+    }
+
+    fn wait_tasks(
+        &self,
+        tasks: Vec<TaskNo>,
+        mode: WaitMode,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<ChildWaitResult, Refusal>> + use<> {
         let timeout: Option<Millis> = timeout.map(Into::into);
         let request = ConditionRequest::Tasks { tasks, mode, timeout, interruptible: false };
         let waited = self.park_call(request);
@@ -261,10 +328,23 @@ impl JobContext {
         }
     }
 
-    /// Answers the open question of a child.
-    pub fn answer(
+    /// Waits for a child, and returns the result of a run that succeeded. Returns the outcome of
+    /// any other run as an error.
+    pub fn result<T: DeserializeOwned>(
         &self,
-        child: &ChildTask,
+        child: &ChildTask<T>,
+    ) -> impl Future<Output = Result<T, TaskError>> {
+        let waited = self.wait_all([child]);
+        async move {
+            let run = waited.await?.pop();
+            decode_result(run.ok_or_else(|| Refusal::internal("a wait returned no result"))?)
+        }
+    }
+
+    /// Answers the open question of a child.
+    pub fn answer<T>(
+        &self,
+        child: &ChildTask<T>,
         reply: impl Serialize,
     ) -> impl Future<Output = Result<(), Refusal>> {
         let task = TaskRef::from(child.no);
@@ -283,9 +363,9 @@ impl JobContext {
     }
 
     /// Stops a child and its descendants.
-    pub fn stop(
+    pub fn stop<T>(
         &self,
-        child: &ChildTask,
+        child: &ChildTask<T>,
         reason: Option<&str>,
     ) -> impl Future<Output = Result<StopResult, Refusal>> {
         self.stop_target(StopTarget::Task(TaskRef::from(child.no)), reason)
@@ -529,8 +609,8 @@ pub(super) fn unexpected_completion(call: &str, completion: &CallCompletion) -> 
     Refusal::conflict(format!("the journal has {completion:?} for {call}"))
 }
 
-impl From<SpawnedTask> for ChildTask {
+impl<T> From<SpawnedTask> for ChildTask<T> {
     fn from(spawned: SpawnedTask) -> Self {
-        Self { no: spawned.no, run: spawned.run, kind: spawned.kind }
+        Self::new(spawned.no, spawned.run, spawned.kind)
     }
 }

@@ -27,9 +27,9 @@ enum InputEnd {
 
 impl JobContext {
     /// Sends a message to a child.
-    pub fn send(
+    pub fn send<T>(
         &self,
-        to: &ChildTask,
+        to: &ChildTask<T>,
         body: impl Serialize,
     ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(to.no));
@@ -39,7 +39,10 @@ impl JobContext {
 
     /// Closes the input of a child that is a process. It reads the end of its input after all that
     /// was sent before.
-    pub fn close_input(&self, of: &ChildTask) -> impl Future<Output = Result<MessageNo, Refusal>> {
+    pub fn close_input<T>(
+        &self,
+        of: &ChildTask<T>,
+    ) -> impl Future<Output = Result<MessageNo, Refusal>> {
         let to = Recipient::Task(TaskRef::from(of.no));
         let sent = self.send_to(to, Json::null(), InputEnd::Last);
         async move { first_message_no(&sent.await?) }

@@ -29,8 +29,9 @@ use super::calls::{DriverStep, JobCalls};
 use super::context::{CURRENT, JobContext, JobContextInner};
 use super::registry::{ClosureBody, HandlerRegistry, JobError, JobFuture};
 use super::stop_signal::StopSignal;
-use crate::agents::retry_while_unavailable;
-use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
+use crate::performer::{
+    Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId, retry_while_unavailable,
+};
 
 /// The time that a shutdown waits for futures that do not yield.
 const HALT_TIMEOUT: Duration = Duration::from_secs(2);

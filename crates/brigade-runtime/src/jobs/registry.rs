@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::JobContext;
+#[cfg(feature = "agents")]
 use crate::agents::AgentServices;
 
 /// The failure of a job: any error, as text.
@@ -60,6 +61,7 @@ type JobHandler = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 #[derive(Default)]
 pub(crate) struct HandlerRegistry {
     by_name: HashMap<Arc<str>, RegisteredJob>,
+    #[cfg(feature = "agents")]
     pub(crate) agents: Option<Arc<AgentServices>>,
 }
 
@@ -70,6 +72,7 @@ struct RegisteredJob {
 
 impl HandlerRegistry {
     /// Creates a registry without job handlers.
+    #[cfg(feature = "agents")]
     pub(crate) fn agents_only(agents: Arc<AgentServices>) -> Self {
         Self { by_name: HashMap::new(), agents: Some(agents) }
     }

@@ -101,6 +101,7 @@ impl ProcessService {
     }
 
     /// Returns the directory for the pid files of MCP servers.
+    #[cfg(feature = "agents")]
     pub(crate) fn mcp_servers_dir(&self) -> PathBuf {
         self.options.state_dir.join("servers")
     }

@@ -80,7 +80,7 @@ async fn pending(session: &Session, count: usize) -> Vec<PendingApproval> {
     panic!("there are {} approvals, not {count}", session.approvals().len());
 }
 
-async fn end(task: &TaskHandle) -> RunResult {
+async fn end<T>(task: &TaskHandle<T>) -> RunResult {
     let run_result = task.wait_within(Duration::from_secs(600)).await.unwrap();
     run_result.expect("it ends")
 }
@@ -88,7 +88,7 @@ async fn end(task: &TaskHandle) -> RunResult {
 async fn baker(
     text: &str,
     rules: PermissionRules,
-) -> (TestRuntime, TaskHandle, Arc<Mutex<Vec<String>>>) {
+) -> (TestRuntime, TaskHandle<String>, Arc<Mutex<Vec<String>>>) {
     let (bake, baked) = Bake::new();
     let options = script(text).tool(bake);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;

@@ -3,7 +3,7 @@
 use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
-use brigade_runtime::NewTask;
+use brigade_runtime::{AgentTask, NewTask};
 use brigade_testkit::TestRuntime;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ async fn settings_must_fit_and_need_a_definition_that_has_them() {
     let digger = Definition::new("digger").prompt("Dig.").config_schema(schema);
     let options = script("agent *\nturn\n say Dug.\n").definition(digger).unwrap();
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let spawn = |task: NewTask| runtime.session.spawn(task);
+    let spawn = |task: NewTask<AgentTask<String>>| runtime.session.spawn(task);
     let dig = || NewTask::agent("dig").definition("digger");
     let refused = spawn(dig().config(json!({ "depth": "deep" }))).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);

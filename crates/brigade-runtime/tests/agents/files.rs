@@ -4,7 +4,7 @@ use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_agent::permission::PermissionRules;
 use brigade_agent::{ToolEffect, ToolReply};
 use brigade_model::refusal::RefusalKind;
-use brigade_runtime::{AgentOptions, NewTask, TaskHandle};
+use brigade_runtime::{AgentOptions, AgentTask, NewTask, TaskHandle};
 use brigade_testkit::TestRuntime;
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ impl Kitchen {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap()
     }
 
-    async fn run(&self, task: NewTask) -> (TaskHandle, String) {
+    async fn run(&self, task: NewTask<AgentTask<String>>) -> (TaskHandle<String>, String) {
         let task = task.cwd(self.dir.path());
         let agent = self.runtime.session.spawn(task).await.unwrap();
         let final_message = final_message(&agent.wait().await.unwrap());
@@ -152,7 +152,7 @@ async fn an_unknown_tool_is_refused_wherever_it_is_named() {
     let options = script("agent *\nturn\n say Never.\n").definition(cook).unwrap();
     let options = options.definition_dirs(|cwd| cwd.map(DefinitionDir::user).into_iter().collect());
     let kitchen = Kitchen::new(options).await;
-    let refused = async |task: NewTask| {
+    let refused = async |task: NewTask<AgentTask<String>>| {
         let task = task.cwd(kitchen.dir.path());
         kitchen.runtime.session.spawn(task).await.unwrap_err()
     };

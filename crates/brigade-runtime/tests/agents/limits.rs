@@ -123,7 +123,7 @@ async fn a_money_budget_holds_for_kept_children() {
     boss.wait().await.unwrap();
     let operator = runtime.runtime.operator_session(runtime.session.id()).await.unwrap();
     for no in [2, 3].map(|no| TaskNo::new(no).unwrap()) {
-        let waited = operator.wait_all([no.into()]).await.unwrap();
+        let waited = operator.wait_all([no]).await.unwrap();
         let Outcome::Failed(failed) = &*waited[0].outcome else { panic!("{:?}", waited[0]) };
         assert_eq!(failed.failure, Failure::Budget { limit: LimitKind::Money });
     }

@@ -152,9 +152,9 @@ turn
     let inside = runtime.task_session(id, row.attempt).await.unwrap();
     let child = inside.spawn(NewTask::agent("go").name("B")).await.unwrap();
     let operator = runtime.operator_session(session.id()).await.unwrap();
-    let mut run_results = operator.wait_all([child.no().into()]).await.unwrap();
+    let mut run_results = operator.wait_all([child.no()]).await.unwrap();
     assert_eq!(final_message(&run_results.pop().unwrap()), "I may not.");
     operator.stop(no, None).await.unwrap();
     // The directory must not be removed before the process has ended.
-    operator.wait_all([no.into()]).await.unwrap();
+    operator.wait_all([no]).await.unwrap();
 }

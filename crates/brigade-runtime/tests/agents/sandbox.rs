@@ -10,7 +10,9 @@ use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TcpPolicy}
 use brigade_model::task::TaskRow;
 use brigade_model::work::{TaskKind, Work};
 use brigade_process::{LandlockSupport, NamespaceSupport};
-use brigade_runtime::{AgentOptions, NewTask, ProcessOptions, Runtime, Session, TaskHandle};
+use brigade_runtime::{
+    AgentOptions, AgentTask, NewTask, ProcessOptions, Runtime, Session, TaskHandle,
+};
 use tempfile::TempDir;
 
 use crate::support::{everything, final_message, reply, script};
@@ -36,7 +38,7 @@ async fn fixture(options: AgentOptions) -> Fixture {
 }
 
 impl Fixture {
-    async fn run(&self, task: NewTask) -> String {
+    async fn run(&self, task: NewTask<AgentTask<String>>) -> String {
         let task = self.session.spawn(task.name("A").cwd(&self.work)).await.unwrap();
         final_message(&task.wait().await.unwrap())
     }
@@ -222,7 +224,7 @@ impl Fixture {
     }
 
     /// Returns true if an agent has the server.
-    async fn has_server(&self, agent: &TaskHandle) -> bool {
+    async fn has_server<T>(&self, agent: &TaskHandle<T>) -> bool {
         let all = everything(&self.runtime, &self.session).await;
         let (_, row) = all.into_iter().find(|(no, _)| *no == agent.no()).unwrap();
         let Work::Agent(work) = &row.spec.work else { panic!("{row:?}") };
@@ -289,7 +291,7 @@ turn
     assert!(inside.definitions(outside.to_str().unwrap()).is_err());
     assert!(inside.definitions(fixture.work.to_str().unwrap()).is_ok());
     let child = inside.spawn(NewTask::agent("go").name("B").cwd(&fixture.work)).await.unwrap();
-    let mut run_results = operator.wait_all([child.no().into()]).await.unwrap();
+    let mut run_results = operator.wait_all([child.no()]).await.unwrap();
     assert_eq!(final_message(&run_results.pop().unwrap()), "I see what it sees.");
     agent.stop(None).await.unwrap();
 }

@@ -32,7 +32,7 @@ pub(crate) async fn playing(text: &str) -> TestRuntime {
     TestRuntime::new(|builder| builder.agents(options)).await
 }
 
-pub(crate) async fn spawn(runtime: &TestRuntime, name: &str, task: &str) -> TaskHandle {
+pub(crate) async fn spawn(runtime: &TestRuntime, name: &str, task: &str) -> TaskHandle<String> {
     runtime.session.spawn(NewTask::agent(task).name(name)).await.unwrap()
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn final_message(run_result: &RunResult) -> String {
 }
 
 /// Returns the transcript of an agent.
-pub(crate) async fn transcript(runtime: &TestRuntime, task: &TaskHandle) -> String {
+pub(crate) async fn transcript<T>(runtime: &TestRuntime, task: &TaskHandle<T>) -> String {
     runtime.session.transcript(task.into()).await.unwrap().unwrap()
 }
 

@@ -8,7 +8,7 @@ use brigade_agent::definition::{DefinitionDigest, DefinitionDir, DefinitionSet, 
 use brigade_agent::permission::PermissionRules;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::agents::DefinitionTrust;
-use brigade_runtime::{AgentOptions, NewTask};
+use brigade_runtime::{AgentOptions, AgentTask, NewTask};
 use brigade_testkit::TestRuntime;
 use tempfile::TempDir;
 
@@ -78,14 +78,14 @@ impl Clone {
     }
 
     /// Runs the task and returns true if its agent wrote a file.
-    async fn writes(&self, task: NewTask) -> bool {
+    async fn writes(&self, task: NewTask<AgentTask<String>>) -> bool {
         let agent = self.runtime.session.spawn(task.cwd(self.work())).await.unwrap();
         final_message(&agent.wait().await.unwrap());
         std::fs::remove_file(self.work().join("written")).is_ok()
     }
 }
 
-fn cook() -> NewTask {
+fn cook() -> NewTask<AgentTask<String>> {
     NewTask::agent("cook").definition("cook")
 }
 
@@ -123,7 +123,8 @@ async fn delegates_of_an_untrusted_definition_write_nothing() {
 async fn an_unattended_untrusted_definition_is_refused_with_the_command_to_trust_it() {
     let clone = Clone::new().await;
     let digest = clone.define(COOK);
-    let spawn = |task: NewTask| clone.runtime.session.spawn(task.cwd(clone.work()));
+    let spawn =
+        |task: NewTask<AgentTask<String>>| clone.runtime.session.spawn(task.cwd(clone.work()));
     let refused = spawn(cook().unattended()).await.unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Forbidden);
     assert!(refused.message.contains(&format!("`brigade trust grant {digest}`")), "{refused}");

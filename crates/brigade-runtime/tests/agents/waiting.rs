@@ -211,7 +211,7 @@ turn
     runtime.shutdown().await.unwrap();
     let second = TestRuntime::on_store(store, |builder| builder.agents(script(text))).await;
     second.session.answer(no, reply("left")).await.unwrap();
-    let run_results = second.session.wait_all([no.into()]).await.unwrap();
+    let run_results = second.session.wait_all([no]).await.unwrap();
     assert_eq!(final_message(&run_results[0]), "Left it is.");
 }
 

@@ -6,17 +6,14 @@ use std::time::Duration;
 use brigade_model::address::{TaskAddress, TaskRef};
 use brigade_model::command::GivenAnswer;
 use brigade_model::json::PAYLOAD_MAX;
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime};
 use brigade_testkit::TestRuntime;
 
 use crate::support::*;
 
 async fn kitchen() -> TestRuntime {
     TestRuntime::new(|b| {
-        b.job("double", RecoveryPolicy::resume(3), |_: JobContext, n: u32| async move {
-            Ok::<_, JobError>(n * 2)
-        })
+        b.job(Job::new("double"), |_: JobContext, n: u32| async move { Ok::<_, JobError>(n * 2) })
     })
     .await
 }
@@ -37,14 +34,14 @@ async fn a_wrong_spawn_changes_nothing() {
         (returns(1).key(""), INVALID, "is empty"),
         (returns(1).key("a\0b"), INVALID, "control character"),
         (returns(1).key(&"k".repeat(257)), INVALID, "the maximum is 256"),
-        (NewTask::job("double", &big), INVALID, "1048578 bytes; the maximum is 1048576"),
-        (NewTask::job("double", nan), INVALID, "is not JSON"),
-        (NewTask::job("treble", 1), NOT_FOUND, "registered are: double"),
-        (NewTask::job("", 1), NOT_FOUND, "no job is registered as \"\""),
-        (NewTask::custom("Oven", 1, OVEN), INVALID, "the kind \"Oven\""),
-        (NewTask::custom("", 1, OVEN), INVALID, "the kind \"\""),
-        (NewTask::custom(&"k".repeat(33), 1, OVEN), INVALID, "1 to 32 lower-case letters"),
-        (NewTask::custom("oven", &big, OVEN), INVALID, "the maximum is"),
+        (NewTask::job("double", &big).erase(), INVALID, "1048578 bytes; the maximum is 1048576"),
+        (NewTask::job("double", nan).erase(), INVALID, "is not JSON"),
+        (NewTask::job("treble", 1).erase(), NOT_FOUND, "registered are: double"),
+        (NewTask::job("", 1).erase(), NOT_FOUND, "no job is registered as \"\""),
+        (NewTask::custom("Oven", 1, OVEN).erase(), INVALID, "the kind \"Oven\""),
+        (NewTask::custom("", 1, OVEN).erase(), INVALID, "the kind \"\""),
+        (NewTask::custom(&"k".repeat(33), 1, OVEN).erase(), INVALID, "1 to 32 lower-case letters"),
+        (NewTask::custom("oven", &big, OVEN).erase(), INVALID, "the maximum is"),
     ];
     for (task, kind, part) in cases {
         let result = test.session.spawn(task).await;
@@ -142,11 +139,11 @@ async fn one_key_with_another_request_is_a_conflict() {
     assert!(!first.existed());
     let before = test.runtime.position();
     for other in [
-        NewTask::job("double", 2).name("Dinner").key("dinner"),
-        NewTask::job("double", 1).name("Supper").key("dinner"),
-        NewTask::job("double", 1).key("dinner"),
-        dinner().keep(),
-        dinner().grace(SECOND),
+        NewTask::job("double", 2).name("Dinner").key("dinner").erase(),
+        NewTask::job("double", 1).name("Supper").key("dinner").erase(),
+        NewTask::job("double", 1).key("dinner").erase(),
+        dinner().keep().erase(),
+        dinner().grace(SECOND).erase(),
         returns(1).key("dinner"),
     ] {
         let part = "the key \"dinner\" stands for task 1 with another request";

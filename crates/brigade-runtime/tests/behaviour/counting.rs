@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime};
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -31,12 +30,12 @@ async fn cook(store: Arc<CrashStore>) {
         .shared_store(store)
         .clock(Arc::new(PausedClock::starting_at(TestRuntime::START)))
         .max_batch(1)
-        .job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        .job(Job::new("cook"), |ctx: JobContext, (): ()| async move {
             let helper = ctx.spawn(NewTask::job("helper", ())).await?;
             ctx.wait_all([&helper]).await?;
             Ok::<_, JobError>(())
         })
-        .job("helper", RecoveryPolicy::resume(3), |_: JobContext, (): ()| async move {
+        .job(Job::new("helper"), |_: JobContext, (): ()| async move {
             Err::<(), _>(JobError::new("the knife is blunt"))
         })
         .start()

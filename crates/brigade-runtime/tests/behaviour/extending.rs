@@ -42,7 +42,7 @@ async fn adopted_work_continues_under_the_same_attempt() {
     let message = test.session.receipt(MessageNo(1)).await.unwrap().unwrap();
     assert_ne!(message.receipt, Receipt::Read);
     reporter.post(returned("\"brown\"")).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("\"brown\""));
 }
 
@@ -79,7 +79,7 @@ async fn adopted_work_that_was_stopping_is_stopped_again() {
     let reporter = oven_calls.reconciled().await;
     assert!(matches!(oven_calls.stopped().await, StopMode::Graceful { attempt: Attempt(1), .. }));
     reporter.post(AttemptReport::Ended(WorkResult::Aborted.into())).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     let order = &cancelled(&ended[0].outcome).order;
     assert_eq!(order.reason.as_deref(), Some("enough"));
 }
@@ -97,7 +97,7 @@ async fn a_shutdown_does_not_stop_work_that_may_outlive_it() {
     let (puppet, mut oven_calls) = Puppet::finding(ReconcileResult::Adopted);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", puppet)).await;
     oven_calls.reconciled().await.post(returned("1")).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("1"));
 }
 

@@ -7,8 +7,7 @@ use brigade_model::ids::{Position, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{EventQuery, MemoryStore, Store};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 
@@ -29,7 +28,7 @@ struct StoryResult {
 /// notes.
 fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
     let steps = steps.clone();
-    b.job("cook", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+    b.job(Job::new("cook"), move |ctx: JobContext, (): ()| {
         let steps = steps.clone();
         async move {
             let one = ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -50,7 +49,7 @@ fn jobs(b: RuntimeBuilder, steps: &Tally) -> RuntimeBuilder {
             Ok::<_, JobError>((one, received, two))
         }
     })
-    .job("helper", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+    .job(Job::new("helper"), |ctx: JobContext, (): ()| async move {
         let order = ctx.receive().await?;
         ctx.send_parent(order.body.decode::<String>()?).await?;
         Ok::<_, JobError>(())

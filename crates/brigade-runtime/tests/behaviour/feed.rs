@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Position, Time};
-use brigade_runtime::{FeedSubscription, FeedUpdate, JobContext, JobError, NewTask};
+use brigade_runtime::{FeedSubscription, FeedUpdate, JobContext, JobError, JobTask, NewTask};
 use brigade_store::{MemoryOptions, MemoryStore, Retention};
 use brigade_testkit::{ManualClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::*;
 
 /// Returns a job that reports progress this many times.
-fn chatty(notes: u32) -> NewTask {
+fn chatty(notes: u32) -> NewTask<JobTask<u32>> {
     NewTask::closure("chatty", move |ctx: JobContext| async move {
         for n in 0..notes {
             ctx.progress(n).await?;

@@ -9,7 +9,7 @@ use brigade_model::ids::Time;
 use brigade_model::limits::Limits;
 use brigade_model::outcome::{EndConfirmation, LateResult};
 use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime, Session};
+use brigade_runtime::{JobContext, JobError, JobTask, NewTask, Runtime, Session};
 use brigade_testkit::{ManualClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
 
@@ -41,14 +41,18 @@ async fn a_future_that_ignores_its_token_is_dropped_at_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_step_that_hangs_can_be_stopped() {
     let test = TestRuntime::new(|b| {
-        b.job("hangs", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
-            ctx.step("hangs", || async {
-                std::future::pending::<()>().await;
+        b.job_named(
+            "hangs",
+            RecoveryPolicy::resume_max_crashes(1),
+            |ctx: JobContext, (): ()| async move {
+                ctx.step("hangs", || async {
+                    std::future::pending::<()>().await;
+                    Ok::<_, JobError>(())
+                })
+                .await?;
                 Ok::<_, JobError>(())
-            })
-            .await?;
-            Ok::<_, JobError>(())
-        })
+            },
+        )
     })
     .await;
     let task = test.session.spawn(NewTask::job("hangs", ())).await.unwrap();
@@ -67,19 +71,23 @@ async fn a_job_that_is_stopped_during_replay_gets_refusals_from_its_calls() {
     let entered = Tally::default();
     let entries = entered.clone();
     let test = TestRuntime::new(|b| {
-        b.job("joins", RecoveryPolicy::resume(1), move |ctx: JobContext, (): ()| {
-            let gate = open.clone();
-            let entries = entries.clone();
-            async move {
-                if entries.add() > 0 {
-                    gate.cancelled().await;
+        b.job_named(
+            "joins",
+            RecoveryPolicy::resume_max_crashes(1),
+            move |ctx: JobContext, (): ()| {
+                let gate = open.clone();
+                let entries = entries.clone();
+                async move {
+                    if entries.add() > 0 {
+                        gate.cancelled().await;
+                    }
+                    let (short, long) = tokio::join!(ctx.sleep(SECOND), ctx.sleep(3600 * SECOND));
+                    short?;
+                    long?;
+                    Ok::<_, JobError>(())
                 }
-                let (short, long) = tokio::join!(ctx.sleep(SECOND), ctx.sleep(3600 * SECOND));
-                short?;
-                long?;
-                Ok::<_, JobError>(())
-            }
-        })
+            },
+        )
     })
     .await;
     let task = test.session.spawn(NewTask::job("joins", ())).await.unwrap();
@@ -112,7 +120,7 @@ impl Drop for Release {
 }
 
 /// Returns a task that blocks its thread until it is released, and a token for its start.
-fn blocks() -> (NewTask, CancellationToken, Release) {
+fn blocks() -> (NewTask<JobTask<&'static str>>, CancellationToken, Release) {
     let release = Arc::new(AtomicBool::new(false));
     let released = release.clone();
     let begun = CancellationToken::new();

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 
 use crate::support::*;
@@ -14,9 +13,7 @@ use crate::support::*;
 #[tokio::test(start_paused = true)]
 async fn a_job_returns_its_result_to_its_waiter() {
     let test = TestRuntime::new(|b| {
-        b.job("double", RecoveryPolicy::resume(3), |_: JobContext, n: u32| async move {
-            Ok::<_, JobError>(n * 2)
-        })
+        b.job(Job::new("double"), |_: JobContext, n: u32| async move { Ok::<_, JobError>(n * 2) })
     })
     .await;
     let task = test.session.spawn(NewTask::job("double", 21).name("Doubler")).await.unwrap();
@@ -34,7 +31,7 @@ async fn a_named_job_sleeps_without_a_future_and_does_each_step_once() {
     let entries = entered.clone();
     let steps = stepped.clone();
     let test = TestRuntime::new(|b| {
-        b.job("nap", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+        b.job(Job::new("nap"), move |ctx: JobContext, (): ()| {
             let entries = entries.clone();
             let steps = steps.clone();
             async move {
@@ -83,7 +80,7 @@ async fn a_panic_is_an_outcome() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_anywhere_in_a_job_ends_it_and_wakes_its_waiter() {
     let test = TestRuntime::new(|b| {
-        b.job("steps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        b.job(Job::new("steps"), |ctx: JobContext, (): ()| async move {
             ctx.sleep(SECOND).await?;
             ctx.step("boom", || async {
                 assert!(ctx.is_stopping(), "in a step");
@@ -92,7 +89,7 @@ async fn a_panic_anywhere_in_a_job_ends_it_and_wakes_its_waiter() {
             .await?;
             Ok::<_, JobError>(())
         })
-        .job("at once", RecoveryPolicy::resume(3), |_: JobContext, fine: bool| {
+        .job(Job::new("at once"), |_: JobContext, fine: bool| {
             assert!(fine, "before its first await");
             async { Ok::<_, JobError>(()) }
         })

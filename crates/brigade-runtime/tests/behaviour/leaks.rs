@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brigade_model::call::WaitMode;
 use brigade_model::ids::{Millis, Position};
 use brigade_model::limits::Limits;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
@@ -27,7 +28,7 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
             })
         });
         let tasks = session.spawn_all(tasks).await.unwrap();
-        let refs = tasks.iter().map(|task| task.as_ref().unwrap().into());
+        let refs = tasks.iter().map(|task| task.as_ref().unwrap());
         let run_results = soon(session.wait_all(refs)).await.unwrap();
         assert_eq!(run_results.len(), 1_000);
         assert!(run_results.iter().all(|e| e.outcome.is_success() && !e.collected_before));
@@ -57,7 +58,7 @@ async fn uncollected_results_stay_until_they_are_collected() {
     assert_eq!(test.session.list().len(), 200);
     let keep_nothing = Retention { ended: Millis(0), events: Millis(0) };
     assert_eq!(test.runtime.prune(&keep_nothing).await.unwrap().tasks, 0);
-    let run_results = eventually(test.session.wait_all([])).await.unwrap();
+    let run_results = eventually(test.session.wait_uncollected(WaitMode::All)).await.unwrap();
     assert_eq!(run_results.len(), 200);
 }
 

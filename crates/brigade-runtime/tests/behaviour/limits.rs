@@ -6,8 +6,7 @@ use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Time};
 use brigade_model::limits::{LimitKind, Limits, Usage};
 use brigade_model::outcome::{Failure, Outcome};
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
 use tokio_util::sync::CancellationToken;
 
@@ -125,7 +124,7 @@ async fn a_named_job_holds_neither_future_nor_slot_while_it_waits() {
     let census = Census::default();
     let counted = census.clone();
     let test = TestRuntime::new(|b| {
-        b.job("waits", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+        b.job(Job::new("waits"), move |ctx: JobContext, (): ()| {
             let counted = counted.enter();
             async move {
                 let _counted = counted;
@@ -198,7 +197,7 @@ async fn raised_limits_let_queued_work_start() {
 #[tokio::test(start_paused = true)]
 async fn a_task_tree_has_a_maximum_depth() {
     let test = TestRuntime::new(|b| {
-        b.job("nests", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
+        b.job(Job::new("nests"), |ctx: JobContext, depth: u32| async move {
             let child = match ctx.spawn(NewTask::job("nests", depth + 1)).await {
                 Ok(child) => child,
                 Err(refused) => return Ok(format!("{depth}: {refused}")),

@@ -17,6 +17,7 @@ mod failing_store;
 mod feed;
 mod forced_stop;
 mod jobs;
+mod joining;
 mod leaks;
 mod limits;
 mod messages;

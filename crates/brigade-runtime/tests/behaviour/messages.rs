@@ -4,7 +4,7 @@ use brigade_model::ids::MessageNo;
 use brigade_model::limits::Limits;
 use brigade_model::message::{MessagePurpose, MessageSender, Receipt};
 use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Session};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Session};
 use brigade_testkit::TestRuntime;
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +25,9 @@ async fn receives(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError
 
 #[tokio::test(start_paused = true)]
 async fn messages_arrive_in_order_none_lost_none_twice() {
-    let test = TestRuntime::new(|b| b.job("receives", RecoveryPolicy::resume(3), receives)).await;
+    let test = TestRuntime::new(|b| b.job(Job::new("receives"), receives)).await;
     let closure = NewTask::closure("receives", |ctx| receives(ctx, 100));
-    for task in [NewTask::job("receives", 100), closure] {
+    for task in [NewTask::job("receives", 100).erase(), closure.erase()] {
         let task = test.session.spawn(task).await.unwrap();
         for n in 0..100 {
             task.send(n).await.unwrap();
@@ -194,18 +194,26 @@ async fn an_inbox_is_read_in_parts_from_the_oldest() {
 #[tokio::test(start_paused = true)]
 async fn a_job_sees_the_receipts_of_its_messages() {
     let test = TestRuntime::new(|b| {
-        b.job("listens", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
-            ctx.receive().await?;
-            Ok::<_, JobError>(())
-        })
-        .job("tells", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
-            let child = ctx.spawn(NewTask::job("listens", ())).await?;
-            let first = ctx.send(&child, "one").await?;
-            ctx.wait_all([&child]).await?;
-            let read = ctx.receipt(first).await?;
-            let foreign = ctx.receipt(brigade_model::ids::MessageNo(1)).await.is_err();
-            Ok::<_, JobError>((format!("{read:?}"), foreign))
-        })
+        b.job_named(
+            "listens",
+            RecoveryPolicy::resume_max_crashes(1),
+            |ctx: JobContext, (): ()| async move {
+                ctx.receive().await?;
+                Ok::<_, JobError>(())
+            },
+        )
+        .job_named(
+            "tells",
+            RecoveryPolicy::resume_max_crashes(1),
+            |ctx: JobContext, (): ()| async move {
+                let child = ctx.spawn(NewTask::job("listens", ())).await?;
+                let first = ctx.send(&child, "one").await?;
+                ctx.wait_all([&child]).await?;
+                let read = ctx.receipt(first).await?;
+                let foreign = ctx.receipt(brigade_model::ids::MessageNo(1)).await.is_err();
+                Ok::<_, JobError>((format!("{read:?}"), foreign))
+            },
+        )
     })
     .await;
     let other = test.session.spawn(NewTask::job("listens", ())).await.unwrap();

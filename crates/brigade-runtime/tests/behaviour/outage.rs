@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::call::WaitMode;
 use brigade_model::limits::Limits;
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, WaitResult};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, WaitResult};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
@@ -30,7 +29,7 @@ async fn a_result_that_is_being_delivered_at_the_timeout_is_not_lost() {
         store.slow_after(1, 5 * SECOND);
         tokio::time::sleep(10 * SECOND).await;
     });
-    let uncollected = eventually(test.session.wait_all([])).await.unwrap();
+    let uncollected = eventually(test.session.wait_uncollected(WaitMode::All)).await.unwrap();
     match waited.unwrap() {
         WaitResult::Ended(run_results) => {
             assert_eq!(run_results.len(), 1);
@@ -90,8 +89,10 @@ async fn a_wait_beside_a_spawn_that_could_not_be_stored_does_not_hang() {
         let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
         let before = store.commits();
         let tasks = [returns(1)];
-        let (spawned, waited) =
-            tokio::join!(test.session.spawn_all(tasks), eventually(test.session.wait_all([])));
+        let (spawned, waited) = tokio::join!(
+            test.session.spawn_all(tasks),
+            eventually(test.session.wait_uncollected(WaitMode::All))
+        );
         (before, spawned.unwrap()[0].is_ok(), waited)
     };
     let (commit, spawned, waited) =
@@ -139,7 +140,7 @@ async fn an_outage_is_waited_out_and_replies_stay_true() {
     let steps = Tally::default();
     let counted = steps.clone();
     let test = TestRuntime::on_store(store.clone(), |b| {
-        b.job("naps", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+        b.job(Job::new("naps"), move |ctx: JobContext, (): ()| {
             let steps = counted.clone();
             async move {
                 ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -194,7 +195,7 @@ async fn the_commits_of_a_shutdown_are_retried() {
 async fn a_due_timer_does_not_retry_a_full_store_without_pause() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
-        b.job("naps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        b.job(Job::new("naps"), |ctx: JobContext, (): ()| async move {
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>("rested")
         })

@@ -181,7 +181,7 @@ async fn a_message_to_ended_work_opens_its_next_run() {
     assert_eq!((start.run, start.attempt), (RunNo(2), Attempt(2)));
     assert!(matches!(oven_calls.delivered().await, Delivery::Message(_)));
     reporter.post(returned("2")).await;
-    let run_results = eventually(test.session.wait_all([(&task).into()])).await.unwrap();
+    let run_results = eventually(test.session.wait_all([(&task)])).await.unwrap();
     let outcomes: Vec<_> = run_results.iter().map(|e| (e.run.0, e.outcome.clone())).collect();
     assert_eq!(outcomes, [(1, succeeded("1").into()), (2, succeeded("2").into())]);
     let earlier = test.session.earlier_run(task.no(), RunNo(1)).await.unwrap();

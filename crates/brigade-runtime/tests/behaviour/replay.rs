@@ -13,14 +13,14 @@ use brigade_testkit::TestRuntime;
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
-const RESUME: RecoveryPolicy = RecoveryPolicy::resume(3);
+const RESUME: RecoveryPolicy = RecoveryPolicy::resume_max_crashes(3);
 
 #[tokio::test(start_paused = true)]
 async fn a_steps_error_is_recorded_and_returned_again() {
     let tried = Tally::default();
     let tries = tried.clone();
     let test = TestRuntime::new(|b| {
-        b.job("tries", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("tries", RESUME, move |ctx: JobContext, (): ()| {
             let tries = tries.clone();
             async move {
                 let body = || async {
@@ -44,7 +44,7 @@ async fn a_race_between_sleep_and_receive_is_replayed_the_same() {
     let paths: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
     let recorded = paths.clone();
     let test = TestRuntime::new(|b| {
-        b.job("races", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("races", RESUME, move |ctx: JobContext, (): ()| {
             let paths = recorded.clone();
             paths.lock().unwrap().push(Vec::new());
             async move {
@@ -78,7 +78,7 @@ async fn a_race_between_sleep_and_receive_is_replayed_the_same() {
 #[tokio::test(start_paused = true)]
 async fn two_waits_at_once_are_joined() {
     let test = TestRuntime::new(|b| {
-        b.job("joins", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("joins", RESUME, |ctx: JobContext, (): ()| async move {
             let slow = ctx.spawn(NewTask::job("naps", 30)).await?;
             let quick = ctx.spawn(NewTask::job("naps", 10)).await?;
             let (a, b) = tokio::join!(ctx.wait_all([&slow]), ctx.wait_all([&quick]));
@@ -87,7 +87,7 @@ async fn two_waits_at_once_are_joined() {
             assert!(!a[0].collected_before && !b[0].collected_before);
             Ok::<_, JobError>((a[0].no.get(), b[0].no.get()))
         })
-        .job("naps", RESUME, |ctx: JobContext, seconds: u32| async move {
+        .job_named("naps", RESUME, |ctx: JobContext, seconds: u32| async move {
             ctx.sleep(seconds * SECOND).await?;
             Ok::<_, JobError>(())
         })
@@ -102,7 +102,7 @@ async fn a_step_beside_a_wait_is_done_once_and_the_wait_goes_on() {
     let stepped = Tally::default();
     let steps = stepped.clone();
     let test = TestRuntime::new(|b| {
-        b.job("both", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("both", RESUME, move |ctx: JobContext, (): ()| {
             let steps = steps.clone();
             async move {
                 let body = || async {
@@ -126,7 +126,7 @@ async fn a_step_beside_a_wait_is_done_once_and_the_wait_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_receive_with_a_timeout_consumes_nothing_when_it_passes() {
     let test = TestRuntime::new(|b| {
-        b.job("listens", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("listens", RESUME, |ctx: JobContext, (): ()| async move {
             let none = ctx.receive_within(SECOND).await?;
             assert!(none.is_none());
             let some = ctx.receive_within(60 * SECOND).await?;
@@ -143,7 +143,7 @@ async fn a_receive_with_a_timeout_consumes_nothing_when_it_passes() {
 #[tokio::test(start_paused = true)]
 async fn a_question_suspends_the_job_until_it_is_answered() {
     let test = TestRuntime::new(|b| {
-        b.job("asks", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("asks", RESUME, |ctx: JobContext, (): ()| async move {
             let salt: u32 = ctx.ask("how much salt?").await?;
             Ok::<_, JobError>(salt * 2)
         })
@@ -165,7 +165,7 @@ async fn typed_state_is_restored_when_the_job_resumes() {
     let entries: Arc<Mutex<Vec<Option<u32>>>> = Arc::default();
     let seen = entries.clone();
     let test = TestRuntime::new(|b| {
-        b.job("counts", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("counts", RESUME, move |ctx: JobContext, (): ()| {
             let seen = seen.clone();
             async move {
                 seen.lock().unwrap().push(ctx.state::<u32>()?);
@@ -186,7 +186,7 @@ async fn typed_state_is_restored_when_the_job_resumes() {
 #[tokio::test(start_paused = true)]
 async fn progress_is_reported_once_however_often_the_job_is_entered() {
     let test = TestRuntime::new(|b| {
-        b.job("notes", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("notes", RESUME, |ctx: JobContext, (): ()| async move {
             for n in 0..4 {
                 ctx.progress(n).await?;
                 ctx.sleep(SECOND).await?;
@@ -211,7 +211,7 @@ async fn completions_of_one_turn_are_delivered_one_by_one_as_in_replay() {
     let recorded = paths.clone();
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
-        b.max_batch(1024).job("busy", RESUME, move |ctx: JobContext, (): ()| {
+        b.max_batch(1024).job_named("busy", RESUME, move |ctx: JobContext, (): ()| {
             let paths = recorded.clone();
             async move {
                 // A step beside the race keeps the job running, so that completions arrive live.
@@ -257,7 +257,7 @@ async fn a_job_that_makes_other_calls_when_entered_again_fails_with_the_reason()
         let entered = Tally::default();
         let entries = entered.clone();
         let test = TestRuntime::new(|b| {
-            b.job("wanders", RESUME, move |ctx: JobContext, (): ()| {
+            b.job_named("wanders", RESUME, move |ctx: JobContext, (): ()| {
                 let path = if entries.add() == 0 { first } else { second };
                 async move {
                     match path {
@@ -283,7 +283,7 @@ async fn a_job_that_makes_other_calls_when_entered_again_fails_with_the_reason()
 #[tokio::test(start_paused = true)]
 async fn children_and_messages_are_not_created_twice_in_replay() {
     let test = TestRuntime::new(|b| {
-        b.job("parent", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("parent", RESUME, |ctx: JobContext, (): ()| async move {
             let echo = NewTask::job("echo", ());
             let child = ctx.spawn(echo).await?;
             ctx.sleep(SECOND).await?;
@@ -293,7 +293,7 @@ async fn children_and_messages_are_not_created_twice_in_replay() {
             let run_results = ctx.wait_all([&child]).await?;
             Ok::<_, JobError>((sent, received.body.to_string(), run_results.len()))
         })
-        .job("echo", RESUME, |ctx: JobContext, (): ()| async move {
+        .job_named("echo", RESUME, |ctx: JobContext, (): ()| async move {
             let received = ctx.receive().await?;
             ctx.send_parent(received.body.decode::<String>()?).await?;
             Ok::<_, JobError>(())
@@ -309,7 +309,7 @@ async fn children_and_messages_are_not_created_twice_in_replay() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_returned_again_too() {
     let test = TestRuntime::new(|b| {
-        b.job("spawns", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("spawns", RESUME, |ctx: JobContext, (): ()| async move {
             let child = ctx.spawn(forever().name("Ann")).await?;
             let twin = ctx.spawn(forever().name("Ann")).await;
             ctx.sleep(SECOND).await?;
@@ -317,7 +317,7 @@ async fn a_refusal_is_returned_again_too() {
             // The name is free when the job is entered again after this.
             ctx.sleep(60 * SECOND).await?;
             let late = ctx.send(&child, "too late").await;
-            let own = ChildTask { no: ctx.task(), ..child };
+            let own = ChildTask::<()>::new(ctx.task(), child.run, child.kind);
             let itself = ctx.wait_all([&own]).await;
             ctx.sleep(SECOND).await?;
             let kinds = [twin.err(), late.err(), itself.err()];

@@ -7,7 +7,7 @@ use brigade_model::outcome::{Failure, Outcome, StopInitiator};
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::{QueueReason, TaskState};
 use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 
@@ -44,7 +44,7 @@ async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
     let build = |b: RuntimeBuilder| {
         let entered = entered.clone();
         let recovery = RecoveryPolicy::Resume { max_attempts: 2, backoff: Millis(500) };
-        b.job("crashes", recovery, move |_: JobContext, (): ()| {
+        b.job_named("crashes", recovery, move |_: JobContext, (): ()| {
             entered.add();
             async {
                 std::future::pending::<()>().await;
@@ -64,7 +64,7 @@ async fn a_job_that_keeps_crashing_without_progress_ends_as_a_crash_loop() {
         crash(test).await;
     }
     let test = TestRuntime::on_store(store, build).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert_eq!(*ended[0].outcome, Outcome::failed(Failure::CrashLoop { crashes: 3 }));
     assert_eq!(entered.get(), 3, "the first time and twice again");
 }
@@ -75,19 +75,23 @@ async fn progress_between_crashes_is_no_crash_loop() {
     let done = Tally::default();
     let build = |b: RuntimeBuilder| {
         let done = done.clone();
-        b.job("crawls", RecoveryPolicy::resume(1), move |ctx: JobContext, (): ()| {
-            let done = done.clone();
-            async move {
-                for step in 0..5 {
-                    let before = done.get();
-                    ctx.step("crawl", || async { Ok::<_, JobError>(done.add()) }).await?;
-                    if done.get() > before && step < 4 {
-                        std::future::pending::<()>().await;
+        b.job_named(
+            "crawls",
+            RecoveryPolicy::resume_max_crashes(1),
+            move |ctx: JobContext, (): ()| {
+                let done = done.clone();
+                async move {
+                    for step in 0..5 {
+                        let before = done.get();
+                        ctx.step("crawl", || async { Ok::<_, JobError>(done.add()) }).await?;
+                        if done.get() > before && step < 4 {
+                            std::future::pending::<()>().await;
+                        }
                     }
+                    Ok::<_, JobError>(())
                 }
-                Ok::<_, JobError>(())
-            }
-        })
+            },
+        )
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
     let no = test.session.spawn(NewTask::job("crawls", ())).await.unwrap().no();
@@ -99,7 +103,7 @@ async fn progress_between_crashes_is_no_crash_loop() {
         crash(test).await;
     }
     let test = TestRuntime::on_store(store, build).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert!(ended[0].outcome.is_success(), "{}", ended[0].outcome);
     assert_eq!(done.get(), 5, "each step once");
 }
@@ -108,7 +112,7 @@ async fn progress_between_crashes_is_no_crash_loop() {
 async fn a_job_without_a_handler_stays_queued_until_a_runtime_has_it() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: RuntimeBuilder| {
-        b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, n: u32| async move {
+        b.job(Job::new("cook"), |ctx: JobContext, n: u32| async move {
             let one = ctx.step("one", || async { Ok::<_, JobError>(n) }).await?;
             ctx.sleep(SECOND).await?;
             Ok::<_, JobError>(one + 1)
@@ -129,7 +133,7 @@ async fn a_job_without_a_handler_stays_queued_until_a_runtime_has_it() {
     drop(test);
 
     let test = TestRuntime::on_store(store, build).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("42"));
 }
 
@@ -139,7 +143,7 @@ async fn a_timer_that_was_due_between_two_runtimes_fires_once_at_the_start() {
     let entered = Tally::default();
     let build = |b: RuntimeBuilder| {
         let entered = entered.clone();
-        b.job("naps", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+        b.job(Job::new("naps"), move |ctx: JobContext, (): ()| {
             entered.add();
             async move {
                 ctx.sleep(5 * SECOND).await?;
@@ -154,7 +158,7 @@ async fn a_timer_that_was_due_between_two_runtimes_fires_once_at_the_start() {
     let late = brigade_model::ids::Time(TestRuntime::START.0 + 3_600_000);
     let clock = Arc::new(brigade_testkit::PausedClock::starting_at(late));
     let test = TestRuntime::on_store(store, |b| build(b).clock(clock)).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     assert!(ended[0].outcome.is_success());
     assert!(ended[0].ended_at.since(late) < Millis(1_000), "at once, not five seconds later");
     assert_eq!(entered.get(), 2);
@@ -164,7 +168,7 @@ async fn a_timer_that_was_due_between_two_runtimes_fires_once_at_the_start() {
 async fn a_stop_continues_after_a_restart() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: RuntimeBuilder| {
-        b.job("deaf", RecoveryPolicy::resume(3), |ctx: JobContext, depth: u32| async move {
+        b.job(Job::new("deaf"), |ctx: JobContext, depth: u32| async move {
             if depth > 0 {
                 ctx.spawn(NewTask::job("deaf", depth - 1)).await?;
             }
@@ -178,7 +182,7 @@ async fn a_stop_continues_after_a_restart() {
     test.session.stop(no, Some("enough")).await.unwrap();
     crash(test).await;
     let test = TestRuntime::on_store(store, build).await;
-    let ended = eventually(test.session.wait_all([no.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([no])).await.unwrap();
     let order = &cancelled(&ended[0].outcome).order;
     assert_eq!((&order.by, order.reason.as_deref()), (&StopInitiator::Client, Some("enough")));
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
@@ -191,11 +195,11 @@ async fn a_stop_continues_after_a_restart() {
 async fn a_finished_child_wakes_a_parent_that_waited_across_a_restart() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: RuntimeBuilder| {
-        b.job("child", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        b.job(Job::new("child"), |ctx: JobContext, (): ()| async move {
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>("fed")
         })
-        .job("parent", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        .job(Job::new("parent"), |ctx: JobContext, (): ()| async move {
             let child = ctx.spawn(NewTask::job("child", ())).await?;
             let run_results = ctx.wait_all([&child]).await?;
             Ok::<_, JobError>(run_results[0].outcome.to_string())
@@ -226,7 +230,7 @@ async fn a_damaged_session_does_not_stop_the_others() {
     crash(test).await;
     store.damage(session_id);
     let test = TestRuntime::on_store(store, |b| b).await;
-    let ended = eventually(test.session.wait_all([task.into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([task])).await.unwrap();
     assert_eq!(ended[0].outcome.label(), "failed", "lost with its process, and reported so");
     refused(test.runtime.session("damaged").await, RefusalKind::Internal, "damaged");
     let operator = test.runtime.operator_session(session_id).await.unwrap();
@@ -238,7 +242,7 @@ async fn a_damaged_session_does_not_stop_the_others() {
 async fn a_job_with_a_damaged_journal_fails() {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()));
     let build = |b: RuntimeBuilder| {
-        b.job("cook", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        b.job(Job::new("cook"), |ctx: JobContext, (): ()| async move {
             ctx.step("chop", || async { Ok::<_, JobError>(()) }).await?;
             ctx.sleep(10 * SECOND).await?;
             Ok::<_, JobError>(())

@@ -67,7 +67,7 @@ async fn the_top_level_sees_only_top_level_tasks() {
     let history = test.session.history(&Default::default()).await.unwrap();
     assert_eq!(history.iter().map(|(no, _)| no.get()).collect::<Vec<_>>(), [1, 3]);
     refused(test.session.get(child).await, FORBIDDEN, "job:2");
-    refused(test.session.wait_any([child.into()]).await, FORBIDDEN, "job:2");
+    refused(test.session.wait_any([child]).await, FORBIDDEN, "job:2");
     refused(test.session.send(child, "psst").await, FORBIDDEN, "job:2");
     refused(test.session.stop(child, None).await, FORBIDDEN, "job:2");
     refused(test.session.earlier_run(child, RunNo(1)).await, FORBIDDEN, "job:2");
@@ -80,7 +80,7 @@ async fn a_missing_task_is_not_found_rather_than_forbidden() {
     let test = family().await;
     let none = number(9);
     refused(test.session.get(none).await, NOT_FOUND, "9");
-    refused(test.session.wait_any([none.into()]).await, NOT_FOUND, "9");
+    refused(test.session.wait_any([none]).await, NOT_FOUND, "9");
     refused(test.session.send(none, "psst").await, NOT_FOUND, "9");
     refused(test.session.stop(none, None).await, NOT_FOUND, "9");
     refused(test.session.resume(none, None).await, NOT_FOUND, "9");
@@ -133,7 +133,7 @@ async fn a_task_waits_for_its_own_children_only() {
     let asks = NewTask::closure("asks", |ctx: JobContext| async move {
         let mut refusals = Vec::new();
         for no in [1, 2, 9] {
-            let child = ChildTask { no: number(no), run: RunNo::FIRST, kind: TaskKind::Job };
+            let child = ChildTask::<()>::new(number(no), RunNo::FIRST, TaskKind::Job);
             let waited = ctx.wait([&child], WaitMode::All, None).await;
             refusals.push(waited.unwrap_err().to_string());
         }
@@ -153,14 +153,14 @@ async fn the_operator_sees_every_task_and_consumes_nothing() {
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
     assert_eq!(listed(&operator), [1, 2, 3]);
     operator.stop(number(2), Some("enough")).await.unwrap();
-    let seen = eventually(operator.wait_all([number(2).into()])).await.unwrap();
+    let seen = eventually(operator.wait_all([number(2)])).await.unwrap();
     assert!(!seen[0].collected_before);
-    let again = eventually(operator.wait_all([number(2).into()])).await.unwrap();
+    let again = eventually(operator.wait_all([number(2)])).await.unwrap();
     assert!(!again[0].collected_before, "the operator consumes nothing");
 
     operator.stop(number(3), None).await.unwrap();
-    let seen = eventually(operator.wait_all([number(3).into()])).await.unwrap();
-    let taken = eventually(test.session.wait_all([number(3).into()])).await.unwrap();
+    let seen = eventually(operator.wait_all([number(3)])).await.unwrap();
+    let taken = eventually(test.session.wait_all([number(3)])).await.unwrap();
     assert_eq!(seen, taken, "the client still gets it first");
 }
 

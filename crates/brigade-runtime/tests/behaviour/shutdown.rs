@@ -5,15 +5,14 @@ use std::sync::Arc;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::{QueueReason, TaskState};
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+use brigade_runtime::{Job, JobContext, JobError, JobTask, NewTask, Runtime};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
-fn counted_forever(census: &Census) -> NewTask {
+fn counted_forever(census: &Census) -> NewTask<JobTask<()>> {
     let census = census.clone();
     NewTask::closure("forever", move |_| async move {
         let _counted = census.enter();
@@ -65,7 +64,7 @@ async fn a_shutdown_loses_closures_and_queues_named_jobs_for_the_next_start() {
     let census = Census::default();
     let build = |b: brigade_runtime::RuntimeBuilder| {
         let steps = steps.clone();
-        b.job("works", RecoveryPolicy::resume(3), move |ctx: JobContext, (): ()| {
+        b.job(Job::new("works"), move |ctx: JobContext, (): ()| {
             let steps = steps.clone();
             async move {
                 ctx.step("one", || async { Ok::<_, JobError>(steps.add()) }).await?;
@@ -96,9 +95,9 @@ async fn a_shutdown_loses_closures_and_queues_named_jobs_for_the_next_start() {
 
     steps.add();
     let test = TestRuntime::on_store(store, build).await;
-    let ended = eventually(test.session.wait_all([job.no().into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([job.no()])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("2"), "the first step was not done again");
-    let ended = eventually(test.session.wait_all([closure.no().into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([closure.no()])).await.unwrap();
     assert!(!ended[0].collected_before, "its outcome is delivered to the next waiter");
 }
 
@@ -168,7 +167,7 @@ async fn an_unavailable_store_does_not_block_the_shutdown() {
     drop(test);
     let test = TestRuntime::on_store(inner, |b| b).await;
     let session = test.runtime.session("two").await.unwrap();
-    let ended = eventually(session.wait_all([number(1).into()])).await.unwrap();
+    let ended = eventually(session.wait_all([number(1)])).await.unwrap();
     assert_eq!(ended[0].outcome.label(), "failed", "as after a crash");
 }
 

@@ -60,7 +60,7 @@ async fn a_result_stays_readable_after_the_handle_is_gone_and_after_it_was_colle
     let no = test.session.spawn(returns("soup")).await.unwrap().no();
     let row = until(&test.session, no, "succeeded").await;
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
-    eventually(test.session.wait_all([no.into()])).await.unwrap();
+    eventually(test.session.wait_all([no])).await.unwrap();
     assert!(test.session.list().is_empty(), "it was evicted");
     let (_, row) = test.session.get(no).await.unwrap();
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
@@ -88,9 +88,9 @@ async fn addresses_are_sequential_per_session_and_continue_after_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn the_spawner_of_a_task_is_recorded_with_it() {
     let test = TestRuntime::new(|b| {
-        b.client("the test").job(
+        b.client("the test").job_named(
             "parent",
-            RecoveryPolicy::resume(1),
+            RecoveryPolicy::resume_max_crashes(1),
             |ctx: JobContext, (): ()| async move {
                 ctx.step("first", || async { Ok::<_, JobError>(()) }).await?;
                 ctx.spawn(forever()).await?;
@@ -121,7 +121,7 @@ async fn each_spawn_of_a_batch_succeeds_or_is_refused_by_itself() {
         returns(1).name("Ann"),
         returns(2).name("parent"),
         returns(3).name("ann"),
-        NewTask::job("unheard of", ()),
+        NewTask::job("unheard of", ()).erase(),
         returns(5),
     ];
     let spawned = test.session.spawn_all(tasks).await.unwrap();

@@ -6,14 +6,14 @@ use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, StopInitiator};
 use brigade_model::spec::TaskSpec;
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{JobContext, JobError, JobTask, NewTask};
 use brigade_testkit::TestRuntime;
 use std::sync::Arc;
 
 use crate::support::*;
 
 /// Returns a closure with two children of the same kind, down to this depth.
-fn tree(depth: u32, census: &Census) -> NewTask {
+fn tree(depth: u32, census: &Census) -> NewTask<JobTask<()>> {
     let census = census.clone();
     NewTask::closure("tree", move |ctx: JobContext| async move {
         let _counted = census.enter();
@@ -161,17 +161,21 @@ async fn a_stopped_task_is_cancelled_even_if_it_returns_a_result() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_wakes_a_suspended_job() {
     let test = TestRuntime::new(|b| {
-        b.job("naps", RecoveryPolicy::resume(1), |ctx: JobContext, (): ()| async move {
-            ctx.sleep(3600 * SECOND).await?;
-            Ok::<_, JobError>(())
-        })
+        b.job_named(
+            "naps",
+            RecoveryPolicy::resume_max_crashes(1),
+            |ctx: JobContext, (): ()| async move {
+                ctx.sleep(3600 * SECOND).await?;
+                Ok::<_, JobError>(())
+            },
+        )
     })
     .await;
     let closure = NewTask::closure("naps", |ctx: JobContext| async move {
         ctx.receive().await?;
         Ok::<_, JobError>(())
     });
-    for task in [NewTask::job("naps", ()), closure] {
+    for task in [NewTask::job("naps", ()).erase(), closure.erase()] {
         let task = test.session.spawn(task).await.unwrap();
         until(&test.session, task.no(), "waiting").await;
         let now = tokio::time::Instant::now();
@@ -236,7 +240,7 @@ async fn a_kept_child_outlives_its_parent_and_belongs_to_the_session() {
     assert_eq!(listed(&test.session), [2]);
     assert_eq!(state(&test.session, number(2)).await, "running");
     test.session.stop(number(2), None).await.unwrap();
-    let ended = eventually(test.session.wait_all([number(2).into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([number(2)])).await.unwrap();
     assert_eq!(late_result(&ended[0].outcome), "\"tidied\"");
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn failed(message: &str) -> Outcome {
 
 /// Returns a task that returns this value at once.
 pub(crate) fn returns<T: Serialize + Send + 'static>(value: T) -> NewTask {
-    NewTask::closure("returns", |_| async { Ok::<_, JobError>(value) })
+    NewTask::closure("returns", |_| async { Ok::<_, JobError>(value) }).erase()
 }
 
 /// Returns a task that never ends by itself and ignores its stop token.
@@ -56,6 +56,7 @@ pub(crate) fn forever() -> NewTask {
         std::future::pending::<()>().await;
         Ok::<_, JobError>(())
     })
+    .erase()
 }
 
 /// Returns a task that runs until it is stopped, and then cleans up.
@@ -64,6 +65,7 @@ pub(crate) fn tidy() -> NewTask {
         ctx.stop_token().cancelled().await;
         Ok::<_, JobError>("tidied")
     })
+    .erase()
 }
 
 /// Returns a task that ends once the gate is open.
@@ -73,6 +75,7 @@ pub(crate) fn behind(gate: &CancellationToken) -> NewTask {
         gate.cancelled().await;
         Ok::<_, JobError>("through")
     })
+    .erase()
 }
 
 #[track_caller]
@@ -116,11 +119,11 @@ pub(crate) async fn until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-pub(crate) async fn wait_result(task: &TaskHandle) -> RunResult {
+pub(crate) async fn wait_result<T>(task: &TaskHandle<T>) -> RunResult {
     eventually(task.wait()).await.unwrap()
 }
 
-pub(crate) async fn outcome(task: &TaskHandle) -> Arc<Outcome> {
+pub(crate) async fn outcome<T>(task: &TaskHandle<T>) -> Arc<Outcome> {
     wait_result(task).await.outcome
 }
 
@@ -319,7 +322,7 @@ pub(crate) const OVEN: KindPolicy = KindPolicy {
 };
 
 pub(crate) fn oven(dish: &str) -> NewTask {
-    NewTask::custom("oven", dish, OVEN)
+    NewTask::custom("oven", dish, OVEN).erase()
 }
 
 pub(crate) fn returned(result: &str) -> AttemptReport {

@@ -15,12 +15,12 @@ use brigade_testkit::TestRuntime;
 use crate::slow_store::SlowStore;
 use crate::support::*;
 
-const RESUME: RecoveryPolicy = RecoveryPolicy::resume(3);
+const RESUME: RecoveryPolicy = RecoveryPolicy::resume_max_crashes(3);
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_arrives_before_its_replayed_call_is_kept() {
     let test = TestRuntime::new(|b| {
-        b.job("two", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("two", RESUME, |ctx: JobContext, (): ()| async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let one = ctx.sleep(Duration::from_millis(50));
             let two = ctx.sleep(Duration::from_millis(120));
@@ -54,7 +54,7 @@ async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
         Ok::<_, JobError>(seen)
     };
     let runtime =
-        Runtime::builder().store(store).job("looks", RESUME, looks).start().await.unwrap();
+        Runtime::builder().store(store).job_named("looks", RESUME, looks).start().await.unwrap();
     let session = runtime.session("turns").await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..4 {
@@ -83,7 +83,7 @@ async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
 async fn a_step_and_a_message_are_delivered_in_the_order_of_the_journal() {
     let store = SlowStore::new(Arc::new(MemoryStore::new()));
     let test = TestRuntime::on_store(store.clone(), |b| {
-        b.max_batch(1024).job("both", RESUME, |ctx: JobContext, (): ()| async move {
+        b.max_batch(1024).job_named("both", RESUME, |ctx: JobContext, (): ()| async move {
             let work = ctx.step("work", || async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 Ok::<_, JobError>(())
@@ -121,7 +121,7 @@ async fn a_step_that_the_job_dropped_is_not_started_again() {
     let runs = Tally::default();
     let counted = runs.clone();
     let test = TestRuntime::new(|b| {
-        b.job("drops", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("drops", RESUME, move |ctx: JobContext, (): ()| {
             let counted = counted.clone();
             async move {
                 let slow = ctx.step("slow", || async {
@@ -152,7 +152,7 @@ async fn a_step_whose_result_is_too_large_fails_once() {
     let runs = Tally::default();
     let counted = runs.clone();
     let test = TestRuntime::new(|b| {
-        b.job("large", RESUME, move |ctx: JobContext, (): ()| {
+        b.job_named("large", RESUME, move |ctx: JobContext, (): ()| {
             let counted = counted.clone();
             async move {
                 let step = ctx.step("large", || async {
@@ -174,7 +174,7 @@ async fn a_step_whose_result_is_too_large_fails_once() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ended_by_its_budget_resumes_with_more() {
     let test = TestRuntime::new(|b| {
-        b.job("spends", RESUME, |ctx: JobContext, (): ()| async move {
+        b.job_named("spends", RESUME, |ctx: JobContext, (): ()| async move {
             for n in 0..3 {
                 let paying = ctx.clone();
                 ctx.step(&format!("call {n}"), || async move {
@@ -205,10 +205,8 @@ async fn a_run_that_failed_by_a_refusal_retries_it_when_resumed() {
     let runs = Tally::default();
     let counted = runs.clone();
     let test = TestRuntime::new(|b| {
-        b.job("child", RESUME, |_: JobContext, (): ()| async move { Ok::<_, JobError>(1) }).job(
-            "parent",
-            RESUME,
-            move |ctx: JobContext, (): ()| {
+        b.job_named("child", RESUME, |_: JobContext, (): ()| async move { Ok::<_, JobError>(1) })
+            .job_named("parent", RESUME, move |ctx: JobContext, (): ()| {
                 let counted = counted.clone();
                 async move {
                     let one = ctx.spawn(NewTask::job("child", ())).await?;
@@ -222,8 +220,7 @@ async fn a_run_that_failed_by_a_refusal_retries_it_when_resumed() {
                     ctx.sleep(SECOND).await?;
                     Ok::<_, JobError>("done")
                 }
-            },
-        )
+            })
     })
     .await;
     let one = Limits { total: Some(1), ..Limits::default() };
@@ -248,7 +245,7 @@ impl<'de> serde::Deserialize<'de> for Trap {
 #[tokio::test(start_paused = true)]
 async fn a_panic_while_arguments_are_decoded_is_an_outcome() {
     let test = TestRuntime::new(|b| {
-        b.job("trap", RESUME, |_: JobContext, _: Trap| async move { Ok::<_, JobError>(1) })
+        b.job_named("trap", RESUME, |_: JobContext, _: Trap| async move { Ok::<_, JobError>(1) })
     })
     .await;
     let task = test.session.spawn(NewTask::job("trap", ())).await.unwrap();

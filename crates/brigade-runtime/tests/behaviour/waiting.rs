@@ -17,7 +17,7 @@ async fn a_wait_returns_the_result_and_consumes_it() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(returns(7)).await.unwrap();
     assert!(!wait_result(&task).await.collected_before);
-    let uncollected = eventually(test.session.wait_all([])).await.unwrap();
+    let uncollected = eventually(test.session.wait_uncollected(WaitMode::All)).await.unwrap();
     assert_eq!(uncollected, [], "a wait for everything does not deliver it again");
     let again = wait_result(&task).await;
     assert!(again.collected_before, "a wait by name delivers it again, marked so");
@@ -30,7 +30,7 @@ async fn waiting_for_any_returns_ended_tasks_only() {
     let gate = CancellationToken::new();
     let slow = test.session.spawn(behind(&gate)).await.unwrap();
     let quick = test.session.spawn(returns(1)).await.unwrap();
-    let both = [(&slow).into(), (&quick).into()];
+    let both = [&slow, &quick];
     let run_results = eventually(test.session.wait_any(both)).await.unwrap();
     assert_eq!(run_results.iter().map(|e| e.no).collect::<Vec<_>>(), [quick.no()]);
     gate.cancel();
@@ -43,7 +43,7 @@ async fn waiting_for_all_returns_each_once_in_the_requested_order() {
     let gate = CancellationToken::new();
     let slow = test.session.spawn(behind(&gate)).await.unwrap();
     let quick = test.session.spawn(returns(1)).await.unwrap();
-    let asked = [(&slow).into(), (&quick).into(), (&slow).into()];
+    let asked = [&slow, &quick, &slow];
     let (run_results, ()) = tokio::join!(eventually(test.session.wait_all(asked)), async {
         until_idle().await;
         gate.cancel();
@@ -127,9 +127,9 @@ async fn a_bare_wait_covers_this_clients_runs_only() {
     first.runtime.clone().shutdown().await.unwrap();
     let second = TestRuntime::on_store(store.clone(), |b| b.client("second")).await;
     second.session.spawn(returns(2)).await.unwrap();
-    let run_results = eventually(second.session.wait_all([])).await.unwrap();
+    let run_results = eventually(second.session.wait_uncollected(WaitMode::All)).await.unwrap();
     assert_eq!(run_results.iter().map(|e| e.no.get()).collect::<Vec<_>>(), [2]);
-    let named = eventually(second.session.wait_all([number(1).into()])).await.unwrap();
+    let named = eventually(second.session.wait_all([number(1)])).await.unwrap();
     assert!(!named[0].collected_before, "runs of other clients must be named");
 }
 

@@ -7,7 +7,7 @@ use brigade_agent::definition::Definition;
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_mcp::client::McpServerConfig;
 use brigade_model::refusal::RefusalKind;
-use brigade_runtime::NewTask;
+use brigade_runtime::{AgentTask, NewTask};
 use brigade_store::{MemoryStore, Store};
 
 use crate::scripted::Script;
@@ -17,7 +17,7 @@ fn server(script: &Script) -> McpServerConfig {
     script.server("mcp_servers::scripted")
 }
 
-fn cook() -> NewTask {
+fn cook() -> NewTask<AgentTask<String>> {
     NewTask::agent("cook").name("Cook")
 }
 

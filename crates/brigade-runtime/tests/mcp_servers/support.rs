@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_model::outcome::Outcome;
-use brigade_runtime::{AgentOptions, NewTask, OneModel, Runtime, Session, TaskHandle};
+use brigade_runtime::{AgentOptions, AgentTask, NewTask, OneModel, Runtime, Session, TaskHandle};
 use brigade_store::{MemoryStore, Store};
 
 /// Returns options for agents that play this script.
@@ -23,12 +23,15 @@ pub(crate) async fn start_on(store: Arc<dyn Store>, options: AgentOptions) -> (R
     (runtime, session)
 }
 
-pub(crate) async fn spawn(session: &Session, task: NewTask) -> TaskHandle {
+pub(crate) async fn spawn(
+    session: &Session,
+    task: NewTask<AgentTask<String>>,
+) -> TaskHandle<String> {
     session.spawn(task).await.unwrap()
 }
 
 /// Returns the last message of an agent.
-pub(crate) async fn final_message(session: &Session, task: &TaskHandle) -> String {
+pub(crate) async fn final_message<T>(session: &Session, task: &TaskHandle<T>) -> String {
     let run_result = task.wait().await.unwrap();
     let transcript_text = session.transcript(task.into()).await.unwrap().unwrap();
     match &*run_result.outcome {

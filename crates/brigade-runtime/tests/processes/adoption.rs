@@ -11,7 +11,7 @@ use crate::support::*;
 
 async fn outcome_of(kitchen: &Kitchen, no: u32) -> Outcome {
     let no = brigade_model::ids::TaskNo::new(no).unwrap();
-    let mut run_results = kitchen.session.wait_all([no.into()]).await.unwrap();
+    let mut run_results = kitchen.session.wait_all([no]).await.unwrap();
     Outcome::clone(&run_results.pop().unwrap().outcome)
 }
 

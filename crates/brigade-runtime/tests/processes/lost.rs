@@ -19,7 +19,7 @@ async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, EndConf
     until_started(&first).await;
     drop(task);
     let next = first.reopened_after(meanwhile).await;
-    let outcome = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+    let outcome = next.session.wait_all([TaskNo::FIRST]).await.unwrap().pop().unwrap();
     let (evidence, verified) = lost(&outcome.outcome);
     (next, evidence, verified)
 }

@@ -43,7 +43,7 @@ async fn many_tasks_are_removed_with_their_directories_at_once() {
     let jobs = (0..MANY).map(|_| NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }));
     let spawned = session.spawn_all(jobs).await.unwrap();
     let numbers: Vec<TaskNo> = spawned.into_iter().map(|task| task.unwrap().no()).collect();
-    session.wait_all(numbers.iter().map(|no| (*no).into())).await.unwrap();
+    session.wait_all(numbers.clone()).await.unwrap();
     let last = session.spawn(NewTask::shell("true")).await.unwrap();
     last.wait().await.unwrap();
     let real = only_execution_dir(dir.path());

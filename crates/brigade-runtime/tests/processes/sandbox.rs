@@ -10,7 +10,7 @@ use brigade_model::refusal::RefusalKind;
 use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TcpPolicy, TerminalSize};
 use brigade_model::work::EnvValue;
 use brigade_process::LandlockSupport;
-use brigade_runtime::{NewTask, ProcessOptions, Runtime};
+use brigade_runtime::{NewTask, ProcessOptions, ProcessTask, Runtime};
 use brigade_store::MemoryStore;
 use tempfile::TempDir;
 
@@ -50,16 +50,16 @@ fn is_kept_out(text: &str) -> bool {
     text.contains("ermission denied") || text.contains("No such file")
 }
 
-fn sandboxed(work_dirs: &WorkDirs, script: &str) -> NewTask {
+fn sandboxed(work_dirs: &WorkDirs, script: &str) -> NewTask<ProcessTask> {
     NewTask::shell(script).cwd(&work_dirs.work).sandbox(SandboxRequest::default())
 }
 
-async fn tail(kitchen: &Kitchen, task: NewTask) -> String {
+async fn tail(kitchen: &Kitchen, task: NewTask<ProcessTask>) -> String {
     let task = kitchen.session.spawn(task).await.unwrap();
     report(&kitchen.task(&task).await).tail
 }
 
-async fn problem(kitchen: &Kitchen, task: NewTask) -> String {
+async fn problem(kitchen: &Kitchen, task: NewTask<ProcessTask>) -> String {
     let task = kitchen.session.spawn(task).await.unwrap();
     match kitchen.task(&task).await {
         Outcome::Failed(failed) => match failed.failure {
@@ -164,7 +164,6 @@ async fn an_invalid_sandbox_is_refused_at_once() {
         (NewTask::shell("true").sandbox(SandboxRequest::default()), "needs a working directory"),
         (sandboxed(&work_dirs, "true").sandbox(nowhere), "nowhere: No such file"),
         (NewTask::shell("true").resources(low), "memory is too low"),
-        (NewTask::job("bake", ()).sandbox(SandboxRequest::default()), "only a process or an agent"),
     ] {
         let refusal = kitchen.session.spawn(task).await.unwrap_err();
         assert!(refusal.message.contains(expect), "{}", refusal.message);
@@ -208,7 +207,7 @@ async fn a_sandboxed_caller_starts_nothing_with_a_weaker_sandbox() {
     let unasked = inside.spawn(NewTask::shell("cat file").cwd(&work_dirs.outside)).await.unwrap();
     let operator = kitchen.runtime.operator_session(kitchen.session.id()).await.unwrap();
     for (task, limit) in [(&inner, "50\n"), (&unasked, "")] {
-        let mut run_results = operator.wait_all([task.no().into()]).await.unwrap();
+        let mut run_results = operator.wait_all([task.no()]).await.unwrap();
         let outcome = Outcome::clone(&run_results.pop().unwrap().outcome);
         if outcome.to_string().contains("cannot be entered") {
             // The directory is hidden, and nothing is run.
@@ -261,7 +260,7 @@ async fn the_next_runtime_types_on_a_terminal_too() {
     let next = first.reopened().await;
     next.session.send(no, "two").await.unwrap();
     next.session.close_input(no).await.unwrap();
-    let mut run_results = next.session.wait_all([no.into()]).await.unwrap();
+    let mut run_results = next.session.wait_all([no]).await.unwrap();
     let outcome = Outcome::clone(&run_results.pop().unwrap().outcome);
     assert_eq!(report(&outcome).tail, "31 99\r\ngot one\r\ngot two\r\nover\r\n");
     assert_eq!(report(&outcome).exit_code, Some(0));

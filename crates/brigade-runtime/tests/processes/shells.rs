@@ -8,7 +8,7 @@ use brigade_runtime::{NewTask, TaskHandle};
 
 use crate::support::*;
 
-async fn shell_of(task: &TaskHandle) -> Option<String> {
+async fn shell_of<T>(task: &TaskHandle<T>) -> Option<String> {
     let row = task.get().await.unwrap();
     let Work::Process(process) = &row.spec.work else { panic!("it is a process") };
     process.shell.as_deref().map(str::to_owned)

@@ -8,12 +8,12 @@ use brigade_runtime::{NewTask, TaskHandle};
 
 use crate::support::*;
 
-async fn stopped(kitchen: &Kitchen, task: &TaskHandle) -> CancelledOutcome {
+async fn stopped<T>(kitchen: &Kitchen, task: &TaskHandle<T>) -> CancelledOutcome {
     task.stop(Some("enough")).await.unwrap();
     cancelled(kitchen, task).await
 }
 
-async fn cancelled(kitchen: &Kitchen, task: &TaskHandle) -> CancelledOutcome {
+async fn cancelled<T>(kitchen: &Kitchen, task: &TaskHandle<T>) -> CancelledOutcome {
     let outcome = kitchen.task(task).await;
     let Outcome::Cancelled(cancelled) = &outcome else { panic!("{outcome:?}") };
     cancelled.clone()

@@ -66,8 +66,8 @@ impl Kitchen {
         open(self.dir, self.store).await
     }
 
-    pub(crate) async fn task(&self, task: &TaskHandle) -> Outcome {
-        let mut run_results = self.session.wait_all([task.no().into()]).await.unwrap();
+    pub(crate) async fn task<T>(&self, task: &TaskHandle<T>) -> Outcome {
+        let mut run_results = self.session.wait_all([task.no()]).await.unwrap();
         Outcome::clone(&run_results.pop().unwrap().outcome)
     }
 
@@ -119,7 +119,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Polls until the process has printed this.
-pub(crate) async fn until_output(task: &TaskHandle, text: &str) {
+pub(crate) async fn until_output<T>(task: &TaskHandle<T>, text: &str) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
         let output: ProcessOutput = task.output().await.unwrap();

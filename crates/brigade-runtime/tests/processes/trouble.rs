@@ -8,9 +8,9 @@ use std::time::Duration;
 use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, Outcome};
-use brigade_model::work::{EnvValue, RecoveryPolicy};
+use brigade_model::work::EnvValue;
 use brigade_process::output::{self, OutputView, ReadStart};
-use brigade_runtime::{JobContext, JobError, NewTask, ProcessOptions, Runtime};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, ProcessOptions, Runtime};
 use brigade_store::{MemoryStore, Retention};
 
 use crate::support::*;
@@ -42,8 +42,7 @@ async fn a_process_that_never_started_is_started_and_followed_from_its_start() {
     let (_, row) = next.session.list().pop().unwrap();
     if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
         // The machine was too slow for this: the start had been recorded.
-        let run_result =
-            next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+        let run_result = next.session.wait_all([TaskNo::FIRST]).await.unwrap().pop().unwrap();
         assert_eq!(lost(&run_result.outcome).0, "its claim is gone");
         return;
     }
@@ -67,7 +66,7 @@ async fn a_removed_claim_does_not_cause_a_second_execution() {
     until("it runs", || ran.exists()).await;
     let removed = |dir: &Path| fs::remove_file(only_execution_dir(dir).join("claim")).unwrap();
     let next = first.reopened_after(removed).await;
-    let run_result = next.session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+    let run_result = next.session.wait_all([TaskNo::FIRST]).await.unwrap().pop().unwrap();
     if brigade_process::IS_COMPLETE {
         assert_eq!(
             lost(&run_result.outcome),
@@ -83,7 +82,7 @@ async fn a_job_closes_the_input_of_its_child_once() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder()
         .processes(ProcessOptions::new(dir.path()))
-        .job("feeder", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
+        .job(Job::new("feeder"), |ctx: JobContext, (): ()| async move {
             let cat = ctx.spawn(NewTask::shell("cat").reads_messages()).await?;
             ctx.send(&cat, "salt").await?;
             ctx.close_input(&cat).await?;
@@ -136,7 +135,7 @@ async fn a_runtime_without_processes_does_not_confirm_their_end() {
     runtime.shutdown().await.unwrap();
     let bare = Runtime::builder().shared_store(store.clone()).start().await.unwrap();
     let session = bare.session("kitchen").await.unwrap();
-    let run_result = session.wait_all([TaskNo::FIRST.into()]).await.unwrap().pop().unwrap();
+    let run_result = session.wait_all([TaskNo::FIRST]).await.unwrap().pop().unwrap();
     let (evidence, verified) = lost(&run_result.outcome);
     assert_eq!(evidence, "no performer for process is registered");
     assert_eq!(verified, EndConfirmation::Unconfirmed);
@@ -206,7 +205,7 @@ async fn each_run_has_its_own_output() {
     let task = NewTask::shell("echo x >> runs; wc -l < runs; exit 3").cwd(kitchen.dir.path());
     let first = kitchen.session.spawn(task).await.unwrap();
     kitchen.task(&first).await;
-    let second = kitchen.session.resume(first.no(), None).await.unwrap();
+    let second = kitchen.session.resume(first.no(), None).await.unwrap().typed();
     kitchen.task(&second).await;
     for (task, expect) in [(&first, "1\n"), (&second, "2\n")] {
         assert_eq!(task.output().await.unwrap().tail_text(10).unwrap(), expect);

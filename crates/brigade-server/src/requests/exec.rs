@@ -9,12 +9,12 @@ use brigade_model::work::EnvValue;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{ExecRequest, StartReply};
 use brigade_protocol::task_info::TaskInfo;
-use brigade_runtime::{NewTask, Session, TaskHandle};
+use brigade_runtime::{NewTask, ProcessTask, Session, TaskHandle};
 
 use crate::request_context::{CallerIdentity, RequestContext};
 use crate::request_handler::{ItemSender, RequestHandler};
 
-fn new_task(request: &ExecRequest) -> NewTask {
+fn new_task(request: &ExecRequest) -> NewTask<ProcessTask> {
     let mut task = NewTask::process(request.process.clone());
     if let Some(name) = &request.name {
         task = task.name(name);
@@ -77,9 +77,9 @@ impl RequestHandler for ExecRequest {
     }
 }
 
-pub(super) async fn new_start_reply(
+pub(super) async fn new_start_reply<T>(
     session: &Session,
-    task: &TaskHandle,
+    task: &TaskHandle<T>,
 ) -> Result<StartReply, Refusal> {
     let row = task.get().await?;
     let info = TaskInfo::of(&session.row().name, task.no(), &row);

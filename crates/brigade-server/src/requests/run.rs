@@ -1,16 +1,18 @@
 //! `run`: starts an agent.
 
+use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{RunRequest, StartReply};
-use brigade_runtime::NewTask;
+use brigade_runtime::{AgentTask, NewTask};
 
 use super::exec::new_start_reply;
 use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
-fn new_task(request: &RunRequest) -> NewTask {
-    let mut task = NewTask::agent(&request.prompt).permissions(request.permissions.clone());
+fn new_task(request: &RunRequest) -> NewTask<AgentTask<Json>> {
+    let mut task = NewTask::agent(&request.prompt).returns_json();
+    task = task.permissions(request.permissions.clone());
     if let Some(name) = &request.name {
         task = task.name(name);
     }

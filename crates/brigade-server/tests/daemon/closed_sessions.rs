@@ -1,9 +1,8 @@
 //! A closed session can still be read by the clients that could read it before.
 
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::RecoveryPolicy;
 use brigade_protocol::requests::{ListTasksRequest, ShowTaskRequest, StopRequest};
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 
 use crate::support::{SESSION, TestDaemon, expect_refusal, target};
 
@@ -16,11 +15,7 @@ async fn a_client_is_not_the_operator_of_a_closed_session() {
             ctx.wait_all([&child]).await?;
             Ok::<_, JobError>(())
         };
-        builder.job("child", RecoveryPolicy::resume(3), child).job(
-            "parent",
-            RecoveryPolicy::resume(3),
-            parent,
-        )
+        builder.job(Job::new("child"), child).job(Job::new("parent"), parent)
     })
     .await;
     let session = daemon.runtime.session_as(SESSION, "cook").await.unwrap();

@@ -6,14 +6,13 @@ use std::time::Duration;
 use brigade_model::call::WaitMode;
 use brigade_model::ids::{ClientIdentity, Time};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::RecoveryPolicy;
 use brigade_protocol::DaemonConnection;
 use brigade_protocol::frames::{ClientIntroduction, ClientRole};
 use brigade_protocol::requests::{
     ListTasksRequest, ShowTaskRequest, StatusRequest, WaitReply, WaitRequest, WaitUntil,
 };
 use brigade_protocol::task_info::ConversationState;
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use brigade_testkit::ManualClock;
 
 use crate::support::{SESSION, TEST_TIMEOUT, TestDaemon, expect_refusal, target};
@@ -23,11 +22,9 @@ async fn start_daemon() -> (TestDaemon, ManualClock) {
     let shared_clock = Arc::new(clock.clone());
     let daemon = TestDaemon::start(|builder| {
         let builder = builder.clock(shared_clock);
-        let builder =
-            builder.job("quick", RecoveryPolicy::resume(3), |_: JobContext, (): ()| async {
-                Ok::<_, JobError>("done")
-            });
-        builder.job("endless", RecoveryPolicy::resume(3), |_: JobContext, (): ()| async {
+        let builder = builder
+            .job(Job::new("quick"), |_: JobContext, (): ()| async { Ok::<_, JobError>("done") });
+        builder.job(Job::new("endless"), |_: JobContext, (): ()| async {
             std::future::pending::<()>().await;
             Ok::<_, JobError>(())
         })
@@ -54,7 +51,7 @@ async fn start(daemon: &TestDaemon, conversation: &str, job: &str) {
     let task = session.spawn(NewTask::job(job, ())).await.unwrap();
     if job == "quick" {
         let operator = daemon.runtime.operator_session(session.id()).await.unwrap();
-        operator.wait_all([task.no().into()]).await.unwrap();
+        operator.wait_all([task.no()]).await.unwrap();
     }
 }
 

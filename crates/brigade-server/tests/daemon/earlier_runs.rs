@@ -2,10 +2,9 @@
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::RecoveryPolicy;
 use brigade_protocol::DaemonConnection;
 use brigade_protocol::requests::{WaitReply, WaitRequest, WaitUntil};
-use brigade_runtime::{JobContext, JobError, NewTask, Session};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Session};
 
 use crate::support::{SESSION, TestDaemon, expect_refusal};
 
@@ -14,24 +13,20 @@ async fn spawn_two_run_task(daemon: &TestDaemon) -> Session {
     let session = daemon.runtime.session_as(SESSION, "cook").await.unwrap();
     let task = session.spawn(NewTask::job("second time", ())).await.unwrap();
     let operator = daemon.runtime.operator_session(session.id()).await.unwrap();
-    operator.wait_all([task.no().into()]).await.unwrap();
+    operator.wait_all([task.no()]).await.unwrap();
     operator.resume(task.no(), None).await.unwrap();
-    operator.wait_all([task.no().into()]).await.unwrap();
+    operator.wait_all([task.no()]).await.unwrap();
     session
 }
 
 async fn start_daemon() -> TestDaemon {
     TestDaemon::start(|builder| {
-        builder.job(
-            "second time",
-            RecoveryPolicy::resume(3),
-            |ctx: JobContext, (): ()| async move {
-                match ctx.run().0 {
-                    1 => Err(JobError::new("not yet")),
-                    _ => Ok("at last"),
-                }
-            },
-        )
+        builder.job(Job::new("second time"), |ctx: JobContext, (): ()| async move {
+            match ctx.run().0 {
+                1 => Err(JobError::new("not yet")),
+                _ => Ok("at last"),
+            }
+        })
     })
     .await
 }

@@ -2,11 +2,10 @@
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
-use brigade_model::work::RecoveryPolicy;
 use brigade_protocol::frames::{ClientRole, LINE_BYTES_MAX, PROTOCOL_VERSION};
 use brigade_protocol::requests::{ShowTaskRequest, StatusRequest, WaitRequest, WaitUntil};
 use brigade_protocol::{ClientError, DaemonConnection, StateDir};
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
@@ -17,7 +16,7 @@ use crate::support::{RawClient, SESSION, TestDaemon, expect_refusal, target};
 async fn a_reply_that_is_too_long_is_refused() {
     let daemon = TestDaemon::start(|builder| {
         let job = |_: JobContext, (): ()| async { Ok::<_, JobError>("x".repeat(1_000_000)) };
-        builder.job("much", RecoveryPolicy::resume(3), job)
+        builder.job(Job::new("much"), job)
     })
     .await;
     let session = daemon.runtime.session(SESSION).await.unwrap();

@@ -1,10 +1,9 @@
 //! Flow control: a client that is slow to read the items of one request.
 
 use brigade_model::event::Event;
-use brigade_model::work::RecoveryPolicy;
 use brigade_protocol::daemon_connection::{ReplyStream, ReplyStreamPart};
 use brigade_protocol::requests::{EventItem, ReadEventsRequest, StatusRequest};
-use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -17,13 +16,13 @@ const ARGUMENT_BYTES: usize = 8_000;
 async fn start_daemon() -> TestDaemon {
     let daemon = TestDaemon::start(|builder| {
         let job = |_: JobContext, _: String| async { Ok::<_, JobError>(()) };
-        builder.job("carry", RecoveryPolicy::resume(3), job)
+        builder.job(Job::new("carry"), job)
     })
     .await;
     let session = daemon.runtime.session(SESSION).await.unwrap();
     let tasks = (0..TASKS).map(|_| NewTask::job("carry", "x".repeat(ARGUMENT_BYTES)));
     let spawned = session.spawn_all(tasks).await.unwrap();
-    let tasks = spawned.iter().map(|task| task.as_ref().unwrap().no().into());
+    let tasks = spawned.iter().map(|task| task.as_ref().unwrap().no());
     session.wait_all(tasks.collect::<Vec<_>>()).await.unwrap();
     daemon
 }

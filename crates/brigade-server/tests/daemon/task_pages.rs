@@ -16,7 +16,7 @@ async fn spawn_ended(session: &Session, count: u32) {
     let jobs = (0..count).map(|_| NewTask::closure("nothing", |_| async { Ok::<_, JobError>(()) }));
     let spawned = session.spawn_all(jobs).await.unwrap();
     let numbers = spawned.into_iter().map(|task| task.unwrap().no());
-    session.wait_all(numbers.map(Into::into)).await.unwrap();
+    session.wait_all(numbers).await.unwrap();
 }
 
 async fn read_pages(client: &DaemonConnection, list: ListTasksRequest) -> Vec<Vec<TaskInfo>> {

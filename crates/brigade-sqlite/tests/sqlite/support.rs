@@ -119,7 +119,7 @@ pub(crate) fn job() -> TaskSpec {
     TaskSpec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: Json::of("some arguments of a job").unwrap(),
-        recovery: RecoveryPolicy::resume(3),
+        recovery: RecoveryPolicy::resume_max_crashes(3),
     }))
 }
 

@@ -301,7 +301,7 @@ pub(super) fn job() -> TaskSpec {
     TaskSpec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: json("arguments"),
-        recovery: RecoveryPolicy::resume(3),
+        recovery: RecoveryPolicy::resume_max_crashes(3),
     }))
 }
 

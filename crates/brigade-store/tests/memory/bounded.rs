@@ -106,6 +106,6 @@ fn job() -> TaskSpec {
     TaskSpec::new(Work::Job(JobWork::Named {
         handler: "work".into(),
         args: Json::null(),
-        recovery: RecoveryPolicy::resume(3),
+        recovery: RecoveryPolicy::resume_max_crashes(3),
     }))
 }

@@ -11,10 +11,10 @@ use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 
 use super::{AgentDelegationTool, DelegationContext, wait_tasks};
-use crate::agents::blueprint::SpawnParent;
 use crate::agents::task_link::{CallSlot, expect_spawned};
 use crate::jobs::HandlerRegistry;
-use crate::new_task::NewTask;
+use crate::new_task::{NewTask, ProcessTask};
+use crate::spawn_parent::SpawnParent;
 
 impl AgentDelegationTool for RunProcess {
     const EFFECT: ToolEffect = ToolEffect::Recorded;
@@ -59,7 +59,7 @@ impl AgentDelegationTool for RunProcess {
             .spawn(slot, || {
                 let key = format!("call:{}", call.slot_range.effect());
                 let parent = SpawnParent::Agent(&delegate.blueprint);
-                new_task(&self, delegate)?.into_spec(
+                new_task(&self, delegate)?.into_draft().into_spec(
                     &HandlerRegistry::default(),
                     Some(&key),
                     parent,
@@ -100,7 +100,10 @@ fn shell_quote(value: &str) -> String {
     format!("'{}'", value.replace('\'', "'\\''"))
 }
 
-fn new_task(args: &RunProcess, delegate: &DelegationContext) -> Result<NewTask, Refusal> {
+fn new_task(
+    args: &RunProcess,
+    delegate: &DelegationContext,
+) -> Result<NewTask<ProcessTask>, Refusal> {
     let mut task = NewTask::shell(&args.command);
     if args.background {
         task = task.reads_messages();

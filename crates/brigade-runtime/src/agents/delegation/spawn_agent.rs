@@ -4,12 +4,13 @@ use brigade_agent::{OutlivingWork, ToolEffect, ToolError, ToolInvocation, ToolRe
 use brigade_delegation::SpawnAgent;
 use brigade_delegation::background_task::render_started;
 use brigade_model::call::{ConditionRequest, WaitMode};
+use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 
 use super::{AgentDelegationTool, DelegationContext, wait_tasks};
 use crate::agents::resolve::GENERAL_DEFINITION;
 use crate::agents::task_link::{CallSlot, expect_spawned};
-use crate::new_task::NewTask;
+use crate::new_task::{AgentTask, NewTask};
 
 impl AgentDelegationTool for SpawnAgent {
     const EFFECT: ToolEffect = ToolEffect::Recorded;
@@ -33,7 +34,7 @@ impl AgentDelegationTool for SpawnAgent {
             .link
             .spawn(slot, || {
                 let key = format!("call:{}", call.slot_range.effect());
-                delegate.agents.child_spec(&delegate.blueprint, new_task(&self)?, &key)
+                delegate.agents.child_spec(&delegate.blueprint, new_task(&self)?.into_draft(), &key)
             })
             .await?;
         let child = expect_spawned(&effect)?;
@@ -56,8 +57,8 @@ impl AgentDelegationTool for SpawnAgent {
     }
 }
 
-fn new_task(args: &SpawnAgent) -> Result<NewTask, Refusal> {
-    let mut task = NewTask::agent(&args.task);
+fn new_task(args: &SpawnAgent) -> Result<NewTask<AgentTask<Json>>, Refusal> {
+    let mut task = NewTask::agent(&args.task).returns_json();
     if let Some(name) = &args.name {
         task = task.name(name);
     }
