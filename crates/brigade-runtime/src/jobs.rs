@@ -12,6 +12,7 @@
 //!   stop.
 
 mod calls;
+mod child_task;
 mod context;
 mod job;
 mod messages;
@@ -19,7 +20,8 @@ mod performer;
 mod registry;
 mod stop_signal;
 
-pub use context::{ChildTask, ChildWaitResult, JobContext};
+pub use child_task::ChildTask;
+pub use context::{ChildWaitResult, JobContext};
 pub use job::Job;
 pub use registry::JobError;
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In reading order:
-//! - [`runtime`], [`builder`], [`session`], [`task_handle`], [`new_task`], [`task_error`]: the handles that a
+//! - [`runtime`], [`builder`], [`session`], `session_waits`, [`task_handle`], [`new_task`], [`task_error`]: the handles that a
 //!   program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `recovery`: its work before the first turn.
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
@@ -46,6 +46,7 @@ pub mod runtime_metrics;
 #[cfg(feature = "processes")]
 mod sandbox;
 pub mod session;
+mod session_waits;
 mod spawn_parent;
 mod supervisor;
 pub mod task_error;
@@ -74,6 +75,7 @@ pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
 };
 pub use runtime::Runtime;
-pub use session::{ForegroundResult, Session, WaitResult};
+pub use session::{ForegroundResult, Session};
+pub use session_waits::WaitResult;
 pub use task_error::TaskError;
 pub use task_handle::TaskHandle;

@@ -25,7 +25,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::jobs::{ChildTask, ChildWaitResult, JobContext};
-use crate::session::{Session, WaitResult};
+use crate::session::Session;
+use crate::session_waits::WaitResult;
 use crate::task_error::TaskError;
 
 /// A task that was spawned or found.

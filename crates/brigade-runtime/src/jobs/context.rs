@@ -1,14 +1,12 @@
 //! The context of a job, through which it makes its calls.
 
-use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
-use brigade_model::call::{CallCompletion, ConditionRequest, RunResult, SpawnedTask, WaitMode};
+use brigade_model::call::{CallCompletion, ConditionRequest, RunResult, WaitMode};
 use brigade_model::command::{
     AnswerCommand, AttemptReport, CallRecord, Caller, Command, GivenAnswer, SpawnCommand,
     StopCommand, StopTarget,
@@ -20,7 +18,6 @@ use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Usage};
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::work::TaskKind;
 use brigade_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::calls::{CallStart, CompletionFuture, JobCalls};
+use super::child_task::ChildTask;
 use super::registry::{HandlerRegistry, JobError};
 use super::stop_signal::StopSignal;
 use crate::loop_input::LoopInput;
@@ -72,46 +70,6 @@ pub(crate) struct JobContextInner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) state: Mutex<Option<Json>>,
     pub(crate) stop: StopSignal,
-}
-
-/// A child that a job spawned, with the type of its result.
-pub struct ChildTask<T = Json> {
-    pub no: TaskNo,
-    pub run: RunNo,
-    pub kind: TaskKind,
-    result_type: PhantomData<fn() -> T>,
-}
-
-impl<T> ChildTask<T> {
-    /// Names a child that was spawned before, such as one whose number is in the job's state.
-    pub fn new(no: TaskNo, run: RunNo, kind: TaskKind) -> Self {
-        Self { no, run, kind, result_type: PhantomData }
-    }
-
-    /// Forgets the type of the result, so that children of different types fit in one list.
-    pub fn erase(self) -> ChildTask {
-        ChildTask::new(self.no, self.run, self.kind)
-    }
-}
-
-impl<T> Clone for ChildTask<T> {
-    fn clone(&self) -> Self {
-        Self::new(self.no, self.run, self.kind.clone())
-    }
-}
-
-impl<T> PartialEq for ChildTask<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.no == other.no && self.run == other.run && self.kind == other.kind
-    }
-}
-
-impl<T> Eq for ChildTask<T> {}
-
-impl<T> fmt::Debug for ChildTask<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}#{}", self.kind, self.no, self.run)
-    }
 }
 
 /// The result of a wait.
@@ -607,10 +565,4 @@ fn expect_ended(waited: ChildWaitResult) -> Result<Vec<RunResult>, Refusal> {
 
 pub(super) fn unexpected_completion(call: &str, completion: &CallCompletion) -> Refusal {
     Refusal::conflict(format!("the journal has {completion:?} for {call}"))
-}
-
-impl<T> From<SpawnedTask> for ChildTask<T> {
-    fn from(spawned: SpawnedTask) -> Self {
-        Self::new(spawned.no, spawned.run, spawned.kind)
-    }
 }

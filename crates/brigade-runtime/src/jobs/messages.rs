@@ -13,8 +13,9 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::MessageRow;
 use serde::Serialize;
 
+use super::child_task::ChildTask;
 use super::context::{
-    ChildTask, JobCall, JobContext, completion_result, first_message_no, unexpected_completion,
+    JobCall, JobContext, completion_result, first_message_no, unexpected_completion,
 };
 use crate::error::store_refusal;
 
