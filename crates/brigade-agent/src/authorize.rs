@@ -20,13 +20,9 @@ pub(crate) enum Authorization {
 
 impl Agent {
     /// Authorizes a call that has not started, by the rules and by its approval if there is one.
-    pub(crate) fn authorize(
-        &self,
-        tool: &Arc<dyn Tool>,
-        due: &DueCall,
-    ) -> Result<Authorization, ToolError> {
+    pub(crate) fn authorize(&self, tool: &Tool, due: &DueCall) -> Result<Authorization, ToolError> {
         let DueCall { tool_call, invocation } = due;
-        let subject = tool.subject(&invocation.arguments);
+        let subject = tool.handler().subject(&invocation.arguments);
         let (text, is_shell) = match &subject {
             ToolSubject::Nothing => (None, false),
             ToolSubject::Text(text) => (Some(text.as_str()), false),
@@ -60,7 +56,7 @@ impl Agent {
             None => {
                 let arguments = invocation.arguments.to_string();
                 let request = ApprovalRequest::new(&subject, &arguments, rule, by);
-                let directory = tool.acts_in(&invocation.arguments).map(Arc::from);
+                let directory = tool.handler().acts_in(&invocation.arguments).map(Arc::from);
                 let request = request.in_directory(directory);
                 let request = ApprovalRequest { is_unattended: self.unattended, ..request };
                 Ok(Authorization::NeedsApproval(ConditionRequest::Approval {
@@ -86,11 +82,11 @@ impl Agent {
     /// Checks the work that the call starts and that outlives the agent.
     fn check_outliving_work(
         &self,
-        tool: &Arc<dyn Tool>,
+        tool: &Tool,
         tool_call: &ToolCall,
         invocation: &ToolInvocation,
     ) -> PermissionVerdict {
-        match tool.outliving(&invocation.arguments) {
+        match tool.handler().outliving(&invocation.arguments) {
             OutlivingWork::Nothing => PermissionVerdict::Allowed,
             OutlivingWork::Process => self.permissions.check_keep(&tool_call.name, false),
             OutlivingWork::Agent => self.permissions.check_keep(&tool_call.name, self.unattended),

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::json_schema::Schema;
 use crate::tool::{
-    BoxFuture, CallPhase, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    BoxFuture, CallPhase, ExecutionHints, Tool, ToolEffect, ToolError, ToolHandler, ToolInvocation,
+    ToolReply,
 };
 
 const NAME_MAX: usize = 64;
@@ -58,7 +59,7 @@ impl ClientTool {
         Some(format!("client_tools: the parameters of {name:?} are {unusable}"))
     }
 
-    pub(crate) fn into_tool(self) -> Arc<dyn Tool> {
+    pub(crate) fn into_tool(self) -> Tool {
         // A tool with an unusable schema was refused before the task started.
         let schema = Schema::compile(&self.parameters).ok();
         let spec = ToolSpec {
@@ -66,7 +67,7 @@ impl ClientTool {
             description: self.description.into(),
             parameters: Arc::new(self.parameters),
         };
-        Arc::new(ClientRunTool { spec, schema })
+        Tool::new(ClientRunTool { spec, schema })
     }
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn problem(tools: &[ClientTool]) -> Option<String> {
 }
 
 /// Builds the tools of a client for an agent.
-pub fn build_client_tools(described: &[ClientTool]) -> impl Iterator<Item = Arc<dyn Tool>> {
+pub fn build_client_tools(described: &[ClientTool]) -> impl Iterator<Item = Tool> {
     described.iter().cloned().map(ClientTool::into_tool)
 }
 
@@ -90,7 +91,7 @@ struct ClientRunTool {
     schema: Option<Schema>,
 }
 
-impl Tool for ClientRunTool {
+impl ToolHandler for ClientRunTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared_state::{NoSessionState, SessionStateReader};
 use crate::tool::BoxFuture;
+use crate::tool_context::CancellationToken;
 
 /// The part of the runtime that one agent sees: journal, inbox, budget.
 ///
@@ -56,12 +57,23 @@ pub trait Host: Debug + Send + Sync {
         result: Json,
     ) -> BoxFuture<'_, Result<bool, Refusal>>;
 
-    /// Returns when a message arrives that interrupts the model call.
+    /// Returns when a message arrives that interrupts the model call or the tool calls.
     fn wait_for_interrupt(&self) -> BoxFuture<'_, ()>;
 
     /// Returns a reader of the state that the session shares.
     fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(NoSessionState)
+    }
+
+    /// Returns a token that is cancelled when the agent is stopped.
+    fn stop_token(&self) -> CancellationToken {
+        CancellationToken::new()
+    }
+
+    /// Returns a text that identifies the agent's task among those of all sessions. The idempotency keys
+    /// of its tool calls start with it.
+    fn task_key(&self) -> Arc<str> {
+        "agent".into()
     }
 
     /// Reports the estimated cost of the current model call. It is charged if the agent is stopped
@@ -118,7 +130,8 @@ pub enum SuspendResult {
 pub struct AgentProgress {
     /// The number of model calls in this run.
     pub step: u32,
-    /// The current activity: `thinking`, or the names of the running tools.
+    /// The current activity: `thinking`, or the names of the running tools, each with the last text that
+    /// it reported.
     pub activity: String,
     /// The tools of the last step with results.
     #[serde(skip_serializing_if = "String::is_empty")]

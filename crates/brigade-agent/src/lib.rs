@@ -19,6 +19,7 @@
 //!   `budget_warning`: warnings of low budgets.
 //! - [`host`]: the interface to the runtime. [`stop_policy`]: limits of one run.
 //! - [`tool`], [`tool_set`], [`arguments`]: a tool, the tools of an agent, their arguments.
+//!   `function_tool`, [`tool_context`]: a tool from a function, and what the function gets.
 //! - [`plugin`], `hooks`: extensions of the loop. [`shared_state`]: state of tools and plugins.
 //! - [`backend`]: other loops. [`client_tool`], [`agent_overrides`]: tools and settings of one spawn.
 //! - [`definition`]: agent definitions. [`permission`]: permission rules. [`json_schema`]: validation.
@@ -33,6 +34,7 @@ mod budget_warning;
 pub mod client_tool;
 mod compaction;
 pub mod definition;
+mod function_tool;
 mod hooks;
 pub mod host;
 pub mod inbox;
@@ -48,6 +50,7 @@ pub mod stop_policy;
 pub mod telemetry;
 pub mod tool;
 mod tool_calls;
+pub mod tool_context;
 pub mod tool_set;
 mod transcript;
 pub mod transcript_text;
@@ -65,7 +68,8 @@ pub use shared_state::{SessionStateReader, StateError, StateKey, StateScope, Sta
 pub use stop_policy::StopPolicy;
 pub use tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
-    ToolInvocation, ToolReply, ToolSubject,
+    ToolHandler, ToolInvocation, ToolReply, ToolSubject,
 };
 pub use tool_calls::RESULT_MAX;
+pub use tool_context::{CancellationToken, ToolContext};
 pub use tool_set::{ToolSet, ToolSource};

@@ -13,7 +13,6 @@
 use std::fmt::{self, Debug};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult};
@@ -39,7 +38,7 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     }
 
     /// Returns tools for the agents that use the plugin. Permissions still apply.
-    fn tools(&self) -> Vec<Arc<dyn Tool>> {
+    fn tools(&self) -> Vec<Tool> {
         Vec::new()
     }
 

@@ -1,4 +1,4 @@
-//! The tools of an agent: the [`Tool`] trait, a call of a tool, and its reply.
+//! The tools of an agent: [`Tool`] and its [`ToolHandler`], a call of a tool, and its reply.
 
 use std::fmt::{self, Debug};
 use std::future::Future;
@@ -8,19 +8,92 @@ use std::sync::Arc;
 use brigade_llm::ToolSpec;
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::ids::CallIndex;
-use brigade_model::refusal::Refusal;
 use serde_json::Value;
 
 use crate::localization::{Locale, LocalizedText};
 use crate::shared_state::StateView;
+use crate::tool_context::{CallSignals, ToolContext};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An operation that an agent can call.
+/// An operation that an agent can call. Clones are cheap and share the handler.
+///
+/// [`Tool::from_fn`] makes a tool of an async function, which is all that most tools need. A type that
+/// implements [`ToolHandler`] is a tool too: `Tool::new(handler)`, or `handler.into()`.
+///
+/// ```
+/// use brigade_agent::{Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
+/// use serde_json::json;
+///
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// struct Weather {
+///     city: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let weather = Tool::from_fn(
+///     "weather",
+///     "Returns the weather of a city.",
+///     ToolEffect::Pure,
+///     |args: Weather| async move { Ok::<_, ToolError>(format!("sunny in {}", args.city)) },
+/// );
+/// // A test needs no agent and no model.
+/// let reply = weather.call(ToolInvocation::standalone(json!({ "city": "Ghent" }))).await;
+/// assert_eq!(reply, Ok(ToolReply::text("sunny in Ghent")));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Tool {
+    handler: Arc<dyn ToolHandler>,
+}
+
+impl Tool {
+    pub fn new(handler: impl ToolHandler) -> Self {
+        Self { handler: Arc::new(handler) }
+    }
+
+    pub fn handler(&self) -> &Arc<dyn ToolHandler> {
+        &self.handler
+    }
+
+    pub fn spec(&self) -> &ToolSpec {
+        self.handler.spec()
+    }
+
+    pub fn hints(&self) -> ExecutionHints {
+        self.handler.hints()
+    }
+
+    pub fn call(&self, call: ToolInvocation) -> BoxFuture<'_, Result<ToolReply, ToolError>> {
+        self.handler.call(call)
+    }
+}
+
+impl<H: ToolHandler> From<H> for Tool {
+    fn from(handler: H) -> Self {
+        Self::new(handler)
+    }
+}
+
+impl From<Arc<dyn ToolHandler>> for Tool {
+    fn from(handler: Arc<dyn ToolHandler>) -> Self {
+        Self { handler }
+    }
+}
+
+impl Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tool").field(&self.handler).finish()
+    }
+}
+
+/// The behaviour of a [`Tool`], for tools that need more than a function: a schema that is not known at
+/// compile time, a call that parks, or one that records its effect.
 ///
 /// The loop enters a call again after a crash, and when the condition that it parked on is met.
 /// [`ToolEffect`] states the consequences of that for the tool.
-pub trait Tool: Debug + Send + Sync + 'static {
+pub trait ToolHandler: Debug + Send + Sync + 'static {
     fn spec(&self) -> &ToolSpec;
 
     fn hints(&self) -> ExecutionHints;
@@ -70,6 +143,25 @@ pub enum ToolSubject {
     Shell(String),
 }
 
+impl From<String> for ToolSubject {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for ToolSubject {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// `None` is [`ToolSubject::Nothing`].
+impl<T: Into<Self>> From<Option<T>> for ToolSubject {
+    fn from(subject: Option<T>) -> Self {
+        subject.map_or(Self::Nothing, Into::into)
+    }
+}
+
 /// The facts about a tool that are known without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionHints {
@@ -102,7 +194,8 @@ pub enum ToolEffect {
     Idempotent,
     /// The tool must not run twice. An interrupted call is not repeated: the model gets an error.
     Once,
-    /// The tool records its effect in the slots of its call, and continues from there.
+    /// The tool records its effect in the slots of its call, and continues from there. Only a
+    /// [`ToolHandler`] can do that.
     Recorded,
 }
 
@@ -122,6 +215,7 @@ pub struct ToolInvocation {
     /// State that is shared with other calls and plugins. Changes are stored with the result. Changes
     /// from before a park are lost.
     pub state: StateView,
+    pub(crate) signals: CallSignals,
 }
 
 /// The phase in which a call is entered.
@@ -144,7 +238,13 @@ impl ToolInvocation {
         }
     }
 
-    /// Creates a first call outside an agent, for tests of a tool.
+    /// Returns the context of the call: progress, state, cancellation and key.
+    pub fn context(&self) -> ToolContext {
+        ToolContext::new(self)
+    }
+
+    /// Creates a first call outside an agent, for tests of a tool. Nobody sees its progress, and nothing
+    /// cancels it.
     pub fn standalone(arguments: Value) -> Self {
         Self {
             slot_range: CallSlotRange(0),
@@ -154,6 +254,7 @@ impl ToolInvocation {
             verdict: None,
             passed_hooks: false,
             state: StateView::detached(),
+            signals: CallSignals::default(),
         }
     }
 }
@@ -203,6 +304,8 @@ impl ToolReply {
 }
 
 /// The error of a failed call. Its text tells the model what is wrong and what to do.
+///
+/// It is not an error type itself, so that `?` turns every error type into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolError(pub String);
 
@@ -218,8 +321,28 @@ impl fmt::Display for ToolError {
     }
 }
 
-impl From<Refusal> for ToolError {
-    fn from(refusal: Refusal) -> Self {
-        Self(refusal.to_string())
+/// The text is that of the error and of its sources.
+impl<E: std::error::Error> From<E> for ToolError {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self(text)
+    }
+}
+
+impl From<ToolError> for Box<dyn std::error::Error + Send + Sync> {
+    fn from(error: ToolError) -> Self {
+        error.0.into()
+    }
+}
+
+impl From<ToolError> for Box<dyn std::error::Error> {
+    fn from(error: ToolError) -> Self {
+        error.0.into()
     }
 }

@@ -31,6 +31,7 @@ use crate::shared_state::{SharedState, StateDiff};
 use crate::step_calls::{DueCall, ResultEntry};
 use crate::telemetry::{self, FailOnDrop, ToolCallStatus};
 use crate::tool::{CallPhase, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply};
+use crate::tool_context::{CallSignals, CancellationToken, StepProgress};
 use crate::transcript::Transcript;
 use brigade_model::entry_label::EntryLabel;
 
@@ -39,6 +40,9 @@ pub const RESULT_MAX: usize = 64 * 1024;
 
 /// The most calls of one step that run at the same time.
 const CONCURRENT_CALLS_MAX: usize = 64;
+
+/// The shortest time between two reports of the progress of tools.
+const TOOL_PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The state of a call after one attempt to execute it.
 enum CallProgress {
@@ -67,7 +71,7 @@ struct FinishedCall {
 
 /// The decision of permissions and plugins about one call.
 enum CallAdmission<'a> {
-    Admitted { tool: &'a Arc<dyn Tool>, authorization: Authorization },
+    Admitted { tool: &'a Tool, authorization: Authorization },
     Refused(ToolError),
 }
 
@@ -98,12 +102,25 @@ struct StepScope<'a> {
     unfinished: AtomicUsize,
     /// The next free index of the journal.
     next: AtomicU32,
+    progress: Arc<StepProgress>,
+    /// Cancelled when the agent is stopped or interrupted.
+    cancellation: CancellationToken,
+    task_key: Arc<str>,
 }
 
 impl StepScope<'_> {
     /// Counts one call as finished or parked. Returns true for the last call of the step.
     fn finish_call(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Creates the connections of one call with the loop.
+    fn call_signals(&self) -> CallSignals {
+        CallSignals {
+            cancellation: self.cancellation.child_token(),
+            progress: Some(self.progress.clone()),
+            task_key: Some(self.task_key.clone()),
+        }
     }
 
     fn next_index(&self) -> CallIndex {
@@ -119,8 +136,7 @@ impl Agent {
         transcript: &mut Transcript,
     ) -> Result<(), LoopError> {
         let due = transcript.due_calls();
-        let names: Vec<&str> = due.iter().map(|due| &*due.tool_call.name).collect();
-        let names = names.join(", ");
+        let progress = Arc::new(StepProgress::new(&due));
         let is_exclusive = |due: &DueCall| {
             self.tools.get(&due.tool_call.name).is_some_and(|tool| tool.hints().exclusive)
         };
@@ -132,6 +148,9 @@ impl Agent {
             state: transcript.state.clone(),
             unfinished: AtomicUsize::new(concurrent.len() + exclusive.len()),
             next: AtomicU32::new(transcript.next_index().0),
+            progress: progress.clone(),
+            cancellation: host.stop_token().child_token(),
+            task_key: host.task_key(),
         };
         let run_call = |due| self.run_call(&scope, due);
         let concurrent = concurrent.into_iter().map(run_call);
@@ -139,25 +158,39 @@ impl Agent {
         let concurrent = stream::iter(concurrent).buffer_unordered(CONCURRENT_CALLS_MAX);
         let mut steps = concurrent.chain(stream::iter(exclusive).buffered(1));
         let interval = Duration::from(self.stop_policy.progress_interval);
-        let mut slow = pin!(sleep(PROGRESS_DELAY));
-        let mut is_reported = false;
+        let mut next_report = pin!(sleep(PROGRESS_DELAY));
+        let mut last_report: Option<Instant> = None;
+        let mut interrupt = pin!(host.wait_for_interrupt());
         loop {
-            let CallStep { invocation, progress } = tokio::select! {
+            let CallStep { invocation, progress: call_progress } = tokio::select! {
                 biased;
                 step = steps.next() => match step {
                     Some(step) => step?,
                     None => break,
                 },
+                // The message is in the inbox, which the agent reads after these calls.
+                () = &mut interrupt, if !scope.cancellation.is_cancelled() => {
+                    scope.cancellation.cancel();
+                    continue;
+                }
+                () = progress.wait_for_report() => {
+                    let earliest = last_report.map(|last| last + TOOL_PROGRESS_INTERVAL);
+                    let due = earliest.unwrap_or_else(Instant::now);
+                    let due = due.min(next_report.deadline());
+                    next_report.as_mut().reset(due);
+                    continue;
+                }
                 // A running tool is progress, however long it takes.
-                () = &mut slow => {
-                    is_reported = true;
-                    slow.as_mut().reset(Instant::now() + interval);
-                    host.report_progress(self.progress(transcript, &*names));
+                () = &mut next_report => {
+                    let now = Instant::now();
+                    last_report = Some(now);
+                    next_report.as_mut().reset(now + interval);
+                    host.report_progress(self.progress(transcript, progress.activity()));
                     continue;
                 }
             };
             let slots = invocation.slot_range;
-            match progress {
+            match call_progress {
                 CallProgress::NeedsApproval => transcript.park_call(slots.approval(), None),
                 CallProgress::Parked { effect } => transcript.park_call(slots.completion(), effect),
                 CallProgress::Finished { result, unflushed } => {
@@ -168,22 +201,27 @@ impl Agent {
         }
         drop(steps);
         transcript.advance_index(CallIndex(scope.next.into_inner()));
-        if !is_reported && transcript.parked_count() > 0 {
-            host.report_progress(self.progress(transcript, names));
+        if last_report.is_none() && transcript.parked_count() > 0 {
+            host.report_progress(self.progress(transcript, progress.activity()));
         }
         Ok(())
     }
 
     /// Executes one call until it finishes or parks, and records its result.
-    async fn run_call(&self, scope: &StepScope<'_>, due: DueCall) -> Result<CallStep, LoopError> {
+    async fn run_call(
+        &self,
+        scope: &StepScope<'_>,
+        mut due: DueCall,
+    ) -> Result<CallStep, LoopError> {
         if self.was_interrupted(&due) {
             return self.report_interrupted(scope, due).await;
         }
-        let name = &due.tool_call.name;
+        let name = due.tool_call.name.clone();
         let slots = due.invocation.slot_range;
         let reply = match self.admit_call(scope, &due).await? {
             CallAdmission::Admitted { tool, authorization: Authorization::Granted } => {
-                self.perform_observed(scope.host, tool, &due).await?
+                due.invocation.signals = scope.call_signals();
+                self.perform_observed(scope, tool, &due).await?
             }
             CallAdmission::Admitted {
                 authorization: Authorization::NeedsApproval(condition),
@@ -191,14 +229,14 @@ impl Agent {
             } => match scope.host.park(slots.approval(), condition).await {
                 Ok(()) => {
                     scope.finish_call();
-                    self.count_call(name, ToolCallStatus::Waiting);
+                    self.count_call(&name, ToolCallStatus::Waiting);
                     let progress = CallProgress::NeedsApproval;
                     return Ok(CallStep { invocation: due.invocation, progress });
                 }
                 Err(refusal) => CallReply::Failed(refusal.into()),
             },
             CallAdmission::Refused(error) => {
-                self.count_call(name, ToolCallStatus::Refused);
+                self.count_call(&name, ToolCallStatus::Refused);
                 CallReply::Failed(error)
             }
         };
@@ -396,13 +434,13 @@ impl Agent {
     /// Calls [`Self::perform_call`] within a span, and counts the status of the call.
     async fn perform_observed(
         &self,
-        host: &dyn Host,
-        tool: &Arc<dyn Tool>,
+        scope: &StepScope<'_>,
+        tool: &Tool,
         due: &DueCall,
     ) -> Result<CallReply, Refusal> {
         let span = telemetry::tool_span(&due.tool_call);
         let guard = FailOnDrop::new(&span);
-        let performed = self.perform_call(host, tool, &due.invocation);
+        let performed = self.perform_call(scope, tool, &due.invocation);
         let reply = performed.instrument(span.clone()).await?;
         guard.disarm();
         let status = match &reply {
@@ -417,8 +455,8 @@ impl Agent {
 
     async fn perform_call(
         &self,
-        host: &dyn Host,
-        tool: &Arc<dyn Tool>,
+        scope: &StepScope<'_>,
+        tool: &Tool,
         call: &ToolInvocation,
     ) -> Result<CallReply, Refusal> {
         // A resumed call has recorded its start already.
@@ -426,13 +464,26 @@ impl Agent {
         if tool.hints().effect == ToolEffect::Once && !is_resumed {
             let index = call.slot_range.effect();
             let completion = Arc::new(CallCompletion::Value(Json::null()));
-            host.record(vec![JournalRecord::new(index, EntryLabel::ToolStarted, completion)])
-                .await?;
+            let started = JournalRecord::new(index, EntryLabel::ToolStarted, completion);
+            scope.host.record(vec![started]).await?;
         }
+        // A call that does not return, because it is dropped or panics, is cancelled: its spawned work
+        // must not outlive it.
+        let cancel_on_drop = call.signals.cancellation.clone().drop_guard();
+        scope.progress.start_call(call.slot_range);
         let performed = AssertUnwindSafe(async { tool.call(call.clone()).await });
-        let reply = performed.catch_unwind().await.unwrap_or_else(|panic| {
-            Err(ToolError::new(format!("the tool panicked: {}", panic_message(&*panic))))
-        });
+        let performed = performed.catch_unwind().await;
+        scope.progress.end_call(call.slot_range);
+        let reply = match performed {
+            Ok(reply) => {
+                cancel_on_drop.disarm();
+                reply
+            }
+            Err(panic) => {
+                drop(cancel_on_drop);
+                Err(ToolError::new(format!("the tool panicked: {}", panic_message(&*panic))))
+            }
+        };
         Ok(reply.into())
     }
 }

@@ -10,18 +10,18 @@ use crate::tool::{BoxFuture, Tool};
 /// The tools of one agent, by name. An added tool replaces an earlier one of the same name.
 #[derive(Clone, Debug, Default)]
 pub struct ToolSet {
-    tools: Vec<Arc<dyn Tool>>,
+    tools: Vec<Tool>,
     /// The specs of `tools`, built on first use.
     specs: OnceLock<Arc<[ToolSpec]>>,
     source: Option<Arc<dyn ToolSource>>,
     /// All offers of the source so far. Running calls keep references to the tools of older offers.
     offers: AppendOnlyList<ToolOffer>,
-    stand_ins: AppendOnlyList<Arc<dyn Tool>>,
+    stand_ins: AppendOnlyList<Tool>,
 }
 
 #[derive(Debug)]
 struct ToolOffer {
-    tools: Arc<[Arc<dyn Tool>]>,
+    tools: Arc<[Tool]>,
     /// The specs of all tools of the agent, including those of the offer.
     specs: Arc<[ToolSpec]>,
 }
@@ -32,14 +32,15 @@ pub trait ToolSource: Debug + Send + Sync + 'static {
     fn wait_until_ready(&self) -> BoxFuture<'_, ()>;
 
     /// Returns the current tools. Returns the same `Arc` as long as they do not change.
-    fn offer(&self) -> Arc<[Arc<dyn Tool>]>;
+    fn offer(&self) -> Arc<[Tool]>;
 
     /// Returns a substitute for a tool of the source that is currently unavailable.
-    fn stand_in(&self, name: &str) -> Option<Arc<dyn Tool>>;
+    fn stand_in(&self, name: &str) -> Option<Tool>;
 }
 
 impl ToolSet {
-    pub fn add(&mut self, tool: Arc<dyn Tool>) {
+    pub fn add(&mut self, tool: impl Into<Tool>) {
+        let tool = tool.into();
         self.specs = OnceLock::new();
         let name = tool.spec().name.clone();
         self.tools.retain(|other| other.spec().name != name);
@@ -68,8 +69,8 @@ impl ToolSet {
 
     /// Finds a tool by name, among those that [`ToolSet::specs`] returned last. For an unavailable tool of
     /// the source it returns a substitute.
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        let named = |tool: &&Arc<dyn Tool>| &*tool.spec().name == name;
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        let named = |tool: &&Tool| &*tool.spec().name == name;
         if let Some(tool) = self.tools.iter().find(named) {
             return Some(tool);
         }
@@ -108,7 +109,7 @@ impl ToolSet {
         self.offers.iter().last().unwrap_or_else(|| self.add_offer(source.offer()))
     }
 
-    fn add_offer(&self, tools: Arc<[Arc<dyn Tool>]>) -> &ToolOffer {
+    fn add_offer(&self, tools: Arc<[Tool]>) -> &ToolOffer {
         let own = self.own_specs();
         let is_new = |spec: &&ToolSpec| own.iter().all(|other| other.name != spec.name);
         let offered = tools.iter().map(|tool| tool.spec()).filter(is_new);
@@ -117,8 +118,8 @@ impl ToolSet {
     }
 }
 
-impl FromIterator<Arc<dyn Tool>> for ToolSet {
-    fn from_iter<I: IntoIterator<Item = Arc<dyn Tool>>>(tools: I) -> Self {
+impl FromIterator<Tool> for ToolSet {
+    fn from_iter<I: IntoIterator<Item = Tool>>(tools: I) -> Self {
         let mut all = Self::default();
         tools.into_iter().for_each(|tool| all.add(tool));
         all

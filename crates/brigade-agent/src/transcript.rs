@@ -26,6 +26,7 @@ use crate::shared_state::SharedState;
 use crate::step_calls::{CallSlots, CallState, DueCall, ResultEntry, StepCall, StepCalls};
 use crate::stop_policy::RunTally;
 use crate::tool::{CallSlotRange, ToolInvocation};
+use crate::tool_context::CallSignals;
 use brigade_model::entry_label::EntryLabel;
 
 /// The message to the model when a later run starts without one.
@@ -460,6 +461,7 @@ impl Transcript {
             verdict: slots.verdict,
             passed_hooks: slots.passed_hooks,
             state: self.state.view(),
+            signals: CallSignals::default(),
         };
         DueCall { tool_call: call.call.clone(), invocation }
     }

@@ -49,7 +49,7 @@ use crate::search_files::SearchFiles;
 pub use crate::working_directory::WorkingDirectory;
 use crate::write_file::WriteFile;
 use brigade_agent::tool::{
-    BoxFuture, ExecutionHints, Tool, ToolError, ToolInvocation, ToolReply, ToolSubject,
+    BoxFuture, ExecutionHints, Tool, ToolError, ToolHandler, ToolInvocation, ToolReply, ToolSubject,
 };
 use brigade_model::arguments::{read_arguments, schema_of};
 
@@ -74,7 +74,7 @@ static FILE_TOOL_SPECS: LazyLock<[ToolSpec; 5]> = LazyLock::new(|| {
 });
 
 /// Returns the five tools for this working directory.
-pub fn file_tools(working_dir: WorkingDirectory) -> [Arc<dyn Tool>; 5] {
+pub fn file_tools(working_dir: WorkingDirectory) -> [Tool; 5] {
     let working_dir = Arc::new(working_dir);
     [
         bind_tool::<ReadFile>(&working_dir, 0),
@@ -112,8 +112,8 @@ fn spec<T: FileTool>() -> ToolSpec {
     }
 }
 
-fn bind_tool<T: FileTool>(working_dir: &Arc<WorkingDirectory>, spec_index: usize) -> Arc<dyn Tool> {
-    Arc::new(BoundFileTool::<T> {
+fn bind_tool<T: FileTool>(working_dir: &Arc<WorkingDirectory>, spec_index: usize) -> Tool {
+    Tool::new(BoundFileTool::<T> {
         working_dir: working_dir.clone(),
         spec_index,
         arguments: PhantomData,
@@ -127,7 +127,7 @@ struct BoundFileTool<T> {
     arguments: PhantomData<fn() -> T>,
 }
 
-impl<T: FileTool> Tool for BoundFileTool<T> {
+impl<T: FileTool> ToolHandler for BoundFileTool<T> {
     fn spec(&self) -> &ToolSpec {
         &FILE_TOOL_SPECS[self.spec_index]
     }

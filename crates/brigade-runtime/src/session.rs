@@ -324,7 +324,8 @@ impl Session {
         first_message_no(sent)
     }
 
-    /// Sends an urgent message: an agent interrupts its model's reply to read it.
+    /// Sends an urgent message: an agent interrupts its model's reply to read it. Running tools see their
+    /// [`ToolContext::cancellation`](brigade_agent::ToolContext::cancellation) token cancelled.
     pub async fn interrupt(
         &self,
         to: impl Into<TaskRef>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use brigade_agent::permission::PermissionRules;
 use brigade_agent::{
     BoxFuture, ExecutionHints, HookContext, HookDecision, HookFuture, Plugin, StateKey, StateScope,
-    Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
 };
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{ModelReply, ToolCall, ToolResult, ToolSpec};
@@ -36,7 +36,7 @@ impl Trace {
     }
 }
 
-impl Tool for Trace {
+impl ToolHandler for Trace {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use brigade_agent::definition::Definition;
 use brigade_agent::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply as Done,
+    BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation,
+    ToolReply as Done,
 };
 use brigade_llm::wire_server::{WireFormat, WireReply, WireRequest, WireServer, WireStatus};
 use brigade_llm::{
@@ -161,7 +162,7 @@ impl Counted {
     }
 }
 
-impl Tool for Counted {
+impl ToolHandler for Counted {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

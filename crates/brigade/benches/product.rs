@@ -11,7 +11,7 @@ use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
     AgentOptions, ChildTask, ExecutionHints, JobContext, JobError, JobTask, Limits, NewTask,
     OneModel, RecoveryPolicy, Runtime, Script, ScriptedModel, Session, SqliteStore, TaskNo,
-    TaskRef, Tool, ToolEffect, ToolError, ToolSpec, WaitMode,
+    TaskRef, ToolEffect, ToolError, ToolHandler, ToolSpec, WaitMode,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -259,7 +259,7 @@ const SCRIPT: &str = "agent *\nturn\n  call look {\"at\": \"stove\"}\nturn\n  sa
 #[derive(Debug)]
 struct Look(ToolSpec);
 
-impl Tool for Look {
+impl ToolHandler for Look {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }

@@ -10,7 +10,7 @@ use brigade::model::call::ConditionRequest;
 use brigade::store::memory::{MemoryOptions, MemoryStore};
 use brigade::{
     AgentOptions, ExecutionHints, JobContext, JobError, NewTask, OneModel, RecoveryPolicy, Runtime,
-    Script, ScriptedModel, Session, SqliteStore, Tool, ToolEffect, ToolError, ToolSpec,
+    Script, ScriptedModel, Session, SqliteStore, ToolEffect, ToolError, ToolHandler, ToolSpec,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -181,7 +181,7 @@ struct WaitTool {
     resumed_at: mpsc::UnboundedSender<Instant>,
 }
 
-impl Tool for WaitTool {
+impl ToolHandler for WaitTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

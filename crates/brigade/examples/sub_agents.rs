@@ -12,13 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade::agent::inbox::render_result;
-use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
 use brigade::model::truncate::truncate_chars;
 use brigade::{
-    AgentOptions, AgentProgress, Definition, Event, ExecutionHints, FeedUpdate, Limits,
-    ModelProviders, NewTask, OneModel, Outcome, PermissionRule, PermissionRules, Permissions,
-    Position, ProcessOptions, Runtime, Script, ScriptedModel, Session, TaskHandle, TaskNo, Tool,
-    ToolEffect, ToolError, ToolSpec,
+    AgentOptions, AgentProgress, Definition, Event, FeedUpdate, Limits, ModelProviders, NewTask,
+    OneModel, Outcome, PermissionRule, PermissionRules, Permissions, Position, ProcessOptions,
+    Runtime, Script, ScriptedModel, Session, TaskHandle, TaskNo, Tool, ToolEffect, ToolError,
 };
 
 const TASK: &str = "Plan a dinner of three courses from what is in the pantry. Hand each course to an \
@@ -82,40 +80,16 @@ fn agent_options() -> Result<AgentOptions, Box<dyn Error>> {
     Ok(options
         .definition(chef)?
         .definition(cook)?
-        .tool(Pantry::new())
+        .tool(pantry())
         .permissions(Permissions::of("this example", only_the_oven)))
 }
 
-/// A tool of this program that lists ingredients.
-#[derive(Debug)]
-struct Pantry(ToolSpec);
-
-impl Pantry {
-    fn new() -> Self {
-        Self(ToolSpec {
-            name: "look_in_pantry".into(),
-            description: "Lists the ingredients in the pantry.".into(),
-            parameters: Arc::new(serde_json::json!({
-                "type": "object", "properties": {}, "additionalProperties": false,
-            })),
-        })
-    }
-}
-
-impl Tool for Pantry {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    fn hints(&self) -> ExecutionHints {
-        ExecutionHints { read_only: true, ..ExecutionHints::of(ToolEffect::Pure) }
-    }
-
-    fn call(&self, _call: ToolInvocation) -> BoxFuture<'_, Result<Done, ToolError>> {
-        Box::pin(async {
-            Ok(Done::text("Leeks, potatoes, mushrooms, rice, apples, cream, flour."))
-        })
-    }
+/// Returns a tool of this program that lists ingredients.
+fn pantry() -> Tool {
+    let description = "Lists the ingredients in the pantry.";
+    Tool::from_fn("look_in_pantry", description, ToolEffect::Pure, |(): ()| async {
+        Ok::<_, ToolError>("Leeks, potatoes, mushrooms, rice, apples, cream, flour.")
+    })
 }
 
 /// Prints events and output until the chef has ended.

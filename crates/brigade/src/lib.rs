@@ -28,8 +28,9 @@
 //!   receive, children. [`Session::join_all`]: many tasks and their results in order.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
-//! - [`Definition`]: an agent as written. [`Tool`], [`Permissions`] and [`Plugin`] extend and limit
-//!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models.
+//! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]),
+//!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`]
+//!   has the agent loop, [`llm`] the models.
 //! - [`Performer`]: executes a new kind of work.
 //! - [`model`]: the state machine: tasks, events, outcomes, refusals.
 
@@ -42,9 +43,10 @@ pub use brigade_store as store;
 pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 pub use brigade_agent::{
-    AgentOverrides, AgentProgress, Backend, BackendRun, ClientTool, ClientToolCall, ExecutionHints,
-    HookContext, HookFuture, Locale, LocalizedText, Plugin, PluginError, StateError, StateKey,
-    StateScope, Tool, ToolEffect, ToolError,
+    AgentOverrides, AgentProgress, Backend, BackendRun, CancellationToken, ClientTool,
+    ClientToolCall, ExecutionHints, HookContext, HookFuture, Locale, LocalizedText, Plugin,
+    PluginError, StateError, StateKey, StateScope, StateView, Tool, ToolContext, ToolEffect,
+    ToolError, ToolHandler,
 };
 pub use brigade_llm::{
     KeySource, Model, ModelError, ModelFacts, PriceTable, ProviderCatalog, ProviderKind,

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{
     Agent, AgentExit, AgentProgress, AttemptInput, BoxFuture, CostEstimate, ExecutionHints, Host,
-    JournalRecord, PartialResult, Plugin, StepGrant, StopPolicy, SuspendResult, Tool, ToolEffect,
-    ToolError, ToolInvocation, ToolReply, ToolSet,
+    JournalRecord, PartialResult, Plugin, StepGrant, StopPolicy, SuspendResult, ToolEffect,
+    ToolError, ToolHandler, ToolInvocation, ToolReply, ToolSet,
 };
 use brigade_llm::conversation::ToolArguments;
 use brigade_llm::{
@@ -273,7 +273,7 @@ impl std::fmt::Debug for FakeTool {
     }
 }
 
-impl Tool for FakeTool {
+impl ToolHandler for FakeTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
@@ -326,7 +326,7 @@ impl TestAgent {
     }
 
     pub(crate) fn tool(mut self, tool: FakeTool) -> Self {
-        self.agent.tools.add(Arc::new(tool));
+        self.agent.tools.add(tool);
         self
     }
 

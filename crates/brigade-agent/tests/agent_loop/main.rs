@@ -4,6 +4,7 @@
 
 mod compaction;
 mod fakes;
+mod function_tools;
 mod plugins;
 mod spending;
 mod state;

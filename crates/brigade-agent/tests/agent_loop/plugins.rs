@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use brigade_agent::{
     AgentExit, AttemptInput, BoxFuture, ExecutionHints, HookContext, HookDecision, HookFuture,
-    PartialResult, Plugin, PluginError, StateKey, Tool, ToolEffect, ToolError, ToolInvocation,
-    ToolReply,
+    PartialResult, Plugin, PluginError, StateKey, ToolEffect, ToolError, ToolHandler,
+    ToolInvocation, ToolReply,
 };
 use brigade_llm::{ModelReply, ModelRequest, ToolCall, ToolResult, ToolSpec};
 use brigade_model::entry_label::EntryLabel;
@@ -375,7 +375,7 @@ impl StateKey for Count {
     const NAME: &'static str = "count";
 }
 
-impl Tool for Counter {
+impl ToolHandler for Counter {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -402,7 +402,7 @@ async fn only_one_of_two_concurrent_calls_changes_the_same_state() {
     let parameters = Arc::new(json!({ "type": "object" }));
     let spec = ToolSpec { name: "count".into(), description: "Counts.".into(), parameters };
     let mut test = test;
-    test.agent.tools.add(Arc::new(Counter(spec)));
+    test.agent.tools.add(Counter(spec));
     assert_eq!(test.run().await, AgentExit::Finished);
     let requests = test.model.requests();
     let text = text_of(&requests[1]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{TestDirectory, parsed};
 
 fn subject(dir: &TestDirectory, tool: &str, arguments: Value) -> ToolSubject {
-    dir.tool(tool).subject(&arguments)
+    dir.tool(tool).handler().subject(&arguments)
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! A temporary directory with the file tools.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 use brigade_agent::{Tool, ToolInvocation, ToolReply};
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 pub(crate) struct TestDirectory {
     directory: TempDir,
-    tools: Vec<Arc<dyn Tool>>,
+    tools: Vec<Tool>,
 }
 
 impl TestDirectory {
@@ -56,7 +55,7 @@ impl TestDirectory {
         names(&self.path(directory))
     }
 
-    pub(crate) fn tool(&self, name: &str) -> &Arc<dyn Tool> {
+    pub(crate) fn tool(&self, name: &str) -> &Tool {
         self.tools.iter().find(|tool| &*tool.spec().name == name).unwrap()
     }
 

@@ -30,7 +30,7 @@ pub struct GrantedTools {
 #[derive(Clone, Debug)]
 struct OfferedTools {
     versions: Vec<u64>,
-    tools: Arc<[Arc<dyn Tool>]>,
+    tools: Arc<[Tool]>,
 }
 
 impl GrantedTools {
@@ -42,7 +42,7 @@ impl GrantedTools {
         Self { links, missing, permissions, offered: Mutex::default() }
     }
 
-    fn tools(&self) -> Arc<[Arc<dyn Tool>]> {
+    fn tools(&self) -> Arc<[Tool]> {
         let mut tools = Vec::new();
         let mut bytes = 0;
         let mut omitted = 0;
@@ -72,10 +72,10 @@ impl GrantedTools {
     }
 }
 
-fn offered_tools(link: &Arc<ServerLink>, catalog: &ToolCatalog) -> Vec<Arc<dyn Tool>> {
+fn offered_tools(link: &Arc<ServerLink>, catalog: &ToolCatalog) -> Vec<Tool> {
     match (&catalog.tools, catalog.problems.first()) {
         (Some(tools), _) => tools.to_vec(),
-        (None, Some(problem)) => vec![Arc::new(AbsentTool::reconnect(link, problem))],
+        (None, Some(problem)) => vec![AbsentTool::reconnect(link, problem).into()],
         (None, None) => Vec::new(),
     }
 }
@@ -93,7 +93,7 @@ impl ToolSource for GrantedTools {
         })
     }
 
-    fn offer(&self) -> Arc<[Arc<dyn Tool>]> {
+    fn offer(&self) -> Arc<[Tool]> {
         let versions: Vec<u64> = self.links.iter().map(|link| link.version()).collect();
         let mut offered = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
         match &*offered {
@@ -106,17 +106,16 @@ impl ToolSource for GrantedTools {
         }
     }
 
-    fn stand_in(&self, name: &str) -> Option<Arc<dyn Tool>> {
+    fn stand_in(&self, name: &str) -> Option<Tool> {
         let belongs_to = |server: &str| name.starts_with(&tool_names::prefix(server));
         if let Some(link) = self.links.iter().find(|link| belongs_to(&link.name)) {
             // A list exists, so the model invented the name.
             let is_unlisted = link.catalog().tools.is_none();
-            return is_unlisted.then(|| -> Arc<dyn Tool> {
-                Arc::new(AbsentTool::for_called_tool(name, Some(link.clone())))
-            });
+            return is_unlisted
+                .then(|| Tool::new(AbsentTool::for_called_tool(name, Some(link.clone()))));
         }
         let is_missing = self.missing.iter().any(|server| belongs_to(server));
-        is_missing.then(|| -> Arc<dyn Tool> { Arc::new(AbsentTool::for_called_tool(name, None)) })
+        is_missing.then(|| Tool::new(AbsentTool::for_called_tool(name, None)))
     }
 }
 

@@ -15,7 +15,7 @@ use super::{tool_names, tool_result};
 use brigade_agent::RESULT_MAX;
 use brigade_agent::json_schema::Schema;
 use brigade_agent::tool::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
 };
 
 /// The maximum number of connections over which one call is tried.
@@ -125,7 +125,7 @@ fn unanswered_error(server: &str, problem: &dyn Display, may_repeat: bool) -> To
     ToolError::new(format!("{server} did not answer: {problem}. {advice}"))
 }
 
-impl Tool for McpTool {
+impl ToolHandler for McpTool {
     fn spec(&self) -> &ToolSpec {
         &self.listed.spec
     }
@@ -244,7 +244,7 @@ fn empty_schema() -> Arc<Value> {
     Arc::new(json!({"type": "object", "properties": {}}))
 }
 
-impl Tool for AbsentTool {
+impl ToolHandler for AbsentTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

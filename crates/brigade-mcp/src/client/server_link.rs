@@ -50,7 +50,7 @@ pub(super) struct ToolCatalog {
     /// Incremented with each change.
     pub(super) version: u64,
     /// `None` before the first listing. The last list stays while the server is unreachable.
-    pub(super) tools: Option<Arc<[Arc<dyn Tool>]>>,
+    pub(super) tools: Option<Arc<[Tool]>>,
     pub(super) problems: Vec<String>,
 }
 
@@ -144,7 +144,7 @@ impl ServerLink {
         for problem in &checked.problems {
             tracing::warn!(server = %self.name, "{problem}");
         }
-        let tool = |listed| -> Arc<dyn Tool> { Arc::new(McpTool::new(self, listed)) };
+        let tool = |listed| Tool::new(McpTool::new(self, listed));
         let tools = Some(checked.tools.into_iter().map(tool).collect());
         let mut catalog = self.lock_catalog();
         let version = catalog.version + 1;

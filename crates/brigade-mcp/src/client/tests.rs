@@ -1,6 +1,5 @@
 //! Tests with unreliable servers: they crash, flood, lie or do not reply.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -47,7 +46,7 @@ impl TestSetup {
     }
 }
 
-async fn call_tool(tool: Arc<dyn Tool>, arguments: Value) -> Result<String, String> {
+async fn call_tool(tool: Tool, arguments: Value) -> Result<String, String> {
     let call = ToolInvocation::standalone(arguments);
     match tool.call(call).await {
         Ok(ToolReply::Text(text)) => Ok(text),

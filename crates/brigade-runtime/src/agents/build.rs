@@ -37,7 +37,7 @@ pub(super) struct PreparedBlueprint {
     /// The tools that the permissions allow.
     allowed_tools: HashSet<Arc<str>>,
     /// The tools beside the delegation tools, which are bound to each attempt.
-    own_tools: Vec<Arc<dyn Tool>>,
+    own_tools: Vec<Tool>,
     plugins: Vec<Arc<dyn Plugin>>,
     result_schema: Option<Schema>,
     server_tools: Option<Arc<dyn ToolSource>>,
@@ -148,7 +148,7 @@ impl AgentServices {
 
     /// Returns the tools beside the delegation tools. Of two with the same name, the later one is
     /// used.
-    fn own_tools(&self, blueprint: &Blueprint, plugins: &[Arc<dyn Plugin>]) -> Vec<Arc<dyn Tool>> {
+    fn own_tools(&self, blueprint: &Blueprint, plugins: &[Arc<dyn Plugin>]) -> Vec<Tool> {
         let private = self.options.private_directories.clone();
         let workspace = blueprint.workspace().map(|workspace| workspace.without_private(private));
         let files = workspace.into_iter().flat_map(builtin::file_tools);

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use brigade_agent::inbox::Quoter;
 use brigade_agent::{
-    BoxFuture, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError, ToolInvocation,
-    ToolReply, ToolSet, ToolSubject,
+    BoxFuture, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError, ToolHandler,
+    ToolInvocation, ToolReply, ToolSet, ToolSubject,
 };
 use brigade_delegation::{
     AskParent, Audience, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
@@ -75,7 +75,7 @@ pub(crate) trait AgentDelegationTool: ToolArgs {
 
 /// Returns the eight delegation tools of one agent.
 pub(crate) fn delegation_tools(delegate: &Arc<DelegationContext>) -> ToolSet {
-    let tools: [Arc<dyn Tool>; 8] = [
+    let tools: [Tool; 8] = [
         bind_tool::<SpawnAgent>(delegate),
         bind_tool::<RunProcess>(delegate),
         bind_tool::<ListTasks>(delegate),
@@ -88,7 +88,7 @@ pub(crate) fn delegation_tools(delegate: &Arc<DelegationContext>) -> ToolSet {
     tools.into_iter().collect()
 }
 
-fn bind_tool<T: AgentDelegationTool>(delegate: &Arc<DelegationContext>) -> Arc<dyn Tool> {
+fn bind_tool<T: AgentDelegationTool>(delegate: &Arc<DelegationContext>) -> Tool {
     let spec = delegate.agents.tool_spec(T::NAME, || {
         let ToolDefinition { name, description, schema, .. } = define_tool::<T>(Audience::Agent);
         ToolSpec {
@@ -97,7 +97,7 @@ fn bind_tool<T: AgentDelegationTool>(delegate: &Arc<DelegationContext>) -> Arc<d
             parameters: Arc::new(Value::Object(schema)),
         }
     });
-    Arc::new(BoundDelegationTool::<T> { delegate: delegate.clone(), spec, arguments: PhantomData })
+    Tool::new(BoundDelegationTool::<T> { delegate: delegate.clone(), spec, arguments: PhantomData })
 }
 
 struct BoundDelegationTool<T> {
@@ -106,7 +106,7 @@ struct BoundDelegationTool<T> {
     arguments: PhantomData<fn() -> T>,
 }
 
-impl<T: AgentDelegationTool> Tool for BoundDelegationTool<T> {
+impl<T: AgentDelegationTool> ToolHandler for BoundDelegationTool<T> {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

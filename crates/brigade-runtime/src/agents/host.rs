@@ -17,6 +17,7 @@ use brigade_model::limits::Usage;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::spans::AttemptSpending;
 use super::task_link::TaskLink;
@@ -31,6 +32,7 @@ pub(crate) struct AgentHost {
     link: TaskLink,
     inbox: Arc<InboxHandle>,
     partial: PartialResult,
+    stop: CancellationToken,
 }
 
 /// The completions, the reporter and the spending of a running attempt.
@@ -122,8 +124,13 @@ impl InboxHandle {
 }
 
 impl AgentHost {
-    pub(crate) fn new(link: TaskLink, inbox: Arc<InboxHandle>, partial: PartialResult) -> Self {
-        Self { link, inbox, partial }
+    pub(crate) fn new(
+        link: TaskLink,
+        inbox: Arc<InboxHandle>,
+        partial: PartialResult,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { link, inbox, partial, stop }
     }
 
     /// Submits a report, and retries while the store is unavailable.
@@ -248,6 +255,15 @@ impl Host for AgentHost {
 
     fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(self.link.clone())
+    }
+
+    fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    fn task_key(&self) -> Arc<str> {
+        let task = self.link.task();
+        format!("{}/{}", task.session, task.no).into()
     }
 
     fn wait_for_interrupt(&self) -> BoxFuture<'_, ()> {

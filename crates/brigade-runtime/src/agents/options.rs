@@ -119,7 +119,7 @@ pub struct AgentOptions {
     pub(crate) definitions: DefinitionSet,
     pub(crate) definition_dirs: DefinitionFolderLookup,
     pub(crate) trust: Arc<dyn DefinitionTrust>,
-    pub(crate) tools: Vec<Arc<dyn Tool>>,
+    pub(crate) tools: Vec<Tool>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
     pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
@@ -181,8 +181,8 @@ impl AgentOptions {
 
     /// Adds a tool of the program. It replaces a built-in tool of the same name.
     #[must_use]
-    pub fn tool(mut self, tool: impl Tool) -> Self {
-        self.tools.push(Arc::new(tool));
+    pub fn tool(mut self, tool: impl Into<Tool>) -> Self {
+        self.tools.push(tool.into());
         self
     }
 

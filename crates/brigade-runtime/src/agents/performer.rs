@@ -116,6 +116,8 @@ impl Performer for AgentPerformer {
                 let Some(driver) = agent.driver.take() else { return };
                 let reporter = agent.inbox.reporter();
                 driver.abort();
+                // A tool that does not yield sees its token before the driver is dropped.
+                agent.stop.cancel();
                 let running = self.running.clone();
                 self.tracker.spawn(async move {
                     // A future that does not yield ends only when it returns.
@@ -226,7 +228,8 @@ impl AgentDriver {
             _ = link.runtime.wait() => {}
             () = self.reporter.inputs.closed() => {}
         }
-        let host = AgentHost::new(link, self.inbox.clone(), partial.clone());
+        let stop = self.stop.child_token();
+        let host = AgentHost::new(link, self.inbox.clone(), partial.clone(), stop);
         // Later attempts may have much to do before their first model call.
         let input = AttemptInput {
             run: start.run,

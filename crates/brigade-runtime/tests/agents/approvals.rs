@@ -7,7 +7,8 @@ use std::time::Duration;
 use brigade_agent::definition::Definition;
 use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_agent::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply, ToolSubject,
+    BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
+    ToolSubject,
 };
 use brigade_llm::ToolSpec;
 use brigade_model::approval::ApprovalVerdict;
@@ -48,7 +49,7 @@ impl Bake {
     }
 }
 
-impl Tool for Bake {
+impl ToolHandler for Bake {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }

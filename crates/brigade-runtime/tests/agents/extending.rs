@@ -6,7 +6,7 @@ use brigade_agent::definition::Definition;
 use brigade_agent::{
     AgentExit, AgentOverrides, Backend, BackendRun, BoxFuture, ClientTool, ClientToolCall,
     ExecutionHints, HookContext, HookDecision, HookFuture, JournalRecord, Plugin, StateKey,
-    StateScope, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    StateScope, Tool, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
 };
 use brigade_llm::ToolSpec;
 use brigade_model::address::TaskRef;
@@ -43,7 +43,7 @@ impl Find {
     }
 }
 
-impl Tool for Find {
+impl ToolHandler for Find {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -294,7 +294,7 @@ impl StateKey for Looked {
 #[derive(Debug)]
 struct Look(ToolSpec);
 
-impl Tool for Look {
+impl ToolHandler for Look {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -320,11 +320,11 @@ impl Plugin for Thorough {
         definition == "general"
     }
 
-    fn tools(&self) -> Vec<Arc<dyn Tool>> {
+    fn tools(&self) -> Vec<Tool> {
         let parameters = Arc::new(json!({ "type": "object" }));
         let name = "look".into();
         let description = "Looks.".into();
-        vec![Arc::new(Look(ToolSpec { name, description, parameters }))]
+        vec![Look(ToolSpec { name, description, parameters }).into()]
     }
 
     fn run_end<'a>(

@@ -8,6 +8,7 @@ mod definitions;
 mod delegating;
 mod extending;
 mod files;
+mod function_tools;
 mod limits;
 mod liveness;
 mod messages;

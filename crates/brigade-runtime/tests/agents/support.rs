@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use brigade_agent::{
-    BoxFuture, ExecutionHints, Tool, ToolEffect, ToolError, ToolInvocation, ToolReply,
+    BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
 };
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{Model, ToolSpec};
@@ -73,7 +73,7 @@ impl FunctionTool {
     }
 }
 
-impl Tool for FunctionTool {
+impl ToolHandler for FunctionTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
