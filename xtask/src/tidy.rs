@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::{dependencies, names};
 
 /// The allowed dependencies of each crate on our crates.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("brigade-model", &[]),
     ("brigade-llm", &["brigade-model"]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-delegation", &["brigade-model"]),
+    ("brigade-macros", &[]),
     ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
@@ -83,6 +84,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
         &[
             "brigade-agent",
             "brigade-llm",
+            "brigade-macros",
             "brigade-mcp",
             "brigade-model",
             "brigade-process",

@@ -53,6 +53,27 @@ pub use brigade_llm::{
     ProviderOptions, RateLimitedModel, RateLimiter, RateLimiterOptions, ReasoningEffort, Recorder,
     ReplayModel, RetryModel, RetryOptions, Script, ScriptedModel, TokenPrice, ToolSpec,
 };
+/// ```
+/// use brigade::{ToolContext, ToolError};
+///
+/// /// Returns the weather of a city.
+/// #[brigade::tool(effect = "pure", subject = "city")]
+/// async fn weather(
+///     context: ToolContext,
+///     /// The city, such as "Ghent".
+///     city: String,
+///     days: Option<u8>,
+/// ) -> Result<String, ToolError> {
+///     context.progress("looking out of the window");
+///     Ok(format!("sunny in {city} for {} days", days.unwrap_or(1)))
+/// }
+///
+/// let tool: brigade::Tool = weather();
+/// assert_eq!(&*tool.spec().description, "Returns the weather of a city.");
+/// ```
+///
+#[cfg(feature = "macros")]
+pub use brigade_macros::tool;
 pub use brigade_mcp::client::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
 pub use brigade_model::address::{TaskAddress, TaskRef};
 pub use brigade_model::approval::{
@@ -84,12 +105,20 @@ pub use brigade_runtime::{
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
 
+/// The crates that the code of [`tool`] names. Not for other uses.
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod macro_support {
+    pub use schemars;
+    pub use serde;
+}
+
 // `cargo test --doc` compiles and runs the examples of the guides.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]
 mod agents_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../../../docs/tools.md")]
 mod tools_guide {}
 

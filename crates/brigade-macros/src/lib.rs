@@ -1,0 +1,31 @@
+//! Attribute macros of Brigade. Programs use them as `brigade::tool`, with the feature `macros` of the
+//! crate `brigade`; the generated code names that crate.
+//!
+//! Each macro has a module that parses its input into a struct and renders the generated code.
+//!
+//! - `tool_macro`: the macro `tool`.
+
+mod tool_macro;
+
+use proc_macro::TokenStream;
+
+/// Turns an async function into a function of the same name that returns a `brigade::Tool`.
+///
+/// - The doc comment of the function is the description for the model.
+/// - The parameters are the arguments of the tool. Their doc comments, or `#[tool(description = "..")]`,
+///   are their descriptions. `#[serde(..)]` and `#[schemars(..)]` on a parameter apply to the argument.
+/// - A first parameter of type `ToolContext` gets the context of the call.
+/// - The result is as for `Tool::from_fn`.
+///
+/// | argument of the macro | meaning |
+/// |---|---|
+/// | `effect = ".."` | `pure`, `idempotent` or `once`; required |
+/// | `name = ".."` | another name than that of the function |
+/// | `description = ".."` | another description than the doc comment |
+/// | `subject = ".."` | the parameter that patterns of permission rules match; its type implements `Display` |
+/// | `destructive`, `exclusive`, `read_only` | the hint of that name |
+#[proc_macro_attribute]
+pub fn tool(arguments: TokenStream, function: TokenStream) -> TokenStream {
+    let expanded = tool_macro::expand(arguments.into(), function.into());
+    expanded.unwrap_or_else(|error| error.to_compile_error()).into()
+}
