@@ -11,7 +11,7 @@ use crate::decide::{
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::outcome::Outcome;
-use crate::task::{TaskRow, TaskState};
+use crate::task::{QueueReason, TaskRow, TaskState};
 use crate::task_tree::{SessionState, TaskTree};
 use crate::work::{InboxMode, WakeOn};
 
@@ -225,6 +225,18 @@ pub(crate) fn grant_slot(tree: &TaskTree, from: Owner) -> Option<Draft> {
             _ => Some(start_or_queue(tree, no, row).into()),
         }
     })
+}
+
+/// Starts the first task that queues for the runtime, if the runtime lets one start. If a limit of
+/// the session was lowered since the task got its place under it, the task queues there again.
+pub(crate) fn grant_runtime_slot(tree: &TaskTree) -> Option<Draft> {
+    let no = tree.runtime_queue_head()?;
+    let row = tree.get(no)?;
+    let event = match tree.exceeded_limit_holder(row.limit_holder()) {
+        None => Event::Started { no, attempt: row.attempt.next() },
+        Some(holder) => Event::Queued { no, reason: QueueReason::RunningLimit(holder) },
+    };
+    Some(event.into())
 }
 
 /// Stops the next task that a stop reaches on its way down.

@@ -187,6 +187,9 @@ pub struct QueuedState {
 pub enum QueueReason {
     /// The running limit of this holder is reached.
     RunningLimit(Owner),
+    /// The running limit of the runtime is reached, which all its sessions share. The task has its
+    /// place under the limits of its session already.
+    RuntimeLimit,
     /// The task crashed and is retried at this time.
     Backoff { until: Time },
     /// No performer here can execute it.

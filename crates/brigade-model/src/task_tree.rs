@@ -27,8 +27,11 @@ mod derive;
 mod index;
 mod links;
 mod loading;
+mod runtime_slots;
 
 pub use index::KeyMark;
+
+use runtime_slots::RuntimeSlots;
 
 pub(crate) use index::KeyScope;
 
@@ -107,6 +110,7 @@ pub struct TaskTree {
     evictable: Vec<TaskNo>,
     /// Ended tasks in memory whose owners are not. They are linked when the owners are loaded.
     orphans: BTreeSet<TaskNo>,
+    runtime_slots: RuntimeSlots,
     pub(crate) dirty: DirtyRows,
 }
 
@@ -140,6 +144,9 @@ pub(crate) struct TreeLinks {
     pub(crate) limited_tasks: u32,
     /// The tasks of `limited_tasks` that hold a slot, and ended ones that have not returned.
     pub(crate) running: u32,
+    /// The tasks of `limited_tasks` that queue for the runtime. Each has its place under the
+    /// running limit, as if it ran.
+    runtime_queued: u32,
     /// The number of alive tasks for each parked wait. It makes the cost of an end independent of
     /// the number of tasks waited for.
     pub(crate) wait_counts: Vec<WaitCount>,
@@ -294,12 +301,12 @@ impl TaskTree {
         }
     }
 
-    /// Returns the nearest holder from `from` upwards whose running limit is reached.
+    /// Returns the nearest holder from `from` upwards whose running limit has no free place.
     pub(crate) fn full_limit_holder(&self, from: Owner) -> Option<Owner> {
         self.limit_holders(from).find(|&holder| {
             let limit = self.limits(holder).and_then(|limits| limits.running);
-            let running = self.links(holder).map_or(0, |node| node.running);
-            limit.is_some_and(|limit| running >= limit)
+            let taken = self.links(holder).map_or(0, |node| node.running + node.runtime_queued);
+            limit.is_some_and(|limit| taken >= limit)
         })
     }
 

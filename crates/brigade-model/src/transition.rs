@@ -12,7 +12,7 @@ use crate::event::{Event, EventRecord};
 use crate::ids::{Epoch, Owner, Seq, SessionId, TaskNo, Time};
 use crate::limits::Limits;
 use crate::name::SessionName;
-use crate::react::{grant_slot, react, sweep_next};
+use crate::react::{grant_runtime_slot, grant_slot, react, sweep_next};
 use crate::refusal::Refusal;
 use crate::task_tree::TaskTree;
 
@@ -82,6 +82,7 @@ pub fn handle_command_into(
         Command::Tick => transition.fire_due_timers(tree),
         _ => transition.sweep(tree),
     }
+    transition.grant_runtime_slots(tree);
     Ok(decision.reply)
 }
 
@@ -138,6 +139,15 @@ impl Transition<'_> {
                     self.freed.pop();
                 }
             }
+        }
+    }
+
+    /// Grants the slots of the runtime that this session may take now.
+    fn grant_runtime_slots(&mut self, tree: &mut TaskTree) {
+        for _ in 0..SLICE {
+            let Some(draft) = grant_runtime_slot(tree) else { break };
+            self.run(tree, vec![draft]);
+            self.grant_slots(tree);
         }
     }
 

@@ -419,6 +419,7 @@ fn render_queue_reason(state: &TaskState) -> Option<String> {
             QueueReason::RunningLimit(Owner::Task(no)) => {
                 format!("the running limit of {no} is reached")
             }
+            QueueReason::RuntimeLimit => "the runtime's running limit is reached".to_owned(),
             QueueReason::Backoff { .. } => "it crashed and tries again soon".to_owned(),
             QueueReason::NoPerformer { reason } => reason.to_string(),
         }),

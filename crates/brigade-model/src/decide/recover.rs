@@ -89,7 +89,9 @@ pub(super) fn recover(
         ) => fail_run(tree, task, lost_failure(finding), now),
         (TaskState::Queued(queued), _, _) => match queued.reason {
             QueueReason::NoPerformer { .. } => vec![start_or_queue(tree, no, row).into()],
-            QueueReason::RunningLimit(_) | QueueReason::Backoff { .. } => Vec::new(),
+            QueueReason::RunningLimit(_)
+            | QueueReason::RuntimeLimit
+            | QueueReason::Backoff { .. } => Vec::new(),
         },
         (TaskState::Ended(ended), _, _) if ended.lingering => {
             vec![Event::SlotReturned { no }.into()]

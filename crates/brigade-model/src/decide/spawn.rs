@@ -48,7 +48,7 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),
-                queued: tree.full_limit_holder(owner).map(QueueReason::RunningLimit),
+                queued: tree.queue_reason(owner),
             };
             let spawned = SpawnedTask { no, run: RunNo::FIRST, kind, existing: false };
             (spawned, Some(Event::Spawned(Box::new(event))))
@@ -281,9 +281,9 @@ fn next_task_no(tree: &TaskTree) -> Result<TaskNo, Refusal> {
 
 /// Returns the event that starts a task, or queues it if no slot is free.
 pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
-    match tree.full_limit_holder(row.limit_holder()) {
+    match tree.queue_reason(row.limit_holder()) {
         None => Event::Started { no, attempt: row.attempt.next() },
-        Some(holder) => Event::Queued { no, reason: QueueReason::RunningLimit(holder) },
+        Some(reason) => Event::Queued { no, reason },
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) struct RowFacts {
     is_alive: bool,
     holds_slot: bool,
     queue: Option<(Owner, Seq)>,
+    runtime_ticket: Option<Seq>,
     timers: [Option<(Time, TaskTimer)>; 2],
     reserved: Usage,
     awaits_approval: bool,
@@ -40,6 +41,7 @@ impl RowFacts {
         is_alive: false,
         holds_slot: false,
         queue: None,
+        runtime_ticket: None,
         timers: [None; 2],
         reserved: Usage::NONE,
         awaits_approval: false,
@@ -77,6 +79,12 @@ impl TaskTree {
         }
         if before.holds_slot != after.holds_slot {
             self.count_slot(no, after.holds_slot);
+            if after.holds_slot {
+                self.count_start();
+            }
+        }
+        if before.runtime_ticket != after.runtime_ticket {
+            self.requeue_for_runtime(no, before.runtime_ticket, after.runtime_ticket);
         }
         if before.queue != after.queue {
             if let Some((holder, ticket)) = before.queue
@@ -213,14 +221,23 @@ impl RowFacts {
         let queue = match &row.state {
             TaskState::Queued(queued) => match queued.reason {
                 QueueReason::RunningLimit(holder) => Some((holder, queued.ticket)),
-                QueueReason::Backoff { .. } | QueueReason::NoPerformer { .. } => None,
+                QueueReason::RuntimeLimit
+                | QueueReason::Backoff { .. }
+                | QueueReason::NoPerformer { .. } => None,
             },
+            _ => None,
+        };
+        let runtime_ticket = match &row.state {
+            TaskState::Queued(queued) if queued.reason == QueueReason::RuntimeLimit => {
+                Some(queued.ticket)
+            }
             _ => None,
         };
         Self {
             is_alive: row.is_alive(),
             holds_slot: row.holds_slot(),
             queue,
+            runtime_ticket,
             timers: [Self::first_timer(row), Self::limit_timer(row)],
             reserved: row.reserved(),
             awaits_approval: row

@@ -10,6 +10,7 @@ use crate::message::Message;
 use crate::task::TaskRow;
 use crate::task_table::TaskTable;
 use crate::task_tree::derive::is_stopping_children;
+use crate::task_tree::runtime_slots::RuntimeSlots;
 use crate::task_tree::{
     DirtyRows, KeyMark, LoadedTask, MessageRow, SessionRow, SessionState, TaskTree, TreeLinks,
 };
@@ -29,6 +30,7 @@ impl TaskTree {
             awaiting_approval: BTreeSet::new(),
             evictable: Vec::new(),
             orphans: BTreeSet::new(),
+            runtime_slots: RuntimeSlots::default(),
             dirty: DirtyRows::default(),
         }
     }

@@ -12,6 +12,7 @@ mod messages;
 mod recovery;
 mod remaining_budgets;
 mod results;
+mod runtime_slots;
 mod scope;
 mod spawn;
 mod spawn_rate;
