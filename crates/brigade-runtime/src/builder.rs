@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::{RecoveryPolicy, TaskKind, parse_custom_kind};
-use brigade_store::{MemoryStore, Store};
+use brigade_store::{MemoryStore, Retention, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -17,12 +19,15 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "agents")]
 use crate::agents::{AgentOptions, AgentPerformer, AgentServices, DeferredRuntime};
 use crate::clock::{Clock, SystemClock};
+use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
 use crate::jobs::{HandlerRegistry, Job, JobContext, JobError, JobPerformer};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
+use crate::retention::{PRUNE_INTERVAL, PruneSchedule};
+use crate::running_slots::RunningSlots;
 use crate::runtime::{Runtime, RuntimeInner};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::supervisor::{DEFAULT_MAX_BATCH, STORE_TRIES_MAX, Supervisor};
@@ -44,6 +49,9 @@ pub struct RuntimeBuilder {
     agents: Option<AgentOptions>,
     client: Arc<str>,
     max_batch: usize,
+    max_running: Option<u32>,
+    session_limits: Limits,
+    prunes: Option<PruneSchedule>,
     first_error: Option<Refusal>,
 }
 
@@ -60,6 +68,9 @@ impl Default for RuntimeBuilder {
             agents: None,
             client: "program".into(),
             max_batch: DEFAULT_MAX_BATCH,
+            max_running: None,
+            session_limits: Limits::default(),
+            prunes: None,
             first_error: None,
         }
     }
@@ -196,6 +207,8 @@ impl RuntimeBuilder {
             discarded_trees: Default::default(),
             retry_reports: Vec::new(),
             last_commit_failed: false,
+            slots: RunningSlots::paused(self.max_running),
+            drain: DrainState::default(),
             shutdown_reply: None,
         };
         supervisor.recover().await?;
@@ -216,12 +229,18 @@ impl RuntimeBuilder {
                 client: self.client,
                 next_wait_id: AtomicU64::new(1),
                 shutdown_token,
+                abandoned: abandoned.clone(),
+                prune_lock: Arc::default(),
+                session_limits: self.session_limits,
                 _abandon: abandoned.drop_guard(),
             }),
         };
         // Agents that were started during recovery wait for this.
         #[cfg(feature = "agents")]
         let _ = deferred.set(Arc::downgrade(&runtime.inner));
+        if let Some(schedule) = self.prunes {
+            schedule.start(&runtime);
+        }
         Ok(runtime)
     }
 
@@ -248,6 +267,62 @@ impl RuntimeBuilder {
         self.performers.register(TaskKind::Agent, Arc::new(performer));
         self.handlers.agents = Some(agents);
         deferred
+    }
+}
+
+/// Settings that apply to all sessions of the runtime.
+impl RuntimeBuilder {
+    /// Sets the limits of every session that is opened without its own. A session that is open
+    /// already keeps its limits.
+    ///
+    /// ```
+    /// use brigade_model::limits::Limits;
+    /// use brigade_runtime::Runtime;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), brigade_model::refusal::Refusal> {
+    /// let limits = Limits { running: Some(4), ..Limits::default() };
+    /// let runtime = Runtime::builder().session_limits(limits).max_running(16).start().await?;
+    /// let session = runtime.session("kitchen").await?;
+    /// assert_eq!(session.row().limits.running, Some(4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn session_limits(mut self, limits: Limits) -> Self {
+        self.session_limits = limits;
+        self
+    }
+
+    /// Lets at most this many tasks run at once, in all sessions together. Further tasks queue.
+    ///
+    /// Sessions with queued tasks take turns, so that none starves. As under the running limit of
+    /// a session, a suspended task holds no slot, so a parent that awaits its child does not block
+    /// it. Tasks that run already are not stopped: processes adopted at the start count, even if
+    /// they are more. A limit of 0 starts nothing.
+    #[must_use]
+    pub fn max_running(mut self, max: u32) -> Self {
+        self.max_running = Some(max);
+        self
+    }
+
+    /// Removes ended tasks, closed sessions and events that are older than this: at the start, and
+    /// then once an hour or at the interval of [`RuntimeBuilder::retention_every`].
+    ///
+    /// A prune that fails is logged and repeated soon. Without this, only [`Runtime::prune`]
+    /// removes anything.
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.prunes = Some(PruneSchedule { retention, interval: PRUNE_INTERVAL });
+        self
+    }
+
+    /// Sets the retention and the time between two prunes, at least one second.
+    #[must_use]
+    pub fn retention_every(mut self, retention: Retention, interval: Duration) -> Self {
+        let interval = interval.max(Duration::from_secs(1));
+        self.prunes = Some(PruneSchedule { retention, interval });
+        self
     }
 }
 

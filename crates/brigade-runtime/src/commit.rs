@@ -15,7 +15,7 @@ use brigade_store::{Batch, SessionBatch};
 use tokio::sync::oneshot;
 
 use crate::feed::Feed;
-use crate::loop_input::{LoopInput, SubmitResult};
+use crate::loop_input::{LoopInput, OpenedView, SubmitResult};
 use crate::view::{CommittedView, SessionView};
 
 /// The decisions of one turn, before they are stored.
@@ -45,7 +45,7 @@ struct SessionOutputs {
 pub(crate) enum DeferredReply {
     One(oneshot::Sender<SubmitResult<CommandReply>>, SubmitResult<CommandReply>),
     Many(oneshot::Sender<Vec<SubmitResult<CommandReply>>>, Vec<SubmitResult<CommandReply>>),
-    Open(oneshot::Sender<SubmitResult<Arc<SessionView>>>, SubmitResult<Arc<SessionView>>),
+    Open(oneshot::Sender<SubmitResult<OpenedView>>, SubmitResult<OpenedView>),
 }
 
 /// The replies, actions and reports that wait for a batch to be stored.

@@ -29,6 +29,7 @@ pub mod builder;
 mod client_waits;
 pub mod clock;
 mod commit;
+mod drain;
 mod error;
 pub mod feed;
 mod ids;
@@ -36,11 +37,14 @@ pub mod jobs;
 pub mod join_all;
 mod loop_input;
 pub mod new_task;
+mod open_session;
 mod perform;
 pub mod performer;
 #[cfg(feature = "processes")]
 pub mod processes;
 mod recovery;
+mod retention;
+mod running_slots;
 pub mod runtime;
 pub mod runtime_metrics;
 #[cfg(feature = "processes")]
@@ -60,6 +64,7 @@ pub use agents::{
 pub use approvals::PendingApproval;
 pub use builder::RuntimeBuilder;
 pub use clock::{Clock, SystemClock};
+pub use drain::{AliveTask, DrainResult};
 pub use feed::{FeedSubscription, FeedUpdate};
 pub use ids::{new_key, new_lease_holder};
 pub use jobs::{ChildTask, ChildWaitResult, Job, JobContext, JobError};
@@ -69,6 +74,7 @@ pub use new_task::AgentTask;
 #[cfg(feature = "processes")]
 pub use new_task::ProcessTask;
 pub use new_task::{AnyTask, CustomTask, JobTask, NewTask, TaskType};
+pub use open_session::{OpenSession, OpenedSession};
 pub use performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 #[cfg(feature = "processes")]
 pub use processes::{

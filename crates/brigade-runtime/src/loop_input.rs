@@ -17,11 +17,7 @@ pub(crate) type SubmitResult<T> = Result<T, Refusal>;
 #[derive(Debug)]
 pub(crate) enum LoopInput {
     /// A request for the open session of this name, or a new one.
-    Open {
-        name: SessionName,
-        limits: Limits,
-        reply: oneshot::Sender<SubmitResult<Arc<SessionView>>>,
-    },
+    Open { name: SessionName, limits: Limits, reply: oneshot::Sender<SubmitResult<OpenedView>> },
     Submit {
         session: SessionId,
         command: Command,
@@ -39,8 +35,18 @@ pub(crate) enum LoopInput {
     Wait(WaitInput),
     /// The end of a wait whose caller does not need it any more.
     CancelWait { id: u64 },
+    /// A request to start nothing new, answered when no task runs.
+    Drain { reply: oneshot::Sender<()> },
     /// A request to shut down in good order.
     Shutdown { reply: oneshot::Sender<SubmitResult<()>> },
+}
+
+/// The view of an open session.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenedView {
+    pub(crate) view: Arc<SessionView>,
+    /// True if the request opened the session.
+    pub(crate) opened: bool,
 }
 
 #[derive(Debug)]

@@ -44,6 +44,14 @@ impl Supervisor {
             };
             to_perform.push(committed.publish(&self.view, &self.feed).acknowledge());
         }
+        self.slots.unpause();
+        // Tasks that queue for the runtime start now, after the last session was counted.
+        let mut granted = Decided::default();
+        self.grant_running_slots(self.clock.now(), &mut granted).await;
+        let Some(committed) = self.commit(granted).await else {
+            return Err(Refusal::unavailable("recovery could not be stored"));
+        };
+        to_perform.push(committed.publish(&self.view, &self.feed).acknowledge());
         for done in to_perform {
             self.perform(done);
         }

@@ -13,7 +13,7 @@ use brigade_model::task_tree::SessionRow;
 #[cfg(feature = "processes")]
 use brigade_process::PeerProcess;
 use brigade_store::{PruneResult, Retention, Store};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::builder::{RuntimeBuilder, remove_unknown_tasks};
@@ -49,9 +49,15 @@ pub(crate) struct RuntimeInner {
     #[cfg(feature = "processes")]
     pub(crate) processes: Option<Arc<ProcessService>>,
     pub(crate) client: Arc<str>,
+    /// The limits of sessions that are opened without their own.
+    pub(crate) session_limits: Limits,
     pub(crate) next_wait_id: AtomicU64,
     /// The request to shut down, which the loop sees also while it waits for the store.
     pub(crate) shutdown_token: CancellationToken,
+    /// Cancelled when the last handle is dropped.
+    pub(crate) abandoned: CancellationToken,
+    /// Held during a prune, so that a shutdown can wait until no prune uses the store.
+    pub(crate) prune_lock: Arc<Mutex<()>>,
     /// The guard that ends the loop when the last handle is dropped.
     pub(crate) _abandon: DropGuard,
 }
@@ -59,36 +65,6 @@ pub(crate) struct RuntimeInner {
 impl Runtime {
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
-    }
-
-    /// Returns the open session of this name, or opens a new one.
-    pub async fn session(&self, name: &str) -> Result<Session, Refusal> {
-        self.session_with(name, Limits::default()).await
-    }
-
-    /// Returns the open session of this name, or opens a new one with these limits.
-    pub async fn session_with(&self, name: &str, limits: Limits) -> Result<Session, Refusal> {
-        let view = self.open_session(name, limits).await?;
-        Ok(self.attach(view, Caller::Client(self.inner.client.as_ref().into())))
-    }
-
-    /// Returns the open session of this name, or opens a new one, as another client than this
-    /// program.
-    pub async fn session_as(
-        &self,
-        name: &str,
-        client: impl Into<ClientCaller>,
-    ) -> Result<Session, Refusal> {
-        let view = self.open_session(name, Limits::default()).await?;
-        Ok(self.attach(view, Caller::Client(client.into())))
-    }
-
-    async fn open_session(&self, name: &str, limits: Limits) -> Result<Arc<SessionView>, Refusal> {
-        let name: SessionName = name.parse()?;
-        let (reply, received) = oneshot::channel();
-        let input = LoopInput::Open { name, limits, reply };
-        self.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
-        received.await.map_err(|_| in_doubt_refusal())?
     }
 
     /// Returns the open session of this name, else the newest closed one.
@@ -135,7 +111,7 @@ impl Runtime {
         Ok(Session { caller: Caller::Client(client.into()), ..session })
     }
 
-    fn attach(&self, view: Arc<SessionView>, caller: Caller) -> Session {
+    pub(crate) fn attach(&self, view: Arc<SessionView>, caller: Caller) -> Session {
         Session { runtime: self.clone(), id: view.row().id, caller, view }
     }
 
@@ -189,7 +165,9 @@ impl Runtime {
             .send(LoopInput::Shutdown { reply })
             .await
             .map_err(|_| shutdown_refusal())?;
-        received.await.map_err(|_| shutdown_refusal())?
+        let stored = received.await.map_err(|_| shutdown_refusal())?;
+        drop(self.inner.prune_lock.lock().await);
+        stored
     }
 
     pub(crate) fn next_wait_id(&self) -> u64 {

@@ -27,11 +27,13 @@ use tokio_util::sync::CancellationToken;
 use crate::client_waits::ClientWaits;
 use crate::clock::Clock;
 use crate::commit::{Committed, Decided, DeferredReply};
+use crate::drain::DrainState;
 use crate::error::{in_doubt_refusal, store_refusal};
 use crate::feed::Feed;
 use crate::ids::new_session_id;
-use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
+use crate::loop_input::{LoopInput, OpenedView, SubmitResult, WaitInput};
 use crate::performer::PerformerRegistry;
+use crate::running_slots::{RunningSlots, SlotGrant};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
 
@@ -72,6 +74,9 @@ pub(crate) struct Supervisor {
     pub(crate) retry_reports: Vec<LoopInput>,
     /// True if the last commit failed.
     pub(crate) last_commit_failed: bool,
+    /// The slots that all sessions share.
+    pub(crate) slots: RunningSlots,
+    pub(crate) drain: DrainState,
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
 }
 
@@ -126,6 +131,9 @@ impl Supervisor {
             let Some(committed) = self.commit(decided).await else { continue };
             let done = committed.publish(&self.view, &self.feed).acknowledge();
             self.perform(done);
+            if self.slots.total_running() == 0 {
+                self.drain.finish();
+            }
         }
         self.shutdown().await;
     }
@@ -150,6 +158,7 @@ impl Supervisor {
         let busy = !inputs.received.is_empty()
             || !inputs.sweeping_sessions.is_empty()
             || self.waiters.has_ready()
+            || self.slots.can_grant()
             || self.timers.first().is_some_and(|due| due <= self.clock.now());
         if busy {
             while inputs.received.len() < self.max_batch
@@ -199,6 +208,7 @@ impl Supervisor {
         for input in inputs.received {
             self.decide_input(input, now, &mut decided).await;
         }
+        self.grant_running_slots(now, &mut decided).await;
         decided
     }
 
@@ -230,6 +240,7 @@ impl Supervisor {
             }
             LoopInput::Wait(wait) => self.decide_wait(wait, now, decided).await,
             LoopInput::CancelWait { id } => self.waiters.remove(id),
+            LoopInput::Drain { reply } => self.drain.begin(reply),
             LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
         }
     }
@@ -253,9 +264,23 @@ impl Supervisor {
         now: Time,
         decided: &mut Decided,
     ) -> SubmitResult<CommandReply> {
+        self.load_session(id).await?;
+        let starts = self.trees.get(&id).and_then(|tree| self.slots.starts_for(tree));
+        self.decide_granted(SlotGrant { session: id, starts }, command, now, decided).await
+    }
+
+    /// Decides one command with the starts that are granted to its session.
+    pub(crate) async fn decide_granted(
+        &mut self,
+        grant: SlotGrant,
+        command: &Command,
+        now: Time,
+        decided: &mut Decided,
+    ) -> SubmitResult<CommandReply> {
+        let SlotGrant { session: id, starts } = grant;
+        self.load_session(id).await?;
         let resolved = self.performers.resolve(command);
         let command = resolved.as_ref().unwrap_or(command);
-        self.load_session(id).await?;
         let Some(tree) = self.trees.get_mut(&id) else {
             return Err(Refusal::not_found("there is no such session"));
         };
@@ -269,7 +294,12 @@ impl Supervisor {
             load_missing(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
             requested = missing;
         }
-        handle_command_into(tree, command, now, decided.session_outputs(id, tree.row().seq))
+        self.drain.check(tree, command, now)?;
+        tree.allow_starts(starts);
+        let outputs = decided.session_outputs(id, tree.row().seq);
+        let result = handle_command_into(tree, command, now, outputs);
+        self.slots.observe(tree);
+        result
     }
 
     /// Loads a session into memory.
@@ -297,6 +327,7 @@ impl Supervisor {
         if tree.has_sweep() {
             self.sweeping_sessions.push(id);
         }
+        self.slots.observe(&tree);
         self.views.insert(id, view);
         self.trees.insert(id, tree);
         Ok(())
@@ -308,17 +339,17 @@ impl Supervisor {
         limits: Limits,
         now: Time,
         decided: &mut Decided,
-    ) -> SubmitResult<Arc<SessionView>> {
+    ) -> SubmitResult<OpenedView> {
         let opened_in_turn = decided.opened_sessions.iter().find(|(other, _)| *other == name);
         if let Some((_, view)) = opened_in_turn {
-            return Ok(view.clone());
+            return Ok(OpenedView { view: view.clone(), opened: false });
         }
         let stored = self.store.session_named(&name).await.map_err(|e| store_refusal(&e))?;
         if let Some(row) = stored
             && row.state != SessionState::Closed
         {
             self.load_session(row.id).await?;
-            return Ok(self.view.open(&row));
+            return Ok(OpenedView { view: self.view.open(&row), opened: false });
         }
         let id = new_session_id();
         let (tree, record) = open_session(SessionOpening {
@@ -333,7 +364,7 @@ impl Supervisor {
         self.trees.insert(id, tree);
         decided.opened_sessions.push((name, view.clone()));
         decided.add_session_opened(id, record);
-        Ok(view)
+        Ok(OpenedView { view, opened: true })
     }
 
     /// Stores the decisions of a turn. Returns `None` if that failed; callers have got the error.
@@ -430,6 +461,7 @@ impl Supervisor {
     /// Ends the loop: ends what exists only in this process, and stores that.
     async fn shutdown(mut self) {
         self.performers.shutdown().await;
+        self.slots.pause();
         let Some(reply) = self.shutdown_reply.take() else { return self.feed.close() };
         self.inputs.close();
         let mut last = TurnInputs {
@@ -512,7 +544,7 @@ impl Supervisor {
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// The number of retries for a failing store at start and shutdown, so that neither hangs.
 pub(crate) const STORE_TRIES_MAX: u32 = 10;
-const RELOAD_PAUSE: Millis = Millis(1_000);
+pub(crate) const RELOAD_PAUSE: Millis = Millis(1_000);
 const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
 const INTERNAL: RefusalKind = RefusalKind::Internal;
 

@@ -9,6 +9,9 @@ use brigade_model::shared_values::SharedValue;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionRow;
 
+use crate::drain::AliveTask;
+use crate::performer::TaskId;
+
 /// The views of all sessions. The loop publishes to them after each commit. Evicted tasks are
 /// missing here and are read from the store.
 #[derive(Debug, Default)]
@@ -58,6 +61,26 @@ impl CommittedView {
             let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
             inner.tasks.values().for_each(|row| visit(row));
         }
+    }
+
+    /// Returns the alive tasks of all sessions, by session and number.
+    pub(crate) fn alive_tasks(&self) -> Vec<AliveTask> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let views: BTreeMap<SessionId, Arc<SessionView>> =
+            sessions.iter().filter_map(|(id, view)| Some((*id, view.upgrade()?))).collect();
+        drop(sessions);
+        let mut alive = Vec::new();
+        for (id, view) in views {
+            let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
+            let rows = inner.tasks.iter().filter(|(_, row)| row.is_alive());
+            alive.extend(rows.map(|(no, row)| AliveTask {
+                task: TaskId { session: id, no: *no },
+                session: inner.row.name.clone(),
+                address: row.address(*no),
+                state: row.state.clone(),
+            }));
+        }
+        alive
     }
 
     /// Returns the view of a session that is in memory.

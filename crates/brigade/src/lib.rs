@@ -94,12 +94,7 @@ pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 pub use brigade_runtime::{
-    AgentOptions, AgentTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask,
-    Delivery, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext,
-    JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask,
-    OneModel, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask,
-    ReconcileResult, RecordedModels, Reporter, Runtime, RuntimeBuilder, Session, StopMode,
-    SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
+    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

@@ -13,6 +13,7 @@ use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
 };
+use tokio::sync::watch;
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
@@ -21,6 +22,7 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     full: AtomicBool,
     refused: AtomicUsize,
+    prunes: watch::Sender<usize>,
     damaged: Mutex<Option<SessionId>>,
 }
 
@@ -28,7 +30,8 @@ impl FaultyStore {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let full = AtomicBool::new(false);
         let refused = AtomicUsize::new(0);
-        Arc::new(Self { inner, full, refused, damaged: Mutex::default() })
+        let prunes = watch::channel(0).0;
+        Arc::new(Self { inner, full, refused, prunes, damaged: Mutex::default() })
     }
 
     /// Makes the store refuse commits. It can still be read.
@@ -39,6 +42,17 @@ impl FaultyStore {
     /// Returns the number of refused commits.
     pub(crate) fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
+    }
+
+    /// Waits until this many prunes were tried.
+    pub(crate) async fn wait_prunes(&self, count: usize) {
+        let mut prunes = self.prunes.subscribe();
+        prunes.wait_for(|prunes| *prunes >= count).await.unwrap();
+    }
+
+    /// Returns the number of prunes that were tried.
+    pub(crate) fn prunes(&self) -> usize {
+        *self.prunes.borrow()
     }
 
     /// Damages a session: neither it nor a journal of it can be loaded any more.
@@ -123,6 +137,14 @@ impl Store for FaultyStore {
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {
-        self.inner.prune(retention, now)
+        let is_full = self.full.load(Ordering::SeqCst);
+        Box::pin(async move {
+            let pruned = match is_full {
+                true => Err(StoreError::Unavailable("it is full".into())),
+                false => self.inner.prune(retention, now).await,
+            };
+            self.prunes.send_modify(|count| *count += 1);
+            pruned
+        })
     }
 }

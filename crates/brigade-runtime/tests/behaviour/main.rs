@@ -27,6 +27,8 @@ mod performers;
 mod races;
 mod replay;
 mod restart;
+mod runtime_slots;
+mod runtime_wide;
 mod scope;
 mod shutdown;
 mod spawning;
