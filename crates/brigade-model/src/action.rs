@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
+
 use crate::call::{CallCompletion, ParkedCall};
 use crate::ids::{Attempt, CallIndex, RunNo, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
 use crate::name::SessionName;
+use crate::refusal::Refusal;
 use crate::spec::TaskSpec;
 use crate::stall::StallWatch;
 use crate::task::SpawningAttempt;
+use crate::work::Work;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -70,6 +74,28 @@ pub struct StartAction {
     pub stall_watch: Option<StallWatch>,
     /// True if the inbox is empty and no budget applies, so that the first step needs no gate.
     pub skip_first_gate: bool,
+}
+
+impl StartAction {
+    /// Decodes the payload of work of a custom kind. Refuses a payload of another type, and work
+    /// that has no payload.
+    ///
+    /// A performer reports the refusal as the failure of the task.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        let kind = self.spec.work.kind();
+        match &self.spec.work {
+            Work::Custom(custom) => custom.payload.decode().map_err(|refusal| {
+                let message = refusal.message;
+                Refusal::invalid(format!("the payload of {kind}:{} is wrong: {message}", self.no))
+            }),
+            _ => Err(Refusal::invalid(format!("{kind}:{} has no payload", self.no))),
+        }
+    }
+
+    /// Decodes the state that an earlier attempt saved, if there is one.
+    pub fn saved_state<T: DeserializeOwned>(&self) -> Result<Option<T>, Refusal> {
+        self.state.as_ref().map(Json::decode).transpose()
+    }
 }
 
 impl Action {

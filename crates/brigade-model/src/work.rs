@@ -164,13 +164,38 @@ pub enum JobWork {
 }
 
 /// Work of a kind whose performer the embedding program registers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CustomWork {
     /// The name of the kind, which is also the prefix of its addresses: lower-case letters, digits
     /// and `-`.
     pub kind: Arc<str>,
     pub payload: Json,
-    pub policy: KindPolicy,
+    /// The rules of the kind. Without them, the spawn stores those with which the performer is
+    /// registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<KindPolicy>,
+}
+
+impl PartialEq for CustomWork {
+    /// Compares two requests. The policy is ignored: a task keeps the policy of its first request,
+    /// also if the performer is registered with another one later.
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.payload == other.payload
+    }
+}
+
+impl Eq for CustomWork {}
+
+impl CustomWork {
+    fn check(&self) -> Result<(), Refusal> {
+        match self.policy {
+            Some(_) => Ok(()),
+            None => Err(Refusal::invalid(format!(
+                "no performer for {} is registered, and the request has no policy",
+                self.kind
+            ))),
+        }
+    }
 }
 
 impl Work {
@@ -204,7 +229,8 @@ impl Work {
         match self {
             Self::Process(process) => process.check(),
             Self::Agent(agent) => agent.check(),
-            Self::External(_) | Self::Job(_) | Self::Custom(_) => Ok(()),
+            Self::Custom(custom) => custom.check(),
+            Self::External(_) | Self::Job(_) => Ok(()),
         }
     }
 
@@ -284,13 +310,7 @@ impl Work {
     }
 
     pub fn policy(&self) -> KindPolicy {
-        let base = KindPolicy {
-            recovery: RecoveryPolicy::Lost,
-            parent_close: ParentClosePolicy::StopChildren,
-            follow_up: FollowUp::Refused,
-            inbox_mode: InboxMode::Pull,
-            wake_on: WakeOn::AnyCompletion,
-        };
+        let base = KindPolicy::lost_with_runtime();
         match self {
             Self::Process(_) => {
                 KindPolicy { recovery: RecoveryPolicy::Adopt, inbox_mode: InboxMode::Push, ..base }
@@ -315,7 +335,7 @@ impl Work {
                 KindPolicy { recovery: *recovery, ..base }
             }
             Self::Job(JobWork::Closure { .. }) => base,
-            Self::Custom(custom) => custom.policy,
+            Self::Custom(custom) => custom.policy.unwrap_or(base),
         }
     }
 }
@@ -382,6 +402,46 @@ pub struct KindPolicy {
     pub follow_up: FollowUp,
     pub inbox_mode: InboxMode,
     pub wake_on: WakeOn,
+}
+
+/// Presets. They differ in what becomes of work whose runtime is gone. In all of them, a successful end
+/// stops the children, an ended task takes no messages, and work reads its own inbox. Change single
+/// fields with `KindPolicy { inbox_mode: InboxMode::Push, ..KindPolicy::adopted() }`.
+impl KindPolicy {
+    /// The number of attempts without progress before a restarted task fails as a crash loop.
+    pub const RESTARTS_MAX: u16 = 5;
+
+    /// Returns the policy of work that ends with the runtime's process and cannot be repeated.
+    ///
+    /// After a crash or a shutdown the task has failed as lost, with the evidence.
+    pub const fn lost_with_runtime() -> Self {
+        Self {
+            recovery: RecoveryPolicy::Lost,
+            parent_close: ParentClosePolicy::StopChildren,
+            follow_up: FollowUp::Refused,
+            inbox_mode: InboxMode::Pull,
+            wake_on: WakeOn::AnyCompletion,
+        }
+    }
+
+    /// Returns the policy of work that ends with the runtime's process and can be done again.
+    ///
+    /// The next runtime calls `start` again, with the next attempt and the state that the last one
+    /// saved. So `start` must be able to repeat what an earlier attempt may have done. After
+    /// [`KindPolicy::RESTARTS_MAX`] crashes without a recorded step the task fails as a crash loop.
+    pub const fn restarted() -> Self {
+        let recovery = RecoveryPolicy::resume(Self::RESTARTS_MAX);
+        Self { recovery, ..Self::lost_with_runtime() }
+    }
+
+    /// Returns the policy of work that runs outside the runtime's process and may outlive it.
+    ///
+    /// The task stays running. The next runtime asks the performer by `reconcile` before it answers
+    /// any request, and the performer continues under the same attempt. A runtime without that
+    /// performer ends the task as lost.
+    pub const fn adopted() -> Self {
+        Self { recovery: RecoveryPolicy::Adopt, ..Self::lost_with_runtime() }
+    }
 }
 
 /// The effect of a holder's deadline on a kept task after the task has passed to the session.

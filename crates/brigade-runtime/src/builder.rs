@@ -9,7 +9,7 @@ use std::time::Duration;
 use brigade_model::ids::{SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
-use brigade_model::work::{RecoveryPolicy, TaskKind, parse_custom_kind};
+use brigade_model::work::{KindPolicy, RecoveryPolicy, TaskKind, parse_custom_kind};
 use brigade_store::{MemoryStore, Retention, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -151,11 +151,44 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers the performer of a custom kind of work.
+    /// Registers the performer of a custom kind of work, with the rules of that kind. The presets
+    /// are [`KindPolicy::restarted`], [`KindPolicy::adopted`] and
+    /// [`KindPolicy::lost_with_runtime`].
+    ///
+    /// ```
+    /// use brigade_model::action::StartAction;
+    /// use brigade_model::work::KindPolicy;
+    /// use brigade_runtime::{NewTask, Performer, Reporter, Runtime, StopMode, TaskId};
+    ///
+    /// struct Doubler;
+    ///
+    /// impl Performer for Doubler {
+    ///     fn start(&self, start: StartAction, reporter: Reporter) {
+    ///         tokio::spawn(async move {
+    ///             match start.payload::<u32>() {
+    ///                 Ok(number) => reporter.succeed(&(2 * number)).await,
+    ///                 Err(refusal) => reporter.fail(refusal).await,
+    ///             }
+    ///         });
+    ///     }
+    ///
+    ///     fn stop(&self, _task: TaskId, _mode: StopMode) {}
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), brigade_model::refusal::Refusal> {
+    /// let builder = Runtime::builder().performer("double", KindPolicy::restarted(), Doubler);
+    /// let runtime = builder.start().await?;
+    /// let session = runtime.session("demo").await?;
+    /// let result = session.spawn(NewTask::custom("double", 21)).await?.wait().await?;
+    /// assert_eq!(result.outcome.to_string(), "succeeded");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn performer(mut self, kind: &str, performer: Arc<dyn Performer>) -> Self {
+    pub fn performer(mut self, kind: &str, policy: KindPolicy, performer: impl Performer) -> Self {
         match parse_custom_kind(kind) {
-            Ok(kind) => self.performers.register(TaskKind::Custom(kind), performer),
+            Ok(kind) => self.performers.register_custom(kind, policy, Arc::new(performer)),
             Err(refusal) => self.first_error = Some(refusal),
         }
         self
@@ -180,6 +213,7 @@ impl RuntimeBuilder {
         let handlers = Arc::new(self.handlers);
         let performer = JobPerformer::new(handlers.clone(), self.store.clone());
         self.performers.register(TaskKind::Job, Arc::new(performer));
+        self.performers.set_clock(&self.clock);
         let (sender, inputs) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let abandoned = CancellationToken::new();
         let shutdown_token = CancellationToken::new();

@@ -75,7 +75,10 @@ pub use new_task::AgentTask;
 pub use new_task::ProcessTask;
 pub use new_task::{AnyTask, CustomTask, JobTask, NewTask, TaskType};
 pub use open_session::{OpenSession, OpenedSession};
-pub use performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
+pub use performer::{
+    Delivery, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,
+    RemoteStatus, Reporter, StopMode, TaskId,
+};
 #[cfg(feature = "processes")]
 pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,

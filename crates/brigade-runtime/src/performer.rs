@@ -16,12 +16,18 @@ use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
-use brigade_model::work::{TaskKind, Work};
+use brigade_model::work::{CustomWork, KindPolicy, TaskKind, Work};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
 
+use crate::clock::Clock;
 use crate::loop_input::LoopInput;
 use crate::runtime::submit;
+
+mod remote;
+mod reports;
+
+pub use remote::{RemoteError, RemotePerformer, RemoteService, RemoteStatus};
 
 /// A task and its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,9 +51,13 @@ pub trait Performer: Send + Sync + 'static {
         None
     }
 
+    /// Receives the clock of the runtime, before any other call.
+    fn set_clock(&self, _clock: Arc<dyn Clock>) {}
+
     /// Delivers something to a running attempt. A completion for an attempt that is not in memory
-    /// is dropped, since the next attempt reads it from the journal.
-    fn deliver(&self, task: TaskId, attempt: Attempt, delivery: Delivery);
+    /// is dropped, since the next attempt reads it from the journal. By default everything is
+    /// dropped, which suits work that parks no calls and receives no pushed messages.
+    fn deliver(&self, _task: TaskId, _attempt: Attempt, _delivery: Delivery) {}
 
     /// Ends an attempt, or releases what is held for a suspended task.
     fn stop(&self, task: TaskId, mode: StopMode);
@@ -56,13 +66,16 @@ pub trait Performer: Send + Sync + 'static {
     ///
     /// The loop calls this for kinds whose recovery is `Adopt`, before it runs and before any
     /// request is answered. The performer must not wait for a reply of the reporter, which is for
-    /// later reports.
+    /// later reports. By default the work is lost.
     fn reconcile<'a>(
         &'a self,
-        task: TaskId,
-        row: &'a TaskRow,
-        reporter: Reporter,
-    ) -> BoxFuture<'a, ReconcileResult>;
+        _task: TaskId,
+        _row: &'a TaskRow,
+        _reporter: Reporter,
+    ) -> BoxFuture<'a, ReconcileResult> {
+        let evidence = "its performer does not look for work of an earlier process".into();
+        Box::pin(std::future::ready(ReconcileResult::Lost { evidence }))
+    }
 
     /// Returns the tasks that have data outside the store, such as output.
     fn tasks_with_data(&self) -> BoxFuture<'_, Vec<TaskId>> {
@@ -186,11 +199,29 @@ where
 #[derive(Clone, Default)]
 pub(crate) struct PerformerRegistry {
     by_kind: HashMap<TaskKind, Arc<dyn Performer>>,
+    /// The policies with which custom kinds are registered.
+    policies: HashMap<Arc<str>, KindPolicy>,
 }
 
 impl PerformerRegistry {
     pub(crate) fn register(&mut self, kind: TaskKind, performer: Arc<dyn Performer>) {
         self.by_kind.insert(kind, performer);
+    }
+
+    pub(crate) fn register_custom(
+        &mut self,
+        kind: Arc<str>,
+        policy: KindPolicy,
+        performer: Arc<dyn Performer>,
+    ) {
+        self.policies.insert(kind.clone(), policy);
+        self.register(TaskKind::Custom(kind), performer);
+    }
+
+    pub(crate) fn set_clock(&self, clock: &Arc<dyn Clock>) {
+        for performer in self.all() {
+            performer.set_clock(clock.clone());
+        }
     }
 
     pub(crate) async fn shutdown(&self) {
@@ -210,9 +241,19 @@ impl PerformerRegistry {
     /// Returns a spawn with the decisions of its performer, or `None` if there are none.
     pub(crate) fn resolve(&self, command: &Command) -> Option<Command> {
         let Command::Spawn(spawn) = command else { return None };
-        let work = self.get(&spawn.spec.work.kind())?.resolve(&spawn.spec.work)?;
+        let with_policy = self.with_policy(&spawn.spec.work);
+        let work = with_policy.as_ref().unwrap_or(&spawn.spec.work);
+        let resolved = self.get(&work.kind()).and_then(|performer| performer.resolve(work));
+        let work = resolved.or(with_policy)?;
         let spec = Arc::new(TaskSpec { work, ..TaskSpec::clone(&spawn.spec) });
         Some(Command::Spawn(SpawnCommand { spec, ..spawn.clone() }))
+    }
+
+    /// Returns work of a custom kind with the policy of its registration, unless it has its own.
+    fn with_policy(&self, work: &Work) -> Option<Work> {
+        let Work::Custom(custom) = work else { return None };
+        let policy = self.policies.get(&custom.kind).filter(|_| custom.policy.is_none())?;
+        Some(Work::Custom(CustomWork { policy: Some(*policy), ..custom.clone() }))
     }
 
     pub(crate) fn perform(&self, kind: &TaskKind, action: Action, reporter: Reporter) {

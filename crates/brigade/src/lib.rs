@@ -28,10 +28,7 @@
 //!   receive, children. [`Session::join_all`]: many tasks and their results in order.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
-//! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]),
-//!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`]
-//!   has the agent loop, [`llm`] the models.
-//! - [`Performer`]: executes a new kind of work.
+    //!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`] //!   has the agent loop, //! - [`Definition`]: an agent as written. [`Tool`], //! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]), [`Permissions`] and [`Plugin`] extend and limit //!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models. //! - [`Performer`]: executes a new kind of work., [`llm`] the models. //! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.,
 //! - [`model`]: the state machine: tasks, events, outcomes, refusals.
 
 pub use brigade_agent as agent;
@@ -94,7 +91,7 @@ pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 pub use brigade_runtime::{
-    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
+    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
@@ -140,6 +137,10 @@ mod mcp_servers_guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/plugins.md")]
 mod plugins_guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/performers.md")]
+mod performers_guide {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/testing.md")]

@@ -132,7 +132,7 @@ pub(crate) const POLICY: KindPolicy = KindPolicy {
 pub(crate) fn custom(policy: KindPolicy) -> TaskSpec {
     let kind = "station".into();
     let payload = Json::null();
-    TaskSpec::new(Work::Custom(CustomWork { kind, payload, policy }))
+    TaskSpec::new(Work::Custom(CustomWork { kind, payload, policy: Some(policy) }))
 }
 
 /// Small changes to a request, in reading order.

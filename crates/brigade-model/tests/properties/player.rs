@@ -246,7 +246,10 @@ fn spec(dice: &mut Dice) -> TaskSpec {
             ..ProcessWork::new(CommandLine::Shell("true".into()))
         }),
         6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
-        _ => Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy: policy(dice) }),
+        _ => {
+            let policy = Some(policy(dice));
+            Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy })
+        }
     });
     let names = dice.one_in(3).then(|| NAMES[dice.roll(NAMES.len())]);
     spec.name = names.map(|name| name.parse().expect("a good name"));

@@ -36,8 +36,19 @@ impl<R> NewTask<JobTask<R>> {
 }
 
 impl NewTask<CustomTask<Json>> {
-    /// Creates work of a kind whose performer the program registered.
-    pub fn custom<P: Serialize>(kind: &str, payload: P, policy: KindPolicy) -> Self {
+    /// Creates work of a kind whose performer the program registered, with the policy of that
+    /// registration.
+    pub fn custom<P: Serialize>(kind: &str, payload: P) -> Self {
+        Self::custom_work(kind, payload, None)
+    }
+
+    /// Creates work of a custom kind with a policy of its own. It can be spawned before a performer
+    /// for its kind is registered, and then queues.
+    pub fn custom_with<P: Serialize>(kind: &str, payload: P, policy: KindPolicy) -> Self {
+        Self::custom_work(kind, payload, Some(policy))
+    }
+
+    fn custom_work<P: Serialize>(kind: &str, payload: P, policy: Option<KindPolicy>) -> Self {
         let work = parse_custom_kind(kind).and_then(|kind| {
             Ok(DraftWork::Custom(CustomWork { kind, payload: Json::of(&payload)?, policy }))
         });

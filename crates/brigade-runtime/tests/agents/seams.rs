@@ -21,6 +21,7 @@ use brigade_model::outcome::{EndConfirmation, Outcome};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SHARED_MAX;
 use brigade_model::task::TaskRow;
+use brigade_model::work::KindPolicy;
 use brigade_runtime::{
     AgentOptions, ChosenModel, Delivery, FeedUpdate, ModelSource, NewTask, OneModel, Performer,
     ReconcileResult, Reporter, Runtime, StopMode, TaskId,
@@ -365,7 +366,7 @@ async fn an_agent_that_starts_during_recovery_reads_the_shared_state() {
     drop(runtime);
     let options = script(text).plugin(recording());
     let runtime = TestRuntime::on_store(store, |builder| {
-        builder.agents(options).performer("slow", Arc::new(SlowPerformer))
+        builder.agents(options).performer("slow", KindPolicy::restarted(), SlowPerformer)
     })
     .await;
     until_idle(&runtime).await;

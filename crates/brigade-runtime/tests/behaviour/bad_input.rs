@@ -38,10 +38,10 @@ async fn a_wrong_spawn_changes_nothing() {
         (NewTask::job("double", nan).erase(), INVALID, "is not JSON"),
         (NewTask::job("treble", 1).erase(), NOT_FOUND, "registered are: double"),
         (NewTask::job("", 1).erase(), NOT_FOUND, "no job is registered as \"\""),
-        (NewTask::custom("Oven", 1, OVEN).erase(), INVALID, "the kind \"Oven\""),
-        (NewTask::custom("", 1, OVEN).erase(), INVALID, "the kind \"\""),
-        (NewTask::custom(&"k".repeat(33), 1, OVEN).erase(), INVALID, "1 to 32 lower-case letters"),
-        (NewTask::custom("oven", &big, OVEN).erase(), INVALID, "the maximum is"),
+        (NewTask::custom("Oven", 1).erase(), INVALID, "the kind \"Oven\""),
+        (NewTask::custom("", 1).erase(), INVALID, "the kind \"\""),
+        (NewTask::custom(&"k".repeat(33), 1).erase(), INVALID, "1 to 32 lower-case letters"),
+        (NewTask::custom("oven", &big).erase(), INVALID, "the maximum is"),
     ];
     for (task, kind, part) in cases {
         let result = test.session.spawn(task).await;
@@ -189,7 +189,7 @@ async fn an_answer_of_the_wrong_shape_fails_the_job_that_asked() {
 #[tokio::test(start_paused = true)]
 async fn a_runtime_with_an_impossible_kind_does_not_start() {
     let (puppet, _strings) = Puppet::new();
-    let started = Runtime::builder().performer("Not A Kind", puppet).start().await;
+    let started = Runtime::builder().performer("Not A Kind", OVEN, puppet).start().await;
     refused(started, INVALID, "the kind \"Not A Kind\"");
 }
 

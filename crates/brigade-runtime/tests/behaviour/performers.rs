@@ -16,7 +16,7 @@ use crate::support::*;
 
 async fn kitchen() -> (TestRuntime, PuppetCalls) {
     let (puppet, calls) = Puppet::new();
-    (TestRuntime::new(|b| b.performer("oven", puppet)).await, calls)
+    (TestRuntime::new(|b| b.performer("oven", OVEN, puppet)).await, calls)
 }
 
 #[tokio::test(start_paused = true)]

@@ -322,7 +322,7 @@ pub(crate) const OVEN: KindPolicy = KindPolicy {
 };
 
 pub(crate) fn oven(dish: &str) -> NewTask {
-    NewTask::custom("oven", dish, OVEN).erase()
+    NewTask::custom("oven", dish).erase()
 }
 
 pub(crate) fn returned(result: &str) -> AttemptReport {
