@@ -82,7 +82,6 @@ pub fn handle_command_into(
         Command::Tick => transition.fire_due_timers(tree),
         _ => transition.sweep(tree),
     }
-    transition.grant_runtime_slots(tree);
     Ok(decision.reply)
 }
 
@@ -130,8 +129,17 @@ impl Transition<'_> {
         }
     }
 
-    /// Grants the slots that became free.
+    /// Grants the slots that became free in the session, and those of the runtime that it may take.
     fn grant_slots(&mut self, tree: &mut TaskTree) {
+        self.grant_freed_slots(tree);
+        for _ in 0..SLICE {
+            let Some(draft) = grant_runtime_slot(tree) else { break };
+            self.run(tree, vec![draft]);
+            self.grant_freed_slots(tree);
+        }
+    }
+
+    fn grant_freed_slots(&mut self, tree: &mut TaskTree) {
         while let Some(&from) = self.freed.last() {
             match grant_slot(tree, from) {
                 Some(draft) => self.run(tree, vec![draft]),
@@ -139,15 +147,6 @@ impl Transition<'_> {
                     self.freed.pop();
                 }
             }
-        }
-    }
-
-    /// Grants the slots of the runtime that this session may take now.
-    fn grant_runtime_slots(&mut self, tree: &mut TaskTree) {
-        for _ in 0..SLICE {
-            let Some(draft) = grant_runtime_slot(tree) else { break };
-            self.run(tree, vec![draft]);
-            self.grant_slots(tree);
         }
     }
 

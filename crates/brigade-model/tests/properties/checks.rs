@@ -11,7 +11,7 @@ use brigade_model::task::{QueueReason, TaskRow, TaskState};
 use brigade_model::task_tree::SessionState;
 
 use crate::naive::Expected;
-use crate::rows::{being_stopped, is_alive, limit_holder};
+use crate::rows::{being_stopped, is_alive, limit_holder, queues_for_runtime};
 use crate::world::World;
 
 /// Compares the real reply with the predicted one.
@@ -120,6 +120,14 @@ fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {
     assert!(holders.contains(&holder), "{no:?} queues at {holder:?}, which does not limit it");
     let full = holders.into_iter().any(|holder| world.naive().is_full(holder));
     assert!(full, "{no:?} queues though no holder is full");
+}
+
+/// Checks the queue for the runtime: it is what the rows say, and empty if the runtime has no limit.
+pub(crate) fn runtime_queue(world: &World, starts: Option<u32>) {
+    let queued = world.folded.rows().filter(|(_, row)| queues_for_runtime(row)).count();
+    assert_eq!(world.tree.runtime_queue_len(), queued);
+    assert_eq!(world.folded.runtime_queue_len(), queued);
+    assert!(starts.is_some() || queued == 0, "{queued} tasks queue for an unlimited runtime");
 }
 
 fn has_no_pending_completion(world: &World, no: TaskNo, row: &TaskRow) {

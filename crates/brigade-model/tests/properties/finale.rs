@@ -22,6 +22,7 @@ use crate::rows::is_alive;
 use crate::world::World;
 
 pub(crate) fn drive_to_the_end(world: &mut World) {
+    world.runtime_dice = None;
     // A task that waits for a slot under a limit of zero would wait for ever.
     lift_the_limits(world);
     for _ in 0..200 {

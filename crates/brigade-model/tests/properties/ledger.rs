@@ -162,7 +162,7 @@ impl Ledger {
         assert!(before.is_none_or(|before| before < attempt), "attempts of {no:?} do not rise");
         let holder = naive.row(no).map_or(owner, limit_holder);
         for holder in naive.limit_chain(holder) {
-            assert!(!naive.is_full(holder), "{no:?} started beyond the limit of {holder:?}");
+            assert!(!naive.has_no_slot(holder), "{no:?} started beyond the limit of {holder:?}");
         }
     }
 

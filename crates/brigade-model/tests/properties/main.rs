@@ -37,7 +37,10 @@ fn config() -> ProptestConfig {
 }
 
 fn run(limits: Limits, history: &[Gene]) {
-    let mut world = World::new(limits);
+    run_in(World::new(limits), history);
+}
+
+fn run_in(mut world: World, history: &[Gene]) {
     for gene in history {
         play(&mut world, *gene);
     }
@@ -56,6 +59,17 @@ proptest! {
     #[test]
     fn a_session_with_a_running_limit_keeps_all_invariants(history in history(), running in 1u32..4) {
         run(Limits { running: Some(running), ..Limits::default() }, &history);
+    }
+
+    #[test]
+    fn a_session_of_a_runtime_with_few_slots_keeps_all_invariants(
+        history in history(),
+        running in proptest::option::of(1u32..4),
+        dice: u32,
+    ) {
+        let mut world = World::new(Limits { running, ..Limits::default() });
+        world.runtime_dice = Some(dice);
+        run_in(world, &history);
     }
 
     #[test]

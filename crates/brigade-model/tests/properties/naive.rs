@@ -157,7 +157,15 @@ impl<'a> Naive<'a> {
         self.rows().filter(move |(_, row)| self.limit_chain(limit_holder(row)).contains(&holder))
     }
 
+    /// Returns whether no place is free. A task that queues for the runtime has its place.
     pub(crate) fn is_full(self, holder: Owner) -> bool {
+        let has_place = |row: &TaskRow| holds_slot(row) || queues_for_runtime(row);
+        let places = self.limited(holder).filter(|(_, row)| has_place(row)).count();
+        self.limits(holder).running.is_some_and(|max| places >= max as usize)
+    }
+
+    /// Returns whether as many tasks run as may.
+    pub(crate) fn has_no_slot(self, holder: Owner) -> bool {
         let slots = self.limited(holder).filter(|(_, row)| holds_slot(row)).count();
         self.limits(holder).running.is_some_and(|max| slots >= max as usize)
     }

@@ -5,7 +5,7 @@ use brigade_model::ids::{ClientIdentity, Owner, TaskNo};
 use brigade_model::name::TaskName;
 use brigade_model::outcome::Outcome;
 use brigade_model::spec::TaskSpec;
-use brigade_model::task::{ResultDelivery, TaskRow, TaskState};
+use brigade_model::task::{QueueReason, ResultDelivery, TaskRow, TaskState};
 use brigade_model::work::{KeptDeadline, ParentClosePolicy, StdinSource, Work};
 
 pub(crate) fn same(one: &TaskName, other: &TaskName) -> bool {
@@ -27,6 +27,10 @@ pub(crate) fn is_alive(row: &TaskRow) -> bool {
 
 pub(crate) fn is_ending(row: &TaskRow) -> bool {
     matches!(row.state, TaskState::Stopping(_) | TaskState::Closing { .. } | TaskState::Ended(_))
+}
+
+pub(crate) fn queues_for_runtime(row: &TaskRow) -> bool {
+    matches!(&row.state, TaskState::Queued(queued) if queued.reason == QueueReason::RuntimeLimit)
 }
 
 pub(crate) fn holds_slot(row: &TaskRow) -> bool {

@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) ledger: Ledger,
     pub(crate) now: Time,
+    /// The random numbers of a runtime that shares its slots with other sessions.
+    pub(crate) runtime_dice: Option<u32>,
     calls: u32,
 }
 
@@ -50,7 +52,7 @@ impl World {
         let folded = TaskTree::open(&record, Epoch(1)).expect("the first event opens the session");
         let store =
             Store { row: tree.row().clone(), tasks: BTreeMap::new(), messages: BTreeMap::new() };
-        Self { tree, folded, store, ledger: Ledger::default(), now, calls: 0 }
+        Self { tree, folded, store, ledger: Ledger::default(), now, runtime_dice: None, calls: 0 }
     }
 
     pub(crate) fn naive(&self) -> Naive<'_> {
@@ -69,6 +71,9 @@ impl World {
     pub(crate) fn submit(&mut self, command: &Command) -> Result<CommandReply, Refusal> {
         self.load(command);
         let expected = self.naive().predict(command);
+        let starts = self.roll_starts(command);
+        self.tree.allow_starts(starts);
+        let running_before = self.tree.running_count();
         match handle_command(&mut self.tree, command, self.now) {
             Err(refusal) => {
                 checks::stored_folded_and_live_agree(self);
@@ -84,17 +89,33 @@ impl World {
                 if let Some(expected) = expected {
                     checks::reply(&expected, &handled.reply, command);
                     self.check_stopped(&expected, &handled.outputs);
-                    check_queued(&expected, &handled.outputs);
+                    check_queued(&expected, &handled.outputs, starts);
                 }
                 if let Command::Collect(CollectCommand { caller: Caller::Operator, .. }) = command {
                     let collected = |event: &Event| matches!(event, Event::Collected { .. });
                     let mut events = handled.outputs.events.iter().map(|record| &record.event);
                     assert!(!events.any(collected), "the operator consumed a result");
                 }
+                if starts == Some(0) {
+                    let running = self.tree.running_count();
+                    assert!(running <= running_before, "a task started without a start");
+                }
                 self.commit(&handled.outputs);
+                checks::runtime_queue(self, starts);
                 checks::all(self, command);
                 Ok(handled.reply)
             }
+        }
+    }
+
+    /// Returns the number of starts that the runtime allows for a command. A recovery starts nothing
+    /// that queues for the runtime.
+    fn roll_starts(&mut self, command: &Command) -> Option<u32> {
+        let dice = self.runtime_dice.as_mut()?;
+        *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        match command {
+            Command::Recover(_) => Some(0),
+            _ => Some((*dice >> 16) % 4 / 2 * ((*dice >> 24) % 3)),
         }
     }
 
@@ -230,14 +251,18 @@ impl World {
     }
 }
 
-fn check_queued(expected: &Expected, outputs: &CommandOutputs) {
+fn check_queued(expected: &Expected, outputs: &CommandOutputs, starts: Option<u32>) {
     let Expected::Spawned { existing: None, queued } = expected else { return };
     let spawned = outputs.events.iter().find_map(|record| match &record.event {
         Event::Spawned(spawned) => Some(spawned),
         _ => None,
     });
     let reason = spawned.expect("a new task is an event").queued.clone();
-    assert_eq!(reason, queued.map(QueueReason::RunningLimit), "the holder of its queue");
+    match (queued, starts) {
+        (None, Some(0)) => assert_eq!(reason, Some(QueueReason::RuntimeLimit)),
+        (None, Some(_)) if reason.is_some() => assert_eq!(reason, Some(QueueReason::RuntimeLimit)),
+        _ => assert_eq!(reason, queued.map(QueueReason::RunningLimit), "the holder of its queue"),
+    }
 }
 
 fn uuid() -> uuid::Uuid {

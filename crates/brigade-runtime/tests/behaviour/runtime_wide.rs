@@ -10,6 +10,7 @@ use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::{MemoryStore, Retention, Store};
 use brigade_testkit::{ManualClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::faulty_store::FaultyStore;
 use crate::support::*;
@@ -118,7 +119,7 @@ async fn a_drain_waits_for_what_runs_and_starts_only_children() {
     };
     let parent = test.session.spawn(parent.key("one")).await.unwrap();
     until_idle().await;
-    let drain = tokio::spawn({
+    let drain = TaskTracker::new().spawn({
         let runtime = test.runtime.clone();
         async move { runtime.drain(HOUR).await }
     });
