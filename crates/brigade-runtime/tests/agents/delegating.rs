@@ -10,7 +10,7 @@ use brigade_runtime::{AgentOptions, NewTask};
 use brigade_testkit::TestRuntime;
 
 use crate::support::{
-    FunctionTool, Narrow, everything, final_message, playing, run, spawn, transcript,
+    FunctionTool, Narrow, everything, final_message, playing, run, script, spawn, transcript,
 };
 
 #[tokio::test(start_paused = true)]
@@ -41,6 +41,44 @@ turn
         transcript_text.contains("<result task=\"agent:2\" name=\"North\" outcome=\"succeeded\">"),
         "{transcript_text}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_slot_of_the_runtime_is_enough_for_agents_that_await_sub_agents() {
+    let options = script(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look in the north.\"}
+  call spawn_agent {\"name\": \"South\", \"task\": \"Look in the south.\", \"wait\": true}
+turn
+  when two pears
+  say I wait for North.
+turn
+  when a plum
+  say Found fruit.
+
+agent North
+turn
+  call spawn_agent {\"name\": \"Helper\", \"task\": \"Look up.\", \"wait\": true}
+turn
+  when a plum
+  say North: a plum.
+
+agent South
+turn
+  delay 5s
+  say South: two pears.
+
+agent Helper
+turn
+  delay 5s
+  say Helper: a plum.
+",
+    );
+    let runtime = TestRuntime::new(|builder| builder.agents(options).max_running(1)).await;
+    let boss = spawn(&runtime, "Boss", "find fruit").await;
+    let result = boss.wait_within(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(final_message(&result.expect("no agent blocks another")), "Found fruit.");
 }
 
 #[tokio::test(start_paused = true)]
