@@ -430,7 +430,7 @@ impl KindPolicy {
     /// saved. So `start` must be able to repeat what an earlier attempt may have done. After
     /// [`KindPolicy::RESTARTS_MAX`] crashes without a recorded step the task fails as a crash loop.
     pub const fn restarted() -> Self {
-        let recovery = RecoveryPolicy::resume(Self::RESTARTS_MAX);
+        let recovery = RecoveryPolicy::resume_max_crashes(Self::RESTARTS_MAX);
         Self { recovery, ..Self::lost_with_runtime() }
     }
 

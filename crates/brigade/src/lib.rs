@@ -28,7 +28,7 @@
 //!   receive, children. [`Session::join_all`]: many tasks and their results in order.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
-    //!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`] //!   has the agent loop, //! - [`Definition`]: an agent as written. [`Tool`], //! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]), [`Permissions`] and [`Plugin`] extend and limit //!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models. //! - [`Performer`]: executes a new kind of work., [`llm`] the models. //! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.,
+//!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`] //!   has the agent loop, //! - [`Definition`]: an agent as written. [`Tool`], //! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]), [`Permissions`] and [`Plugin`] extend and limit //!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models. //! - [`Performer`]: executes a new kind of work., [`llm`] the models. //! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.,
 //! - [`model`]: the state machine: tasks, events, outcomes, refusals.
 
 pub use brigade_agent as agent;
@@ -91,7 +91,13 @@ pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 pub use brigade_runtime::{
-    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
+    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock,
+    CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece,
+    Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders,
+    ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer,
+    ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError,
+    RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session,
+    StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

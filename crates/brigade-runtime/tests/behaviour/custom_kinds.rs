@@ -44,7 +44,8 @@ fn cook() -> Cook {
 }
 
 fn dish(name: &str, spoiled: bool) -> NewTask {
-    NewTask::custom("dish", serde_json::json!({ "name": name, "spoiled": spoiled }))
+    let dish = serde_json::json!({ "name": name, "spoiled": spoiled });
+    NewTask::custom("dish", dish).erase()
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +113,7 @@ async fn restarted_work_starts_again_with_its_saved_state() {
     assert!(start.saved_state::<String>().is_err());
     assert_eq!(start.payload::<String>().unwrap(), "bread");
     reporter.succeed("brown").await;
-    let ended = eventually(test.session.wait_all([number(1).into()])).await.unwrap();
+    let ended = eventually(test.session.wait_all([number(1)])).await.unwrap();
     assert_eq!(*ended[0].outcome, succeeded("\"brown\""));
 }
 

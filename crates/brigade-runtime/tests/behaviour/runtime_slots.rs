@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::ids::TaskNo;
 use brigade_model::task::{QueueReason, TaskState};
-use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
+use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
 use tokio_util::sync::CancellationToken;
@@ -41,8 +40,7 @@ fn with_jobs(builder: RuntimeBuilder, gate: &CancellationToken) -> RuntimeBuilde
         let end = ctx.wait_all([&child]).await?;
         Ok::<_, JobError>(end[0].outcome.to_string())
     };
-    let resume = RecoveryPolicy::resume(3);
-    builder.job("cook", resume, cook).job("parent", resume, parent)
+    builder.job(Job::new("cook"), cook).job(Job::new("parent"), parent)
 }
 
 async fn queue_reason(session: &Session, no: TaskNo) -> QueueReason {
@@ -89,6 +87,7 @@ async fn sessions_take_turns_so_that_none_starves() {
             order.lock().unwrap().push(name);
             Ok::<_, JobError>(())
         })
+        .erase()
     };
     let mut last = blocker;
     for _ in 0..4 {
@@ -134,7 +133,7 @@ async fn tasks_that_queue_for_the_runtime_survive_a_restart_with_any_limit() {
         }
         gate.cancel();
         for (session, no) in [(&one, 1), (&two, 1), (&two, 2)] {
-            let ended = eventually(session.wait_all([number(no).into()])).await.unwrap();
+            let ended = eventually(session.wait_all([number(no)])).await.unwrap();
             assert!(ended[0].outcome.is_success());
         }
     }

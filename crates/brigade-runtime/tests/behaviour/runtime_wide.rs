@@ -156,10 +156,14 @@ async fn a_drain_finds_a_task_again_by_its_key_and_reads_and_stops_as_before() {
 async fn a_drain_ends_at_its_time_and_names_what_is_alive() {
     let store = Arc::new(MemoryStore::new());
     let build = |b: brigade_runtime::RuntimeBuilder| {
-        b.job("naps", RecoveryPolicy::resume(3), |ctx: JobContext, (): ()| async move {
-            ctx.sleep(2 * HOUR).await?;
-            Ok::<_, JobError>("rested")
-        })
+        b.job_named(
+            "naps",
+            RecoveryPolicy::resume_max_crashes(3),
+            |ctx: JobContext, (): ()| async move {
+                ctx.sleep(2 * HOUR).await?;
+                Ok::<_, JobError>("rested")
+            },
+        )
     };
     let test = TestRuntime::on_store(store.clone(), build).await;
     let suspended = test.session.spawn(NewTask::job("naps", ())).await.unwrap();
