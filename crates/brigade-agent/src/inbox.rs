@@ -292,6 +292,8 @@ mod tests {
                 interrupt: false,
                 closes_input: false,
                 reply_to: None,
+                name: None,
+                key: None,
             })
         };
         for from in [MessageSender::Operator, MessageSender::Parent(TaskNo::FIRST)] {

@@ -29,8 +29,11 @@ pub struct ParkedCall {
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
     Tasks(TasksCondition),
+    /// The oldest unread message, or the oldest of a name. The other messages stay in the inbox.
     Message {
         until: Option<Time>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Arc<str>>,
     },
     /// An item in the task's inbox: a message or a child's result.
     Inbox,
@@ -74,7 +77,7 @@ impl Condition {
     pub fn until(&self) -> Option<Time> {
         match self {
             Self::Tasks(tasks) => tasks.until,
-            Self::Message { until } => *until,
+            Self::Message { until, .. } => *until,
             Self::Timer { until } => Some(*until),
             Self::Inbox
             | Self::Question { .. }
@@ -101,7 +104,7 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionRequest {
     Tasks { tasks: Vec<TaskNo>, mode: WaitMode, timeout: Option<Millis>, interruptible: bool },
-    Message { timeout: Option<Millis> },
+    Message { timeout: Option<Millis>, name: Option<Arc<str>> },
     Inbox,
     Timer { duration: Millis },
     Question { question: Json },

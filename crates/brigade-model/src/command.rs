@@ -9,6 +9,7 @@ use crate::entry_label::EntryLabel;
 use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
 use crate::json::Json;
 use crate::limits::{CostEstimate, Limits, Usage};
+use crate::name::IdempotencyKey;
 use crate::outcome::{EndConfirmation, Failure};
 use crate::shared_values::SharedWrite;
 use crate::spec::TaskSpec;
@@ -127,6 +128,11 @@ pub struct SpawnCommand {
     pub call: Option<CallIndex>,
 }
 
+/// Sends a message.
+///
+/// With a key it is accepted once: a repeat gets the number of the first message and changes
+/// nothing, also after the recipient has ended. A repeat with another body, name or flag is refused
+/// as a conflict. [`MessageKeyScope`](crate::message::MessageKeyScope) is the scope of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SendCommand {
     pub caller: Caller,
@@ -136,14 +142,38 @@ pub struct SendCommand {
     pub reply_to: Option<MessageNo>,
     /// True if this is the last message. It closes the input of work with a pushed inbox.
     pub closes_input: bool,
+    /// The name by which the recipient can wait for it.
+    pub name: Option<Arc<str>>,
+    pub key: Option<IdempotencyKey>,
     pub call: Option<CallIndex>,
+}
+
+impl SendCommand {
+    /// Creates a command without a key, a name, flags or a recorded call.
+    pub fn new(caller: Caller, to: Recipient, body: Json) -> Self {
+        Self {
+            caller,
+            to,
+            body,
+            interrupt: false,
+            reply_to: None,
+            closes_input: false,
+            name: None,
+            key: None,
+            call: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recipient {
     Task(TaskRef),
+    /// The caller's parent, or the session. A key is the caller's own: another child may use the
+    /// same one.
     Parent,
-    /// Every alive child of the caller.
+    /// Every alive child of the caller. With a key, each child gets the message once: a repeat
+    /// reaches only children that do not have it yet, and its reply has the number of each child
+    /// that is still alive.
     Children,
 }
 

@@ -34,6 +34,7 @@ use crate::refusal::Refusal;
 use crate::task_tree::TaskTree;
 
 pub(crate) use approve::complete_granted_calls;
+pub(crate) use message::{message_key_scope, resolve_recipients};
 pub(crate) use park::{complete_call, is_condition_met};
 pub(crate) use spawn::{is_queued_at, start_or_queue};
 

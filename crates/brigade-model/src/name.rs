@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::name_letters::{check_letters, compose, fold_case, is_letter};
+use crate::plain_text::is_invisible;
 use crate::refusal::Refusal;
 use crate::truncate::truncate_chars;
 
@@ -111,8 +112,29 @@ fn check_name(text: &str) -> Result<String, String> {
     Ok(text)
 }
 
+/// Checks the name of a message: 1 to [`NAME_MAX`] visible characters, without a space at either
+/// end. It is compared exactly.
+pub fn check_message_name(text: &str) -> Result<(), Refusal> {
+    let problem = if text.is_empty() {
+        "is empty".to_owned()
+    } else if text.len() > NAME_BYTES_MAX || text.chars().count() > NAME_MAX {
+        format!("is {} characters long; the maximum is {NAME_MAX}", text.chars().count())
+    } else if text.chars().any(|c| c.is_control() || is_invisible(c)) {
+        "contains a control or invisible character".to_owned()
+    } else if text.trim() != text {
+        "starts or ends with a space".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::invalid(format!(
+        "the message name {:?} {problem}",
+        truncate_chars(text, NAME_MAX)
+    )))
+}
+
 checked_text! {
-    /// A key that identifies a spawn, so that a repeated request returns the same task.
+    /// A key that identifies a spawn or a message, so that a repeated request returns the same
+    /// task or message.
     IdempotencyKey
 }
 
@@ -271,6 +293,23 @@ mod tests {
     fn an_overlong_name_is_truncated_in_the_error() {
         let refusal = "a".repeat(1_000_000).parse::<TaskName>().unwrap_err();
         assert!(refusal.to_string().len() < 300);
+    }
+
+    #[test]
+    fn message_names_are_validated() {
+        for good in ["approval", "order/paid: 17", "übergabe", &"n".repeat(64)] {
+            assert_eq!(check_message_name(good), Ok(()), "{good:?}");
+        }
+        for (bad, part) in [
+            ("", "is empty"),
+            (" approval", "starts or ends with a space"),
+            ("appro\u{200b}val", "invisible"),
+            ("a\nb", "control"),
+            (&"n".repeat(65), "65 characters long; the maximum is 64"),
+        ] {
+            let refusal = check_message_name(bad).unwrap_err();
+            assert!(refusal.message.contains(part), "{refusal}");
+        }
     }
 
     #[test]

@@ -5,25 +5,33 @@
 
 use crate::address::{TaskRef, TaskSelector};
 use crate::call::ConditionRequest;
-use crate::command::{AttemptReport, Caller, Command, GivenAnswer, Recipient, StopTarget};
-use crate::ids::{Owner, RunNo, TaskNo};
-use crate::name::TaskName;
+use crate::command::{
+    AttemptReport, Caller, Command, GivenAnswer, Recipient, SendCommand, StopTarget,
+};
+use crate::decide::{message_key_scope, resolve_recipients};
+use crate::ids::{MessageNo, Owner, RunNo, TaskNo};
+use crate::message::MessageKeyScope;
+use crate::name::{IdempotencyKey, TaskName};
 use crate::task::TaskRow;
 use crate::task_tree::{KeyScope, TaskTree};
 
+/// A row to load, with the method of the tree that takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NeededTask {
+pub enum NeededRow {
+    /// A task, for [`TaskTree::insert_loaded`].
     Task(TaskNo),
     /// The newest task with this name, among the children of the owner if there is one.
-    Named {
-        owner: Option<Owner>,
-        name: TaskName,
-    },
+    Named { owner: Option<Owner>, name: TaskName },
+    /// A message that was sent with a key, for [`TaskTree::insert_message`].
+    Message(MessageNo),
+    /// The number of the message to an ended task that has this key, for
+    /// [`TaskTree::insert_found_message_key`]. The keys of alive recipients are in memory.
+    MessageKey { scope: MessageKeyScope, key: IdempotencyKey },
 }
 
 /// Returns the rows to load. A row that does not exist is no error here, because `decide` refuses
 /// the command. A loaded row can need others, so call this until nothing new is needed.
-pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
+pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededRow> {
     let mut needs = NeedsCollector { tree, found: Vec::new() };
     if let Some(no) = command.caller().and_then(Caller::task) {
         needs.add_task(no);
@@ -34,6 +42,7 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
             if let Recipient::Task(task) = &send.to {
                 needs.add_controlled(&send.caller, task);
             }
+            needs.add_keyed_message(send);
         }
         Command::Stop(stop) => {
             if let StopTarget::Task(task) = &stop.target {
@@ -80,13 +89,13 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededTask> {
 
 struct NeedsCollector<'a> {
     tree: &'a TaskTree,
-    found: Vec<NeededTask>,
+    found: Vec<NeededRow>,
 }
 
 impl NeedsCollector<'_> {
     fn add_task(&mut self, no: TaskNo) {
         if self.tree.get(no).is_none() && self.tree.has_assigned(no) {
-            self.found.push(NeededTask::Task(no));
+            self.found.push(NeededRow::Task(no));
         }
     }
 
@@ -99,7 +108,7 @@ impl NeedsCollector<'_> {
                         Caller::Operator => None,
                         Caller::Client(_) | Caller::Task { .. } => Some(caller.owner()),
                     };
-                    self.found.push(NeededTask::Named { owner, name: name.clone() });
+                    self.found.push(NeededRow::Named { owner, name: name.clone() });
                 }
             }
         }
@@ -127,6 +136,24 @@ impl NeedsCollector<'_> {
             let holders = self.tree.limit_holders(Owner::Task(no)).filter_map(Owner::task);
             let holders: Vec<TaskNo> = holders.collect();
             holders.into_iter().for_each(|no| self.add_task(no));
+        }
+    }
+
+    fn add_keyed_message(&mut self, send: &SendCommand) {
+        let Some(key) = &send.key else { return };
+        // A command without a valid recipient is refused.
+        for to in resolve_recipients(self.tree, send).unwrap_or_default() {
+            let scope = message_key_scope(self.tree, &send.caller, to);
+            match self.tree.find_message_key(scope, key) {
+                Some(mark) if self.tree.find_message(to, mark.no).is_none() => {
+                    self.found.push(NeededRow::Message(mark.no));
+                }
+                Some(_) => {}
+                None if !self.tree.has_message_keys(scope) => {
+                    self.found.push(NeededRow::MessageKey { scope, key: key.clone() });
+                }
+                None => {}
+            }
         }
     }
 

@@ -22,14 +22,17 @@ use crate::shared_values::SharedValues;
 use crate::spawn_rate::SpawnMeter;
 use crate::task::{ResultDelivery, TaskExtras, TaskRow};
 use crate::task_table::TaskTable;
+use crate::task_tree::message_keys::MessageKeys;
 
 mod derive;
 mod index;
 mod links;
 mod loading;
+mod message_keys;
 mod runtime_slots;
 
 pub use index::KeyMark;
+pub use message_keys::MessageKeyMark;
 
 use runtime_slots::RuntimeSlots;
 
@@ -101,6 +104,9 @@ pub struct TaskTree {
     keys: HashTable<KeyMark>,
     /// The number of keys at which the keys of ended parents are removed.
     key_sweep_at: usize,
+    message_keys: MessageKeys,
+    /// Messages that were loaded to compare them with repeats, until the next eviction.
+    loaded_messages: Vec<Arc<Message>>,
     timers: BTreeSet<(Time, TaskNo, TaskTimer)>,
     /// Tasks of stopped subtrees that have not been handled yet.
     pub(crate) sweep: VecDeque<TaskNo>,
@@ -381,6 +387,9 @@ impl TaskTree {
     }
 
     pub(crate) fn push_message(&mut self, message: Arc<Message>, receipt: Receipt) {
+        if let Some(mark) = MessageKeyMark::of(&message) {
+            self.insert_message_key(mark);
+        }
         self.dirty.messages.push(MessageRow { message: message.clone(), receipt });
         self.insert_unread(message);
     }

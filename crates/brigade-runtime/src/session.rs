@@ -350,15 +350,7 @@ impl Session {
     }
 
     pub(crate) fn send_command(&self, to: TaskRef, body: Json) -> Command {
-        Command::Send(SendCommand {
-            caller: self.caller.clone(),
-            to: Recipient::Task(to),
-            body,
-            interrupt: false,
-            reply_to: None,
-            closes_input: false,
-            call: None,
-        })
+        Command::Send(SendCommand::new(self.caller.clone(), Recipient::Task(to), body))
     }
 
     /// Returns a message and its delivery state, to callers who see its recipient.

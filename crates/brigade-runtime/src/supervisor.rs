@@ -16,11 +16,11 @@ use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Epoch, Millis, Position, SessionId, Time};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
-use brigade_model::needs::{NeededTask, needs};
+use brigade_model::needs::needs;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::{SessionState, TaskTree};
 use brigade_model::transition::{SessionOpening, handle_command_into, open_session};
-use brigade_store::{Batch, LoadedSession, Store, StoreError};
+use brigade_store::{Batch, LoadedSession, Store, StoreError, load_needed_rows};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -291,7 +291,7 @@ impl Supervisor {
                 break;
             }
             decided.loaded_sessions.push(id);
-            load_missing(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
+            load_needed_rows(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
             requested = missing;
         }
         self.drain.check(tree, command, now)?;
@@ -555,21 +555,4 @@ fn carry_over_attachments(discarded: &TaskTree, loaded: &mut LoadedSession) {
             row.spec = held.spec.clone();
         }
     }
-}
-
-async fn load_missing(
-    store: &dyn Store,
-    tree: &mut TaskTree,
-    missing: &[NeededTask],
-) -> Result<(), StoreError> {
-    for need in missing {
-        let found = match need {
-            NeededTask::Task(no) => store.task(tree.id(), *no).await?.map(|row| (*no, row)),
-            NeededTask::Named { owner, name } => store.task_named(tree.id(), *owner, name).await?,
-        };
-        if let Some((no, row)) = found {
-            tree.insert_loaded(no, row);
-        }
-    }
-    Ok(())
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use brigade_model::ids::{Owner, RunNo, SessionId, TaskNo};
-use brigade_model::message::Message;
+use brigade_model::ids::{MessageNo, Owner, RunNo, SessionId, TaskNo};
+use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::IdempotencyKey;
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{KeyMark, MessageRow};
+use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow};
 use brigade_store::residency::add_required_tasks;
 use brigade_store::{LoadedSession, codec};
 
 use crate::error::{Result, corrupt};
-use crate::read::{ReadTransaction, decode_task, parse_task_no, read_task};
+use crate::read::{ReadTransaction, decode_task, parse_task_no, read_task, read_u64};
 use crate::write::{ALIVE, PENDING, SessionKey, SessionRef};
 
 impl ReadTransaction<'_> {
@@ -23,7 +23,8 @@ impl ReadTransaction<'_> {
         add_required_tasks(&mut tasks, |no| read_task(&self.tx, session, no))?;
         let keys = self.key_marks(key, &alive)?;
         let unread = self.unread_messages(session)?;
-        Ok(Some(LoadedSession { row, tasks, unread, keys }))
+        let message_keys = self.message_keys(key, &alive)?;
+        Ok(Some(LoadedSession { row, tasks, unread, keys, message_keys }))
     }
 
     fn open_tasks(
@@ -77,13 +78,36 @@ impl ReadTransaction<'_> {
             if !alive.contains(owner) {
                 continue;
             }
-            let key: IdempotencyKey =
-                row.get_ref(2)?.as_str()?.parse().map_err(|e| corrupt(format!("{e}")))?;
+            let key = parse_key(row, 2)?;
             let run = RunNo(row.get(1)?);
             let no = parse_task_no(row.get(3)?)?;
-            let owner =
-                if owner == 0 { Owner::Session } else { Owner::Task(parse_task_no(owner)?) };
-            found.push(KeyMark::new(owner, run, &key, no));
+            found.push(KeyMark::new(parse_owner(owner)?, run, &key, no));
+        }
+        Ok(found)
+    }
+
+    fn message_keys(&self, session: SessionKey, alive: &AliveTasks) -> Result<Vec<MessageKeyMark>> {
+        if !self.has_message_keys()? {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT recipient, sender, key_run, idempotency_key, no \
+                   FROM messages INDEXED BY messages_keyed \
+                   WHERE session = ?1 AND idempotency_key IS NOT NULL";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let mut rows = statement.query([session])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let recipient: i64 = row.get(0)?;
+            let sender: i64 = row.get(1)?;
+            // A key to the session can be repeated only by its sender.
+            if !alive.contains(recipient) || recipient == 0 && !alive.contains(sender) {
+                continue;
+            }
+            let from = if sender == 0 { None } else { Some(parse_task_no(sender)?) };
+            let run = RunNo(row.get(2)?);
+            let scope = MessageKeyScope { to: parse_owner(recipient)?, from, run };
+            let no = MessageNo(read_u64(row, 4)?);
+            found.push(MessageKeyMark::new(scope, &parse_key(row, 3)?, no));
         }
         Ok(found)
     }
@@ -102,6 +126,14 @@ impl ReadTransaction<'_> {
         }
         Ok(found)
     }
+}
+
+fn parse_owner(code: i64) -> Result<Owner> {
+    Ok(if code == 0 { Owner::Session } else { Owner::Task(parse_task_no(code)?) })
+}
+
+fn parse_key(row: &rusqlite::Row<'_>, column: usize) -> Result<IdempotencyKey> {
+    row.get_ref(column)?.as_str()?.parse().map_err(|e| corrupt(format!("{e}")))
 }
 
 /// The alive tasks of a session, in ascending order. A parent has a smaller number than its

@@ -3,14 +3,17 @@
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo};
-use brigade_model::name::{SessionName, TaskName};
+use brigade_model::message::MessageKeyScope;
+use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{MessageRow, SessionRow};
+use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{EventPage, EventQuery, RunRow, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
-use crate::write::{ALIVE, CLOSED, SessionKey, SessionRef, id_bytes, owner_code, to_i64};
+use crate::write::{
+    ALIVE, CLOSED, SessionKey, SessionRef, id_bytes, owner_code, sender_code, to_i64,
+};
 
 /// A read transaction, which sees one state of the store.
 #[derive(Debug)]
@@ -168,6 +171,33 @@ impl<'a> ReadTransaction<'a> {
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
     }
 
+    pub(crate) fn message_key(
+        &self,
+        id: SessionId,
+        scope: MessageKeyScope,
+        key: &IdempotencyKey,
+    ) -> Result<Option<MessageKeyMark>> {
+        let Some(session) = self.session_key(id)? else { return Ok(None) };
+        if !self.has_message_keys()? {
+            return Ok(None);
+        }
+        let sql = "SELECT no FROM messages INDEXED BY messages_keyed \
+                   WHERE session = ?1 AND recipient = ?2 AND sender = ?3 AND key_run = ?4 \
+                   AND idempotency_key = ?5";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let to = owner_code(scope.to);
+        let from = sender_code(scope.from);
+        let mut rows = statement.query(params![session, to, from, scope.run.0, key.as_str()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some(MessageKeyMark::new(scope, key, MessageNo(read_u64(row, 0)?))))
+    }
+
+    /// Returns false for a file of version 3, which is open for reading only.
+    pub(crate) fn has_message_keys(&self) -> Result<bool> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'messages_keyed')";
+        Ok(self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+    }
+
     pub(crate) fn last_position(&self) -> Result<Position> {
         last_position(&self.tx)
     }
@@ -274,7 +304,7 @@ pub(crate) fn parse_task_no(number: i64) -> Result<TaskNo> {
     no.ok_or_else(|| corrupt(format!("{number} is not a task's number")))
 }
 
-fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
+pub(crate) fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
     let number: i64 = row.get(column)?;
     u64::try_from(number).map_err(|_| corrupt(format!("{number} is negative")))
 }

@@ -19,7 +19,7 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const FIRST_VERSION: usize = 3;
 
 /// Each migration leads to the next version. Released migrations do not change.
-const MIGRATIONS: &[&str] = &[VERSION_3];
+const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4];
 
 /// The tables of version 3.
 ///
@@ -108,6 +108,16 @@ CREATE TABLE messages(
 ) WITHOUT ROWID;
 CREATE INDEX messages_unread ON messages(session, no) WHERE unread = 1;
 CREATE INDEX messages_recipient ON messages(session, recipient);
+";
+
+/// The keys of messages. `key_run` is the run in which a key is unique. As `sender`, 0 is the
+/// operator or a client.
+const VERSION_4: &str = "
+ALTER TABLE messages ADD COLUMN idempotency_key TEXT;
+ALTER TABLE messages ADD COLUMN key_run INTEGER;
+ALTER TABLE messages ADD COLUMN sender INTEGER;
+CREATE INDEX messages_keyed ON messages(session, recipient, sender, key_run, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
 ";
 
 /// The content of a path.

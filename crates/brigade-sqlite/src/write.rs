@@ -206,15 +206,20 @@ impl RowWriter<'_> {
     }
 
     fn write_messages(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
-        let sql = "INSERT INTO messages(session, no, recipient, unread, body) \
-                   VALUES(?1, ?2, ?3, ?4, ?5) \
+        let sql = "INSERT INTO messages(session, no, recipient, unread, body, idempotency_key, key_run, sender) \
+                   VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) \
                    ON CONFLICT DO UPDATE SET unread = excluded.unread, body = excluded.body";
         let mut statement = self.tx.prepare_cached(sql)?;
         for row in &part.messages {
             let body = encode_row(self.buffer, row)?;
             let no = to_i64(row.message.no.0);
             let to = owner_code(row.message.to);
-            statement.execute(params![key, no, to, row.receipt == Receipt::Accepted, body])?;
+            let unread = row.receipt == Receipt::Accepted;
+            let message_key = row.message.key.as_ref();
+            let text = message_key.map(|key| key.key.as_str());
+            let run = message_key.map(|key| key.run.0);
+            let sender = message_key.map(|_| sender_code(row.message.from.task()));
+            statement.execute(params![key, no, to, unread, body, text, run, sender])?;
         }
         Ok(())
     }
@@ -276,6 +281,11 @@ fn residency_code(standing: Residency) -> i64 {
 
 pub(crate) fn owner_code(owner: Owner) -> i64 {
     owner.task().map_or(0, |no| i64::from(no.get()))
+}
+
+/// Returns the code of a keyed message's sender.
+pub(crate) fn sender_code(sender: Option<TaskNo>) -> i64 {
+    sender.map_or(0, |no| i64::from(no.get()))
 }
 
 pub(crate) const CLOSED: i64 = 2;

@@ -10,6 +10,7 @@
 //! - [`fixture`]: the scenario as the content of a database of an earlier version.
 //! - [`folding`]: rows, events and loaded sessions agree after every commit.
 //! - [`commits`]: a batch is written whole or not at all, in order, by one writer.
+//! - [`message_keys`]: keys and names of messages.
 //! - [`reads`]: reads by number, by name and by query.
 //! - [`feed`]: pages from any position, without gap or repeat.
 //! - [`retention`]: `prune` removes finished data and nothing else.
@@ -18,6 +19,7 @@ pub mod commits;
 pub mod feed;
 pub mod fixture;
 pub mod folding;
+pub mod message_keys;
 pub mod reads;
 pub mod retention;
 mod scenario;
@@ -54,6 +56,10 @@ macro_rules! conformance_tests {
             commits::a_wrong_base_is_refused_and_changes_nothing
             commits::a_wrong_epoch_is_refused_and_changes_nothing
             commits::one_refused_session_refuses_the_batch
+            message_keys::message_keys_stay_taken_across_reopening
+            message_keys::message_keys_have_a_scope
+            message_keys::message_keys_go_with_their_task
+            message_keys::a_named_receive_survives_reopening
             reads::unknown_ids_are_not_found
             reads::tasks_by_number_and_name
             reads::tasks_by_query_and_page

@@ -10,6 +10,7 @@
 //! - [`store`]: the [`Store`] trait with the crash contract of each method.
 //! - [`batch`]: the rows and events that one commit writes.
 //! - [`error`]: the errors of a store.
+//! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
 //! - [`memory`]: the store in memory.
 //! - [`codec`]: the encoding of rows on disk.
@@ -21,12 +22,14 @@ pub mod codec;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+pub mod needed_rows;
 pub mod residency;
 pub mod store;
 
 pub use batch::{Batch, SessionBatch};
 pub use error::StoreError;
 pub use memory::{MemoryOptions, MemoryStore};
+pub use needed_rows::load_needed_rows;
 pub use residency::Residency;
 pub use store::{
     BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,

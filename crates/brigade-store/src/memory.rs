@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
-use brigade_model::message::Receipt;
-use brigade_model::name::{SessionName, TaskName};
+use brigade_model::message::{Message, MessageKeyScope, Receipt};
+use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, SessionState};
+use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState};
 
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
@@ -71,6 +71,8 @@ struct MemorySession {
     recipients: BTreeSet<(Owner, MessageNo)>,
     /// Keys of removed tasks whose parent is alive.
     key_marks: BTreeMap<(Owner, TaskNo), KeyMark>,
+    /// Keys of messages, by the task whose run they are unique in. They outlive their messages.
+    message_keys: BTreeMap<(TaskNo, MessageNo), MessageKeyMark>,
 }
 
 impl MemoryStore {
@@ -183,6 +185,15 @@ impl Store for MemoryStore {
         self.read(|inner| inner.sessions.get(&id)?.messages.get(&no).cloned())
     }
 
+    fn message_key<'a>(
+        &'a self,
+        id: SessionId,
+        scope: MessageKeyScope,
+        key: &'a IdempotencyKey,
+    ) -> StoreFuture<'a, Option<MessageKeyMark>> {
+        self.read(|inner| inner.sessions.get(&id)?.message_key(scope, key))
+    }
+
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
         self.read(|inner| inner.events(query))
     }
@@ -271,6 +282,7 @@ impl MemoryState {
         }
         for message in &part.messages {
             session.recipients.insert((message.message.to, message.message.no));
+            session.put_message_key(&message.message);
             session.messages.insert(message.message.no, message.clone());
             if message.receipt != Receipt::Accepted {
                 self.processed_messages.push_back((id, message.message.no));
@@ -359,6 +371,7 @@ impl MemorySession {
             messages: BTreeMap::new(),
             recipients: BTreeSet::new(),
             key_marks: BTreeMap::new(),
+            message_keys: BTreeMap::new(),
         }
     }
 
@@ -382,7 +395,29 @@ impl MemorySession {
         let Ok(()) = add_required_tasks::<Infallible>(&mut tasks, |no| Ok(self.task_row(no)));
         let unread = self.messages.values().filter(|row| row.receipt == Receipt::Accepted);
         let unread = unread.map(|row| row.message.clone()).collect();
-        LoadedSession { row: self.row.clone(), tasks, unread, keys }
+        let marks = self.message_keys.iter().filter(|((no, _), _)| self.is_alive(Owner::Task(*no)));
+        let message_keys = marks.map(|(_, mark)| *mark).collect();
+        LoadedSession { row: self.row.clone(), tasks, unread, keys, message_keys }
+    }
+
+    fn put_message_key(&mut self, message: &Message) {
+        if let Some(mark) = MessageKeyMark::of(message)
+            && let Some(no) = mark.scope.task()
+        {
+            self.message_keys.insert((no, mark.no), mark);
+        }
+    }
+
+    fn message_key(&self, scope: MessageKeyScope, key: &IdempotencyKey) -> Option<MessageKeyMark> {
+        let no = scope.task()?;
+        let marks = self.message_keys.range((no, MessageNo(0))..=(no, MessageNo(u64::MAX)));
+        let has_key = |mark: &MessageKeyMark| {
+            // A hash may be the same by chance, so the message decides while it is there.
+            let message = self.messages.get(&mark.no).map(|row| &row.message);
+            let stored = message.and_then(|message| message.key.as_ref());
+            mark.matches(scope, key) && stored.is_none_or(|stored| stored.key == *key)
+        };
+        marks.map(|(_, mark)| *mark).find(has_key)
     }
 
     /// Returns the top-level ancestor of a task, or the task itself.
@@ -484,6 +519,10 @@ impl MemorySession {
         let messages = self.recipients.range((removed, MessageNo(0))..).copied();
         for (_, no) in messages.take_while(|(to, _)| *to == removed).collect::<Vec<_>>() {
             self.remove_message(no);
+        }
+        let keys = self.message_keys.range((no, MessageNo(0))..=(no, MessageNo(u64::MAX)));
+        for mark in keys.map(|(mark, _)| *mark).collect::<Vec<_>>() {
+            self.message_keys.remove(&mark);
         }
         self.journal.remove(&no);
         self.runs.remove(&no);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, SessionId, TaskNo, Time};
-use brigade_model::message::Message;
-use brigade_model::name::{SessionName, TaskName};
+use brigade_model::message::{Message, MessageKeyScope};
+use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::outcome::Outcome;
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, TaskTree};
+use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, TaskTree};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
@@ -51,7 +51,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Loads the rows of a session that the loop needs in memory:
     /// - tasks that are alive or hold a slot, with the tasks whose limits apply to them;
     /// - tasks whose result their owner has not collected, and the tasks of parked waits;
-    /// - unread messages, and the idempotency keys of children of alive parents.
+    /// - unread messages, and the idempotency keys of children of alive parents;
+    /// - the keys of messages in the current runs of alive tasks.
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>>;
 
     fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>>;
@@ -98,6 +99,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Returns a message with its receipt.
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>>;
 
+    /// Returns the mark of the message that was sent with a key. The mark is there as long as the
+    /// task whose run the scope names, also if the message itself was removed.
+    fn message_key<'a>(
+        &'a self,
+        id: SessionId,
+        scope: MessageKeyScope,
+        key: &'a IdempotencyKey,
+    ) -> StoreFuture<'a, Option<MessageKeyMark>>;
+
     /// Returns events after a position, oldest first.
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage>;
 
@@ -122,6 +132,8 @@ pub struct LoadedSession {
     /// Unread messages, in the order in which they were sent.
     pub unread: Vec<Arc<Message>>,
     pub keys: Vec<KeyMark>,
+    /// Marks of keyed messages. The tree ignores those of earlier runs.
+    pub message_keys: Vec<MessageKeyMark>,
 }
 
 impl LoadedSession {
@@ -135,6 +147,9 @@ impl LoadedSession {
         }
         for mark in self.keys {
             tree.insert_key(mark);
+        }
+        for mark in self.message_keys {
+            tree.insert_message_key(mark);
         }
         tree.finish_loading();
         tree

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brigade_model::call::JournalEntry;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
-use brigade_model::name::{SessionName, TaskName};
+use brigade_model::message::MessageKeyScope;
+use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{MessageRow, SessionRow};
+use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
     StoreFuture, TaskQuery,
@@ -148,6 +149,15 @@ impl Store for CrashStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.pass_through(self.inner.message(id, no))
+    }
+
+    fn message_key<'a>(
+        &'a self,
+        id: SessionId,
+        scope: MessageKeyScope,
+        key: &'a IdempotencyKey,
+    ) -> StoreFuture<'a, Option<MessageKeyMark>> {
+        self.pass_through(self.inner.message_key(id, scope, key))
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {

@@ -194,7 +194,7 @@ impl ToolHandler for WaitTool {
         Box::pin(async move {
             if call.completion.is_none() {
                 return Ok(Done::Park {
-                    condition: ConditionRequest::Message { timeout: None },
+                    condition: ConditionRequest::Message { timeout: None, name: None },
                     effect: None,
                 });
             }

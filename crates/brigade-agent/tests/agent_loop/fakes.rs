@@ -382,6 +382,8 @@ fn message_from(from: MessageSender, purpose: MessagePurpose, text: &str) -> Inb
         interrupt: false,
         closes_input: false,
         reply_to: None,
+        name: None,
+        key: None,
     };
     InboxBatch { messages: vec![Arc::new(note)], results: Vec::new() }
 }

@@ -191,8 +191,10 @@ async fn a_question_followed_by_a_call_causes_no_reminder() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_parks_only_once() {
-    let park =
-        ToolReply::Park { condition: ConditionRequest::Message { timeout: None }, effect: None };
+    let park = ToolReply::Park {
+        condition: ConditionRequest::Message { timeout: None, name: None },
+        effect: None,
+    };
     let tool = FakeTool::new("listen", ToolEffect::Recorded, [park]);
     let test = TestAgent::new([reply(vec![call("listen", json!({}))]), say("Done.")]).tool(tool);
     test.host.lock().completions.push_back((CallIndex(3), CallCompletion::Elapsed));

@@ -9,9 +9,10 @@ use crate::call::CallCompletion;
 use crate::command::{Caller, MarkRead, ReadInboxCommand, Recipient, SendCommand};
 use crate::entry_label::EntryLabel;
 use crate::event::Event;
-use crate::ids::{MessageNo, Owner, TaskNo, Time};
+use crate::ids::{MessageNo, Owner, RunNo, TaskNo, Time};
 use crate::limits::INBOX_DEFAULT;
-use crate::message::{Message, MessagePurpose, MessageSender};
+use crate::message::{Message, MessageKey, MessageKeyScope, MessagePurpose, MessageSender};
+use crate::name::check_message_name;
 use crate::refusal::Refusal;
 use crate::task::TaskRow;
 use crate::task_tree::TaskTree;
@@ -19,22 +20,30 @@ use crate::work::{FollowUp, InboxMode};
 
 pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &send.caller)?;
+    send.name.as_deref().map_or(Ok(()), check_message_name)?;
     let recipients = resolve_recipients(tree, send)?;
     let mut drafts: Vec<Draft> = Vec::with_capacity(recipients.len());
     let mut numbers = Vec::with_capacity(recipients.len());
+    let mut last = tree.row().last_message;
     for to in recipients {
+        if let Some(no) = find_repeated(tree, send, to)? {
+            numbers.push(no);
+            continue;
+        }
+        let mut run = message_key_scope(tree, &send.caller, to).run;
         if let Some(event) = open_run_for_message(tree, &send.caller, to)? {
             drafts.push(event.into());
+            run = run.next();
         }
         check_input(tree, to)?;
         check_inbox_limit(tree, to)?;
         if send.closes_input {
             check_input_closable(tree, to)?;
         }
-        let no = MessageNo(tree.row().last_message.0 + numbers.len() as u64 + 1);
-        numbers.push(no);
+        last = MessageNo(last.0 + 1);
+        numbers.push(last);
         let message = Message {
-            no,
+            no: last,
             to,
             from: sender_of(tree, &send.caller, to),
             body: send.body.clone(),
@@ -43,6 +52,8 @@ pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Dec
             interrupt: send.interrupt,
             reply_to: send.reply_to,
             closes_input: send.closes_input,
+            name: send.name.clone(),
+            key: send.key.clone().map(|key| MessageKey { key, run }),
         };
         drafts.push(Event::MessageSent(Arc::new(message)).into());
     }
@@ -55,7 +66,51 @@ pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Dec
     ))
 }
 
-fn resolve_recipients(tree: &TaskTree, send: &SendCommand) -> Result<Vec<Owner>, Refusal> {
+/// Returns the scope of a key in a message to this recipient, as long as the message opens no run.
+pub(crate) fn message_key_scope(tree: &TaskTree, caller: &Caller, to: Owner) -> MessageKeyScope {
+    let from = caller.task();
+    let run = to.task().or(from).and_then(|no| tree.get(no)).map_or(RunNo::FIRST, |row| row.run);
+    MessageKeyScope { to, from, run }
+}
+
+/// Returns the message that the key of a command already identifies. Refuses the key if it stands
+/// for another message.
+fn find_repeated(
+    tree: &TaskTree,
+    send: &SendCommand,
+    to: Owner,
+) -> Result<Option<MessageNo>, Refusal> {
+    let Some(key) = &send.key else { return Ok(None) };
+    let scope = message_key_scope(tree, &send.caller, to);
+    let Some(mark) = tree.find_message_key(scope, key) else { return Ok(None) };
+    // After retention has removed the message, only the key is left to compare.
+    let Some(message) = tree.find_message(to, mark.no) else { return Ok(Some(mark.no)) };
+    let differences: Vec<&str> = [
+        ("body", message.body == send.body),
+        ("name", message.name == send.name),
+        ("interrupt", message.interrupt == send.interrupt),
+        ("reply", message.reply_to == send.reply_to),
+        ("end of input", message.closes_input == send.closes_input),
+    ]
+    .into_iter()
+    .filter(|(_, same)| !same)
+    .map(|(field, _)| field)
+    .collect();
+    match differences.as_slice() {
+        [] => Ok(Some(mark.no)),
+        _ => Err(Refusal::conflict(format!(
+            "the key {:?} stands for message {}, which differs in: {}; use another key",
+            key.as_str(),
+            mark.no,
+            differences.join(", ")
+        ))),
+    }
+}
+
+pub(crate) fn resolve_recipients(
+    tree: &TaskTree,
+    send: &SendCommand,
+) -> Result<Vec<Owner>, Refusal> {
     match &send.to {
         Recipient::Task(task) => {
             let no = resolve_controllable(tree, &send.caller, task, ControlVerb::Send)?;

@@ -1,6 +1,7 @@
 //! Parks calls and completes those whose condition is met.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::collect::{collected_event, results_of};
 use super::{CommandReply, Decision, Draft, approve, inbox};
@@ -11,6 +12,7 @@ use crate::command::AfterPark;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, Time};
 use crate::message::{Message, MessagePurpose, MessageSender};
+use crate::name::check_message_name;
 use crate::refusal::Refusal;
 use crate::task::{TaskRow, TaskState};
 use crate::task_tree::{TaskTree, TaskView};
@@ -59,6 +61,8 @@ pub(super) fn park(
                 interrupt: false,
                 closes_input: false,
                 reply_to: None,
+                name: None,
+                key: None,
             };
             drafts.push(Event::MessageSent(message.into()).into());
         }
@@ -112,9 +116,10 @@ fn resolve_condition(
                 interruptible: *interruptible,
             })
         }
-        ConditionRequest::Message { timeout } => {
+        ConditionRequest::Message { timeout, name } => {
             inbox::check_pulls_inbox(task)?;
-            Condition::Message { until: until(timeout) }
+            name.as_deref().map_or(Ok(()), check_message_name)?;
+            Condition::Message { until: until(timeout), name: name.clone() }
         }
         ConditionRequest::Inbox => {
             inbox::check_pulls_inbox(task)?;
@@ -185,7 +190,7 @@ pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, n
             }
             is_wait_met(tree, no, call, wait)
         }
-        Condition::Message { .. } => tree.inbox(Owner::Task(no)).next().is_some(),
+        Condition::Message { name, .. } => next_message(tree, no, name.as_deref()).is_some(),
         Condition::Inbox => tree.view(no).is_some_and(|task| inbox::has_inbox_items(tree, task)),
         Condition::Approval { request, .. } => {
             approve::is_decided_without_operator(tree, no, request)
@@ -194,6 +199,15 @@ pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, n
             false
         }
     }
+}
+
+/// Returns the oldest unread message, of this name if one is given.
+fn next_message<'a>(
+    tree: &'a TaskTree,
+    no: TaskNo,
+    name: Option<&str>,
+) -> Option<&'a Arc<Message>> {
+    tree.inbox(Owner::Task(no)).find(|message| message.matches_name(name))
 }
 
 /// Returns whether the awaited tasks have ended. Once the call is parked, a counter answers that.
@@ -233,7 +247,7 @@ pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> V
                 CallCompletion::Elapsed
             }
         }
-        Condition::Message { .. } => match tree.inbox(me).next() {
+        Condition::Message { name, .. } => match next_message(tree, no, name.as_deref()) {
             Some(message) => {
                 drafts.push(Event::MessageRead { to: me, message: message.no }.into());
                 CallCompletion::Message(message.clone())

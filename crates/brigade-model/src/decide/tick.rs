@@ -99,6 +99,8 @@ fn nudge_message(tree: &TaskTree, task: TaskView<'_>, watch: StallWatch, now: Ti
         interrupt: true,
         reply_to: None,
         closes_input: false,
+        name: None,
+        key: None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::message::Message;
 use crate::task::TaskRow;
 use crate::task_table::TaskTable;
 use crate::task_tree::derive::is_stopping_children;
+use crate::task_tree::message_keys::MessageKeys;
 use crate::task_tree::runtime_slots::RuntimeSlots;
 use crate::task_tree::{
     DirtyRows, KeyMark, LoadedTask, MessageRow, SessionRow, SessionState, TaskTree, TreeLinks,
@@ -25,6 +26,8 @@ impl TaskTree {
             names: HashTable::new(),
             keys: HashTable::new(),
             key_sweep_at: super::index::KEY_SWEEP_MIN,
+            message_keys: MessageKeys::default(),
+            loaded_messages: Vec::new(),
             timers: BTreeSet::new(),
             sweep: VecDeque::new(),
             awaiting_approval: BTreeSet::new(),
@@ -107,6 +110,7 @@ impl TaskTree {
 
     /// Evicts every task that is not needed in memory and returns their numbers.
     pub fn evict(&mut self) -> Vec<TaskNo> {
+        self.loaded_messages.clear();
         let mut evicted = Vec::new();
         for no in std::mem::take(&mut self.evictable) {
             if self.can_evict(no) {

@@ -292,7 +292,7 @@ fn a_time_limit_runs_while_the_task_waits() {
     let mut env = Env::new();
     let limits = Limits { time: Some(Millis(1_000)), ..Limits::default() };
     let no = env.spawn(job().limited(limits));
-    env.park(no, 1, ConditionRequest::Message { timeout: None });
+    env.park(no, 1, ConditionRequest::Message { timeout: None, name: None });
     env.advance(1_000);
     assert!(matches!(env.outcome(no), Outcome::Failed(_)));
 }
@@ -354,7 +354,7 @@ fn a_full_inbox_refuses() {
     env.send_to(no);
     let to = brigade_model::command::Recipient::Task(no.into());
     refused(env.send(operator(), to), RefusalKind::Limit, "the inbox of job:1 is full");
-    env.park(no, 1, ConditionRequest::Message { timeout: None });
+    env.park(no, 1, ConditionRequest::Message { timeout: None, name: None });
     env.send_to(no);
     assert_eq!(env.unread(Owner::Task(no)), 2);
 }

@@ -57,8 +57,8 @@ fn a_waiting_or_queued_task_does_not_stall() {
     let mut env = Env::limited(Limits { running: Some(1), ..Limits::default() });
     let no = env.spawn(watched());
     let queued = env.spawn(watched());
-    env.park(no, 1, ConditionRequest::Message { timeout: None });
-    env.park(queued, 1, ConditionRequest::Message { timeout: None });
+    env.park(no, 1, ConditionRequest::Message { timeout: None, name: None });
+    env.park(queued, 1, ConditionRequest::Message { timeout: None, name: None });
     env.advance(60_000);
     assert_eq!(stalls(&env), 0);
 }

@@ -8,6 +8,7 @@ mod kept;
 mod limits;
 mod liveness;
 mod memory;
+mod message_keys;
 mod messages;
 mod recovery;
 mod remaining_budgets;

@@ -7,7 +7,7 @@ use brigade_model::call::WaitMode;
 use brigade_model::command::{AnswerCommand, Command, GivenAnswer, SpawnCommand};
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
-use brigade_model::needs::{NeededTask, needs};
+use brigade_model::needs::{NeededRow, needs};
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task_tree::{KeyMark, TaskTree};
 
@@ -61,7 +61,7 @@ fn the_key_of_an_evicted_task_stays_taken() {
             call: None,
         })
     };
-    assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [NeededTask::Task(no)]);
+    assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [NeededRow::Task(no)]);
     env.tree.insert_loaded(no, ended);
     assert_eq!(env.spawn(job().keyed("soup")), no);
     refused(
@@ -73,7 +73,7 @@ fn the_key_of_an_evicted_task_stays_taken() {
     let key = row.spec.key.as_ref().unwrap();
     fresh.insert_key(KeyMark::new(row.owner, RunNo::FIRST, key, no));
     fresh.finish_loading();
-    assert_eq!(needs(&fresh, &spawn(job().keyed("soup"))), [NeededTask::Task(no)]);
+    assert_eq!(needs(&fresh, &spawn(job().keyed("soup"))), [NeededRow::Task(no)]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
     committed(&mut env);
     let spec = std::sync::Arc::new(job());
     let spawn = Command::Spawn(SpawnCommand { caller: caller.clone(), spec, call: None });
-    assert_eq!(needs(&env.tree, &spawn), [NeededTask::Task(no)]);
+    assert_eq!(needs(&env.tree, &spawn), [NeededRow::Task(no)]);
     env.tree.insert_loaded(no, row);
     refused(env.submit(&spawn), RefusalKind::Ended, "it has succeeded");
 }
@@ -136,7 +136,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
 fn a_stopped_waiting_task_is_released() {
     let mut env = Env::new();
     let no = env.spawn(closure());
-    env.park(no, 1, brigade_model::call::ConditionRequest::Message { timeout: None });
+    env.park(no, 1, brigade_model::call::ConditionRequest::Message { timeout: None, name: None });
     env.stop_task(no);
     assert_eq!(env.acted(|action| *action == Action::Release { no }), 1);
 }
@@ -168,6 +168,6 @@ fn a_client_decides_for_a_named_descendant_with_and_without_the_digest() {
         let caller = client("me");
         let answer =
             Command::Answer(AnswerCommand { caller, task, call: None, answer, caller_call: None });
-        assert_eq!(needs(&env.tree, &answer), [NeededTask::Named { owner: None, name }]);
+        assert_eq!(needs(&env.tree, &answer), [NeededRow::Named { owner: None, name }]);
     }
 }

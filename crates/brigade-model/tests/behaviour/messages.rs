@@ -15,7 +15,7 @@ use brigade_model::work::{CommandLine, InboxMode, KindPolicy, ProcessWork, Work}
 use crate::support::*;
 
 fn receive() -> ConditionRequest {
-    ConditionRequest::Message { timeout: None }
+    ConditionRequest::Message { timeout: None, name: None }
 }
 
 fn receipts(env: &mut Env) -> Vec<(u64, Receipt)> {

@@ -21,7 +21,9 @@ fn task_in(state: &str, recovery: RecoveryPolicy) -> (Env, TaskNo) {
     let parent_close = brigade_model::work::ParentClosePolicy::AwaitChildren;
     let no = env.spawn(custom(KindPolicy { recovery, parent_close, ..POLICY }));
     match state {
-        "waiting" => assert!(env.park(no, 1, ConditionRequest::Message { timeout: None })),
+        "waiting" => {
+            assert!(env.park(no, 1, ConditionRequest::Message { timeout: None, name: None }))
+        }
         "stopping" => {
             env.stop_task(no);
         }

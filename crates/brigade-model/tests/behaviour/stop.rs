@@ -32,7 +32,7 @@ fn a_stop_reaches_every_descendant_and_counts_them() {
     let top = env.spawn(agent());
     let [a, b] = [0; 2].map(|_| env.spawn_child(top, agent()));
     let low = env.spawn_child(a, process());
-    env.park(b, 1, ConditionRequest::Message { timeout: None });
+    env.park(b, 1, ConditionRequest::Message { timeout: None, name: None });
     let other = env.spawn(agent());
     assert_eq!(env.stop_task(top), StopResult { tasks: 4, already_stopped: false });
     env.states(&[(top, "stopping"), (a, "stopping"), (low, "stopping"), (other, "running")]);

@@ -349,15 +349,7 @@ impl Env {
 
     pub(crate) fn interrupt(&mut self, no: TaskNo) {
         let to = Recipient::Task(no.into());
-        let send = SendCommand {
-            caller: operator(),
-            to,
-            body: json("now"),
-            interrupt: true,
-            reply_to: None,
-            closes_input: false,
-            call: None,
-        };
+        let send = SendCommand { interrupt: true, ..SendCommand::new(operator(), to, json("now")) };
         self.submit(&Command::Send(send)).expect("an interrupting message is taken");
     }
 
@@ -371,15 +363,7 @@ impl Env {
         to: Recipient,
         closes_input: bool,
     ) -> SubmitResult<Vec<MessageNo>> {
-        let send = SendCommand {
-            caller,
-            to,
-            body: json("more salt"),
-            interrupt: false,
-            reply_to: None,
-            closes_input,
-            call: None,
-        };
+        let send = SendCommand { closes_input, ..SendCommand::new(caller, to, json("more salt")) };
         match self.submit(&Command::Send(send))? {
             CommandReply::Sent(numbers) => Ok(numbers),
             other => panic!("a message was answered with {other:?}"),

@@ -170,7 +170,7 @@ fn under_any_completion_the_first_of_several_calls_wakes() {
     let no = env.spawn(custom(KindPolicy { wake_on: WakeOn::AnyCompletion, ..POLICY }));
     let calls = vec![
         (1, ConditionRequest::Timer { duration: Millis(100) }),
-        (2, ConditionRequest::Message { timeout: None }),
+        (2, ConditionRequest::Message { timeout: None, name: None }),
     ];
     env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     assert_eq!(env.state(no), "waiting");
@@ -192,7 +192,7 @@ fn under_all_completions_only_the_last_of_several_calls_wakes() {
     let no = env.spawn(custom(KindPolicy { wake_on: WakeOn::AllCompletions, ..POLICY }));
     let calls = vec![
         (1, ConditionRequest::Timer { duration: Millis(100) }),
-        (2, ConditionRequest::Message { timeout: None }),
+        (2, ConditionRequest::Message { timeout: None, name: None }),
     ];
     env.park_all(no, calls, AfterPark::Suspend { parked_count: 2 }).unwrap();
     env.send_to(no);
@@ -224,8 +224,12 @@ fn one_end_that_completes_several_calls_wakes_once() {
 fn an_undelivered_completion_prevents_a_suspension() {
     let mut env = Env::new();
     let no = env.spawn(job());
-    env.park_all(no, vec![(1, ConditionRequest::Message { timeout: None })], AfterPark::Continue)
-        .unwrap();
+    env.park_all(
+        no,
+        vec![(1, ConditionRequest::Message { timeout: None, name: None })],
+        AfterPark::Continue,
+    )
+    .unwrap();
     env.send_to(no);
     let parked = env.park_all(
         no,
@@ -248,7 +252,7 @@ fn a_timer_that_is_due_at_the_suspension_is_not_lost() {
     env.now = env.now.after(Millis(100));
     let parked = env.park_all(
         no,
-        vec![(2, ConditionRequest::Message { timeout: None })],
+        vec![(2, ConditionRequest::Message { timeout: None, name: None })],
         AfterPark::Suspend { parked_count: 2 },
     );
     assert_eq!(parked, Ok(CommandReply::Parked { suspended: false }));
@@ -261,7 +265,7 @@ fn a_dropped_call_whose_time_is_up_completes_once() {
     let mut env = Env::new();
     let no = env.spawn(job());
     let calls = vec![
-        (1, ConditionRequest::Message { timeout: None }),
+        (1, ConditionRequest::Message { timeout: None, name: None }),
         (2, ConditionRequest::Timer { duration: Millis(100) }),
     ];
     env.park_all(no, calls, AfterPark::Continue).unwrap();

@@ -2,13 +2,14 @@
 //! accounted for.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use brigade_model::approval::ApprovalVerdict;
 use brigade_model::call::{Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, Caller, ClientCaller, CollectCommand, Command,
-    GivenAnswer, MarkRead, ReadInboxCommand, RecoverCommand, RecoveryFinding, ReportCommand,
-    WorkResult,
+    GivenAnswer, MarkRead, ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding,
+    ReportCommand, SendCommand, WorkResult,
 };
 use brigade_model::decide::CommandReply;
 use brigade_model::event::CollectedRun;
@@ -150,8 +151,12 @@ fn answer_all(world: &mut World, no: TaskNo) {
                 GivenAnswer::Reply(Json::null())
             }
             Condition::Approval { .. } => GivenAnswer::Verdict(ApprovalVerdict::AllowOnce),
-            Condition::Message { until: None } | Condition::Inbox if still_open => {
-                write_to(world, no);
+            Condition::Message { until: None, name } if still_open => {
+                write_to(world, no, name);
+                continue;
+            }
+            Condition::Inbox if still_open => {
+                write_to(world, no, None);
                 continue;
             }
             _ => continue,
@@ -164,16 +169,9 @@ fn answer_all(world: &mut World, no: TaskNo) {
     }
 }
 
-fn write_to(world: &mut World, no: TaskNo) {
-    let send = brigade_model::command::SendCommand {
-        caller: Caller::Operator,
-        to: brigade_model::command::Recipient::Task(no.into()),
-        body: Json::null(),
-        interrupt: false,
-        reply_to: None,
-        closes_input: false,
-        call: None,
-    };
+fn write_to(world: &mut World, no: TaskNo, name: Option<Arc<str>>) {
+    let to = Recipient::Task(no.into());
+    let send = SendCommand { name, ..SendCommand::new(Caller::Operator, to, Json::null()) };
     let _ = world.submit(&Command::Send(send));
     // Work with a pushed inbox is not woken by a message, so the operator ends its wait.
     let waits = world.folded.get(no).is_some_and(|row| matches!(row.state, TaskState::Waiting));

@@ -1,18 +1,21 @@
 //! A ledger of the events so far, and checks on each event.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use brigade_model::action::Action;
 use brigade_model::call::{CallCompletion, Condition, JournalEntry, TasksCondition};
 use brigade_model::event::{CollectedRun, Event, EventRecord};
 use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::Usage;
+use brigade_model::message::Message;
 use brigade_model::outcome::Outcome;
 use brigade_model::task::{RunClock, TaskState};
 use brigade_model::task_tree::TaskTree;
 use brigade_model::work::{KeptDeadline, WakeOn};
 
 use crate::naive::Naive;
+use crate::naive_messages::NaiveMessageKey;
 use crate::rows::{is_alive, limit_holder};
 
 #[derive(Default)]
@@ -22,6 +25,7 @@ pub(crate) struct Ledger {
     pub(crate) sent: BTreeSet<MessageNo>,
     pub(crate) arrived: BTreeSet<MessageNo>,
     pub(crate) keys: BTreeMap<(Owner, RunNo, String), TaskNo>,
+    pub(crate) message_keys: BTreeMap<NaiveMessageKey, Arc<Message>>,
     pub(crate) totals: BTreeMap<TaskNo, u32>,
     pub(crate) spawns: BTreeMap<Owner, Vec<Time>>,
     /// The amount charged to each task itself.
@@ -48,10 +52,18 @@ impl Ledger {
         self.check_not_ended(before, &record.event);
         check_wake(before, &record.event);
         let keys = BTreeMap::new();
+        let message_keys = BTreeMap::new();
         let totals = BTreeMap::new();
         let spawns = BTreeMap::new();
         let now = record.at;
-        let naive = Naive { all: before, keys: &keys, totals: &totals, spawns: &spawns, now };
+        let naive = Naive {
+            all: before,
+            keys: &keys,
+            message_keys: &message_keys,
+            totals: &totals,
+            spawns: &spawns,
+            now,
+        };
         let collected_just_before = std::mem::take(&mut self.last_collected);
         match &record.event {
             Event::Spawned(spawned) => {
@@ -87,6 +99,9 @@ impl Ledger {
                     let wait = CompletedWait { no: *no, wait, is_due: due };
                     self.check_wait(naive, wait, &entry.completion, &collected_just_before);
                 }
+                if let Condition::Message { name, .. } = &call.condition {
+                    check_received(before, *no, name.as_deref(), &entry.completion);
+                }
             }
             Event::Ended { no, run, outcome, .. } => {
                 let row = before.get(*no).expect("an ending task exists");
@@ -114,6 +129,17 @@ impl Ledger {
             }
             Event::MessageSent(message) => {
                 assert!(self.sent.insert(message.no), "message {} sent twice", message.no);
+                if let Some(key) = &message.key {
+                    let from = message.from.task();
+                    let key = NaiveMessageKey {
+                        to: message.to.task(),
+                        from,
+                        run: key.run,
+                        key: key.key.as_str().to_owned(),
+                    };
+                    let before = self.message_keys.insert(key, message.clone());
+                    assert_eq!(before, None, "a key that was taken got another message");
+                }
             }
             Event::MessageRead { message, .. }
             | Event::MessageDelivered { message, .. }
@@ -237,6 +263,21 @@ impl Ledger {
         }
     }
 }
+
+/// Checks that a wait for a message took the oldest one that it waits for. The message has left the
+/// inbox before.
+fn check_received(before: &TaskTree, no: TaskNo, name: Option<&str>, completion: &CallCompletion) {
+    let fits = |message: &Message| name.is_none() || message.name.as_deref() == name;
+    let mut waiting = before.inbox(Owner::Task(no)).filter(|message| fits(message));
+    match completion {
+        CallCompletion::Message(message) => {
+            assert!(fits(message), "{no:?} waits for {name:?} and got {message:?}");
+            assert!(waiting.all(|other| other.no > message.no), "{no:?} got a newer message");
+        }
+        _ => assert_eq!(waiting.next(), None, "{no:?} did not get its message"),
+    }
+}
+
 /// A wait for tasks that has completed.
 struct CompletedWait<'a> {
     no: TaskNo,

@@ -9,6 +9,7 @@ mod checks;
 mod finale;
 mod ledger;
 mod naive;
+mod naive_messages;
 mod player;
 mod rows;
 mod world;

@@ -2,15 +2,17 @@
 //! or a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::call::{Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
     AnswerCommand, AttemptReport, Caller, ClientControl, CollectCommand, Command, GivenAnswer,
-    Recipient, ReportCommand, StopTarget, WorkResult,
+    ReportCommand, StopTarget, WorkResult,
 };
-use brigade_model::ids::{Attempt, Owner, RunNo, TaskNo, Time};
+use brigade_model::ids::{Attempt, MessageNo, Owner, RunNo, TaskNo, Time};
 use brigade_model::limits::{DEPTH_MAX, Limits};
+use brigade_model::message::Message;
 use brigade_model::name::TaskName;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
@@ -18,18 +20,27 @@ use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::{SessionState, TaskTree};
-use brigade_model::work::{FollowUp, InboxMode, ParentClosePolicy};
+use brigade_model::work::{InboxMode, ParentClosePolicy};
 
+use crate::naive_messages::NaiveMessageKey;
 use crate::rows::*;
 
 /// The predicted effect of a command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Expected {
     Refused(RefusalKind),
-    Spawned { existing: Option<TaskNo>, queued: Option<Owner> },
-    Stopped { reached: BTreeSet<TaskNo>, already: bool },
+    Spawned {
+        existing: Option<TaskNo>,
+        queued: Option<Owner>,
+    },
+    Stopped {
+        reached: BTreeSet<TaskNo>,
+        already: bool,
+    },
     Results(BTreeSet<(TaskNo, RunNo, bool)>),
     Pending(BTreeSet<TaskNo>),
+    /// The number of the message that the key stands for.
+    SentBefore(MessageNo),
     Accepted,
 }
 
@@ -39,13 +50,14 @@ pub(crate) enum Expected {
 pub(crate) struct Naive<'a> {
     pub(crate) all: &'a TaskTree,
     pub(crate) keys: &'a BTreeMap<(Owner, RunNo, String), TaskNo>,
+    pub(crate) message_keys: &'a BTreeMap<NaiveMessageKey, Arc<Message>>,
     pub(crate) totals: &'a BTreeMap<TaskNo, u32>,
     /// The times of spawns under a holder while it had a spawn rate.
     pub(crate) spawns: &'a BTreeMap<Owner, Vec<Time>>,
     pub(crate) now: Time,
 }
 
-type Prediction<T> = Result<T, RefusalKind>;
+pub(crate) type Prediction<T> = Result<T, RefusalKind>;
 
 impl<'a> Naive<'a> {
     pub(crate) fn predict(self, command: &Command) -> Option<Expected> {
@@ -53,7 +65,7 @@ impl<'a> Naive<'a> {
             Command::Spawn(spawn) => self.spawn(&spawn.caller, &spawn.spec),
             Command::Stop(stop) => self.stop(&stop.caller, &stop.target),
             Command::Collect(collect) => self.collect(collect),
-            Command::Send(send) => self.send(&send.caller, &send.to),
+            Command::Send(send) => self.send(send),
             Command::Resume(resume) => self
                 .fence(&resume.caller)
                 .and_then(|()| self.find_controllable(&resume.caller, &resume.task))
@@ -174,7 +186,7 @@ impl<'a> Naive<'a> {
         self.rows().filter(|(_, row)| row.owner == owner && is_alive(row)).count()
     }
 
-    fn fence(self, caller: &Caller) -> Prediction<()> {
+    pub(crate) fn fence(self, caller: &Caller) -> Prediction<()> {
         match caller {
             Caller::Operator | Caller::Client(_) => Ok(()),
             Caller::Task { no, attempt } => self.attempt(*no, *attempt),
@@ -218,7 +230,7 @@ impl<'a> Naive<'a> {
     }
 
     /// Returns the task, if the caller may control it.
-    fn find_controllable(self, caller: &Caller, task: &TaskRef) -> Prediction<TaskNo> {
+    pub(crate) fn find_controllable(self, caller: &Caller, task: &TaskRef) -> Prediction<TaskNo> {
         let no = self.find(caller, task)?;
         if self.may_control(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
     }
@@ -438,30 +450,7 @@ impl<'a> Naive<'a> {
         all
     }
 
-    fn send(self, caller: &Caller, to: &Recipient) -> Prediction<Expected> {
-        self.fence(caller)?;
-        let no = match (to, caller) {
-            (Recipient::Task(task), _) => self.find_controllable(caller, task)?,
-            (Recipient::Parent, Caller::Task { no, .. }) => {
-                match self.row(*no).map(|row| row.owner) {
-                    Some(Owner::Task(parent)) => parent,
-                    _ => return Ok(Expected::Accepted),
-                }
-            }
-            (Recipient::Parent, _) => return Err(RefusalKind::Invalid),
-            (Recipient::Children, _) => return Ok(Expected::Accepted),
-        };
-        match self.row(no) {
-            Some(row) if !is_ending(row) && has_no_input(row) => Err(RefusalKind::Invalid),
-            Some(row) if !is_ending(row) => Ok(Expected::Accepted),
-            Some(row) if !is_alive(row) && row.spec.work.policy().follow_up == FollowUp::NewRun => {
-                self.reopen(caller, no)
-            }
-            _ => Err(RefusalKind::Ended),
-        }
-    }
-
-    fn reopen(self, caller: &Caller, no: TaskNo) -> Prediction<Expected> {
+    pub(crate) fn reopen(self, caller: &Caller, no: TaskNo) -> Prediction<Expected> {
         let row = self.row(no).ok_or(RefusalKind::NotFound)?;
         let TaskState::Ended(ended) = &row.state else { return Err(RefusalKind::Conflict) };
         if ended.lingering {
@@ -557,7 +546,10 @@ impl<'a> Naive<'a> {
     pub(crate) fn is_condition_met(self, no: TaskNo, condition: &Condition) -> bool {
         let has_message = self.all.inbox(Owner::Task(no)).next().is_some();
         match condition {
-            Condition::Message { .. } => has_message,
+            Condition::Message { name: None, .. } => has_message,
+            Condition::Message { name, .. } => {
+                self.all.inbox(Owner::Task(no)).any(|message| message.name == *name)
+            }
             Condition::Inbox => self.has_inbox_items(no),
             Condition::Approval { request, .. } => self.is_decided(no, request),
             Condition::Tasks(wait) => {

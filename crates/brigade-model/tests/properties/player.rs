@@ -278,7 +278,7 @@ fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionReq
     let timeout = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
     match dice.roll(10) {
         9 => ConditionRequest::Inbox,
-        0 => ConditionRequest::Message { timeout },
+        0 => ConditionRequest::Message { timeout, name: message_name(dice) },
         1 => ConditionRequest::Timer { duration: Millis([0, 100, 2_000][dice.roll(3)]) },
         2 => ConditionRequest::Question { question: Json::null() },
         3 if dice.one_in(2) => approvals::approval_request(dice),
@@ -403,17 +403,16 @@ fn send(world: &mut World, dice: &mut Dice) {
         _ => Recipient::Task(task_ref(world, dice, &caller)),
     };
     let call = dice.one_in(3).then(|| world.next_call());
-    let body = Json::null();
-    let send = SendCommand {
-        caller,
-        to,
-        body,
-        interrupt: dice.one_in(2),
-        reply_to: None,
-        closes_input: false,
-        call,
-    };
+    let body = Json::of(&dice.roll(2)).expect("a number is JSON");
+    let key = dice.one_in(2).then(|| ["m1", "m2"][dice.roll(2)].parse().expect("a good key"));
+    let name = message_name(dice);
+    let interrupt = dice.one_in(2);
+    let send = SendCommand { interrupt, name, key, call, ..SendCommand::new(caller, to, body) };
     submit(world, Command::Send(send));
+}
+
+fn message_name(dice: &mut Dice) -> Option<Arc<str>> {
+    dice.one_in(2).then(|| ["red", "blue"][dice.roll(2)].into())
 }
 
 fn stop(world: &mut World, dice: &mut Dice) {

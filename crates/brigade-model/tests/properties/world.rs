@@ -10,11 +10,11 @@ use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Epoch, MessageNo, Owner, SessionId, TaskNo, Time};
 use brigade_model::limits::Limits;
-use brigade_model::message::Receipt;
-use brigade_model::needs::{NeededTask, needs};
+use brigade_model::message::{Message, Receipt};
+use brigade_model::needs::{NeededRow, needs};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{QueueReason, TaskRow};
-use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, TaskTree};
+use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, TaskTree};
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 
 use crate::ledger::Ledger;
@@ -56,9 +56,9 @@ impl World {
     }
 
     pub(crate) fn naive(&self) -> Naive<'_> {
-        let Ledger { keys, totals, spawns, .. } = &self.ledger;
+        let Ledger { keys, message_keys, totals, spawns, .. } = &self.ledger;
         let now = self.now.max(self.folded.row().now);
-        Naive { all: &self.folded, keys, totals, spawns, now }
+        Naive { all: &self.folded, keys, message_keys, totals, spawns, now }
     }
 
     /// Returns a call index that no task has used.
@@ -132,17 +132,34 @@ impl World {
         }
     }
 
-    fn load_needs(&mut self, missing: &[NeededTask]) {
+    fn load_needs(&mut self, missing: &[NeededRow]) {
         for need in missing {
             let found = match need {
-                NeededTask::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
-                NeededTask::Named { owner, name } => {
+                NeededRow::Task(no) => self.store.tasks.get(no).map(|row| (*no, row.clone())),
+                NeededRow::Named { owner, name } => {
                     let fits = |row: &TaskRow| {
                         owner.is_none_or(|owner| row.owner == owner)
                             && row.name.as_ref().is_some_and(|other| same(other, name))
                     };
                     let newest = self.store.tasks.iter().rev().find(|(_, row)| fits(row));
                     newest.map(|(no, row)| (*no, row.clone()))
+                }
+                NeededRow::Message(no) => {
+                    let row = self.store.messages.get(no).expect("a marked message is stored");
+                    self.tree.insert_message(row.message.clone());
+                    None
+                }
+                NeededRow::MessageKey { scope, key } => {
+                    let is_same = |message: &Message| {
+                        message.key_scope() == Some(*scope)
+                            && message.key.as_ref().is_some_and(|other| other.key == *key)
+                    };
+                    let mut messages = self.store.messages.values().map(|row| &row.message);
+                    let found = messages.find(|message| is_same(message));
+                    if let Some(mark) = found.and_then(|message| MessageKeyMark::of(message)) {
+                        self.tree.insert_found_message_key(mark);
+                    }
+                    None
                 }
             };
             if let Some((no, row)) = found {
@@ -211,6 +228,11 @@ impl World {
         for (no, row) in self.store.tasks.iter().filter(|(no, _)| !loaded.contains(no)) {
             if let Some(key) = &row.spec.key {
                 tree.insert_key(KeyMark::new(row.owner, row.owner_run, key, *no));
+            }
+        }
+        for row in self.store.messages.values() {
+            if let Some(mark) = MessageKeyMark::of(&row.message) {
+                tree.insert_message_key(mark);
             }
         }
         tree.finish_loading();

@@ -148,7 +148,7 @@ impl JobContext {
 
     /// Waits for the next message of the inbox.
     pub fn receive(&self) -> impl Future<Output = Result<Arc<Message>, Refusal>> {
-        let received = self.park_call(ConditionRequest::Message { timeout: None });
+        let received = self.park_call(ConditionRequest::Message { timeout: None, name: None });
         async move {
             match &*received.await? {
                 CallCompletion::Message(message) => Ok(message.clone()),
@@ -162,7 +162,8 @@ impl JobContext {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<Arc<Message>>, Refusal>> {
-        let received = self.park_call(ConditionRequest::Message { timeout: Some(timeout.into()) });
+        let received =
+            self.park_call(ConditionRequest::Message { timeout: Some(timeout.into()), name: None });
         async move {
             match &*received.await? {
                 CallCompletion::Message(message) => Ok(Some(message.clone())),

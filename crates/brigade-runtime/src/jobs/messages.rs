@@ -88,13 +88,9 @@ impl JobContext {
             };
             let _running = self.inner.calls.mark_running();
             let send = SendCommand {
-                caller: self.caller(),
-                to,
-                body,
-                interrupt: false,
-                reply_to: None,
                 closes_input: end == InputEnd::Last,
                 call: Some(index),
+                ..SendCommand::new(self.caller(), to, body)
             };
             match &*self.submit_recorded(index, EntryLabel::Send, Command::Send(send)).await? {
                 CallCompletion::Sent(numbers) => Ok(numbers.clone()),

@@ -18,15 +18,9 @@ async fn an_urgent_message_interrupts_a_model_call() {
             .await;
     let agent = spawn(&runtime, "A", "make soup").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let send = SendCommand {
-        caller: Caller::Operator,
-        to: Recipient::Task(agent.no().into()),
-        body: Json::of("No: stew.").unwrap(),
-        interrupt: true,
-        reply_to: None,
-        closes_input: false,
-        call: None,
-    };
+    let to = Recipient::Task(agent.no().into());
+    let body = Json::of("No: stew.").unwrap();
+    let send = SendCommand { interrupt: true, ..SendCommand::new(Caller::Operator, to, body) };
     runtime.submit(Command::Send(send)).await.0.unwrap();
     let run_result = agent.wait_within(Duration::from_secs(60)).await.unwrap();
     assert_eq!(final_message(&run_result.expect("it got the message")), "Stew.");

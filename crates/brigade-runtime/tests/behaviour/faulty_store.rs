@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
-use brigade_model::name::{SessionName, TaskName};
+use brigade_model::message::MessageKeyScope;
+use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
-use brigade_model::task_tree::{MessageRow, SessionRow};
+use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
@@ -126,6 +127,15 @@ impl Store for FaultyStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
         self.inner.message(id, no)
+    }
+
+    fn message_key<'a>(
+        &'a self,
+        id: SessionId,
+        scope: MessageKeyScope,
+        key: &'a IdempotencyKey,
+    ) -> Answer<'a, Option<MessageKeyMark>> {
+        self.inner.message_key(id, scope, key)
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {

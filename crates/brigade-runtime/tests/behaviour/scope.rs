@@ -41,16 +41,7 @@ fn stop(caller: Caller, target: TaskNo) -> Command {
 
 fn send(caller: Caller, to: TaskNo) -> Command {
     let to = Recipient::Task(to.into());
-    let body = Json::null();
-    Command::Send(SendCommand {
-        caller,
-        to,
-        body,
-        interrupt: false,
-        reply_to: None,
-        closes_input: false,
-        call: None,
-    })
+    Command::Send(SendCommand::new(caller, to, Json::null()))
 }
 
 async fn all_run(session: &Session) {

@@ -6,6 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brigade_model::ids::{Owner, RunNo};
+use brigade_model::message::MessageKeyScope;
+use brigade_sqlite::SqliteStore;
 use brigade_store::conformance::fixture::{check_fixture, write_fixture};
 use brigade_store::{Store, StoreError};
 use rusqlite::Connection;
@@ -14,7 +17,7 @@ use tempfile::TempDir;
 use crate::support::{Session, batch, id, open};
 
 /// The versions with a fixture. The last one is the current version.
-const VERSIONS: [i64; 1] = [3];
+const VERSIONS: [i64; 2] = [3, 4];
 
 fn fixture(version: i64) -> PathBuf {
     let file = format!("tests/fixtures/version_{version}.db");
@@ -48,6 +51,24 @@ async fn every_version_is_opened_and_written_on() {
         store.commit(&batch(session.spawn(3))).await.unwrap();
         let loaded = store.load(id(2)).await.unwrap().expect("the new session");
         assert!(loaded.into_tree() == session.tree, "{version}");
+    }
+}
+
+/// A reader does not migrate, so it must read the tables of each version as they are.
+#[tokio::test]
+async fn every_version_is_read_without_a_change() {
+    for version in VERSIONS {
+        let dir = TempDir::new().unwrap();
+        let path = copy_of(&dir, version);
+        let before = std::fs::read(&path).unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open_immutable(&path).unwrap());
+        check_fixture(&store).await;
+        assert!(store.load(id(1)).await.unwrap().is_some(), "{version}");
+        let scope = MessageKeyScope { to: Owner::Session, from: None, run: RunNo::FIRST };
+        let key = "unknown".parse().unwrap();
+        assert_eq!(store.message_key(id(1), scope, &key).await.unwrap(), None, "{version}");
+        drop(store);
+        assert!(std::fs::read(&path).unwrap() == before, "the file has changed");
     }
 }
 

@@ -238,7 +238,7 @@ pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
 }
 
 /// Prunes all finished tasks and no events. Returns the number of removed tasks.
-async fn prune_tasks(writer: &SessionWriter) -> u64 {
+pub(super) async fn prune_tasks(writer: &SessionWriter) -> u64 {
     let retention = Retention { ended: Millis(1_000), events: Millis(u64::MAX) };
     let now = writer.now.after(Millis(1_000));
     writer.store.prune(&retention, now).await.expect("the store prunes").tasks

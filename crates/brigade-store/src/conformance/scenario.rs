@@ -14,7 +14,7 @@ use brigade_model::task_tree::SessionState;
 
 use super::StoreHarness;
 use super::writer::{
-    KeyedSpawn, SessionWriter, agent, client, closure, job, json, keyed, named, process,
+    KeyedSpawn, NewMessage, SessionWriter, agent, client, closure, job, json, keyed, named, process,
 };
 
 type ScenarioStep =
@@ -133,7 +133,7 @@ async fn messages(w: &mut SessionWriter) {
     let lead = w.caller_of(no(LEAD));
     w.send(lead.clone(), Recipient::Children).await;
     w.send(lead, Recipient::Task(no(HELPER).into())).await;
-    park(w, HELPER, 0, ConditionRequest::Message { timeout: None }).await;
+    park(w, HELPER, 0, ConditionRequest::Message { timeout: None, name: None }).await;
 }
 
 async fn questions(w: &mut SessionWriter) {
@@ -279,6 +279,12 @@ async fn session_inbox(w: &mut SessionWriter) {
         let acting = w.caller_of(talker);
         w.send(acting, Recipient::Parent).await;
     }
+    let approval = NewMessage { name: Some("approval".into()), ..NewMessage::keyed("approval 17") };
+    let to = Recipient::Task(talker.into());
+    let approved = w.send_message(Caller::Operator, to.clone(), approval.clone()).await;
+    assert_eq!(w.send_message(Caller::Operator, to, approval).await, approved);
+    let named = ConditionRequest::Message { timeout: None, name: Some("approval".into()) };
+    park(w, talker, 1, named).await;
     w.submit(Command::ReadInbox(ReadInboxCommand {
         caller: client(),
         mark_read: MarkRead::Oldest(2),

@@ -15,8 +15,8 @@ use brigade_model::event::EventRecord;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::name::SessionName;
-use brigade_model::needs::{NeededTask, needs};
+use brigade_model::name::{IdempotencyKey, SessionName};
+use brigade_model::needs::needs;
 use brigade_model::outcome::Failure;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxLayer, TerminalSize};
 use brigade_model::spec::TaskSpec;
@@ -31,6 +31,7 @@ use super::StoreHarness;
 use super::folding::CommitCheck;
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
+use crate::needed_rows::load_needed_rows;
 use crate::store::Store;
 
 pub(super) const EPOCH: Epoch = Epoch(1);
@@ -132,21 +133,8 @@ impl SessionWriter {
             if missing.is_empty() || missing == requested {
                 return;
             }
-            for need in &missing {
-                let found = match need {
-                    NeededTask::Task(no) => {
-                        let row = self.store.task(self.id(), *no).await.expect("a task is read");
-                        row.map(|row| (*no, row))
-                    }
-                    NeededTask::Named { owner, name } => {
-                        let found = self.store.task_named(self.id(), *owner, name).await;
-                        found.expect("a name is looked up")
-                    }
-                };
-                if let Some((no, row)) = found {
-                    self.tree.insert_loaded(no, row);
-                }
-            }
+            let loaded = load_needed_rows(&*self.store, &mut self.tree, &missing).await;
+            loaded.expect("rows are read");
             requested = missing;
         }
     }
@@ -242,14 +230,19 @@ impl SessionWriter {
     }
 
     pub(super) async fn send(&mut self, caller: Caller, to: Recipient) -> MessageNo {
+        self.send_message(caller, to, NewMessage::default()).await
+    }
+
+    pub(super) async fn send_message(
+        &mut self,
+        caller: Caller,
+        to: Recipient,
+        message: NewMessage,
+    ) -> MessageNo {
         let send = SendCommand {
-            caller,
-            to,
-            body: json("hello"),
-            interrupt: false,
-            reply_to: None,
-            closes_input: false,
-            call: None,
+            name: message.name,
+            key: message.key,
+            ..SendCommand::new(caller, to, json("hello"))
         };
         match self.submit(Command::Send(send)).await {
             CommandReply::Sent(numbers) => numbers[0],
@@ -282,6 +275,19 @@ impl SessionWriter {
     pub(super) async fn tick_after(&mut self, millis: u64) {
         self.now = self.now.after(Millis(millis));
         self.submit(Command::Tick).await;
+    }
+}
+
+/// The optional parts of a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NewMessage {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) key: Option<IdempotencyKey>,
+}
+
+impl NewMessage {
+    pub(super) fn keyed(key: &str) -> Self {
+        Self { name: None, key: Some(key.parse().expect("a key")) }
     }
 }
 

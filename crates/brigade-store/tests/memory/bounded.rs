@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use brigade_model::call::ConditionRequest;
 use brigade_model::command::{
-    AttemptReport, Caller, Command, ReportCommand, SpawnCommand, WorkResult,
+    AfterPark, AttemptReport, Caller, Command, Recipient, ReportCommand, SendCommand, SpawnCommand,
+    WorkResult,
 };
-use brigade_model::ids::{Attempt, Epoch, Seq, SessionId, TaskNo, Time};
+use brigade_model::decide::CommandReply;
+use brigade_model::ids::{Attempt, CallIndex, Epoch, MessageNo, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
+use brigade_model::needs::{NeededRow, needs};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
@@ -80,6 +84,45 @@ async fn a_limit_holder_goes_after_the_last_task_charged_to_it() {
         assert_eq!(stored.len(), expected, "after the end of {number}");
     }
     assert_eq!(tree.loaded_count(), 0);
+}
+
+/// The key of a removed message stays taken as long as its recipient is stored.
+#[tokio::test]
+async fn a_message_key_outlives_its_message() {
+    let options = MemoryOptions { max_processed_messages: 0, ..Default::default() };
+    let store = MemoryStore::with_options(options);
+    let id = SessionId::from_uuid(uuid::Uuid::from_u128(1));
+    let (mut tree, record) = open_session(SessionOpening {
+        id,
+        name: "bounded".parse().unwrap(),
+        limits: Limits::default(),
+        at: Time(1),
+        epoch: Epoch(1),
+    });
+    let opened = CommandOutputs { events: vec![record], ..CommandOutputs::default() };
+    commit(&store, &mut tree, Seq(0), opened).await;
+    let spawn = SpawnCommand { caller: Caller::Operator, spec: Arc::new(job()), call: None };
+    submit(&store, &mut tree, &Command::Spawn(spawn)).await;
+    let to = Recipient::Task(TaskNo::FIRST.into());
+    let send = Command::Send(SendCommand {
+        key: Some("k".parse().unwrap()),
+        ..SendCommand::new(Caller::Operator, to, Json::null())
+    });
+    submit(&store, &mut tree, &send).await;
+    let condition = ConditionRequest::Message { timeout: None, name: None };
+    let report = AttemptReport::Park {
+        calls: vec![(CallIndex(0), condition)],
+        acked_entries: 0,
+        then: AfterPark::Continue,
+    };
+    let read = ReportCommand { no: TaskNo::FIRST, attempt: Attempt(1), report };
+    submit(&store, &mut tree, &Command::Report(read)).await;
+    assert_eq!(store.message(id, MessageNo(1)).await.unwrap(), None, "it was removed");
+    let mut tree = store.load(id).await.unwrap().unwrap().into_tree();
+    assert_eq!(needs(&tree, &send), [NeededRow::Message(MessageNo(1))]);
+    let repeat = handle_command(&mut tree, &send, Time(2)).unwrap();
+    assert_eq!(repeat.reply, CommandReply::Sent(vec![MessageNo(1)]));
+    assert!(repeat.outputs.events.is_empty());
 }
 
 async fn submit(store: &MemoryStore, tree: &mut TaskTree, command: &Command) {

@@ -49,13 +49,10 @@ impl AgentDelegationTool for SendMessage {
             }
         };
         let send = SendCommand {
-            caller: delegate.link.caller(),
-            to,
-            body: message,
             interrupt: self.interrupt,
             reply_to: self.reply_to.map(MessageNo),
-            closes_input: false,
             call: Some(call.slot_range.effect()),
+            ..SendCommand::new(delegate.link.caller(), to, message)
         };
         match delegate.link.submit(Command::Send(send)).await? {
             CommandReply::Sent(numbers) => render_effect(&CallCompletion::Sent(numbers), &self),
