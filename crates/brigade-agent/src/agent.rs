@@ -7,6 +7,7 @@ use brigade_llm::{
     ChatMessage, Model, ModelError, ModelErrorKind, ReasoningEffort, StopReason, TokenUsage,
 };
 use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
+use brigade_model::error_details::ErrorDetails;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{Remaining, RemainingBudgets, Usage};
@@ -307,7 +308,7 @@ impl Agent {
             }
             _ => format!("the model: {error}"),
         };
-        Err(Failure::Error(failure.into()).into())
+        Err(Failure::error(failure).into())
     }
 
     /// Ends the model's turn. Returns true if the run ended with it.
@@ -348,7 +349,7 @@ impl Agent {
         let problem = match (message.stop_reason, &self.result_schema) {
             (StopReason::Filtered, _) => {
                 let failure = "the provider's content filter withheld the model's reply";
-                return Err(Failure::Error(failure.into()).into());
+                return Err(Failure::error(failure).into());
             }
             (StopReason::Length, _) => {
                 "Your reply was cut off at the token limit of one reply. Continue in shorter replies."
@@ -369,7 +370,7 @@ impl Agent {
         if transcript.tally.notes >= self.stop_policy.max_repairs {
             let times = transcript.tally.notes + 1;
             let failure = format!("no usable result after {times} tries. The last: {problem}");
-            return Err(Failure::Error(failure.into()).into());
+            return Err(Failure::error(failure).into());
         }
         Ok(ParsedResult::NeedsRepair(problem))
     }
@@ -453,8 +454,8 @@ async fn parse_json_result(schema: &Schema, text: &str) -> Result<Value, String>
 }
 
 impl AgentExit {
-    fn failed(message: impl Into<Arc<str>>) -> Self {
-        Self::Failed { failure: Failure::Error(message.into()), partial: None }
+    fn failed(message: impl Into<ErrorDetails>) -> Self {
+        Self::Failed { failure: Failure::error(message), partial: None }
     }
 }
 

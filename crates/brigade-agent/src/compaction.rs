@@ -79,5 +79,5 @@ fn summary_text(reply: &ModelReply) -> Option<String> {
 }
 
 fn compaction_failure(reason: &str) -> LoopError {
-    Failure::Error(format!("the conversation cannot be summarized: {reason}").into()).into()
+    Failure::error(format!("the conversation cannot be summarized: {reason}")).into()
 }

@@ -304,7 +304,7 @@ impl Agent {
     ) -> Result<Persisted, LoopError> {
         let HookChanges { point, plugins, state } = changes;
         let diff = transcript.state.take_changes(state);
-        let diff = diff.map_err(|error| Failure::Error(error.to_string().into()))?;
+        let diff = diff.map_err(|error| Failure::error(error.to_string()))?;
         let state = diff.changes.clone();
         let entry = match point {
             HookPoint::RunStart => {
@@ -350,16 +350,13 @@ impl Agent {
 pub(crate) fn check_conflict(refusal: &Refusal) -> Result<(), LoopError> {
     match refusal.kind {
         RefusalKind::Conflict => Ok(()),
-        _ => {
-            Err(Failure::Error(format!("the state of its plugins: {}", refusal.message).into())
-                .into())
-        }
+        _ => Err(Failure::error(format!("the state of its plugins: {}", refusal.message)).into()),
     }
 }
 
 pub(crate) fn repeated_conflict_error() -> LoopError {
     let failure = "other writers changed the plugins' state again and again";
-    Failure::Error(failure.into()).into()
+    Failure::error(failure).into()
 }
 
 impl<'a> HookPoint<'a> {

@@ -166,5 +166,5 @@ pub(crate) async fn run_hook<T>(
         Err(_) => format!("it took longer than {timeout:?}"),
     };
     let name = plugin.name();
-    Err(Failure::Error(format!("the plugin {name:?}, {point}: {problem}").into()))
+    Err(Failure::error(format!("the plugin {name:?}, {point}: {problem}")))
 }

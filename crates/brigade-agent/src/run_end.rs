@@ -49,7 +49,7 @@ impl Agent {
         let point = HookPoint::RunEnd(&result);
         let decision = self.call_plugins(point, &context, |_| true).await?;
         let diff = transcript.state.take_changes(&state);
-        let diff = diff.map_err(|error| Failure::Error(error.to_string().into()))?;
+        let diff = diff.map_err(|error| Failure::error(error.to_string()))?;
         if let HookDecision::Refuse(reason) = decision {
             return self.refuse_finish(host, transcript, FinishRefusal { reason, diff }).await;
         }
@@ -82,7 +82,7 @@ impl Agent {
         if times > self.stop_policy.max_refusals {
             let failure =
                 format!("plugins refused the end of the run {times} times. The last: {reason}");
-            return Err(Failure::Error(failure.into()).into());
+            return Err(Failure::error(failure).into());
         }
         let mut records = transcript.unflushed.clone();
         let state_record = state_record(transcript, &diff)?;

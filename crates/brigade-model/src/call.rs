@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{ApprovalRequest, ApprovalVerdict};
 use crate::entry_label::EntryLabel;
+use crate::error_details::ErrorDetails;
 use crate::ids::{CallIndex, MessageNo, Millis, RunNo, Seq, TaskNo, Time};
 use crate::json::Json;
 use crate::message::Message;
@@ -134,7 +135,7 @@ pub enum CallCompletion {
     /// The value that a step returned.
     Value(Json),
     /// The error with which a step failed.
-    Error(Arc<str>),
+    Error(ErrorDetails),
     Spawned(SpawnedTask),
     Sent(Vec<MessageNo>),
     /// The outcomes of the awaited runs.

@@ -15,7 +15,7 @@
 //! - [`work`], [`sandbox`], [`spec`], [`limits`], [`stall`], [`spawn_rate`]: a task as requested.
 //! - [`permission`], [`approval`]: permission rules and the approvals that they require.
 //! - [`plain_text`]: foreign text, filtered for display to a person.
-//! - [`task`], [`call`], [`message`], [`outcome`]: a task as stored.
+//! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`]: a task as stored.
 //! - [`task_tree`]: a session and its tasks in memory; [`shared_values`]: values that the tasks
 //!   share.
 //! - [`command`], [`event`], [`action`], [`refusal`]: inputs, stored facts, effects and errors.
@@ -36,6 +36,7 @@ pub mod command;
 pub mod decide;
 pub mod duration;
 pub mod entry_label;
+pub mod error_details;
 pub mod event;
 pub mod ids;
 pub mod json;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error_details::ErrorDetails;
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::LimitKind;
@@ -90,7 +91,8 @@ pub enum StopInitiator {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    Error(Arc<str>),
+    /// The work returned an error.
+    Error(Box<ErrorDetails>),
     Panic(Arc<str>),
     Timeout {
         after: Millis,
@@ -171,6 +173,19 @@ impl Outcome {
 }
 
 impl Failure {
+    /// Creates a failure from a message, or from an error with details.
+    pub fn error(error: impl Into<ErrorDetails>) -> Self {
+        Self::Error(Box::new(error.into()))
+    }
+
+    /// Returns the error of work that returned one.
+    pub fn error_details(&self) -> Option<&ErrorDetails> {
+        match self {
+            Self::Error(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Returns the kind of failure in one word, without details.
     pub fn label(&self) -> &'static str {
         match self {
@@ -187,6 +202,12 @@ impl Failure {
             Self::CrashLoop { .. } => "crash_loop",
             Self::Lost { .. } => "lost",
         }
+    }
+}
+
+impl From<ErrorDetails> for Failure {
+    fn from(error: ErrorDetails) -> Self {
+        Self::error(error)
     }
 }
 
@@ -216,7 +237,7 @@ const SIGXCPU: i32 = 24;
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Error(message) => write!(f, "error: {message}"),
+            Self::Error(error) => write!(f, "error: {error}"),
             Self::Panic(message) => write!(f, "panic: {message}"),
             Self::Timeout { after } => write!(f, "timeout after {} ms", after.0),
             Self::Stalled { quiet } => {

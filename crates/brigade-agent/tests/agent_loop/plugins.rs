@@ -341,7 +341,7 @@ async fn plugins_refuse_the_end_of_a_run_a_bounded_number_of_times() {
     let AgentExit::Failed { failure: Failure::Error(failure), partial } = test.run().await else {
         panic!("it should fail")
     };
-    assert!(failure.contains("refused the end of the run 11 times"), "{failure}");
+    assert!(failure.message.contains("refused the end of the run 11 times"), "{failure}");
     assert_eq!(partial, Some(Json::of("Done.").unwrap()));
 }
 
@@ -358,7 +358,7 @@ async fn a_plugin_that_fails_panics_or_blocks_fails_the_run() {
         let AgentExit::Failed { failure: Failure::Error(failure), .. } = test.run().await else {
             panic!("it should fail")
         };
-        assert!(failure.contains(expected), "{failure}");
+        assert!(failure.message.contains(expected), "{failure}");
         assert_eq!(test.model.requests().len(), 0);
         assert_eq!(test.host.lock().charged.len(), 1, "the reservation is released");
     }

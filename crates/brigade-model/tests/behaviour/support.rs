@@ -280,7 +280,7 @@ impl Env {
 
     #[track_caller]
     pub(crate) fn fail(&mut self, no: TaskNo) {
-        let failure = Failure::Error("burnt".into());
+        let failure = Failure::error("burnt");
         self.report(no, AttemptReport::Ended(WorkResult::Failed { failure, partial: None }.into()));
     }
 

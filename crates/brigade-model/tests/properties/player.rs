@@ -382,7 +382,7 @@ fn report(world: &mut World, dice: &mut Dice) {
 fn end(world: &mut World, dice: &mut Dice) {
     let Some((no, attempt)) = performer(world, dice) else { return };
     let result = match dice.roll(5) {
-        0 => WorkResult::Failed { failure: Failure::Error("no".into()), partial: None },
+        0 => WorkResult::Failed { failure: Failure::error("no"), partial: None },
         1 => WorkResult::Aborted,
         _ => WorkResult::Returned(Json::null()),
     };

@@ -270,7 +270,7 @@ fn correct_unreported_exit(exit: AgentExit, partial: &PartialResult) -> AgentExi
         }
         reported => return reported,
     };
-    AgentExit::Failed { failure: Failure::Error(failure), partial: partial.take() }
+    AgentExit::Failed { failure: Failure::error(failure), partial: partial.take() }
 }
 
 fn exit_report(
@@ -294,7 +294,7 @@ fn exit_report(
             None
         }
         AgentExit::Refused(refusal) => {
-            let failure = Failure::Error(refusal.to_string().into());
+            let failure = Failure::error(refusal.to_string());
             let partial = partial.take();
             Some(AttemptReport::Ended(WorkResult::Failed { failure, partial }.into()))
         }
@@ -308,7 +308,7 @@ fn stopped_report(partial: &PartialResult, inbox: &InboxHandle) -> AttemptReport
 }
 
 fn failed_exit(refusal: &Refusal) -> AgentExit {
-    AgentExit::Failed { failure: Failure::Error(refusal.to_string().into()), partial: None }
+    AgentExit::Failed { failure: Failure::error(refusal.to_string()), partial: None }
 }
 
 fn panic_report(panic: &(dyn std::any::Any + Send), partial: &PartialResult) -> AttemptReport {

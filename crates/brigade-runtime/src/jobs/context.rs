@@ -131,7 +131,7 @@ impl JobContext {
             let result = body().await.map_err(Into::into);
             let completion = match result.and_then(|value| Ok(Json::of(&value)?)) {
                 Ok(value) => CallCompletion::Value(value),
-                Err(error) => CallCompletion::Error(error.message().clone()),
+                Err(error) => CallCompletion::Error(error.message().clone().into()),
             };
             self.inner.calls.register_call(index);
             let record = CallRecord::new(index, label, Arc::new(completion));
@@ -538,7 +538,7 @@ impl JobContextInner {
 fn step_result<T: DeserializeOwned>(completion: &CallCompletion) -> Result<T, JobError> {
     match completion {
         CallCompletion::Value(value) => Ok(value.decode()?),
-        CallCompletion::Error(message) => Err(JobError::new(message)),
+        CallCompletion::Error(error) => Err(JobError::new(&error.message)),
         other => Err(unexpected_completion("step", other).into()),
     }
 }

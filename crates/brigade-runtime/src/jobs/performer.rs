@@ -14,6 +14,7 @@ use brigade_model::call::ConditionRequest;
 use brigade_model::command::{AfterPark, AttemptReport, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::entry_label::EntryLabel;
+use brigade_model::error_details::ErrorDetails;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, panic_message};
@@ -400,8 +401,8 @@ async fn poll_job(
     .await
 }
 
-fn failed_report(message: impl Into<Arc<str>>) -> AttemptReport {
-    let failure = Failure::Error(message.into());
+fn failed_report(error: impl Into<ErrorDetails>) -> AttemptReport {
+    let failure = Failure::error(error);
     AttemptReport::Ended(WorkResult::Failed { failure, partial: None }.into())
 }
 

@@ -171,9 +171,7 @@ impl ProcessDriver {
             let problem = match run_blocking(move || probe.probe()).await {
                 Ok(ProbeResult::Ended(end)) => return end,
                 Ok(ProbeResult::NeverStarted) => {
-                    return failed_end(Failure::Error(
-                        "its shim ended before the process started".into(),
-                    ));
+                    return failed_end(Failure::error("its shim ended before the process started"));
                 }
                 Ok(ProbeResult::Alive(_)) => "the runtime lost track of its shim".to_owned(),
                 Err(error) => format!("it could not be probed: {error}"),

@@ -525,7 +525,7 @@ fn reads_input(work: &Work) -> bool {
 }
 
 fn not_started_end(problem: String) -> EndReport {
-    let failure = Failure::Error(problem.into());
+    let failure = Failure::error(problem);
     WorkResult::Failed { failure, partial: None }.into()
 }
 

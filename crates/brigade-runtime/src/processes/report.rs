@@ -61,7 +61,7 @@ pub(crate) fn end_from_record(
         ProcessExit::Signal(signal) => failed(Failure::Signal(signal)),
         ProcessExit::NotStarted { step, errno } => {
             let problem = description.render_start_failure(step, errno);
-            WorkResult::Failed { failure: Failure::Error(problem.into()), partial: None }
+            WorkResult::Failed { failure: Failure::error(problem), partial: None }
         }
     };
     Some(EndReport { result, confirmation: end_confirmation(names) })

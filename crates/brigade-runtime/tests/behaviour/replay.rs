@@ -274,7 +274,8 @@ async fn a_job_that_makes_other_calls_when_entered_again_fails_with_the_reason()
         let task = test.session.spawn(NewTask::job("wanders", ())).await.unwrap();
         let end = outcome(&task).await;
         let Outcome::Failed(failed) = &*end else { panic!("{first} then {second}: {end:?}") };
-        let Failure::Error(message) = &failed.failure else { panic!("{failed:?}") };
+        let Failure::Error(error) = &failed.failure else { panic!("{failed:?}") };
+        let message = &error.message;
         assert!(message.contains("took another path than before: call 0"), "{message}");
         assert!(message.contains(first) && message.contains(second), "{message}");
     }

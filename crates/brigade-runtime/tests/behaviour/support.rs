@@ -42,7 +42,7 @@ pub(crate) fn succeeded(result: &str) -> Outcome {
 }
 
 pub(crate) fn failed(message: &str) -> Outcome {
-    Outcome::failed(Failure::Error(message.into()))
+    Outcome::failed(Failure::error(message))
 }
 
 /// Returns a task that returns this value at once.

@@ -70,7 +70,8 @@ async fn an_unset_reference_fails_the_process_before_it_runs() {
     let task = kitchen.session.spawn(task).await.unwrap();
     let outcome = kitchen.task(&task).await;
     let Outcome::Failed(failed) = &outcome else { panic!("{outcome:?}") };
-    let Failure::Error(text) = &failed.failure else { panic!("{failed:?}") };
+    let Failure::Error(error) = &failed.failure else { panic!("{failed:?}") };
+    let text = &error.message;
     assert!(text.contains("NO_SUCH_VARIABLE of the runtime's environment"), "{text}");
     assert!(!kitchen.dir.path().join("ran").exists());
 }

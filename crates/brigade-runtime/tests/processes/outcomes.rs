@@ -58,8 +58,8 @@ async fn a_process_that_cannot_be_executed_has_the_reason() {
         let task = kitchen.session.spawn(task).await.unwrap();
         let outcome = kitchen.task(&task).await;
         let Outcome::Failed(failed) = &outcome else { panic!("{outcome:?}") };
-        let Failure::Error(text) = &failed.failure else { panic!("{failed:?}") };
-        assert_eq!(&**text, expect);
+        let Failure::Error(error) = &failed.failure else { panic!("{failed:?}") };
+        assert_eq!(&*error.message, expect);
     }
 }
 

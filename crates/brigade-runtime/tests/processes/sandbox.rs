@@ -63,7 +63,7 @@ async fn problem(kitchen: &Kitchen, task: NewTask<ProcessTask>) -> String {
     let task = kitchen.session.spawn(task).await.unwrap();
     match kitchen.task(&task).await {
         Outcome::Failed(failed) => match failed.failure {
-            Failure::Error(text) => text.to_string(),
+            Failure::Error(error) => error.to_string(),
             other => panic!("{other}"),
         },
         other => panic!("{other}"),

@@ -220,7 +220,7 @@ impl SessionWriter {
     }
 
     pub(super) async fn fail(&mut self, no: TaskNo) {
-        let failure = Failure::Error("it broke".into());
+        let failure = Failure::error("it broke");
         let end = WorkResult::Failed { failure, partial: Some(json("half")) };
         self.report(no, AttemptReport::Ended(end.into())).await;
     }
