@@ -8,8 +8,8 @@ use brigade_model::limits::Usage;
 use brigade_model::plain_text::PlainText;
 use brigade_model::sandbox::TerminalSize;
 use brigade_model::truncate::MARKER;
-use brigade_protocol::TaskInfo;
 use brigade_protocol::requests::InboxItem;
+use brigade_protocol::{RetryInfo, TaskInfo};
 use brigade_runtime::{Clock, SystemClock};
 use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -184,6 +184,11 @@ pub(crate) fn render_pending_input(task: &TaskInfo) -> Option<String> {
     task.questions.first().map(|question| format!("{}: {}", question.verb(), question.text))
 }
 
+/// Renders a call that is made again, with the time until then.
+pub(crate) fn render_retry(retry: &RetryInfo) -> String {
+    format!("{}; retries {}", render_one_line(&retry.to_string()), render_until(retry.retry_at))
+}
+
 /// Renders the activity of an alive task: its pending input, or an agent's step and last text.
 pub(crate) fn render_activity(task: &TaskInfo) -> Option<String> {
     let step = render_step(task)?;
@@ -196,7 +201,8 @@ pub(crate) fn render_activity(task: &TaskInfo) -> Option<String> {
 
 /// Renders the pending input or the step of a task, without the text that changes all the time.
 pub(crate) fn render_step(task: &TaskInfo) -> Option<String> {
-    render_pending_input(task).or_else(|| {
+    let retry = || task.retries.first().map(render_retry);
+    render_pending_input(task).or_else(retry).or_else(|| {
         let AgentProgress { step, activity, .. } = decode_progress(task)?;
         Some(format!("step {step}, {activity}"))
     })

@@ -68,6 +68,8 @@ pub struct StartAction {
     pub spec: Arc<TaskSpec>,
     /// The number of journal entries to replay first.
     pub journal_len: u32,
+    /// The number of journal entries that earlier runs wrote, if known.
+    pub earlier_entries: Option<u32>,
     pub parked_calls: Vec<ParkedCall>,
     pub state: Option<Json>,
     /// The stall watch. The performer must show activity more often than it requires.

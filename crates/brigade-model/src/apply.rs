@@ -201,7 +201,10 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
                 tree.mark_evictable(collected.no);
             }
         }
-        Event::RunOpened { no, owner, limits, name_dropped, conversation } => {
+        Event::RunOpened { no, owner, limits, name_dropped, conversation, earlier_entries } => {
+            if earlier_entries.is_some() {
+                tree.edit(*no, |row| row.extras_mut().earlier_entries = *earlier_entries);
+            }
             apply_run_opened(tree, *no, *owner, limits.as_deref());
             if let Some(conversation) = conversation {
                 tree.edit(*no, |row| set_conversation(row, conversation));

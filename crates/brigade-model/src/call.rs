@@ -41,6 +41,8 @@ pub enum Condition {
     Timer {
         until: Time,
     },
+    /// The pause before a failed call is made again.
+    Retry(Box<RetryPause>),
     /// A question to the parent or the operator.
     Question {
         question: Json,
@@ -54,6 +56,19 @@ pub enum Condition {
     ClientTool {
         request: Json,
     },
+}
+
+/// The pause between two attempts of one call. The call keeps its index: each failed attempt and the
+/// result are journal entries of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPause {
+    /// The label of the call that is made again.
+    pub label: EntryLabel,
+    /// The number of the attempt that failed, from 1.
+    pub attempt: u32,
+    /// The error of that attempt.
+    pub error: ErrorDetails,
+    pub until: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +95,7 @@ impl Condition {
             Self::Tasks(tasks) => tasks.until,
             Self::Message { until, .. } => *until,
             Self::Timer { until } => Some(*until),
+            Self::Retry(pause) => Some(pause.until),
             Self::Inbox
             | Self::Question { .. }
             | Self::Approval { .. }
@@ -94,6 +110,7 @@ impl Condition {
             Self::Message { .. } => EntryLabel::Receive,
             Self::Inbox => EntryLabel::Inbox,
             Self::Timer { .. } => EntryLabel::Sleep,
+            Self::Retry(pause) => pause.label.clone(),
             Self::Question { .. } => EntryLabel::Ask,
             Self::Approval { .. } => EntryLabel::Approve,
             Self::ClientTool { .. } => EntryLabel::ClientTool,
@@ -104,13 +121,36 @@ impl Condition {
 /// A condition as a performer requests it: times are durations, and tasks are not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionRequest {
-    Tasks { tasks: Vec<TaskNo>, mode: WaitMode, timeout: Option<Millis>, interruptible: bool },
-    Message { timeout: Option<Millis>, name: Option<Arc<str>> },
+    Tasks {
+        tasks: Vec<TaskNo>,
+        mode: WaitMode,
+        timeout: Option<Millis>,
+        interruptible: bool,
+    },
+    Message {
+        timeout: Option<Millis>,
+        name: Option<Arc<str>>,
+    },
     Inbox,
-    Timer { duration: Millis },
-    Question { question: Json },
-    Approval { request: Arc<ApprovalRequest> },
-    ClientTool { request: Json },
+    Timer {
+        duration: Millis,
+    },
+    /// A pause after attempt number `attempt` of the call `label` failed.
+    Retry {
+        label: EntryLabel,
+        attempt: u32,
+        error: ErrorDetails,
+        pause: Millis,
+    },
+    Question {
+        question: Json,
+    },
+    Approval {
+        request: Arc<ApprovalRequest>,
+    },
+    ClientTool {
+        request: Json,
+    },
 }
 
 impl ConditionRequest {
@@ -121,6 +161,7 @@ impl ConditionRequest {
             Self::Message { .. } => EntryLabel::Receive,
             Self::Inbox => EntryLabel::Inbox,
             Self::Timer { .. } => EntryLabel::Sleep,
+            Self::Retry { label, .. } => label.clone(),
             Self::Question { .. } => EntryLabel::Ask,
             Self::Approval { .. } => EntryLabel::Approve,
             Self::ClientTool { .. } => EntryLabel::ClientTool,
@@ -136,6 +177,11 @@ pub enum CallCompletion {
     Value(Json),
     /// The error with which a step failed.
     Error(ErrorDetails),
+    /// An attempt of the call failed, and the pause before the next one is over.
+    Retried {
+        attempt: u32,
+        error: ErrorDetails,
+    },
     Spawned(SpawnedTask),
     Sent(Vec<MessageNo>),
     /// The outcomes of the awaited runs.

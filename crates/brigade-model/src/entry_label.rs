@@ -23,6 +23,8 @@ pub enum EntryLabel {
     // Other calls of a job.
     /// A named step.
     Step(Arc<str>),
+    /// The job as a whole, which is entered again after it failed.
+    JobRetry,
     Spawn,
     Send,
     Answer,
@@ -80,6 +82,7 @@ impl Display for EntryLabel {
             Self::Approve => "approve",
             Self::ClientTool => "client tool",
             Self::Step(name) => return write!(f, "step {name}"),
+            Self::JobRetry => "job",
             Self::Spawn => "spawn",
             Self::Send => "send",
             Self::Answer => "answer",

@@ -208,6 +208,9 @@ pub enum Event {
         /// The conversation that requested it, if the client that started the task did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         conversation: Option<ConversationId>,
+        /// The number of journal entries of earlier runs, if there are any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        earlier_entries: Option<u32>,
     },
 }
 

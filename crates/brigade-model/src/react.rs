@@ -109,6 +109,7 @@ fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
         spawner: row.spawner,
         spec: row.spec.clone(),
         journal_len: row.journal_len,
+        earlier_entries: row.extras.as_ref().and_then(|extra| extra.earlier_entries),
         parked_calls: row.parked_calls.clone(),
         state: row.extras.as_ref().and_then(|extra| extra.state.clone()),
         stall_watch: row.stall_watch(),

@@ -115,6 +115,10 @@ pub struct TaskExtras {
     /// The owner's run under which the latest run was opened, if that is not the run that spawned
     /// the task.
     pub opened_by_run: Option<RunNo>,
+    /// The number of journal entries that earlier runs wrote. `None` if there are none, and in a run
+    /// that an earlier version opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier_entries: Option<u32>,
     /// True if the task was silent for too long and has shown no activity since.
     pub stalled: bool,
     #[serde(skip_serializing_if = "NudgeState::is_empty")]

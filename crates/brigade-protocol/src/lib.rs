@@ -34,5 +34,5 @@ pub mod task_target;
 pub use daemon_connection::{ClientError, DaemonConnection};
 pub use request_client::{RequestClient, RequestClientFactory};
 pub use state_dir::StateDir;
-pub use task_info::{InheritedLimits, TaskInfo};
+pub use task_info::{InheritedLimits, RetryInfo, TaskInfo};
 pub use task_target::TaskTarget;

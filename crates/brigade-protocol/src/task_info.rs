@@ -1,5 +1,7 @@
 //! A task as clients see it.
 
+use std::fmt::{self, Display, Formatter};
+
 use brigade_agent::ClientToolCall;
 use brigade_model::approval::{ApprovalRequest, CallCard, CallDigest};
 use brigade_model::call::{Condition, RunResult};
@@ -98,6 +100,9 @@ pub struct TaskInfo {
     /// Pending approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalInfo>,
+    /// Failed calls that the task makes again after a pause, the next one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<RetryInfo>,
     /// The result was collected.
     #[serde(default)]
     pub collected: bool,
@@ -220,6 +225,41 @@ impl ApprovalInfo {
     }
 }
 
+/// A failed call that is made again after a pause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryInfo {
+    /// The call, such as `step charge`, or `job` for the job as a whole.
+    pub call: String,
+    /// The number of the attempt that failed, from 1.
+    pub attempt: u32,
+    /// The message of the error, with its kind in brackets.
+    pub error: String,
+    /// Milliseconds since the epoch.
+    pub retry_at: u64,
+}
+
+impl Display for RetryInfo {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { call, attempt, error, .. } = self;
+        write!(f, "waits to retry {call}; attempt {attempt} failed: {error}")
+    }
+}
+
+fn pending_retries(row: &TaskRow) -> Vec<RetryInfo> {
+    let pauses = row.parked_calls.iter().filter_map(|call| match &call.condition {
+        Condition::Retry(pause) => Some(RetryInfo {
+            call: pause.label.to_string(),
+            attempt: pause.attempt,
+            error: pause.error.to_string(),
+            retry_at: pause.until.0,
+        }),
+        _ => None,
+    });
+    let mut retries: Vec<RetryInfo> = pauses.collect();
+    retries.sort_by_key(|retry| retry.retry_at);
+    retries
+}
+
 fn is_zero(number: &u8) -> bool {
     *number == 0
 }
@@ -264,6 +304,9 @@ pub enum ConversationState {
 
 impl TaskInfo {
     pub fn of(session: &SessionName, no: TaskNo, row: &TaskRow) -> Self {
+        let retries = pending_retries(row);
+        let is_waiting = matches!(row.state, TaskState::Waiting);
+        let retry = retries.first().filter(|_| is_waiting).map(ToString::to_string);
         let mut info = Self {
             address: row.address(no),
             kind: row.spec.work.kind().to_string(),
@@ -271,7 +314,7 @@ impl TaskInfo {
             name: row.name.as_ref().map(ToString::to_string),
             description: row.spec.work.description(),
             state: row.state.label().to_owned(),
-            detail: render_queue_reason(&row.state),
+            detail: render_queue_reason(&row.state).or(retry),
             alive: row.is_alive(),
             parent: match row.owner {
                 Owner::Session => None,
@@ -299,6 +342,7 @@ impl TaskInfo {
             unknown_usage: row.unknown_usage(),
             questions: open_questions(row),
             approvals: open_approvals(no, row),
+            retries,
             collected: row.ended().is_some_and(|e| e.delivery == ResultDelivery::Collected),
             collected_before: false,
             sandbox: row.spec.work.sandbox().cloned().map(Box::new),
@@ -324,7 +368,8 @@ impl TaskInfo {
         info.progress =
             info.progress.filter(|progress| progress.as_str().len() <= LISTED_PROGRESS_BYTES);
         info.approvals.iter_mut().for_each(ApprovalInfo::omit_long_call);
-        for text in std::iter::once(&mut info.description).chain(&mut info.detail) {
+        let errors = info.retries.iter_mut().map(|retry| &mut retry.error);
+        for text in std::iter::once(&mut info.description).chain(&mut info.detail).chain(errors) {
             *text = truncate_chars(text, LISTED_TEXT_CHARS);
         }
         info
@@ -339,6 +384,7 @@ impl TaskInfo {
             self.progress = None;
             self.collected = result.collected_before;
             self.questions.clear();
+            self.retries.clear();
         }
         self.set_outcome(&result.outcome);
         self.collected_before = result.collected_before;
@@ -429,7 +475,71 @@ fn render_queue_reason(state: &TaskState) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use brigade_model::call::{ParkedCall, RetryPause};
+    use brigade_model::entry_label::EntryLabel;
+    use brigade_model::error_details::ErrorDetails;
+    use brigade_model::ids::{Attempt, RunNo};
+    use brigade_model::spec::TaskSpec;
+    use brigade_model::work::{JobWork, Work};
+
     use super::*;
+
+    #[test]
+    fn a_task_that_waits_to_retry_says_which_call_and_why() {
+        let pause = |label: EntryLabel, until: u64| ParkedCall {
+            index: CallIndex(until as u32),
+            condition: Condition::Retry(Box::new(RetryPause {
+                label,
+                attempt: 2,
+                error: ErrorDetails::new("declined").with_kind("card"),
+                until: Time(until),
+            })),
+        };
+        let mut row = waiting_job();
+        row.parked_calls =
+            vec![pause(EntryLabel::JobRetry, 90), pause(EntryLabel::step("pay"), 70)];
+        let session = "here".parse().expect("a session's name");
+        let info = TaskInfo::of(&session, TaskNo::FIRST, &row);
+        let text = "waits to retry step pay; attempt 2 failed: declined [card]";
+        assert_eq!(info.detail.as_deref(), Some(text));
+        let times: Vec<u64> = info.retries.iter().map(|retry| retry.retry_at).collect();
+        assert_eq!(times, [70, 90]);
+        let json = serde_json::to_value(&info.retries[1]).expect("JSON");
+        let expected = serde_json::json!({
+            "call": "job", "attempt": 2, "error": "declined [card]", "retry_at": 90,
+        });
+        assert_eq!(json, expected);
+        row.state = TaskState::Running;
+        let info = TaskInfo::of(&session, TaskNo::FIRST, &row);
+        assert_eq!(info.detail, None, "it does something else meanwhile");
+        assert_eq!(info.retries.len(), 2);
+    }
+
+    fn waiting_job() -> TaskRow {
+        let work = Work::Job(JobWork::Closure { label: "c".into() });
+        TaskRow {
+            spec: Arc::new(TaskSpec::new(work)),
+            name: None,
+            owner: Owner::Session,
+            owner_run: RunNo::FIRST,
+            call: None,
+            spawner: None,
+            client: None,
+            run: RunNo::FIRST,
+            attempt: Attempt(1),
+            crashes: 0,
+            journal_len: 0,
+            spawned_at: Time(1),
+            last_activity_at: Time(1),
+            state: TaskState::Waiting,
+            unacked: None,
+            parked_calls: Vec::new(),
+            limits: None,
+            extras: None,
+        }
+    }
 
     #[test]
     fn the_kind_is_sent_or_taken_from_the_address() {

@@ -96,6 +96,10 @@ fn render_event(event: &Event) -> String {
             Condition::Approval { request, .. } => {
                 format!("{name}: needs approval: {}", render::render_one_line(&request.to_string()))
             }
+            Condition::Retry(pause) => {
+                let error = render::render_one_line(&pause.error.to_string());
+                format!("{name}: retries {} after attempt {}: {error}", pause.label, pause.attempt)
+            }
             _ => name,
         },
         Event::ApprovalDecided { verdict, .. } => {

@@ -81,7 +81,8 @@ fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
         render::render_one_line(&task.description),
     ));
     lines.push(LabelledLine::new(STATE_LABEL, render::render_state(task)));
-    if let Some(detail) = task.detail.as_ref().filter(|detail| **detail != task.state) {
+    let is_shown = |detail: &&String| **detail != task.state && task.retries.is_empty();
+    if let Some(detail) = task.detail.as_ref().filter(is_shown) {
         lines.push(LabelledLine::new("detail", detail.clone()));
     }
     if let Some(liveness) = render::render_liveness(task) {
@@ -174,6 +175,9 @@ fn render_pending_input(task: &TaskInfo) -> Vec<LabelledLine> {
         for line in pending_input::render_elided_call(approval, None) {
             lines.push(LabelledLine::new("", line));
         }
+    }
+    for retry in &task.retries {
+        lines.push(LabelledLine::new("retries", render::render_retry(retry)));
     }
     for question in &task.questions {
         let (label, prefix) = match &question.client_call {

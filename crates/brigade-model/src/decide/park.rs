@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::collect::{collected_event, results_of};
 use super::{CommandReply, Decision, Draft, approve, inbox};
 use crate::call::{
-    CallCompletion, Condition, ConditionRequest, ParkedCall, TasksCondition, WaitMode,
+    CallCompletion, Condition, ConditionRequest, ParkedCall, RetryPause, TasksCondition, WaitMode,
 };
 use crate::command::AfterPark;
 use crate::event::Event;
@@ -126,6 +126,14 @@ fn resolve_condition(
             Condition::Inbox
         }
         ConditionRequest::Timer { duration } => Condition::Timer { until: now.after(*duration) },
+        ConditionRequest::Retry { label, attempt, error, pause } => {
+            Condition::Retry(Box::new(RetryPause {
+                label: label.clone(),
+                attempt: *attempt,
+                error: error.clone(),
+                until: now.after(*pause),
+            }))
+        }
         ConditionRequest::Question { question } => {
             Condition::Question { question: question.clone() }
         }
@@ -195,9 +203,10 @@ pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, n
         Condition::Approval { request, .. } => {
             approve::is_decided_without_operator(tree, no, request)
         }
-        Condition::Timer { .. } | Condition::Question { .. } | Condition::ClientTool { .. } => {
-            false
-        }
+        Condition::Timer { .. }
+        | Condition::Retry(_)
+        | Condition::Question { .. }
+        | Condition::ClientTool { .. } => false,
     }
 }
 
@@ -262,6 +271,9 @@ pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> V
             }
             None => CallCompletion::Elapsed,
         },
+        Condition::Retry(pause) => {
+            CallCompletion::Retried { attempt: pause.attempt, error: pause.error.clone() }
+        }
         Condition::Timer { .. } | Condition::Question { .. } | Condition::ClientTool { .. } => {
             CallCompletion::Elapsed
         }

@@ -122,6 +122,7 @@ pub(super) fn open_run(
         limits: limits.map(|limits| Box::new(merge_limits(row, limits))),
         name_dropped: taken,
         conversation: resuming_conversation(caller, row),
+        earlier_entries: Some(row.journal_len).filter(|len| *len > 0),
     })
 }
 

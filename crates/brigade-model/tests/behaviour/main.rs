@@ -13,6 +13,7 @@ mod messages;
 mod recovery;
 mod remaining_budgets;
 mod results;
+mod retries;
 mod runtime_slots;
 mod scope;
 mod spawn;

@@ -99,6 +99,15 @@ impl Ledger {
                     let wait = CompletedWait { no: *no, wait, is_due: due };
                     self.check_wait(naive, wait, &entry.completion, &collected_just_before);
                 }
+                if let Condition::Retry(pause) = &call.condition {
+                    let expected = CallCompletion::Retried {
+                        attempt: pause.attempt,
+                        error: pause.error.clone(),
+                    };
+                    assert_eq!(*entry.completion, expected, "{no:?} retries another call");
+                    assert_eq!(entry.label, pause.label);
+                    assert!(pause.until <= record.at, "{no:?} retries before its time");
+                }
                 if let Condition::Message { name, .. } = &call.condition {
                     check_received(before, *no, name.as_deref(), &entry.completion);
                 }

@@ -12,10 +12,11 @@ use brigade_model::command::{
     SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget, WorkResult,
 };
 use brigade_model::entry_label::EntryLabel;
+use brigade_model::error_details::ErrorDetails;
 use brigade_model::ids::{Attempt, ClientIdentity, Millis, Owner, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
-use brigade_model::outcome::{EndConfirmation, Failure};
+use brigade_model::outcome::EndConfirmation;
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::spec::TaskSpec;
 use brigade_model::stall::{StallPolicy, StallWatch};
@@ -276,7 +277,13 @@ fn spawn(world: &mut World, dice: &mut Dice) {
 
 fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
     let timeout = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
-    match dice.roll(10) {
+    match dice.roll(11) {
+        10 => ConditionRequest::Retry {
+            label: EntryLabel::step("step"),
+            attempt: dice.roll(3) as u32 + 1,
+            error: ErrorDetails::new("no").with_kind("odd"),
+            pause: Millis([0, 100, 2_000][dice.roll(3)]),
+        },
         9 => ConditionRequest::Inbox,
         0 => ConditionRequest::Message { timeout, name: message_name(dice) },
         1 => ConditionRequest::Timer { duration: Millis([0, 100, 2_000][dice.roll(3)]) },
@@ -382,7 +389,10 @@ fn report(world: &mut World, dice: &mut Dice) {
 fn end(world: &mut World, dice: &mut Dice) {
     let Some((no, attempt)) = performer(world, dice) else { return };
     let result = match dice.roll(5) {
-        0 => WorkResult::Failed { failure: Failure::error("no"), partial: None },
+        0 => {
+            let error = ErrorDetails::new("no").with_kind("odd").with_payload(Json::null());
+            WorkResult::Failed { failure: error.as_fatal().into(), partial: None }
+        }
         1 => WorkResult::Aborted,
         _ => WorkResult::Returned(Json::null()),
     };
@@ -438,7 +448,10 @@ fn answer(world: &mut World, dice: &mut Dice) {
         row.parked_calls.iter().any(|call| {
             !matches!(
                 call.condition,
-                Condition::Tasks(_) | Condition::Message { .. } | Condition::Timer { .. }
+                Condition::Tasks(_)
+                    | Condition::Message { .. }
+                    | Condition::Timer { .. }
+                    | Condition::Retry(_)
             )
         })
     };

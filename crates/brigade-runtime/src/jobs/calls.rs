@@ -11,7 +11,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
+use brigade_model::action::StartAction;
+use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry};
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
@@ -27,6 +28,8 @@ struct CallTable {
     next: u32,
     /// Journal entries that are to be replayed.
     replay: VecDeque<NumberedEntry>,
+    /// The number of journal entries that were loaded, with those that are not replayed.
+    loaded_entries: u32,
     /// The number of journal entries that the job has processed.
     processed_entries: u32,
     /// The number of processed entries that were acknowledged to the model.
@@ -105,26 +108,24 @@ pub(crate) enum CallStart {
 }
 
 impl JobCalls {
-    pub(crate) fn load(&self, journal: Vec<JournalEntry>, open: &[ParkedCall], run: RunNo) {
+    /// Loads the journal of a job that is entered again, and its parked calls.
+    pub(crate) fn load(&self, journal: Vec<JournalEntry>, start: &StartAction) {
         let mut inner = self.lock();
         // An entry that arrived while the journal was read may be in it already.
         let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
         inner.arrived.retain(|arrived| arrived.ordinal >= known);
-        let entries = (0..).zip(journal);
-        let mut entries: VecDeque<NumberedEntry> =
-            entries.map(|(ordinal, entry)| NumberedEntry { ordinal, entry }).collect();
-        // Failures at the end of an earlier run are tried again, and the new results replace them.
-        if run > RunNo::FIRST {
-            while entries.back().is_some_and(|last| is_failed_entry(&last.entry)) {
-                entries.pop_back();
-            }
-        }
+        let open = &start.parked_calls;
+        let mut entries = entries_to_replay(journal, start);
+        // A call that waits to be made again has failed before, but not with a result.
+        entries.retain(|numbered| open.iter().all(|call| call.index != numbered.entry.index));
         let last: BTreeMap<CallIndex, u32> =
             entries.iter().map(|numbered| (numbered.entry.index, numbered.ordinal)).collect();
         entries.retain(|numbered| last.get(&numbered.entry.index) == Some(&numbered.ordinal));
         let labels = entries.iter().map(|n| (n.entry.index, n.entry.label.clone()));
         inner.recorded = labels.collect();
         inner.replay = entries;
+        inner.loaded_entries = known;
+        inner.note_processed(0);
         inner.parked_before =
             open.iter().map(|call| (call.index, call.condition.label())).collect();
     }
@@ -287,6 +288,12 @@ impl JobCalls {
 }
 
 impl CallTable {
+    /// Notes the number of processed entries. After the last replayed entry it includes those that
+    /// are not replayed, or the model would wait for their acknowledgement for ever.
+    fn note_processed(&mut self, count: u32) {
+        self.processed_entries = if self.replay.is_empty() { self.loaded_entries } else { count };
+    }
+
     /// Delivers the next recorded completion, if its call was begun. Returns true if it did.
     fn replay_next(&mut self) -> bool {
         let mut delivered = false;
@@ -298,7 +305,7 @@ impl CallTable {
                 break;
             }
             let Some(NumberedEntry { ordinal, entry }) = self.replay.pop_front() else { break };
-            self.processed_entries = ordinal + 1;
+            self.note_processed(ordinal + 1);
             if is_called && *entry.completion != CallCompletion::Abandoned {
                 self.complete_call(index, Ok(entry.completion));
                 delivered = true;
@@ -348,8 +355,40 @@ impl CallTable {
     }
 }
 
+/// Returns the entries to replay. An earlier run, or an earlier try of the job as a whole, has
+/// failed: failures at its end are tried again, and its retries begin anew.
+fn entries_to_replay(journal: Vec<JournalEntry>, start: &StartAction) -> VecDeque<NumberedEntry> {
+    let entries = (0..).zip(journal);
+    let mut earlier: Vec<NumberedEntry> =
+        entries.map(|(ordinal, entry)| NumberedEntry { ordinal, entry }).collect();
+    let is_job_retry = |numbered: &NumberedEntry| numbered.entry.label == EntryLabel::JobRetry;
+    let last_try = earlier.iter().rev().find(|numbered| is_job_retry(numbered));
+    let last_try = last_try.map(|numbered| numbered.ordinal + 1);
+    let first_current = last_try.max(start.earlier_entries).unwrap_or(0);
+    let at = earlier.partition_point(|numbered| numbered.ordinal < first_current);
+    let mut current = earlier.split_off(at);
+    earlier.retain(|numbered| !is_job_retry(numbered) && !is_retried_entry(&numbered.entry));
+    drop_last_failures(&mut earlier);
+    // A run that an earlier version opened does not know where its entries begin.
+    if start.run > RunNo::FIRST && start.earlier_entries.is_none() {
+        drop_last_failures(&mut current);
+    }
+    earlier.append(&mut current);
+    earlier.into()
+}
+
+fn drop_last_failures(entries: &mut Vec<NumberedEntry>) {
+    while entries.last().is_some_and(|last| is_failed_entry(&last.entry)) {
+        entries.pop();
+    }
+}
+
 fn is_failed_entry(entry: &JournalEntry) -> bool {
     matches!(*entry.completion, CallCompletion::Refused(_) | CallCompletion::Error(_))
+}
+
+fn is_retried_entry(entry: &JournalEntry) -> bool {
+    matches!(*entry.completion, CallCompletion::Retried { .. })
 }
 
 pub(crate) fn stopping_refusal() -> Refusal {
@@ -407,5 +446,133 @@ pub(crate) struct RunningCallGuard(Arc<JobCalls>);
 impl Drop for RunningCallGuard {
     fn drop(&mut self) {
         self.0.lock().running_calls -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brigade_model::call::{Condition, ParkedCall, RetryPause};
+    use brigade_model::error_details::ErrorDetails;
+    use brigade_model::ids::{Attempt, Millis, Seq, TaskNo, Time};
+    use brigade_model::json::Json;
+    use brigade_model::spec::TaskSpec;
+    use brigade_model::work::{JobWork, Work};
+
+    fn charge() -> EntryLabel {
+        EntryLabel::step("charge")
+    }
+
+    fn error() -> ErrorDetails {
+        ErrorDetails::new("declined")
+    }
+
+    fn retried(attempt: u32) -> CallCompletion {
+        CallCompletion::Retried { attempt, error: error() }
+    }
+
+    fn value() -> CallCompletion {
+        CallCompletion::Value(Json::null())
+    }
+
+    fn failed() -> CallCompletion {
+        CallCompletion::Error(error())
+    }
+
+    fn start(run: u32, earlier_entries: Option<u32>) -> StartAction {
+        let work = Work::Job(JobWork::Closure { label: "c".into() });
+        StartAction {
+            session: "here".parse().unwrap(),
+            no: TaskNo::FIRST,
+            run: RunNo(run),
+            attempt: Attempt(2),
+            spawner: None,
+            spec: Arc::new(TaskSpec::new(work)),
+            journal_len: 0,
+            earlier_entries,
+            parked_calls: Vec::new(),
+            state: None,
+            stall_watch: None,
+            skip_first_gate: false,
+        }
+    }
+
+    fn journal(entries: Vec<(u32, EntryLabel, CallCompletion)>) -> Vec<JournalEntry> {
+        let entries = (1..).zip(entries);
+        let entry = |(order, (index, label, completion))| JournalEntry {
+            index: CallIndex(index),
+            order: Seq(order),
+            label,
+            completion: Arc::new(completion),
+        };
+        entries.map(entry).collect()
+    }
+
+    /// Returns the replayed completion of each call.
+    fn replayed(journal: Vec<JournalEntry>, start: &StartAction) -> Vec<(u32, CallCompletion)> {
+        let calls = JobCalls::default();
+        calls.load(journal, start);
+        let replay = std::mem::take(&mut calls.lock().replay);
+        replay.iter().map(|n| (n.entry.index.0, (*n.entry.completion).clone())).collect()
+    }
+
+    #[test]
+    fn the_last_attempt_of_a_call_is_replayed() {
+        let entries =
+            vec![(0, charge(), retried(1)), (1, charge(), value()), (0, charge(), retried(2))];
+        let expected = [(1, value()), (0, retried(2))];
+        assert_eq!(replayed(journal(entries), &start(1, None)), expected);
+        let entries = vec![(0, charge(), retried(1)), (0, charge(), value())];
+        assert_eq!(replayed(journal(entries), &start(1, None)), [(0, value())]);
+    }
+
+    #[test]
+    fn a_call_that_waits_to_be_retried_is_not_replayed() {
+        let pause = RetryPause { label: charge(), attempt: 2, error: error(), until: Time(9) };
+        let condition = Condition::Retry(Box::new(pause));
+        let mut start = start(1, None);
+        start.parked_calls = vec![ParkedCall { index: CallIndex(0), condition }];
+        let calls = Arc::new(JobCalls::default());
+        calls.load(journal(vec![(0, charge(), retried(1))]), &start);
+        assert!(!calls.is_replaying());
+        assert!(matches!(calls.begin(&charge()), Ok(CallStart::Known(CallIndex(0)))));
+    }
+
+    #[test]
+    fn entries_that_are_not_replayed_are_acknowledged() {
+        let calls = Arc::new(JobCalls::default());
+        let entries = vec![(0, charge(), value()), (1, EntryLabel::JobRetry, retried(1))];
+        calls.load(journal(entries), &start(1, None));
+        assert!(matches!(calls.begin(&charge()), Ok(CallStart::Known(_))));
+        let sleep = EntryLabel::Sleep;
+        let Ok(CallStart::New(index)) = calls.begin(&sleep) else { panic!("a new call") };
+        calls.park(index, ConditionRequest::Timer { duration: Millis(1) });
+        let DriverStep::Park { acked_entries, .. } = calls.next_step(Waker::noop()) else {
+            panic!("it parks")
+        };
+        assert_eq!(acked_entries, 2);
+    }
+
+    #[test]
+    fn a_new_run_begins_its_retries_anew_and_keeps_them_after_a_pause() {
+        let first_run =
+            vec![(0, charge(), value()), (1, charge(), retried(1)), (1, charge(), failed())];
+        let start = start(2, Some(3));
+        assert_eq!(replayed(journal(first_run.clone()), &start), [(0, value())]);
+        let mut entries = first_run;
+        entries.push((1, charge(), retried(1)));
+        assert_eq!(replayed(journal(entries), &start), [(0, value()), (1, retried(1))]);
+    }
+
+    #[test]
+    fn a_job_that_is_tried_again_keeps_its_results_and_repeats_its_last_failure() {
+        let job = || (u32::MAX, EntryLabel::JobRetry, retried(1));
+        let mut entries = vec![(0, charge(), value()), (1, charge(), failed()), job()];
+        assert_eq!(replayed(journal(entries.clone()), &start(1, None)), [(0, value())]);
+        entries.extend([(1, charge(), retried(1)), (1, charge(), failed())]);
+        let expected = [(0, value()), (1, failed())];
+        assert_eq!(replayed(journal(entries.clone()), &start(1, None)), expected);
+        entries.push(job());
+        assert_eq!(replayed(journal(entries), &start(1, None)), [(0, value())]);
     }
 }

@@ -278,7 +278,7 @@ impl JobDriver {
                 crate::error::store_refusal(&error)
             })
         });
-        self.context.calls.load(journal.await?, &start.parked_calls, start.run);
+        self.context.calls.load(journal.await?, start);
         Ok(())
     }
 

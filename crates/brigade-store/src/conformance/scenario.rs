@@ -6,6 +6,8 @@ use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, Caller, CloseCommand, Command, GivenAnswer, MarkRead,
     PushResult, ReadInboxCommand, Recipient, RecoveryFinding, ResumeCommand, SetLimitsCommand,
 };
+use brigade_model::entry_label::EntryLabel;
+use brigade_model::error_details::ErrorDetails;
 use brigade_model::ids::{CallIndex, MessageNo, Millis, TaskNo};
 use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
 use brigade_model::permission::PermissionSubject;
@@ -36,6 +38,7 @@ const SCENARIO_STEPS: &[ScenarioStep] = &[
     |w| Box::pin(held_slots(w)),
     |w| Box::pin(crashes(w)),
     |w| Box::pin(second_crash(w)),
+    |w| Box::pin(retries(w)),
     |w| Box::pin(session_inbox(w)),
     |w| Box::pin(closing(w)),
     |w| Box::pin(closed(w)),
@@ -271,6 +274,25 @@ async fn second_crash(w: &mut SessionWriter) {
     w.recover(lost, RecoveryFinding::Crash).await;
     w.recover(child, RecoveryFinding::Crash).await;
     assert!(row(w, child.get()).ended().is_some(), "a crash loop has an end");
+}
+
+/// Fails one step twice before it is recorded, with the same index. The job is left in a pause.
+async fn retries(w: &mut SessionWriter) {
+    let job = w.spawn(client(), job()).await;
+    for attempt in 1..=3 {
+        running(w, job.get()).await;
+        if attempt == 3 {
+            w.record(job, 0).await;
+        }
+        let error = ErrorDetails::new("declined").with_kind("card").with_payload(json("51"));
+        let label = EntryLabel::step("step");
+        let request = ConditionRequest::Retry { label, attempt, error, pause: Millis(100) };
+        park(w, job, attempt / 3, request).await;
+        assert!(matches!(row(w, job.get()).state, TaskState::Waiting));
+        if attempt < 3 {
+            w.tick_after(200).await;
+        }
+    }
 }
 
 async fn session_inbox(w: &mut SessionWriter) {

@@ -11,6 +11,7 @@ use brigade_model::command::{
 };
 use brigade_model::decide::CommandReply;
 use brigade_model::entry_label::EntryLabel;
+use brigade_model::error_details::ErrorDetails;
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
@@ -220,7 +221,8 @@ impl SessionWriter {
     }
 
     pub(super) async fn fail(&mut self, no: TaskNo) {
-        let failure = Failure::error("it broke");
+        let error = ErrorDetails::new("it broke").with_kind("oven").with_payload(json("E7"));
+        let failure = Failure::error(error);
         let end = WorkResult::Failed { failure, partial: Some(json("half")) };
         self.report(no, AttemptReport::Ended(end.into())).await;
     }
