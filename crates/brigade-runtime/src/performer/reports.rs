@@ -33,7 +33,7 @@ impl Reporter {
 
     /// Ends the task as failed with this error.
     pub fn fail(&self, error: impl Display) -> impl Future<Output = ()> + Send {
-        let failure = Failure::Error(error.to_string().into());
+        let failure = Failure::error(error.to_string());
         self.end(WorkResult::Failed { failure, partial: None })
     }
 

@@ -61,7 +61,7 @@ async fn a_performer_decodes_its_payload_and_reports_in_one_call() {
     let ended = outcome(&wrong).await;
     let Outcome::Failed(outcome) = &*ended else { panic!("{ended:?}") };
     let Failure::Error(message) = &outcome.failure else { panic!("{ended:?}") };
-    assert!(message.starts_with("the payload of dish:3 is wrong: "), "{message}");
+    assert!(message.message.starts_with("the payload of dish:3 is wrong: "), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
