@@ -113,41 +113,41 @@ pub mod macro_support {
 
 // `cargo test --doc` compiles and runs the examples of the guides.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/agents.md")]
+#[doc = include_str!("../docs/agents.md")]
 mod agents_guide {}
 
 #[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../../../docs/tools.md")]
+#[doc = include_str!("../docs/tools.md")]
 mod tools_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/budgets.md")]
+#[doc = include_str!("../docs/budgets.md")]
 mod budgets_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/permissions.md")]
+#[doc = include_str!("../docs/permissions.md")]
 mod permissions_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/sandbox.md")]
+#[doc = include_str!("../docs/sandbox.md")]
 mod sandbox_guide {}
 
 #[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../../../docs/processes.md")]
+#[doc = include_str!("../docs/processes.md")]
 mod processes_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/mcp-servers.md")]
+#[doc = include_str!("../docs/mcp-servers.md")]
 mod mcp_servers_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/plugins.md")]
+#[doc = include_str!("../docs/plugins.md")]
 mod plugins_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/performers.md")]
+#[doc = include_str!("../docs/performers.md")]
 mod performers_guide {}
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/testing.md")]
+#[doc = include_str!("../docs/testing.md")]
 mod testing_guide {}
