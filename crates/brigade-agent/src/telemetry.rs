@@ -206,6 +206,8 @@ fn error_type(kind: ModelErrorKind) -> &'static str {
         ModelErrorKind::TooLong => "context_too_long",
         ModelErrorKind::Invalid => "invalid_request",
         ModelErrorKind::Exhausted => "quota_exhausted",
+        // OpenTelemetry's value for an error without a name.
+        _ => "_OTHER",
     }
 }
 

@@ -20,6 +20,7 @@ pub struct ModelError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ModelErrorKind {
     /// Too many requests or tokens.
     RateLimited,

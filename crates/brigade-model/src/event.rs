@@ -36,6 +36,7 @@ pub struct FeedItem {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     SessionOpened {
         name: SessionName,

@@ -90,6 +90,7 @@ pub enum StopInitiator {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Failure {
     /// The work returned an error.
     Error(Box<ErrorDetails>),

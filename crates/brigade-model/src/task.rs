@@ -164,6 +164,7 @@ pub struct InheritedDeadline {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TaskState {
     /// Could run, but has no slot or must not start yet.
     Queued(QueuedState),

@@ -58,6 +58,7 @@ pub(crate) struct OwnerScope {
 
 /// An item that a subscription returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FeedUpdate {
     Event(FeedItem),
     /// A gap: requested events up to this position are no longer stored.

@@ -104,6 +104,7 @@ pub trait Performer: Send + Sync + 'static {
 }
 
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Delivery {
     /// The completion of a call, with its ordinal in the task's journal. Completions come in order.
     Completion { index: CallIndex, ordinal: u32, completion: Arc<CallCompletion> },
@@ -124,6 +125,7 @@ pub enum StopMode {
 }
 
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum ReconcileResult {
     /// The work is running, and its reports come under the same attempt.
     Adopted,

@@ -287,6 +287,8 @@ fn is_tool_result(failure: &Failure) -> bool {
         | Failure::Panic(_)
         | Failure::CrashLoop { .. }
         | Failure::Lost { .. } => false,
+        // A failure that this list does not name yet.
+        _ => false,
     }
 }
 

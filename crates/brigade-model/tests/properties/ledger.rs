@@ -266,6 +266,7 @@ impl Ledger {
             TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
             TaskState::Closing { .. } => !crate::rows::being_stopped(row),
             TaskState::Stopping(_) | TaskState::Ended(_) => false,
+            other => panic!("no rule for {other:?}"),
         };
         if is_active {
             self.doomed.insert((no, row.run));

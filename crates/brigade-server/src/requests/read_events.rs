@@ -53,6 +53,8 @@ impl RequestHandler for ReadEventsRequest {
                         event: record.event.clone(),
                     }
                 }
+                // The protocol has no item for other updates.
+                _ => continue,
             };
             items.send(&item).await?;
         }
