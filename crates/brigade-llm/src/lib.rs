@@ -22,6 +22,8 @@
 //! - `wire_server`: a server that speaks the providers' formats, for tests and examples (feature
 //!   `wire-server`)
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod catalog;
 pub mod conversation;
 pub mod deadline;

@@ -16,6 +16,8 @@
 //! - [`codec`]: the encoding of rows on disk.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod batch;
 pub mod codec;
 #[cfg(feature = "conformance")]

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brigade::process::process_identity::read_boot_id;
+use brigade::process::read_boot_id;
 use brigade::process::{Companion, ProcessLimits, Shim, ShimLaunch, ShimPhase, ShimRecord};
 use brigade::{
     InputPiece, NewTask, Outcome, ProcessOptions, ProcessReport, Runtime, Session, SqliteStore,
@@ -173,14 +173,14 @@ async fn measure_stop() -> BenchResult<()> {
         }
     }
     let started_at = Instant::now();
-    let target = brigade::model::command::StopTarget::Children;
+    let target = brigade::model::StopTarget::Children;
     session.stop_with(target, None, Some(Duration::ZERO)).await?;
     for result in session.wait_all(&tasks).await? {
         let confirmation = match &*result.outcome {
             Outcome::Cancelled(cancelled) => cancelled.confirmation.clone(),
             other => return Err(other.to_string().into()),
         };
-        assert_eq!(confirmation, brigade::model::outcome::EndConfirmation::Confirmed);
+        assert_eq!(confirmation, brigade::model::EndConfirmation::Confirmed);
     }
     let took = started_at.elapsed();
     println!(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
-use brigade::store::memory::{MemoryOptions, MemoryStore};
+use brigade::store::{MemoryOptions, MemoryStore};
 use brigade::{
     AgentOptions, ChildTask, ExecutionHints, JobContext, JobError, JobTask, Limits, NewTask,
     OneModel, RecoveryPolicy, Runtime, Script, ScriptedModel, Session, SqliteStore, TaskNo,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brigade::agent::{BoxFuture, ToolInvocation, ToolReply as Done};
-use brigade::model::call::ConditionRequest;
-use brigade::store::memory::{MemoryOptions, MemoryStore};
+use brigade::model::ConditionRequest;
+use brigade::store::{MemoryOptions, MemoryStore};
 use brigade::{
     AgentOptions, ExecutionHints, JobContext, JobError, NewTask, OneModel, RecoveryPolicy, Runtime,
     Script, ScriptedModel, Session, SqliteStore, ToolEffect, ToolError, ToolHandler, ToolSpec,

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade::agent::inbox::render_result;
-use brigade::model::truncate::truncate_chars;
+use brigade::agent::render_result;
+use brigade::model::truncate_chars;
 use brigade::{
     AgentOptions, AgentProgress, Definition, Event, FeedUpdate, Limits, ModelProviders, NewTask,
     OneModel, Outcome, PermissionRule, PermissionRules, Permissions, Position, ProcessOptions,
@@ -117,7 +117,7 @@ async fn print_events<T>(operator: &Session, chef: &TaskHandle<T>) -> Result<(),
                 let name = spec.name.as_ref().map_or_else(String::new, |name| name.to_string());
                 let name = format!("{:<10} {name:<8}", format!("{kind}:{no}"));
                 println!("{name} starts: {}", short(&spec.work.description()));
-                if kind == brigade::model::work::TaskKind::Process {
+                if kind == brigade::model::TaskKind::Process {
                     last_lines.insert(no, String::new());
                 }
                 names.insert(no, name);

@@ -28,14 +28,19 @@
 //!   receive, children. [`Session::join_all`]: many tasks and their results in order.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
-//!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run. [`agent`] //!   has the agent loop, //! - [`Definition`]: an agent as written. [`Tool`], //! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]), [`Permissions`] and [`Plugin`] extend and limit //!   it; [`AgentOverrides`] change one run. [`agent`] has the agent loop, [`llm`] the models. //! - [`Performer`]: executes a new kind of work., [`llm`] the models. //! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.,
+//! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]),
+//!   [`Permissions`] and [`Plugin`] extend and limit it; [`AgentOverrides`] change one run.
+//!   [`agent`] has the agent loop, [`llm`] the models.
+//! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.
 //! - [`model`]: the state machine: tasks, events, outcomes, refusals.
 
-pub use brigade_agent as agent;
-pub use brigade_llm as llm;
-pub use brigade_model as model;
-pub use brigade_process as process;
-pub use brigade_store as store;
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod agent;
+pub mod llm;
+pub mod model;
+pub mod process;
+pub mod store;
 
 pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
@@ -71,7 +76,9 @@ pub use brigade_llm::{
 ///
 #[cfg(feature = "macros")]
 pub use brigade_macros::tool;
-pub use brigade_mcp::client::{McpServerConfig, McpServerError, McpTimeouts, ValueSource};
+pub use brigade_mcp::client::{
+    McpServerConfig, McpServerError, McpTimeouts, McpTransport, ValueSource,
+};
 pub use brigade_model::address::{TaskAddress, TaskRef};
 pub use brigade_model::approval::{
     ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
@@ -90,14 +97,9 @@ pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
+pub use brigade_runtime::agents::{DefinitionTrust, TrustNothing};
 pub use brigade_runtime::{
-    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock,
-    CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece,
-    Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders,
-    ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PendingApproval, Performer,
-    ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError,
-    RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session,
-    StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
+    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PeerOrigin, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

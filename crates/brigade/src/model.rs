@@ -1,0 +1,58 @@
+//! The data of the state machine: tasks, calls, messages, events, outcomes and refusals.
+
+pub use brigade_model::action::StartAction;
+pub use brigade_model::address::{TaskAddress, TaskRef, TaskSelector};
+pub use brigade_model::approval::{
+    ApprovalGrant, ApprovalGrants, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
+    CardLine, GrantScope, TextExcerpt,
+};
+pub use brigade_model::call::{
+    CallCompletion, Condition, ConditionRequest, InboxBatch, JournalEntry, ParkedCall, RunResult,
+    SpawnedTask, TasksCondition, WaitMode,
+};
+pub use brigade_model::command::{
+    AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
+    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, MarkRead, PushResult,
+    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand, ResumeCommand,
+    RevokeCommand, SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget,
+    WorkResult,
+};
+pub use brigade_model::decide::{CommandReply, StopResult};
+pub use brigade_model::entry_label::EntryLabel;
+pub use brigade_model::event::{CollectedRun, Event, EventRecord, FeedItem, SpawnedEvent};
+pub use brigade_model::ids::{
+    Attempt, CallIndex, ClientIdentity, ClientName, ConversationId, Epoch, MessageNo, Millis,
+    Owner, Position, RunNo, Seq, SessionId, TaskNo, Time,
+};
+pub use brigade_model::json::Json;
+pub use brigade_model::limits::{LimitKind, Limits, Money, Remaining, RemainingBudgets, Usage};
+pub use brigade_model::message::{Message, MessagePurpose, MessageSender, Receipt};
+pub use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
+pub use brigade_model::outcome::{
+    CancelledOutcome, EndConfirmation, FailedOutcome, Failure, LateResult, Outcome, StopInitiator,
+    StopOrder,
+};
+pub use brigade_model::permission::PermissionSubject;
+pub use brigade_model::plain_text::PlainText;
+pub use brigade_model::process_report::SandboxPart;
+pub use brigade_model::quote_mark::QuoteMark;
+pub use brigade_model::refusal::{Refusal, RefusalKind};
+pub use brigade_model::sandbox::{
+    NetworkPolicy, ResourceLimits, Sandbox, SandboxLayer, SandboxRequest, TcpPolicy, TerminalSize,
+};
+pub use brigade_model::shared_values::{SharedValue, SharedValues, SharedWrite};
+pub use brigade_model::spawn_rate::{SpawnMeter, SpawnRate};
+pub use brigade_model::spec::{DeadlineScope, LocalAttachment, TaskSpec};
+pub use brigade_model::stall::{NudgeState, StallPolicy, StallWatch};
+pub use brigade_model::task::{
+    DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason, QueuedState,
+    ResultDelivery, RunClock, SpawningAttempt, StopCause, StopPhase, StoppingState, TaskExtras,
+    TaskRow, TaskState,
+};
+pub use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, SessionState, TaskTree};
+pub use brigade_model::truncate::truncate_chars;
+pub use brigade_model::work::{
+    AgentWork, CommandLine, CustomWork, EnvValue, ExternalWork, FollowUp, InboxMode, JobWork,
+    KeptDeadline, KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource,
+    TaskKind, WakeOn, Work,
+};
