@@ -1,18 +1,24 @@
-//! The project's tasks for developers and CI: `cargo xtask test`, `tidy`, `bench`, `chaos`.
+//! The project's tasks for developers and CI: `cargo xtask test`, `tidy`, `api`, `chaos`,
+//! `bench`.
 //!
 //! - `test`: runs tidy, formatting, lints and all tests; `--only NAME` selects one stage. A process
 //!   that outlives its tests is a failure too.
 //! - `tidy`: checks layers, licences and sources of dependencies, names, and the form of files.
+//! - `api`: writes the list of the facade's public API.
 //! - `chaos`: kills runtimes and shims at random moments.
 //! - `bench`: compares Brigade with plain tokio and plain rusqlite, as ratios.
 
+mod api_items;
 mod bench;
 mod cargo;
 mod chaos;
+mod crate_source;
 mod dependencies;
 mod interop;
 mod licence;
 mod names;
+mod package;
+mod public_api;
 mod test_run;
 mod test_stages;
 mod tidy;
@@ -22,13 +28,15 @@ use std::process::ExitCode;
 const HELP: &str = "\
 usage: cargo xtask COMMAND
 
-  test [--only NAME]   run all stages: tidy, format, clippy, tests, interop (MCP clients and
-                       servers of other vendors). NAME is one stage, a crate (brigade-model, ...),
+  test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
+                       package (the crates can be published), clippy, tests, interop (MCP clients
+                       and servers of other vendors). NAME is one stage, a crate (brigade-model, ...),
                        or a stage that runs only by name: model (agents with a small real model),
                        attacks (on the daemon and the sandbox, a minute each), clients (coding
                        agents of other vendors as MCP clients, offline)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
+  api                  write the public API of the facade to crates/brigade/public-api.txt
   chaos [KILLS]        kill runtimes (100 times, or KILLS) and shims (1,000 times) at random
                        moments, and check that nothing is lost, repeated or left behind
   bench [FILTER]       measure Brigade and its baselines and print the ratios
@@ -41,6 +49,7 @@ fn main() -> ExitCode {
         ["test"] => test_stages::run_stages(None),
         ["test", "--only", name] => test_stages::run_stages(Some(name)),
         ["tidy"] => tidy::run(),
+        ["api"] => public_api::write(),
         ["chaos"] => chaos::run(None),
         ["chaos", kills] => chaos::run(Some(kills)),
         ["bench"] => bench::run(None),

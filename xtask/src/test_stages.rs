@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{interop, tidy};
+use crate::{interop, package, public_api, tidy};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -21,9 +21,11 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 5] = [
+    let stages: [(&str, CheckStage); 7] = [
         ("tidy", tidy::run),
         ("format", check_format),
+        ("api", public_api::check),
+        ("package", package::check),
         ("clippy", run_clippy),
         ("tests", run_tests),
         ("interop", interop::run),
