@@ -1,5 +1,6 @@
 //! `cargo xtask test`: the stages that must pass before a change lands.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Instant;
 
@@ -14,6 +15,9 @@ const MACRO_MODULE_DIRS: [&str; 3] = [
     "crates/brigade-server/src/requests",
 ];
 
+/// The largest number of crates of a program that has only jobs.
+const CRATES_MAX: usize = 80;
+
 /// A function that runs one stage.
 type CheckStage = fn() -> Result<(), String>;
 
@@ -21,12 +25,13 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 7] = [
+    let stages: [(&str, CheckStage); 8] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
         ("package", package::check),
         ("clippy", run_clippy),
+        ("features", check_features),
         ("tests", run_tests),
         ("interop", interop::run),
     ];
@@ -81,6 +86,31 @@ fn run_clippy() -> Result<(), String> {
         return Ok(());
     }
     run_cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+}
+
+/// Checks the feature combinations that the facade names, and the size of the smallest.
+fn check_features() -> Result<(), String> {
+    let smallest = ["--package", "brigade", "--no-default-features"];
+    for features in ["", "sqlite", "processes", "agents", "agents,mcp", "macros"] {
+        println!("features: {}", if features.is_empty() { "none" } else { features });
+        let check = [&["check"], &smallest[..], &["--features", features]].concat();
+        run_command(cargo_command().args(check))
+            .map_err(|error| format!("with the features {features:?}: {error}"))?;
+    }
+    let tree = [&["tree", "--edges", "normal,build", "--prefix", "none"], &smallest[..]].concat();
+    let output = cargo_command().args(tree).output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let crates: BTreeSet<&str> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    println!("without features: {} crates, at most {CRATES_MAX}", crates.len());
+    let heavy = ["cc ", "ring ", "rustls ", "openssl"];
+    let unwanted = crates.iter().find(|name| heavy.iter().any(|heavy| name.starts_with(heavy)));
+    match unwanted {
+        Some(unwanted) => Err(format!("without features, {unwanted} is not needed")),
+        None if !(1..=CRATES_MAX).contains(&crates.len()) => {
+            Err(format!("without features, there are {} crates", crates.len()))
+        }
+        None => Ok(()),
+    }
 }
 
 fn run_tests() -> Result<(), String> {

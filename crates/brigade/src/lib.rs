@@ -21,6 +21,16 @@
 //! # }
 //! ```
 //!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `sqlite` | yes | the store on one SQLite file; needs a C compiler |
+//! | `processes` | yes | OS processes as tasks |
+//! | `agents` | yes | agents as tasks, and `processes` |
+//! | `mcp` | yes | MCP servers whose tools agents use, and `agents` |
+//! | `macros` | no | the attribute macro `#[brigade::tool]`, and `agents` |
+//!
+//! Without features, a program has jobs, custom kinds of work and the store in memory.
+//!
 //! Start with these types:
 //! - [`Runtime`] and [`RuntimeBuilder`]: combine a store, jobs, processes and agents.
 //! - [`Session`]: spawn, list, wait, send, stop. [`TaskHandle`]: the same for one task.
@@ -36,20 +46,27 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "agents")]
 pub mod agent;
+#[cfg(feature = "agents")]
 pub mod llm;
 pub mod model;
+#[cfg(feature = "processes")]
 pub mod process;
 pub mod store;
 
+#[cfg(feature = "agents")]
 pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
+#[cfg(feature = "agents")]
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
+#[cfg(feature = "agents")]
 pub use brigade_agent::{
     AgentOverrides, AgentProgress, Backend, BackendRun, CancellationToken, ClientTool,
     ClientToolCall, ExecutionHints, HookContext, HookFuture, Locale, LocalizedText, Plugin,
     PluginError, StateError, StateKey, StateScope, StateView, Tool, ToolContext, ToolEffect,
     ToolError, ToolHandler,
 };
+#[cfg(feature = "agents")]
 pub use brigade_llm::{
     KeySource, Model, ModelError, ModelFacts, PriceTable, ProviderCatalog, ProviderKind,
     ProviderOptions, RateLimitedModel, RateLimiter, RateLimiterOptions, ReasoningEffort, Recorder,
@@ -76,6 +93,7 @@ pub use brigade_llm::{
 ///
 #[cfg(feature = "macros")]
 pub use brigade_macros::tool;
+#[cfg(feature = "mcp")]
 pub use brigade_mcp::client::{
     McpServerConfig, McpServerError, McpTimeouts, McpTransport, ValueSource,
 };
@@ -97,10 +115,23 @@ pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
+#[cfg(feature = "agents")]
 pub use brigade_runtime::agents::{DefinitionTrust, TrustNothing};
+#[cfg(feature = "agents")]
 pub use brigade_runtime::{
-    AgentOptions, AgentTask, AliveTask, AnyTask, ChildTask, ChildWaitResult, ChosenModel, Clock, CustomTask, Delivery, DrainResult, FeedSubscription, FeedUpdate, ForegroundResult, InputPiece, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, ModelCost, ModelProviders, ModelSource, NewTask, OneModel, OpenSession, OpenedSession, PeerOrigin, PendingApproval, Performer, ProcessOptions, ProcessReport, ProcessTask, ReconcileResult, RecordedModels, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime, RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, WaitResult,
+    AgentOptions, AgentTask, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel,
+    RecordedModels,
 };
+pub use brigade_runtime::{
+    AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
+    FeedSubscription, FeedUpdate, ForegroundResult, Job, JobContext, JobError, JobTask, JoinAll,
+    JoinedResults, NewTask, OpenSession, OpenedSession, PendingApproval, Performer,
+    ReconcileResult, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime,
+    RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType,
+    WaitResult,
+};
+#[cfg(feature = "processes")]
+pub use brigade_runtime::{InputPiece, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask};
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
@@ -114,7 +145,7 @@ pub mod macro_support {
 }
 
 // `cargo test --doc` compiles and runs the examples of the guides.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/agents.md")]
 mod agents_guide {}
 
@@ -122,27 +153,27 @@ mod agents_guide {}
 #[doc = include_str!("../docs/tools.md")]
 mod tools_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/budgets.md")]
 mod budgets_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/permissions.md")]
 mod permissions_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "processes"))]
 #[doc = include_str!("../docs/sandbox.md")]
 mod sandbox_guide {}
 
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "processes", feature = "sqlite"))]
 #[doc = include_str!("../docs/processes.md")]
 mod processes_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "mcp"))]
 #[doc = include_str!("../docs/mcp-servers.md")]
 mod mcp_servers_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/plugins.md")]
 mod plugins_guide {}
 
@@ -150,6 +181,6 @@ mod plugins_guide {}
 #[doc = include_str!("../docs/performers.md")]
 mod performers_guide {}
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/testing.md")]
 mod testing_guide {}
