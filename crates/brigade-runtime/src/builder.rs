@@ -22,7 +22,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
-use crate::jobs::{HandlerRegistry, Job, JobContext, JobError, JobPerformer};
+use crate::jobs::{HandlerRegistry, Job, JobContext, JobError, JobPerformer, JobRules};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
@@ -113,13 +113,13 @@ impl RuntimeBuilder {
         R: Serialize,
         E: Into<JobError>,
     {
-        self.job_named(job.name(), job.recovery_policy(), handler)
+        self.register_job(job.name(), job.rules(), handler)
     }
 
     /// Registers the handler of a job whose name is known only at run time.
     #[must_use]
     pub fn job_named<A, F, Fut, R, E>(
-        mut self,
+        self,
         name: &str,
         recovery: RecoveryPolicy,
         handler: F,
@@ -131,7 +131,21 @@ impl RuntimeBuilder {
         R: Serialize,
         E: Into<JobError>,
     {
-        self.handlers.register(name, recovery, handler);
+        self.register_job(name, JobRules { recovery, retry: None }, handler)
+    }
+
+    fn register_job<A, F, Fut, R, E>(mut self, name: &str, rules: JobRules, handler: F) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: Serialize,
+        E: Into<JobError>,
+    {
+        if let Some(Err(refusal)) = rules.retry.map(|policy| policy.check()) {
+            self.first_error = Some(refusal);
+        }
+        self.handlers.register(name, rules, handler);
         self
     }
 

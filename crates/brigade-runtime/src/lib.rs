@@ -49,6 +49,7 @@ pub mod runtime;
 pub mod runtime_metrics;
 #[cfg(feature = "processes")]
 mod sandbox;
+pub mod send_message;
 pub mod session;
 mod session_waits;
 mod spawn_parent;
@@ -67,7 +68,9 @@ pub use clock::{Clock, SystemClock};
 pub use drain::{AliveTask, DrainResult};
 pub use feed::{FeedSubscription, FeedUpdate};
 pub use ids::{new_key, new_lease_holder};
-pub use jobs::{ChildTask, ChildWaitResult, Job, JobContext, JobError};
+pub use jobs::{
+    ChildTask, ChildWaitResult, Job, JobContext, JobError, RetriedStep, RetryPolicy, Step, StepBody,
+};
 pub use join_all::{JoinAll, JoinedResults};
 #[cfg(feature = "agents")]
 pub use new_task::AgentTask;
@@ -84,6 +87,7 @@ pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
 };
 pub use runtime::Runtime;
+pub use send_message::SendMessage;
 pub use session::{ForegroundResult, Session};
 pub use session_waits::WaitResult;
 pub use task_error::TaskError;

@@ -40,6 +40,7 @@ use crate::jobs::JobContext;
 use crate::loop_input::{LoopInput, SubmitResult};
 use crate::new_task::{NewTask, TaskDraft, TaskType};
 use crate::runtime::Runtime;
+use crate::send_message::{MessageOrigin, SendMessage};
 use crate::spawn_parent::SpawnParent;
 use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
@@ -315,26 +316,15 @@ impl Session {
         self.runtime.inner.store.run(self.id, no, run).await.map_err(|e| store_refusal(&e))
     }
 
-    pub async fn send(
-        &self,
-        to: impl Into<TaskRef>,
-        body: impl Serialize,
-    ) -> Result<MessageNo, Refusal> {
-        let sent = self.submit(self.send_command(to.into(), Json::of(&body)?)).await?;
-        first_message_no(sent)
+    /// Sends a message to a task.
+    pub fn send(&self, to: impl Into<TaskRef>, body: impl Serialize) -> SendMessage {
+        let to = Recipient::Task(to.into());
+        SendMessage::new(MessageOrigin::Session(self.clone()), to, body)
     }
 
-    /// Sends an urgent message: an agent interrupts its model's reply to read it. Running tools see their
-    /// [`ToolContext::cancellation`](brigade_agent::ToolContext::cancellation) token cancelled.
-    pub async fn interrupt(
-        &self,
-        to: impl Into<TaskRef>,
-        body: impl Serialize,
-    ) -> Result<MessageNo, Refusal> {
-        let Command::Send(send) = self.send_command(to.into(), Json::of(&body)?) else {
-            return Err(unexpected_reply());
-        };
-        first_message_no(self.submit(Command::Send(SendCommand { interrupt: true, ..send })).await?)
+    /// Sends an urgent message. See [`SendMessage::urgent`].
+    pub fn interrupt(&self, to: impl Into<TaskRef>, body: impl Serialize) -> SendMessage {
+        self.send(to, body).urgent()
     }
 
     /// Sends many messages with one acknowledgement, in order.

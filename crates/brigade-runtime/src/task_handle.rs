@@ -11,7 +11,7 @@ use brigade_model::address::TaskSelector;
 use brigade_model::call::{RunResult, WaitMode};
 use brigade_model::command::Caller;
 use brigade_model::decide::StopResult;
-use brigade_model::ids::{MessageNo, RunNo, TaskNo};
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::Refusal;
@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::jobs::{ChildTask, ChildWaitResult, JobContext};
+use crate::send_message::SendMessage;
 use crate::session::Session;
 use crate::session_waits::WaitResult;
 use crate::task_error::TaskError;
@@ -128,10 +129,11 @@ impl<T> TaskHandle<T> {
         }
     }
 
-    pub async fn send(&self, body: impl Serialize) -> Result<MessageNo, Refusal> {
+    /// Sends a message to the task.
+    pub fn send(&self, body: impl Serialize) -> SendMessage {
         match self.calling_job() {
-            Some((job, child)) => job.send(&child, body).await,
-            None => self.session.send(self.no, body).await,
+            Some((job, child)) => job.send(&child, body),
+            None => self.session.send(self.no, body),
         }
     }
 
@@ -158,10 +160,10 @@ impl<T> TaskHandle<T> {
 
     /// Closes the input of a process.
     #[cfg(feature = "processes")]
-    pub async fn close_input(&self) -> Result<MessageNo, Refusal> {
+    pub fn close_input(&self) -> SendMessage {
         match self.calling_job() {
-            Some((job, child)) => job.close_input(&child).await,
-            None => self.session.close_input(self.no).await,
+            Some((job, child)) => job.close_input(&child),
+            None => self.session.close_input(self.no),
         }
     }
 

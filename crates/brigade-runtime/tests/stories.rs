@@ -11,7 +11,9 @@ use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money, Usage};
 use brigade_model::outcome::Outcome;
 use brigade_model::work::RecoveryPolicy;
-use brigade_runtime::{ChildTask, JobContext, JobError, NewTask, RuntimeBuilder, Session};
+use brigade_runtime::{
+    ChildTask, Job, JobContext, JobError, NewTask, RetryPolicy, RuntimeBuilder, Session,
+};
 use futures_util::future::try_join_all;
 use harness::{Log, Pace, Story};
 
@@ -115,6 +117,94 @@ fn a_join_that_the_first_failure_stops() {
     });
     // A stop may come before or after a child has parked.
     story.compare_journals = false;
+    story.cut_everywhere();
+}
+
+/// Runs a step that fails the first time that it is tried in this process and the next.
+async fn flaky(ctx: &JobContext, log: &Log, what: &'static str) -> Result<u32, JobError> {
+    let policy = RetryPolicy::fixed(Duration::from_secs(60)).max_attempts(20);
+    let body = || {
+        let log = log.clone();
+        async move {
+            let mut log = log.lock().unwrap();
+            log.push(what.to_owned());
+            match log.iter().filter(|line| *line == what).count() {
+                1 | 2 => Err(JobError::new("not yet")),
+                _ => Ok(7),
+            }
+        }
+    };
+    ctx.step(what, body).retry(policy).await
+}
+
+#[test]
+fn retried_steps() {
+    let mut story = story(|builder, log| {
+        builder.job_named("root", POLICY, move |ctx: JobContext, (): ()| {
+            let log = log.clone();
+            async move {
+                let both = tokio::join!(flaky(&ctx, &log, "charge"), flaky(&ctx, &log, "ship"));
+                note(&ctx, &log, "between").await?;
+                let last = flaky(&ctx, &log, "thank").await?;
+                Ok::<_, JobError>(both.0? + both.1? + last)
+            }
+        })
+    });
+    // A crash after a body and before its record costs an attempt.
+    story.compare_journals = false;
+    story.cut_everywhere();
+}
+
+#[test]
+fn a_retried_job() {
+    let mut story = story(|builder, log| {
+        let root = Job::<(), u32>::new("root").recovery(POLICY);
+        let policy = RetryPolicy::fixed(Duration::from_secs(60)).max_attempts(20);
+        builder.job(root.retry(policy), move |ctx: JobContext, ()| {
+            let log = log.clone();
+            async move {
+                note(&ctx, &log, "prepare").await?;
+                ctx.sleep(Duration::from_secs(1)).await?;
+                let body = || async {
+                    let mut log = log.lock().unwrap();
+                    log.push("bake".to_owned());
+                    match log.iter().filter(|line| *line == "bake").count() {
+                        1 | 2 => Err(JobError::new("burnt")),
+                        _ => Ok(7),
+                    }
+                };
+                ctx.step("bake", body).await
+            }
+        })
+    });
+    story.compare_journals = false;
+    story.cut_everywhere();
+}
+
+#[test]
+fn keyed_messages() {
+    let mut story = story(|builder, _log| {
+        builder.job_named("root", POLICY, |ctx: JobContext, (): ()| async move {
+            let mut received = Vec::new();
+            for _ in 0..3 {
+                received.push(ctx.receive_as::<u32>("amount").await?);
+            }
+            let other: String = ctx.receive().await?.body.decode()?;
+            Ok::<_, JobError>((received, other))
+        })
+    });
+    // The client runs again from its beginning after each crash.
+    story.act = |session| {
+        Box::pin(async move {
+            let root = NewTask::job("root", ()).name("Root").key("root");
+            let root = session.spawn(root).await.unwrap();
+            root.send("other").key("other").await.unwrap();
+            for n in 0..3 {
+                root.send(n).named("amount").key(&format!("amount {n}")).await.unwrap();
+            }
+            root.wait().await.unwrap();
+        })
+    };
     story.cut_everywhere();
 }
 

@@ -131,10 +131,16 @@ pub use brigade_runtime::{
     WaitResult,
 };
 #[cfg(feature = "processes")]
-pub use brigade_runtime::{InputPiece, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask};
+pub use brigade_runtime::{
+    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask, RetriedStep, RetryPolicy,
+    SendMessage, Step, StepBody,
+};
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
+
+/// A result whose error is a [`Refusal`], as of most calls.
+pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
 /// The crates that the code of [`tool`] names. Not for other uses.
 #[cfg(feature = "macros")]

@@ -6,13 +6,13 @@
 //! therefore takes the same branch again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use brigade_model::action::StartAction;
-use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry};
+use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::ids::{CallIndex, RunNo};
 use brigade_model::refusal::Refusal;
@@ -30,6 +30,8 @@ struct CallTable {
     replay: VecDeque<NumberedEntry>,
     /// The number of journal entries that were loaded, with those that are not replayed.
     loaded_entries: u32,
+    /// The number of tries of the job as a whole that failed in this run.
+    failed_tries: u32,
     /// The number of journal entries that the job has processed.
     processed_entries: u32,
     /// The number of processed entries that were acknowledged to the model.
@@ -57,6 +59,16 @@ struct CallTable {
     /// True while the job's future is dropped, so that dropped calls mean nothing.
     closed: bool,
     stopped: bool,
+}
+
+/// The call index of the pause before the next try of a job as a whole. No call of a job has it.
+pub(crate) const JOB_RETRY_INDEX: CallIndex = CallIndex(u32::MAX);
+
+/// The run of an attempt, and the number of journal entries of earlier runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunStart {
+    pub(crate) run: RunNo,
+    pub(crate) earlier_entries: Option<u32>,
 }
 
 /// A journal entry with its ordinal.
@@ -110,24 +122,46 @@ pub(crate) enum CallStart {
 impl JobCalls {
     /// Loads the journal of a job that is entered again, and its parked calls.
     pub(crate) fn load(&self, journal: Vec<JournalEntry>, start: &StartAction) {
+        let run = RunStart { run: start.run, earlier_entries: start.earlier_entries };
+        self.lock().load(journal, run, &start.parked_calls);
+    }
+
+    /// Loads the journal of a job that begins again in the same attempt. The futures of its calls
+    /// are dropped.
+    pub(crate) fn restart(&self, journal: Vec<JournalEntry>, run: RunStart) {
         let mut inner = self.lock();
-        // An entry that arrived while the journal was read may be in it already.
-        let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
-        inner.arrived.retain(|arrived| arrived.ordinal >= known);
-        let open = &start.parked_calls;
-        let mut entries = entries_to_replay(journal, start);
-        // A call that waits to be made again has failed before, but not with a result.
-        entries.retain(|numbered| open.iter().all(|call| call.index != numbered.entry.index));
-        let last: BTreeMap<CallIndex, u32> =
-            entries.iter().map(|numbered| (numbered.entry.index, numbered.ordinal)).collect();
-        entries.retain(|numbered| last.get(&numbered.entry.index) == Some(&numbered.ordinal));
-        let labels = entries.iter().map(|n| (n.entry.index, n.entry.label.clone()));
-        inner.recorded = labels.collect();
-        inner.replay = entries;
-        inner.loaded_entries = known;
-        inner.note_processed(0);
-        inner.parked_before =
-            open.iter().map(|call| (call.index, call.condition.label())).collect();
+        let before = std::mem::take(&mut *inner);
+        *inner = CallTable {
+            acked_entries: before.acked_entries,
+            arrived: before.arrived,
+            driver: before.driver,
+            to_park: before.to_park,
+            abandoned_calls: before.abandoned_calls,
+            running_calls: before.running_calls,
+            completion_expected: before.completion_expected,
+            delivered_count: before.delivered_count,
+            closed: before.closed,
+            stopped: before.stopped,
+            ..CallTable::default()
+        };
+        inner.load(journal, run, &[]);
+    }
+
+    /// Returns the number of tries of the job as a whole that failed in this run.
+    pub(crate) fn failed_tries(&self) -> u32 {
+        self.lock().failed_tries
+    }
+
+    /// Returns the pause before the next try of the job, if one was under way when this attempt
+    /// started.
+    pub(crate) fn job_pause(self: &Arc<Self>) -> Option<CompletionFuture> {
+        let mut inner = self.lock();
+        inner.parked_before.remove(&JOB_RETRY_INDEX)?;
+        let completion = inner.early_completions.remove(&JOB_RETRY_INDEX).map(Ok);
+        let waiting = PendingCall { completion, parked: true, waker: None };
+        inner.waiting.insert(JOB_RETRY_INDEX, waiting);
+        drop(inner);
+        Some(self.completion(JOB_RETRY_INDEX))
     }
 
     fn lock(&self) -> MutexGuard<'_, CallTable> {
@@ -173,6 +207,16 @@ impl JobCalls {
         }
     }
 
+    /// Parks a call and returns the future of its completion.
+    pub(crate) fn park_call(
+        self: &Arc<Self>,
+        index: CallIndex,
+        request: ConditionRequest,
+    ) -> CompletionFuture {
+        self.park(index, request);
+        self.completion(index)
+    }
+
     /// Returns the future of a parked or replayed call. Dropping it drops the call.
     pub(crate) fn completion(self: &Arc<Self>, index: CallIndex) -> CompletionFuture {
         CompletionFuture { calls: self.clone(), index, done: false }
@@ -186,15 +230,13 @@ impl JobCalls {
 
     /// Returns when the replay is over, or when it cannot continue without this call. Until then, a
     /// call without a completion may be one that the job dropped the last time.
-    pub(crate) fn wait_replayed(&self) -> impl Future<Output = ()> {
-        poll_fn(|context| {
-            let mut inner = self.lock();
-            if inner.replay.is_empty() || inner.held_back_released {
-                return Poll::Ready(());
-            }
-            inner.held_back.push(context.waker().clone());
-            Poll::Pending
-        })
+    pub(crate) fn poll_replayed(&self, context: &Context<'_>) -> Poll<()> {
+        let mut inner = self.lock();
+        if inner.replay.is_empty() || inner.held_back_released {
+            return Poll::Ready(());
+        }
+        inner.held_back.push(context.waker().clone());
+        Poll::Pending
     }
 
     /// Registers a call that the job itself executes, so that it can be completed.
@@ -288,6 +330,25 @@ impl JobCalls {
 }
 
 impl CallTable {
+    fn load(&mut self, journal: Vec<JournalEntry>, run: RunStart, open: &[ParkedCall]) {
+        self.failed_tries = failed_tries(&journal, run);
+        // An entry that arrived while the journal was read may be in it already.
+        let known = u32::try_from(journal.len()).unwrap_or(u32::MAX);
+        self.arrived.retain(|arrived| arrived.ordinal >= known);
+        let mut entries = entries_to_replay(journal, run);
+        // A call that waits to be made again has failed before, but not with a result.
+        entries.retain(|numbered| open.iter().all(|call| call.index != numbered.entry.index));
+        let last: BTreeMap<CallIndex, u32> =
+            entries.iter().map(|numbered| (numbered.entry.index, numbered.ordinal)).collect();
+        entries.retain(|numbered| last.get(&numbered.entry.index) == Some(&numbered.ordinal));
+        let labels = entries.iter().map(|n| (n.entry.index, n.entry.label.clone()));
+        self.recorded = labels.collect();
+        self.replay = entries;
+        self.loaded_entries = known;
+        self.note_processed(0);
+        self.parked_before = open.iter().map(|call| (call.index, call.condition.label())).collect();
+    }
+
     /// Notes the number of processed entries. After the last replayed entry it includes those that
     /// are not replayed, or the model would wait for their acknowledgement for ever.
     fn note_processed(&mut self, count: u32) {
@@ -357,24 +418,36 @@ impl CallTable {
 
 /// Returns the entries to replay. An earlier run, or an earlier try of the job as a whole, has
 /// failed: failures at its end are tried again, and its retries begin anew.
-fn entries_to_replay(journal: Vec<JournalEntry>, start: &StartAction) -> VecDeque<NumberedEntry> {
+fn entries_to_replay(journal: Vec<JournalEntry>, run: RunStart) -> VecDeque<NumberedEntry> {
     let entries = (0..).zip(journal);
     let mut earlier: Vec<NumberedEntry> =
         entries.map(|(ordinal, entry)| NumberedEntry { ordinal, entry }).collect();
     let is_job_retry = |numbered: &NumberedEntry| numbered.entry.label == EntryLabel::JobRetry;
     let last_try = earlier.iter().rev().find(|numbered| is_job_retry(numbered));
     let last_try = last_try.map(|numbered| numbered.ordinal + 1);
-    let first_current = last_try.max(start.earlier_entries).unwrap_or(0);
+    let first_current = last_try.max(run.earlier_entries).unwrap_or(0);
     let at = earlier.partition_point(|numbered| numbered.ordinal < first_current);
     let mut current = earlier.split_off(at);
     earlier.retain(|numbered| !is_job_retry(numbered) && !is_retried_entry(&numbered.entry));
     drop_last_failures(&mut earlier);
     // A run that an earlier version opened does not know where its entries begin.
-    if start.run > RunNo::FIRST && start.earlier_entries.is_none() {
+    if run.run > RunNo::FIRST && run.earlier_entries.is_none() {
         drop_last_failures(&mut current);
     }
     earlier.append(&mut current);
     earlier.into()
+}
+
+/// Returns the number of tries of the job as a whole that failed in this run.
+fn failed_tries(journal: &[JournalEntry], run: RunStart) -> u32 {
+    let first = run.earlier_entries.map_or(0, |entries| entries as usize);
+    let of_run = journal.get(first..).unwrap_or_default();
+    let retries = of_run.iter().rev().filter(|entry| entry.label == EntryLabel::JobRetry);
+    let attempts = retries.filter_map(|entry| match *entry.completion {
+        CallCompletion::Retried { attempt, .. } => Some(attempt),
+        _ => None,
+    });
+    attempts.max().unwrap_or(0)
 }
 
 fn drop_last_failures(entries: &mut Vec<NumberedEntry>) {
@@ -399,6 +472,12 @@ pub(crate) struct CompletionFuture {
     calls: Arc<JobCalls>,
     index: CallIndex,
     done: bool,
+}
+
+impl CompletionFuture {
+    pub(crate) fn index(&self) -> CallIndex {
+        self.index
+    }
 }
 
 impl Future for CompletionFuture {

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::{CallStart, CompletionFuture, JobCalls};
 use super::child_task::ChildTask;
-use super::registry::{HandlerRegistry, JobError};
+use super::registry::HandlerRegistry;
 use super::stop_signal::StopSignal;
 use crate::loop_input::LoopInput;
 use crate::new_task::{NewTask, TaskType};
@@ -63,6 +63,8 @@ pub struct JobContext {
 pub(crate) struct JobContextInner {
     pub(crate) task: TaskId,
     pub(crate) run: RunNo,
+    /// The number of journal entries of earlier runs.
+    pub(crate) earlier_entries: Option<u32>,
     pub(crate) attempt: AtomicU32,
     pub(crate) calls: Arc<JobCalls>,
     pub(crate) handlers: Arc<HandlerRegistry>,
@@ -105,39 +107,6 @@ impl JobContext {
 
     pub fn is_stopping(&self) -> bool {
         self.inner.stop.is_set()
-    }
-
-    /// Runs the body once and records its result, which is returned when the job is entered again.
-    /// If the process dies before the record is stored, the body runs again.
-    pub fn step<T, E, Fut>(
-        &self,
-        name: &str,
-        body: impl FnOnce() -> Fut,
-    ) -> impl Future<Output = Result<T, JobError>>
-    where
-        T: Serialize + DeserializeOwned,
-        E: Into<JobError>,
-        Fut: Future<Output = Result<T, E>>,
-    {
-        let label = EntryLabel::step(name);
-        let call = self.begin(&label);
-        async move {
-            let index = match call? {
-                JobCall::Known(completion) => return step_result(&*completion.await?),
-                JobCall::New(index) => index,
-            };
-            self.inner.calls.wait_replayed().await;
-            let _running = self.inner.calls.mark_running();
-            let result = body().await.map_err(Into::into);
-            let completion = match result.and_then(|value| Ok(Json::of(&value)?)) {
-                Ok(value) => CallCompletion::Value(value),
-                Err(error) => CallCompletion::Error(error.message().clone().into()),
-            };
-            self.inner.calls.register_call(index);
-            let record = CallRecord::new(index, label, Arc::new(completion));
-            self.report(AttemptReport::Record(record)).await?;
-            step_result(&*self.inner.calls.completion(index).await?)
-        }
     }
 
     /// Sleeps for a duration, across restarts.
@@ -441,7 +410,7 @@ impl JobContext {
         })
     }
 
-    fn park_call(
+    pub(super) fn park_call(
         &self,
         request: ConditionRequest,
     ) -> impl Future<Output = Result<Arc<CallCompletion>, Refusal>> + use<> {
@@ -459,7 +428,7 @@ impl JobContext {
         Caller::Task { no: self.inner.task.no, attempt: self.inner.attempt() }
     }
 
-    async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
+    pub(super) async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
         let _running = self.inner.calls.mark_running();
         self.inner.report(report).await
     }
@@ -532,14 +501,6 @@ impl JobContextInner {
                 result => return result,
             }
         }
-    }
-}
-
-fn step_result<T: DeserializeOwned>(completion: &CallCompletion) -> Result<T, JobError> {
-    match completion {
-        CallCompletion::Value(value) => Ok(value.decode()?),
-        CallCompletion::Error(error) => Err(JobError::new(&error.message)),
-        other => Err(unexpected_completion("step", other).into()),
     }
 }
 

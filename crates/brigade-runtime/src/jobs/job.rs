@@ -6,6 +6,8 @@ use std::marker::PhantomData;
 use brigade_model::work::RecoveryPolicy;
 use serde::Serialize;
 
+use super::registry::JobRules;
+use super::retry_policy::RetryPolicy;
 use crate::new_task::{JobTask, NewTask};
 
 /// The name of a job with the types of its arguments and its result. The compiler checks both where
@@ -31,7 +33,7 @@ use crate::new_task::{JobTask, NewTask};
 /// ```
 pub struct Job<A, R> {
     name: &'static str,
-    recovery: RecoveryPolicy,
+    rules: JobRules,
     types: PhantomData<fn(A) -> R>,
 }
 
@@ -39,13 +41,24 @@ impl<A, R> Job<A, R> {
     /// Names a job. After a crash of the runtime it is resumed, at most three times without
     /// progress.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, recovery: RecoveryPolicy::DEFAULT_RESUME, types: PhantomData }
+        let rules = JobRules { recovery: RecoveryPolicy::DEFAULT_RESUME, retry: None };
+        Self { name, rules, types: PhantomData }
     }
 
     /// Sets the rule for a run that a crash of the runtime interrupted.
     #[must_use]
     pub const fn recovery(self, recovery: RecoveryPolicy) -> Self {
-        Self { recovery, ..self }
+        let rules = JobRules { recovery, retry: self.rules.retry };
+        Self { rules, ..self }
+    }
+
+    /// Runs the job again when it returns an error that is not fatal, with durable pauses in
+    /// between. Recorded calls keep their results, except the failures right before the error, so
+    /// nothing that succeeded is done twice.
+    #[must_use]
+    pub const fn retry(self, policy: RetryPolicy) -> Self {
+        let rules = JobRules { recovery: self.rules.recovery, retry: Some(policy) };
+        Self { rules, ..self }
     }
 
     /// Returns the name under which the job is registered and stored.
@@ -53,8 +66,8 @@ impl<A, R> Job<A, R> {
         self.name
     }
 
-    pub(crate) const fn recovery_policy(&self) -> RecoveryPolicy {
-        self.recovery
+    pub(crate) const fn rules(&self) -> JobRules {
+        self.rules
     }
 }
 

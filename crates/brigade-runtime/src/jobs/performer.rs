@@ -28,7 +28,8 @@ use tokio_util::task::TaskTracker;
 
 use super::calls::{DriverStep, JobCalls};
 use super::context::{CURRENT, JobContext, JobContextInner};
-use super::registry::{ClosureBody, HandlerRegistry, JobError, JobFuture};
+use super::job_error::JobError;
+use super::registry::{ClosureBody, HandlerRegistry, JobFuture};
 use super::stop_signal::StopSignal;
 use crate::performer::{
     Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId, retry_while_unavailable,
@@ -115,6 +116,7 @@ impl Performer for JobPerformer {
         let context = Arc::new(JobContextInner {
             task,
             run: start.run,
+            earlier_entries: start.earlier_entries,
             attempt: AtomicU32::new(start.attempt.0),
             calls: Arc::default(),
             handlers: self.handlers.clone(),
@@ -295,7 +297,7 @@ impl JobDriver {
                     return Some(AttemptReport::Ended(WorkResult::Returned(result).into()));
                 }
                 JobPoll::Returned(Err(error)) => {
-                    return Some(failed_report(error.message().clone()));
+                    return Some(failed_report(error.into_details()));
                 }
                 JobPoll::Panicked(message) => {
                     let failure = Failure::Panic(message);

@@ -14,45 +14,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::JobContext;
+use super::job_error::JobError;
+use super::retry_policy::RetryPolicy;
 #[cfg(feature = "agents")]
 use crate::agents::AgentServices;
-
-/// The failure of a job: any error, as text.
-///
-/// It is not an error type itself, so that `?` turns every error type into it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobError {
-    message: Arc<str>,
-}
-
-impl JobError {
-    pub fn new(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string().into() }
-    }
-
-    pub fn message(&self) -> &Arc<str> {
-        &self.message
-    }
-}
-
-impl<E: std::error::Error> From<E> for JobError {
-    fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            message.push_str(": ");
-            message.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self { message: message.into() }
-    }
-}
-
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message.fmt(f)
-    }
-}
 
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
 type JobHandler = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
@@ -65,8 +30,15 @@ pub(crate) struct HandlerRegistry {
     pub(crate) agents: Option<Arc<AgentServices>>,
 }
 
+/// The rules of a registered job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobRules {
+    pub(crate) recovery: RecoveryPolicy,
+    pub(crate) retry: Option<RetryPolicy>,
+}
+
 struct RegisteredJob {
-    recovery: RecoveryPolicy,
+    rules: JobRules,
     handler: Box<JobHandler>,
 }
 
@@ -77,12 +49,8 @@ impl HandlerRegistry {
         Self { by_name: HashMap::new(), agents: Some(agents) }
     }
 
-    pub(crate) fn register<A, F, Fut, R, E>(
-        &mut self,
-        name: &str,
-        recovery: RecoveryPolicy,
-        handler: F,
-    ) where
+    pub(crate) fn register<A, F, Fut, R, E>(&mut self, name: &str, rules: JobRules, handler: F)
+    where
         A: DeserializeOwned + Send + 'static,
         F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
@@ -94,17 +62,18 @@ impl HandlerRegistry {
             let handler = handler.clone();
             let args = args.clone();
             box_job_future(async move {
-                let args: A = args.decode().map_err(JobError::from)?;
+                let args: A =
+                    args.decode().map_err(|refusal| JobError::from(refusal).as_fatal())?;
                 handler(context, args).await.map_err(Into::into)
             })
         };
-        self.by_name.insert(name.into(), RegisteredJob { recovery, handler: Box::new(enter) });
+        self.by_name.insert(name.into(), RegisteredJob { rules, handler: Box::new(enter) });
     }
 
     /// Returns the handler's name, shared by all its tasks, and its recovery policy.
     pub(crate) fn find(&self, name: &str) -> Result<(Arc<str>, RecoveryPolicy), Refusal> {
         let found = self.by_name.get_key_value(name);
-        found.map(|(name, job)| (name.clone(), job.recovery)).ok_or_else(|| {
+        found.map(|(name, job)| (name.clone(), job.rules.recovery)).ok_or_else(|| {
             let mut known: Vec<&str> = self.by_name.keys().map(|name| &**name).collect();
             known.sort_unstable();
             Refusal::not_found(format!(
@@ -116,7 +85,18 @@ impl HandlerRegistry {
 
     /// Enters the handler of this name, if there is one.
     pub(crate) fn enter(&self, name: &str, context: JobContext, args: &Json) -> Option<JobFuture> {
-        self.by_name.get(name).map(|job| (job.handler)(context, args))
+        let job = self.by_name.get(name)?;
+        let Some(policy) = job.rules.retry else { return Some((job.handler)(context, args)) };
+        let handlers = context.inner.handlers.clone();
+        let name: Arc<str> = name.into();
+        let args = args.clone();
+        Some(Box::pin(async move {
+            let enter = || {
+                let job = handlers.by_name.get(&name)?;
+                Some((job.handler)(context.clone(), &args))
+            };
+            context.run_with_retries(policy, enter).await
+        }))
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
-use brigade_model::command::{Command, SendCommand};
 use brigade_model::event::Event;
-use brigade_model::ids::{MessageNo, RunNo, TaskNo};
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{TaskRow, TaskState};
@@ -20,7 +19,8 @@ use brigade_process::{ProcessOutput, lease};
 use crate::feed::FeedUpdate;
 use crate::performer::TaskId;
 use crate::processes::driver::{DriverRequest, run_blocking};
-use crate::session::{Session, first_message_no, unexpected_reply};
+use crate::send_message::SendMessage;
+use crate::session::Session;
 
 /// The pauses between two tries to store input, each longer than the one before.
 const POLL_PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -40,13 +40,8 @@ pub struct InputPiece {
 
 impl Session {
     /// Closes the input of a process. It reads the end of its input after all that was sent before.
-    pub async fn close_input(&self, of: impl Into<TaskRef>) -> Result<MessageNo, Refusal> {
-        let Command::Send(send) = self.send_command(of.into(), Json::null()) else {
-            return Err(unexpected_reply());
-        };
-        first_message_no(
-            self.submit(Command::Send(SendCommand { closes_input: true, ..send })).await?,
-        )
+    pub fn close_input(&self, of: impl Into<TaskRef>) -> SendMessage {
+        self.send(of, Json::null()).closing_input()
     }
 
     /// Writes bytes to a process's input. Returns when they are stored for its shim, so that they

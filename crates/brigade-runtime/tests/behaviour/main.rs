@@ -29,6 +29,7 @@ mod races;
 mod remote;
 mod replay;
 mod restart;
+mod retrying;
 mod runtime_slots;
 mod runtime_wide;
 mod scope;

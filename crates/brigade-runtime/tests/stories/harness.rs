@@ -4,13 +4,13 @@
 //! opens the same SQLite file and runs the story again. The client's part of a story can run again
 //! because it spawns with a key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use brigade_model::call::CallCompletion;
+use brigade_model::call::{CallCompletion, JournalEntry};
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Epoch, MessageNo, Owner, Position, TaskNo, Time};
 use brigade_model::outcome::Outcome;
@@ -202,6 +202,7 @@ fn final_state(path: &Path) -> FinalState {
         let mut journal = BTreeMap::new();
         for no in rows.keys() {
             let mut entries = store.journal(tree.id, *no).await.unwrap();
+            check_answers(*no, &entries);
             entries.sort_by_key(|entry| entry.index);
             let texts = entries
                 .iter()
@@ -264,6 +265,17 @@ fn check_fold(events: &[Arc<EventRecord>], rows: &BTreeMap<TaskNo, TaskRow>) {
     }
 }
 
+/// Checks that no call was answered twice. A call that failed may be made again.
+fn check_answers(no: TaskNo, journal: &[JournalEntry]) {
+    let failed = |completion: &CallCompletion| {
+        matches!(completion, CallCompletion::Retried { .. } | CallCompletion::Error(_))
+    };
+    let mut seen = BTreeSet::new();
+    for entry in journal.iter().filter(|entry| !failed(&entry.completion)) {
+        assert!(seen.insert(entry.index), "call {} of {no} was answered twice", entry.index);
+    }
+}
+
 fn check_once(events: &[Arc<EventRecord>]) {
     let mut seen = BTreeMap::new();
     for record in events {
@@ -273,9 +285,6 @@ fn check_once(events: &[Arc<EventRecord>]) {
                 runs.iter().map(|it| format!("result of {}#{}", it.no, it.run)).collect()
             }
             Event::MessageRead { message, .. } => vec![format!("reading of message {message}")],
-            Event::Recorded { no, index, .. } | Event::CallCompleted { no, index, .. } => {
-                vec![format!("answer {index} of {no}")]
-            }
             _ => Vec::new(),
         };
         for what in once {
