@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn be_the_daemon(places: StateDir) -> Result<(), Box<dyn Error>> {
     let claimed = StateDirLock::acquire(&places)?;
-    let store = SqliteStore::open(places.store_path(), Default::default())?;
+    let store = SqliteStore::open(places.store_path())?;
     let processes = ProcessOptions::new(places.path().join("processes"));
     let script = places.path().with_file_name("script");
     let agents = match script.exists() {

@@ -1,6 +1,8 @@
 //! Limits of a subtree, and its usage.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
 
 use crate::ids::Millis;
 use crate::spawn_rate::SpawnRate;
@@ -47,6 +49,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Returns these limits with a time limit.
+    #[must_use]
+    pub fn with_time(self, time: Duration) -> Self {
+        Self { time: Some(time.into()), ..self }
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -158,6 +166,23 @@ impl std::fmt::Display for LimitKind {
 )]
 #[serde(transparent)]
 pub struct Money(pub u64);
+
+impl Money {
+    /// Converts dollars, rounded to a millionth. Negative and absurd amounts become the nearest that
+    /// there is.
+    pub fn from_dollars(dollars: f64) -> Self {
+        Self((dollars * 1e6).round() as u64)
+    }
+}
+
+/// Shows dollars with two digits after the point, or more if there are any: `$1.25`, `$0.0042`.
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cents = format!("{:06}", self.0 % 1_000_000);
+        let digits = cents.trim_end_matches('0').len().max(2);
+        write!(f, "${}.{}", self.0 / 1_000_000, &cents[..digits])
+    }
+}
 
 /// The estimated cost of a call, before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -79,7 +79,12 @@ impl SqliteStore {
     /// Fails with [`StoreError::Locked`] while another owner has the store. A file of another
     /// program or of a newer version, or a damaged one, is refused and not changed. An empty file
     /// counts as none, since a crash during creation can leave one.
-    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// Opens a store with options. See [`SqliteStore::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         Ok(Self::open_as_owner(path.as_ref(), options)?)
     }
 
@@ -92,7 +97,7 @@ impl SqliteStore {
     /// Opens a store that has no owner, for reading. It creates no files beside the database and
     /// does not see commits of an owner that starts later.
     pub fn open_immutable(path: impl AsRef<Path>) -> Result<Self, StoreError> {
-        Ok(Self::open_with(path.as_ref(), open_immutable)?)
+        Ok(Self::open_reader(path.as_ref(), open_immutable)?)
     }
 
     fn open_as_owner(path: &Path, options: SqliteOptions) -> Result<Self> {
@@ -124,10 +129,10 @@ impl SqliteStore {
     }
 
     fn open_as_reader(path: &Path) -> Result<Self> {
-        Self::open_with(path, open_for_reading)
+        Self::open_reader(path, open_for_reading)
     }
 
-    fn open_with(path: &Path, open: fn(&Path) -> Result<Connection>) -> Result<Self> {
+    fn open_reader(path: &Path, open: fn(&Path) -> Result<Connection>) -> Result<Self> {
         let path = canonical_path(path)?;
         match examine(&path)? {
             FileContent::Store => {}

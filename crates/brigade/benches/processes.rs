@@ -46,7 +46,7 @@ async fn main() -> BenchResult<()> {
 async fn session(dir: &Path, on_disk: bool) -> BenchResult<(Runtime, Session)> {
     let mut builder = Runtime::builder().processes(ProcessOptions::new(dir));
     if on_disk {
-        builder = builder.store(SqliteStore::open(dir.join("brigade.db"), Default::default())?);
+        builder = builder.store(SqliteStore::open(dir.join("brigade.db"))?);
     }
     let runtime = builder.start().await?;
     let session = runtime.session("bench").await?;

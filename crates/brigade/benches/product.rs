@@ -233,7 +233,7 @@ fn messages_100k_each_awaited(bencher: Bencher) {
 fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {
     let tokio = tokio();
     let dir = tempfile::tempdir().expect("a directory");
-    let store = SqliteStore::open(dir.path().join("bench.db"), Default::default());
+    let store = SqliteStore::open(dir.path().join("bench.db"));
     let (session, _runtime) = tokio.block_on(async {
         let runtime = Runtime::builder().store(store.expect("a store")).start().await;
         let runtime = runtime.expect("a runtime");

@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(dir.join("runs"))?;
     let dir = dir.canonicalize()?;
     let runtime = Runtime::builder()
-        .store(SqliteStore::open(dir.join("brigade.db"), Default::default())?)
+        .store(SqliteStore::open(dir.join("brigade.db"))?)
         .processes(ProcessOptions::new(&dir))
         .start()
         .await?;

@@ -155,7 +155,7 @@ async fn measure_load(count: usize) -> MeasureResult {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("load.db");
     let open = async || -> Result<Runtime, JobError> {
-        let store = SqliteStore::open(&path, Default::default())?;
+        let store = SqliteStore::open(&path)?;
         Ok(Runtime::builder()
             .store(store)
             .job_named("wait", RecoveryPolicy::resume_max_crashes(1), wait_for_message)

@@ -11,7 +11,7 @@ const STEPS: u32 = 20;
 async fn main() -> Result<(), JobError> {
     let path = std::env::args_os().nth(1).map(PathBuf::from);
     let path = path.unwrap_or_else(|| std::env::temp_dir().join("brigade-survive.db"));
-    let store = SqliteStore::open(&path, Default::default())?;
+    let store = SqliteStore::open(&path)?;
     let runtime = Runtime::builder()
         .store(store)
         .job_named("long walk", RecoveryPolicy::resume_max_crashes(100), long_walk)

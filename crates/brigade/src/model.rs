@@ -7,8 +7,8 @@ pub use brigade_model::approval::{
     CardLine, GrantScope, TextExcerpt,
 };
 pub use brigade_model::call::{
-    CallCompletion, Condition, ConditionRequest, InboxBatch, JournalEntry, ParkedCall, RunResult,
-    SpawnedTask, TasksCondition, WaitMode,
+    CallCompletion, Condition, ConditionRequest, InboxBatch, JournalEntry, ParkedCall, RetryPause,
+    RunResult, SpawnedTask, TasksCondition, WaitMode,
 };
 pub use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
@@ -19,6 +19,7 @@ pub use brigade_model::command::{
 };
 pub use brigade_model::decide::{CommandReply, StopResult};
 pub use brigade_model::entry_label::EntryLabel;
+pub use brigade_model::error_details::ErrorDetails;
 pub use brigade_model::event::{CollectedRun, Event, EventRecord, FeedItem, SpawnedEvent};
 pub use brigade_model::ids::{
     Attempt, CallIndex, ClientIdentity, ClientName, ConversationId, Epoch, MessageNo, Millis,
@@ -26,7 +27,9 @@ pub use brigade_model::ids::{
 };
 pub use brigade_model::json::Json;
 pub use brigade_model::limits::{LimitKind, Limits, Money, Remaining, RemainingBudgets, Usage};
-pub use brigade_model::message::{Message, MessagePurpose, MessageSender, Receipt};
+pub use brigade_model::message::{
+    Message, MessageKey, MessageKeyScope, MessagePurpose, MessageSender, Receipt,
+};
 pub use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 pub use brigade_model::outcome::{
     CancelledOutcome, EndConfirmation, FailedOutcome, Failure, LateResult, Outcome, StopInitiator,
@@ -49,7 +52,9 @@ pub use brigade_model::task::{
     ResultDelivery, RunClock, SpawningAttempt, StopCause, StopPhase, StoppingState, TaskExtras,
     TaskRow, TaskState,
 };
-pub use brigade_model::task_tree::{KeyMark, MessageRow, SessionRow, SessionState, TaskTree};
+pub use brigade_model::task_tree::{
+    KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState, TaskTree,
+};
 pub use brigade_model::truncate::truncate_chars;
 pub use brigade_model::work::{
     AgentWork, CommandLine, CustomWork, EnvValue, ExternalWork, FollowUp, InboxMode, JobWork,

@@ -229,7 +229,7 @@ async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
 async fn open_store(path: &Path) -> Result<SqliteStore, CliError> {
     let deadline = Instant::now() + STORE_LOCK_TIMEOUT;
     loop {
-        match SqliteStore::open(path, Default::default()) {
+        match SqliteStore::open(path) {
             Err(StoreError::Locked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

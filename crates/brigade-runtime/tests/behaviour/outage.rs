@@ -64,7 +64,7 @@ async fn a_slow_commit_is_not_acknowledged_or_performed_before_it_is_stored() {
 async fn a_queued_closure_survives_a_commit_that_failed() {
     let dir = tempfile::tempdir().unwrap();
     let open = |name: &str| -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(dir.path().join(name), Default::default()).unwrap())
+        Arc::new(SqliteStore::open(dir.path().join(name)).unwrap())
     };
     let story = async |store: Arc<CrashStore>| {
         let test = TestRuntime::on_store(store.clone(), |b| b).await;

@@ -139,7 +139,7 @@ async fn a_store_can_be_opened_again_as_soon_as_the_runtime_is_shut_down() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("again.db");
     for _ in 0..50 {
-        let store = brigade_sqlite::SqliteStore::open(&path, Default::default()).unwrap();
+        let store = brigade_sqlite::SqliteStore::open(&path).unwrap();
         let runtime = brigade_runtime::Runtime::builder().store(store).start().await.unwrap();
         let session = runtime.session("again").await.unwrap();
         let task = brigade_runtime::NewTask::closure("rests", |ctx| async move {

@@ -39,7 +39,7 @@ async fn a_completion_that_arrives_before_its_replayed_call_is_kept() {
 async fn a_message_is_not_lost_to_a_receive_that_the_job_drops() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("turns.db");
-    let store = brigade_sqlite::SqliteStore::open(path, Default::default()).unwrap();
+    let store = brigade_sqlite::SqliteStore::open(path).unwrap();
     let looks = |ctx: JobContext, (): ()| async move {
         let mut seen = 0;
         for _ in 0..60 {

@@ -32,7 +32,7 @@ fn dir() -> tempfile::TempDir {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_are_removed_with_their_directories_at_once() {
     let dir = dir();
-    let store = SqliteStore::open(dir.path().join("brigade.db"), Default::default()).unwrap();
+    let store = SqliteStore::open(dir.path().join("brigade.db")).unwrap();
     let runtime = Runtime::builder()
         .store(store)
         .processes(ProcessOptions::new(dir.path()))

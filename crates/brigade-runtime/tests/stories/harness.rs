@@ -129,7 +129,7 @@ impl Story {
             .build()
             .unwrap();
         tokio.block_on(async {
-            let sqlite = SqliteStore::open(path, Default::default()).unwrap();
+            let sqlite = SqliteStore::open(path).unwrap();
             let store = CrashStore::new(Arc::new(sqlite), cut);
             let clock = PausedClock::starting_at(start);
             let builder = Runtime::builder().shared_store(store.clone()).max_batch(1);

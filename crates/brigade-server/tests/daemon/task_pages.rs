@@ -40,7 +40,7 @@ fn addresses(pages: &[Vec<TaskInfo>]) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_tasks_than_fit_a_reply_come_in_pages() {
     let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path().join("brigade.db"), Default::default()).unwrap();
+    let store = SqliteStore::open(dir.path().join("brigade.db")).unwrap();
     let daemon = TestDaemon::start(|builder| builder.store(store)).await;
     let session = daemon.runtime.session(SESSION).await.unwrap();
     spawn_ended(&session, TASK_COUNT).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use brigade_sqlite::{SqliteOptions, SqliteStore};
+use brigade_sqlite::SqliteStore;
 use brigade_store::conformance::StoreHarness;
 use brigade_store::{Store, conformance_tests};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ impl OnDisk {
 
     fn open(&self, number: usize) -> Arc<dyn Store> {
         let path = self.dir.path().join(format!("{number}.db"));
-        Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+        Arc::new(SqliteStore::open(path).unwrap())
     }
 }
 

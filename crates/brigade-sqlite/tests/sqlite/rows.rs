@@ -120,7 +120,7 @@ async fn a_busy_file_is_unavailable() {
     let path = dir.path().join("store.db");
     let mut session = create_store(&path).await;
     let options = SqliteOptions { busy_timeout: Duration::ZERO, ..SqliteOptions::default() };
-    let store = SqliteStore::open(&path, options).unwrap();
+    let store = SqliteStore::open_with(&path, options).unwrap();
     let intruder = Connection::open(&path).unwrap();
     intruder.busy_timeout(Duration::ZERO).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -194,7 +194,7 @@ async fn commits_can_wait_for_the_disk() {
     let path = dir.path().join("store.db");
     let mut session = create_store(&path).await;
     let options = SqliteOptions { synchronous: SynchronousMode::Full, ..SqliteOptions::default() };
-    let store = SqliteStore::open(&path, options).unwrap();
+    let store = SqliteStore::open_with(&path, options).unwrap();
     store.commit(&batch(session.spawn(1))).await.unwrap();
 }
 

@@ -14,7 +14,7 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
-use brigade_sqlite::{SqliteOptions, SqliteStore};
+use brigade_sqlite::SqliteStore;
 use brigade_store::{Batch, LoadedSession, SessionBatch, Store, StoreError};
 
 pub(crate) struct Session {
@@ -124,7 +124,7 @@ pub(crate) fn job() -> TaskSpec {
 }
 
 pub(crate) fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-    SqliteStore::open(path, SqliteOptions::default())
+    SqliteStore::open(path)
 }
 
 pub(crate) fn batch(session_batch: SessionBatch) -> Batch {
