@@ -1,10 +1,12 @@
-//! Attribute macros of Brigade. Programs use them as `brigade::tool`, with the feature `macros` of the
-//! crate `brigade`; the generated code names that crate.
+//! Attribute macros of Brigade. Programs use them as `brigade::tool` and `brigade::job`, with the
+//! feature `macros` of the crate `brigade`; the generated code names that crate.
 //!
 //! Each macro has a module that parses its input into a struct and renders the generated code.
 //!
 //! - `tool_macro`: the macro `tool`.
+//! - `job_macro`: the macro `job`.
 
+mod job_macro;
 mod tool_macro;
 
 use proc_macro::TokenStream;
@@ -27,5 +29,17 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn tool(arguments: TokenStream, function: TokenStream) -> TokenStream {
     let expanded = tool_macro::expand(arguments.into(), function.into());
+    expanded.unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// Adds a constant to an async function that is a job: its name with the types of its arguments and
+/// its result.
+///
+/// The constant has the name of the function in upper case: `BAKE` for `bake`. The job is registered
+/// with `builder.job(BAKE, bake)` and spawned with `BAKE.with(arguments)`. `name = ".."` gives the job
+/// another name than that of the function, such as `bake.v2` for a new version.
+#[proc_macro_attribute]
+pub fn job(arguments: TokenStream, function: TokenStream) -> TokenStream {
+    let expanded = job_macro::expand(arguments.into(), function.into());
     expanded.unwrap_or_else(|error| error.to_compile_error()).into()
 }

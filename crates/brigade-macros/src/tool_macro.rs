@@ -75,7 +75,7 @@ impl ToolOptions {
 }
 
 /// Reads the text of `name = "text"`.
-fn text_value(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
+pub(crate) fn text_value(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
     let value = meta.value().map_err(|_| meta.error("this needs a text: `= \"..\"`"))?;
     let literal: Lit = value.parse().map_err(|_| meta.error("this needs a text: `= \"..\"`"))?;
     match literal {
@@ -84,7 +84,11 @@ fn text_value(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
     }
 }
 
-fn set_once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>) -> Result<()> {
+pub(crate) fn set_once<T>(
+    place: &mut Option<T>,
+    value: T,
+    meta: &ParseNestedMeta<'_>,
+) -> Result<()> {
     if place.replace(value).is_some() {
         return Err(meta.error("this is given twice"));
     }

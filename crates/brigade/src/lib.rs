@@ -27,7 +27,7 @@
 //! | `processes` | yes | OS processes as tasks |
 //! | `agents` | yes | agents as tasks, and `processes` |
 //! | `mcp` | yes | MCP servers whose tools agents use, and `agents` |
-//! | `macros` | no | the attribute macro `#[brigade::tool]`, and `agents` |
+//! | `macros` | no | the attribute macros `#[brigade::tool]` and `#[brigade::job]`, and `agents` |
 //!
 //! Without features, a program has jobs, custom kinds of work and the store in memory.
 //!
@@ -93,6 +93,26 @@ pub use brigade_llm::{
 ///
 #[cfg(feature = "macros")]
 pub use brigade_macros::tool;
+
+/// ```
+/// use brigade::{JobContext, JobError, Runtime};
+///
+/// #[brigade::job]
+/// async fn bake(_ctx: JobContext, loaves: u32) -> Result<String, JobError> {
+///     Ok(format!("{loaves} loaves"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().job(BAKE, bake).start().await?;
+/// let session = runtime.session("demo").await?;
+/// assert_eq!(session.spawn(BAKE.with(12)).await?.result().await?, "12 loaves");
+/// # Ok(())
+/// # }
+/// ```
+///
+#[cfg(feature = "macros")]
+pub use brigade_macros::job;
 #[cfg(feature = "mcp")]
 pub use brigade_mcp::client::{
     McpServerConfig, McpServerError, McpTimeouts, McpTransport, ValueSource,
