@@ -3,32 +3,26 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brigade::{JobContext, JobError, NewTask, Outcome, RecoveryPolicy, Runtime, SqliteStore};
+use brigade::{Job, JobContext, JobError, RecoveryPolicy, Runtime, SqliteStore};
 
 const STEPS: u32 = 20;
+const WALK: Job<u32, String> =
+    Job::new("long walk").recovery(RecoveryPolicy::resume_max_crashes(100));
 
 #[tokio::main]
 async fn main() -> Result<(), JobError> {
     let path = std::env::args_os().nth(1).map(PathBuf::from);
     let path = path.unwrap_or_else(|| std::env::temp_dir().join("brigade-survive.db"));
     let store = SqliteStore::open(&path)?;
-    let runtime = Runtime::builder()
-        .store(store)
-        .job_named("long walk", RecoveryPolicy::resume_max_crashes(100), long_walk)
-        .start()
-        .await?;
+    let runtime = Runtime::builder().store(store).job(WALK, long_walk).start().await?;
     let session = runtime.session("survive").await?;
 
     // The key makes it the same task each time this program is started.
-    let walk = session.spawn(NewTask::job("long walk", STEPS).key("the walk")).await?;
+    let walk = session.spawn(WALK.with(STEPS).key("the walk")).await?;
     println!("{} in {}", walk.address(), path.display());
     println!("kill it any time with: kill -9 {}", std::process::id());
 
-    let result = walk.wait().await?;
-    match &*result.outcome {
-        Outcome::Succeeded { result } => println!("arrived: {result}"),
-        other => println!("{other}"),
-    }
+    println!("arrived: {:?}", walk.result().await?);
     session.close(None).await?;
     runtime.shutdown().await?;
     Ok(())
