@@ -171,6 +171,10 @@ pub mod macro_support {
 }
 
 // `cargo test --doc` compiles and runs the examples of the guides.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/jobs.md")]
+mod jobs_guide {}
+
 #[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/agents.md")]
 mod agents_guide {}
