@@ -1,0 +1,13 @@
+//! A handler takes arguments of another type than its job.
+
+use brigade_runtime::{Job, JobContext, JobError, Runtime};
+
+const BAKE: Job<u32, String> = Job::new("bake");
+
+async fn bake(_ctx: JobContext, loaves: String) -> Result<String, JobError> {
+    Ok(loaves)
+}
+
+fn main() {
+    let _ = Runtime::builder().job(BAKE, bake);
+}
