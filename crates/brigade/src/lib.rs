@@ -43,6 +43,27 @@
 //!   [`agent`] has the agent loop, [`llm`] the models.
 //! - [`Performer`]: executes a new kind of work; [`RemoteService`]: work of another system.
 //! - [`model`]: the state machine: tasks, events, outcomes, refusals.
+//!
+//! A [`Session`] has two roles. [`Runtime::session`] returns it for a client: it sees its top-level
+//! tasks, and a wait consumes their results. [`Runtime::operator_session`] returns it for the
+//! operator: every task is visible, and nothing is consumed. Take results as the client, and watch
+//! progress as the operator.
+//!
+//! The guides are in the directory `docs` of the package. Their listings run as tests:
+//!
+//! | to | read |
+//! |---|---|
+//! | write a job: steps, replay, versions, messages, children | `docs/jobs.md` |
+//! | embed Brigade in a server: roles, tenants, shutdown, retention, metrics | `docs/embedding.md` |
+//! | test jobs and agents | `docs/testing.md`, `docs/scripted-model.md` |
+//! | write an agent, tools, plugins | `docs/agents.md`, `docs/tools.md`, `docs/plugins.md` |
+//! | use tools of MCP servers | `docs/mcp-servers.md` |
+//! | set permissions, sandboxes, budgets | `docs/permissions.md`, `docs/sandbox.md`, `docs/budgets.md` |
+//! | run processes | `docs/processes.md` |
+//! | add a kind of work | `docs/performers.md` |
+//! | recover and resume | `docs/resume.md` |
+//! | observe | `docs/telemetry.md` |
+//! | know who is trusted; look up a term | `docs/security.md`, `docs/glossary.md` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -174,6 +195,10 @@ pub mod macro_support {
 #[cfg(doctest)]
 #[doc = include_str!("../docs/jobs.md")]
 mod jobs_guide {}
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/embedding.md")]
+mod embedding_guide {}
 
 #[cfg(all(doctest, feature = "agents"))]
 #[doc = include_str!("../docs/agents.md")]

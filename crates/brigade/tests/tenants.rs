@@ -116,3 +116,11 @@ fn orders_survive_a_drain_and_a_kill() {
     let baked = json!({ "state": "succeeded", "result": "Sacher with 5 layers" });
     assert_eq!(server.request("GET", "/ada/tasks/1", None), (200, baked));
 }
+
+#[test]
+fn the_guide_shows_this_program() {
+    let program = include_str!("../examples/tenants.rs");
+    let listing = &program[program.find("use std::").expect("imports")..];
+    let guide = include_str!("../../../docs/embedding.md");
+    assert!(guide.contains(listing), "copy examples/tenants.rs into docs/embedding.md");
+}
