@@ -30,6 +30,19 @@ mod sandbox_field;
 const NAME_MAX: usize = 64;
 const TEMPERATURE_MAX: f64 = 2.0;
 
+/// An agent as written, in a file or with these methods.
+///
+/// ```
+/// use brigade_agent::definition::Definition;
+///
+/// let cook = Definition::new("cook")
+///     .description("Thinks up one course.")
+///     .prompt("Look into the pantry first, then name one dish.")
+///     .tools(["look_in_pantry"])
+///     .steps(5);
+/// cook.check()?;
+/// # Ok::<(), brigade_agent::definition::DefinitionError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Definition {

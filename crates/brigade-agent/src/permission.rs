@@ -133,6 +133,16 @@ pub struct ShadowedRule<'a> {
 }
 
 /// The rules of all sources, from the session to the agent. There is always at least one source.
+///
+/// ```
+/// use brigade_agent::permission::{PermissionRules, Permissions};
+///
+/// let rules = PermissionRules { deny: vec!["run_process".parse()?], ..PermissionRules::all() };
+/// let permissions = Permissions::of("the kitchen", rules);
+/// assert!(permissions.may_use("read_file"));
+/// assert!(!permissions.may_use("run_process"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<PermissionGrant>", into = "Vec<PermissionGrant>")]
 pub struct Permissions(Vec<PermissionGrant>);

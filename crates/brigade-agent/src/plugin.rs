@@ -27,6 +27,27 @@ use crate::tool::{BoxFuture, Tool};
 /// The future of a hook.
 pub type HookFuture<'a, T> = BoxFuture<'a, Result<T, PluginError>>;
 
+/// An extension of the agent loop, called at fixed places of every step.
+///
+/// Each hook has a default that does nothing.
+///
+/// ```
+/// use brigade_agent::{HookContext, HookFuture, Plugin};
+///
+/// #[derive(Debug)]
+/// struct Greeter;
+///
+/// impl Plugin for Greeter {
+///     fn name(&self) -> &str {
+///         "greeter"
+///     }
+///
+///     fn run_start<'a>(&'a self, _at: &'a HookContext<'a>) -> HookFuture<'a, ()> {
+///         Box::pin(async { Ok(println!("a run starts")) })
+///     }
+/// }
+/// assert_eq!(Greeter.name(), "greeter");
+/// ```
 pub trait Plugin: Debug + Send + Sync + 'static {
     /// Returns the name of the plugin, for messages and journal entries. It must not change between
     /// attempts.

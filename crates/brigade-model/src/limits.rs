@@ -14,6 +14,16 @@ pub const DEPTH_MAX: u16 = 64;
 pub const INBOX_DEFAULT: u32 = 10_000;
 
 /// The limits of a task or session and its descendants. `None` is no limit of its own.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use brigade_model::limits::Limits;
+///
+/// let tenant = Limits { running: Some(4), tokens: Some(500_000), ..Limits::default() };
+/// let task = Limits { running: Some(8), time: Some(Duration::from_secs(60).into()), ..tenant };
+/// assert_eq!(tenant.intersect(&task).running, Some(4));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {

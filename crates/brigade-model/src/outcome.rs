@@ -12,6 +12,17 @@ use crate::json::{Json, present};
 use crate::limits::LimitKind;
 
 /// The outcome of a run. Each run has exactly one.
+///
+/// ```
+/// use brigade_model::json::Json;
+/// use brigade_model::outcome::{Failure, Outcome};
+///
+/// let soup = Outcome::Succeeded { result: Json::of("soup")? };
+/// assert!(soup.is_success());
+/// let burnt = Outcome::failed(Failure::ExitCode(2));
+/// assert_eq!(burnt.to_string(), "failed (exit code 2)");
+/// # Ok::<(), brigade_model::refusal::Refusal>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

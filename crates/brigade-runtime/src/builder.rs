@@ -37,6 +37,25 @@ use crate::view::CommittedView;
 const INPUT_QUEUE_CAPACITY: usize = 16 * 1024;
 
 /// The builder of a runtime with a store, job handlers, processes, agents and custom performers.
+///
+/// ```
+/// use brigade_runtime::{Job, JobContext, JobError, Runtime};
+/// use brigade_store::MemoryStore;
+///
+/// const DOUBLE: Job<u32, u32> = Job::new("double");
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder()
+///     .store(MemoryStore::new())
+///     .job(DOUBLE, |_: JobContext, n| async move { Ok::<_, JobError>(2 * n) })
+///     .max_running(8)
+///     .start()
+///     .await?;
+/// # runtime.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RuntimeBuilder {
     store: Arc<dyn Store>,

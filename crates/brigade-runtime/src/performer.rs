@@ -40,6 +40,23 @@ pub struct TaskId {
 ///
 /// The loop calls these methods, so they must not block: long work belongs in a tokio task of the
 /// performer. Each call may come twice for the same attempt and must then do nothing new.
+///
+/// ```
+/// use brigade_model::action::StartAction;
+/// use brigade_runtime::{Performer, Reporter, StopMode, TaskId};
+///
+/// struct Kettle;
+///
+/// impl Performer for Kettle {
+///     fn start(&self, _start: StartAction, reporter: Reporter) {
+///         tokio::spawn(async move { reporter.succeed("hot water").await });
+///     }
+///
+///     fn stop(&self, _task: TaskId, _mode: StopMode) {}
+/// }
+/// ```
+///
+/// [`RuntimeBuilder::performer`](crate::RuntimeBuilder::performer) registers it.
 pub trait Performer: Send + Sync + 'static {
     /// Starts an attempt. The performer reports its results through the reporter.
     fn start(&self, start: StartAction, reporter: Reporter);

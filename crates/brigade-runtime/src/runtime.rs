@@ -32,6 +32,21 @@ use crate::view::{CommittedView, SessionView};
 ///
 /// Dropping the last clone without [`Runtime::shutdown`] ends everything that exists only in this
 /// process.
+///
+/// ```
+/// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().start().await?;
+/// let session = runtime.session("kitchen").await?;
+/// let tea = NewTask::closure("tea", |_: JobContext| async { Ok::<_, JobError>("Assam".to_owned()) });
+/// assert_eq!(session.spawn(tea).await?.result().await?, "Assam");
+/// assert_eq!(runtime.sessions().await?.len(), 1);
+/// runtime.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Runtime {
     pub(crate) inner: Arc<RuntimeInner>,

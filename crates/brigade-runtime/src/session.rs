@@ -46,6 +46,27 @@ use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
 
 /// A session as its client, its operator or one of its tasks holds it. Cheap to clone.
+///
+/// [`Runtime::session`] returns it for a client, which sees its top-level tasks and consumes their
+/// results. [`Runtime::operator_session`] returns it for the operator, who sees every task and
+/// consumes nothing.
+///
+/// ```
+/// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = Runtime::builder().start().await?;
+/// let client = runtime.session("kitchen").await?;
+/// let operator = runtime.operator_session(client.id()).await?;
+/// let one = NewTask::closure("one", |_: JobContext| async { Ok::<_, JobError>(1) });
+/// let task = client.spawn(one).await?;
+/// let shown = operator.wait_all([task.no()]).await?;
+/// assert!(!shown[0].collected_before);
+/// assert_eq!(task.result().await?, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Session {
     pub(crate) runtime: Runtime,

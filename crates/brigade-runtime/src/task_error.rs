@@ -7,6 +7,23 @@ use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::Refusal;
 
 /// The reason for which a task returned no result of the expected type.
+///
+/// ```
+/// use brigade_model::outcome::Failure;
+/// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = Runtime::builder().start().await?;
+/// # let session = runtime.session("kitchen").await?;
+/// let burnt =
+///     NewTask::closure("toast", |_: JobContext| async { Err::<(), _>(JobError::new("burnt")) });
+/// let error = session.spawn(burnt).await?.result().await.unwrap_err();
+/// assert!(matches!(error.failure(), Some(Failure::Error(_))));
+/// assert_eq!(error.to_string(), "job:1 failed (error: burnt)");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {

@@ -34,6 +34,24 @@ use crate::task_error::TaskError;
 ///
 /// `T` is the type of its result: that of its [`Job`](crate::Job), the report of a process, the
 /// text of an agent or the type that [`NewTask::returns`](crate::NewTask::returns) declares.
+///
+/// ```
+/// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = Runtime::builder().start().await?;
+/// # let session = runtime.session("kitchen").await?;
+/// let echo = NewTask::closure("echo", |ctx: JobContext| async move {
+///     Ok::<_, JobError>(ctx.receive().await?.body.decode::<String>()?)
+/// });
+/// let task = session.spawn(echo.name("Echo")).await?;
+/// assert_eq!(task.address(), "job:1");
+/// task.send("hello").await?;
+/// assert_eq!(task.result().await?, "hello");
+/// # Ok(())
+/// # }
+/// ```
 pub struct TaskHandle<T = Json> {
     pub(crate) session: Session,
     pub(crate) no: TaskNo,

@@ -62,6 +62,19 @@ impl Default for SqliteOptions {
 }
 
 /// A store of sessions in one SQLite file.
+///
+/// ```
+/// use brigade_sqlite::SqliteStore;
+/// use brigade_store::StoreError;
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("kitchen.db");
+/// let store = SqliteStore::open(&path, Default::default())?;
+/// let second = SqliteStore::open(&path, Default::default());
+/// assert!(matches!(second, Err(StoreError::Locked { .. })));
+/// let reader = SqliteStore::open_read_only(&path)?;
+/// # Ok::<(), StoreError>(())
+/// ```
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,

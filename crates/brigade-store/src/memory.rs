@@ -41,6 +41,13 @@ impl Default for MemoryOptions {
 
 /// A store that is lost with its process. A commit removes the oldest finished tasks, messages and
 /// events beyond the bounds of [`MemoryOptions`].
+///
+/// ```
+/// use brigade_store::{MemoryOptions, MemoryStore};
+///
+/// let options = MemoryOptions { max_events: 1_000, ..MemoryOptions::default() };
+/// let store = MemoryStore::with_options(options);
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     options: MemoryOptions,

@@ -26,6 +26,19 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///
 /// A read sees whole commits only and changes nothing. A crash, in the docs of the methods, is the
 /// end of this process at any instant. Each store documents the effect of a power cut.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use brigade_store::{MemoryStore, Store};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), brigade_store::StoreError> {
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// assert!(store.sessions().await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: Debug + Send + Sync + 'static {
     /// Writes a batch, whole or not at all.
     ///
@@ -200,6 +213,16 @@ pub struct EventPage {
 }
 
 /// The ages at which data may be removed.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use brigade_store::Retention;
+///
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// let retention = Retention { ended: (30 * day).into(), events: (7 * day).into() };
+/// # assert!(retention.ended > retention.events);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// The age at which finished tasks and closed sessions may be removed.

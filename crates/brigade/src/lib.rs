@@ -49,6 +49,9 @@
 //! operator: every task is visible, and nothing is consumed. Take results as the client, and watch
 //! progress as the operator.
 //!
+//! Examples on items import from the crates that define them, such as `brigade_runtime`. All these
+//! names are in `brigade` too.
+//!
 //! The guides are in the directory `docs` of the package. Their listings run as tests:
 //!
 //! | to | read |

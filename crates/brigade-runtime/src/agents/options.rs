@@ -112,6 +112,24 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
 pub type DefinitionFolderLookup = fn(Option<&Path>) -> Vec<DefinitionDir>;
 
 /// The settings for agents: models, definitions, tools, plugins, permissions.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use brigade_llm::{Script, ScriptedModel};
+/// use brigade_runtime::{AgentOptions, NewTask, OneModel, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = ScriptedModel::new(Script::parse("cook", "agent *\nturn\n  say Soup.\n")?);
+/// let agents = AgentOptions::new(OneModel(Arc::new(model))).model("scripted");
+/// let runtime = Runtime::builder().agents(agents).start().await?;
+/// let session = runtime.session("today").await?;
+/// let cook = session.spawn(NewTask::agent("What do we eat?")).await?;
+/// assert_eq!(cook.result().await?, "Soup.");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     pub(crate) models: Arc<dyn ModelSource>,

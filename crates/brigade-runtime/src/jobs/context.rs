@@ -54,6 +54,20 @@ tokio::task_local! {
 /// `sleep`, `wait`, `receive` and `ask` suspend the job. The future of a named job is dropped, and
 /// created again when the call is complete. Work that it was doing outside of a step is dropped
 /// with it.
+///
+/// ```
+/// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let session = Runtime::builder().start().await?.session("bakery").await?;
+/// let bake = NewTask::closure("bake", |ctx: JobContext| async move {
+///     ctx.step("weigh", || async { Ok::<_, JobError>(500) }).await
+/// });
+/// assert_eq!(session.spawn(bake).await?.result().await?, 500);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct JobContext {
     pub(crate) inner: Arc<JobContextInner>,

@@ -34,6 +34,23 @@ pub(crate) struct PassedVariables {
     pub(crate) withheld: Vec<String>,
 }
 
+/// The settings for processes: the directory of their output, and their environment.
+///
+/// ```
+/// use brigade_runtime::{NewTask, ProcessOptions, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let state_dir = dir.path();
+/// let runtime = Runtime::builder().processes(ProcessOptions::new(state_dir)).start().await?;
+/// let session = runtime.session("today").await?;
+/// let task = session.spawn(NewTask::shell("echo $DISH").env("DISH", "soup")).await?;
+/// assert_eq!(task.result().await?.tail, "soup\n");
+/// # runtime.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
     pub(crate) state_dir: PathBuf,
