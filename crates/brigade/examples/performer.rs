@@ -1,5 +1,7 @@
 //! A kind of work of its own: a performer prints pages, and a stop ends the print.
 
+#![expect(clippy::disallowed_methods, reason = "a performer starts tasks, and ends them on a stop")]
+
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
