@@ -48,8 +48,8 @@ use crate::view::SessionView;
 /// A session as its client, its operator or one of its tasks holds it. Cheap to clone.
 ///
 /// [`Runtime::session`] returns it for a client, which sees its top-level tasks and consumes their
-/// results. [`Runtime::operator_session`] returns it for the operator, who sees every task and
-/// consumes nothing.
+/// results. [`Runtime::operator_session`] returns it for the operator, who sees every task and whose
+/// waits consume nothing.
 ///
 /// ```
 /// use brigade_runtime::{JobContext, JobError, NewTask, Runtime};

@@ -46,8 +46,8 @@
 //!
 //! A [`Session`] has two roles. [`Runtime::session`] returns it for a client: it sees its top-level
 //! tasks, and a wait consumes their results. [`Runtime::operator_session`] returns it for the
-//! operator: every task is visible, and nothing is consumed. Take results as the client, and watch
-//! progress as the operator.
+//! operator: every task is visible, and a wait consumes nothing. Take results as the client, and
+//! watch progress as the operator.
 //!
 //! Examples on items import from the crates that define them, such as `brigade_runtime`. All these
 //! names are in `brigade` too.
