@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = arguments.next().unwrap_or_else(|| "bakery.db".to_owned());
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let runtime = Runtime::builder()
-        .store(SqliteStore::open(store, Default::default())?)
+        .store(SqliteStore::open(store)?)
         .job(BAKE, bake)
         .session_limits(Limits { running: Some(4), width: Some(100), ..Limits::default() })
         .max_running(16)
