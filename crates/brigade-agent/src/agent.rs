@@ -19,10 +19,11 @@ use serde_json::Value;
 
 use crate::budget_warning::BudgetStatus;
 use crate::hooks::HookPoint;
-use crate::host::{self, AgentProgress, Host, JournalRecord, StepGrant};
+use crate::host::{self, AgentOutput, AgentProgress, Host, JournalRecord, StepGrant};
 use crate::inbox::Quoter;
 use crate::json_schema::Schema;
-use crate::model_call::{ChargedReply, ModelCallResult};
+use crate::model_call::{CallPurpose, ChargedReply, ModelCallResult};
+use crate::output_replay::call_output;
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
 use crate::run_end::FinishResult;
@@ -204,7 +205,9 @@ impl Agent {
             step: transcript.tally.steps + 1,
             ..self.progress(transcript, "thinking")
         };
-        match self.call_model(host, progress, Arc::new(request)).await? {
+        host.report_output(AgentOutput::Step { step: progress.step });
+        let purpose = CallPurpose::Step;
+        match self.call_model(host, purpose, progress, Arc::new(request)).await? {
             ModelCallResult::Reply(ChargedReply { reply, spent }) => {
                 let (reply, value) = self.fit_to_journal(reply)?;
                 let charged = ChargedReply { reply, spent };
@@ -214,6 +217,9 @@ impl Agent {
                 // end of the run.
                 if charged.reply.message.calls().next().is_some() {
                     self.flush_journal(host, transcript).await?;
+                }
+                for call in charged.reply.message.calls() {
+                    host.report_output(call_output(call));
                 }
                 transcript.apply_reply(index, charged.reply);
                 context.partial.set(transcript.partial_result());

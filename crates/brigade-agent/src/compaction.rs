@@ -10,7 +10,7 @@ use brigade_model::truncate::head_bytes;
 
 use crate::agent::{Agent, LoopError, NewEntry};
 use crate::host::Host;
-use crate::model_call::{ChargedReply, ModelCallResult};
+use crate::model_call::{CallPurpose, ChargedReply, ModelCallResult};
 use crate::transcript::{CompactionSummary, Transcript};
 use brigade_model::entry_label::EntryLabel;
 
@@ -50,8 +50,9 @@ impl Agent {
         // Plugins that redact requests do so here too.
         self.run_before_model_hooks(host, transcript, &mut request).await?;
         let progress = self.progress(transcript, "summarizing");
-        let charged: ChargedReply = match self.call_model(host, progress, Arc::new(request)).await?
-        {
+        let purpose = CallPurpose::Summary;
+        let called = self.call_model(host, purpose, progress, Arc::new(request)).await?;
+        let charged: ChargedReply = match called {
             ModelCallResult::Reply(charged) => charged,
             ModelCallResult::Interrupted => return Ok(()),
             ModelCallResult::Failed(error) => {

@@ -83,6 +83,9 @@ pub trait Host: Debug + Send + Sync {
     /// Reports the tokens and the cost of a model reply.
     fn report_reply(&self, _tokens: &TokenUsage, _cost: Usage) {}
 
+    /// Reports output of the agent as it is produced, for observers. It must not block.
+    fn report_output(&self, _output: AgentOutput) {}
+
     /// Reports the agent's progress. The host may drop a report when there are many.
     fn report_progress(&self, progress: AgentProgress);
 }
@@ -122,6 +125,39 @@ pub enum SuspendResult {
     Suspended,
     /// A completion arrived immediately.
     Completed(CallIndex, Arc<CallCompletion>),
+}
+
+/// Output of an agent while it runs, for observers. The transcript is the stored form.
+///
+/// A step whose number was there before replaces that step: a message interrupted it, the runtime was
+/// restarted, or the reader was too slow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AgentOutput {
+    /// A model call starts. Steps are counted from 1 in each run.
+    Step { step: u32 },
+    /// The next piece of the model's text.
+    Text(Arc<str>),
+    /// The next piece of the model's reasoning.
+    Reasoning(Arc<str>),
+    /// The model call starts again: all text since the last `Step` is void.
+    Restarted,
+    /// The model calls a tool. The arguments are JSON, or empty if they are malformed.
+    ToolCall { id: Arc<str>, name: Arc<str>, arguments: String },
+    /// The result of a tool call, as the model gets it.
+    ToolResult { id: Arc<str>, name: Arc<str>, text: Arc<str>, failed: bool },
+    /// The reader was too slow, and its current step follows again from the start.
+    Lagged,
+}
+
+impl AgentOutput {
+    /// Returns the text, if the output is text of the model.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
 }
 
 /// The progress of an agent, for observers.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use crate::agent::{Agent, LAST_TEXT_SHOWN};
-use crate::host::{AgentProgress, Host};
+use crate::host::{AgentOutput, AgentProgress, Host};
 use crate::telemetry::{self, FailOnDrop};
 use crate::transcript::{Transcript, estimate_tokens, message_bytes};
 
@@ -30,6 +30,15 @@ const OUTPUT_TOKENS_MIN: u32 = 256;
 const TEXT_PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// The time before the first progress report. Shorter activities are not reported.
 pub(crate) const PROGRESS_DELAY: Duration = Duration::from_millis(100);
+
+/// The purpose of a model call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallPurpose {
+    /// A step of the agent. Observers see the text as it is produced.
+    Step,
+    /// A summary of the conversation.
+    Summary,
+}
 
 /// The result of a model call. The cost of a call without a reply is charged already.
 pub(crate) enum ModelCallResult {
@@ -124,12 +133,14 @@ impl Agent {
     pub(crate) async fn call_model(
         &self,
         host: &dyn Host,
+        purpose: CallPurpose,
         progress: AgentProgress,
         request: Arc<ModelRequest>,
     ) -> Result<ModelCallResult, Refusal> {
         let span = telemetry::chat_span(self, &request);
         let guard = FailOnDrop::new(&span);
-        let streamed = self.stream_reply(host, progress, request).instrument(span.clone()).await;
+        let streamed = self.stream_reply(host, purpose, progress, request);
+        let streamed = streamed.instrument(span.clone()).await;
         guard.disarm();
         let (result, spent) = match streamed {
             StreamResult::Reply { reply, lost_cost } => {
@@ -155,9 +166,15 @@ impl Agent {
     async fn stream_reply(
         &self,
         host: &dyn Host,
+        purpose: CallPurpose,
         mut progress: AgentProgress,
         request: Arc<ModelRequest>,
     ) -> StreamResult {
+        let report_output = |output| {
+            if purpose == CallPurpose::Step {
+                host.report_output(output);
+            }
+        };
         let bytes: u64 = request.messages.iter().map(message_bytes).sum();
         let input = estimate_tokens(bytes + request.system.len() as u64);
         let mut known = TokenUsage { input, ..TokenUsage::default() };
@@ -200,16 +217,21 @@ impl Agent {
                 Ok(ReplyPart::Text(text)) => {
                     streamed += text.len() as u64;
                     text_so_far.push_str(&text);
+                    report_output(AgentOutput::Text(text.into()));
                     report_after = TEXT_PROGRESS_INTERVAL;
                 }
                 Ok(ReplyPart::Restarted { .. }) => {
                     self.count_retry();
+                    report_output(AgentOutput::Restarted);
                     lost = known;
                     lost_bytes = streamed;
                     known.input += input;
                     text_so_far.clear();
                 }
-                Ok(ReplyPart::Reasoning(text)) => streamed += text.len() as u64,
+                Ok(ReplyPart::Reasoning(text)) => {
+                    streamed += text.len() as u64;
+                    report_output(AgentOutput::Reasoning(text.into()));
+                }
                 Ok(ReplyPart::Call { name }) => streamed += name.len() as u64,
                 Ok(ReplyPart::Queued) => {}
                 Err(error) => {

@@ -26,6 +26,7 @@ use crate::hooks::{
 };
 use crate::host::{Host, JournalRecord};
 use crate::model_call::PROGRESS_DELAY;
+use crate::output_replay::result_output;
 use crate::plugin::{HookContext, HookDecision};
 use crate::shared_state::{SharedState, StateDiff};
 use crate::step_calls::{DueCall, ResultEntry};
@@ -194,6 +195,7 @@ impl Agent {
                 CallProgress::NeedsApproval => transcript.park_call(slots.approval(), None),
                 CallProgress::Parked { effect } => transcript.park_call(slots.completion(), effect),
                 CallProgress::Finished { result, unflushed } => {
+                    host.report_output(result_output(result.clone()));
                     transcript.apply_result(slots.result(), result);
                     transcript.unflushed.extend(unflushed);
                 }

@@ -18,6 +18,7 @@ mod blueprint;
 mod build;
 pub mod delegation;
 mod host;
+pub(crate) mod live_output;
 #[cfg_attr(not(feature = "mcp"), path = "agents/no_mcp_client.rs")]
 mod mcp_client;
 mod mcp_servers;

@@ -10,7 +10,7 @@ use brigade_model::refusal::Refusal;
 use brigade_store::{EventQuery, Store};
 use tokio::sync::watch;
 
-use crate::error::{shutdown_refusal, store_refusal};
+use crate::error::store_refusal;
 use crate::view::SessionView;
 
 /// The number of recent events that are served without reading the store.
@@ -92,7 +92,7 @@ impl Feed {
         self.latest.send_modify(|latest| latest.position = Position(position.0 - 1));
     }
 
-    /// Closes the feed. Readers get a refusal after they have read the remaining events.
+    /// Closes the feed. It ends for each reader after the remaining events.
     pub(crate) fn close(&self) {
         self.latest.send_modify(|latest| latest.closed = true);
     }
@@ -199,25 +199,39 @@ impl FeedSubscription {
         self.after
     }
 
-    /// Returns the next event. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<FeedUpdate, Refusal> {
+    /// Returns the next update, or `None` after the last one of a runtime that has shut down.
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<FeedUpdate, Refusal>> {
+        self.next_to(None).await.transpose()
+    }
+
+    /// Returns the next update, or `None` if there is none up to this position.
+    pub(crate) async fn next_to(
+        &mut self,
+        end: Option<Position>,
+    ) -> Result<Option<FeedUpdate>, Refusal> {
         loop {
             while let Some(item) = self.page.front() {
+                if end.is_some_and(|end| item.position > end) {
+                    return Ok(None);
+                }
                 let mut shown = self.session.is_none_or(|session| item.record.session == session);
                 if let Some(scope) = self.scope.as_mut().filter(|_| shown) {
                     shown = scope.is_visible(&item.record, &*self.feed.store).await?;
                 }
                 self.after = item.position;
                 if let Some(item) = self.page.pop_front().filter(|_| shown) {
-                    return Ok(FeedUpdate::Event(item));
+                    return Ok(Some(FeedUpdate::Event(item)));
                 }
             }
             let latest = *self.latest.borrow_and_update();
+            if end.is_some_and(|end| self.after >= end) {
+                return Ok(None);
+            }
             if self.after >= latest.position {
-                if latest.closed {
-                    return Err(shutdown_refusal());
+                if latest.closed || self.latest.changed().await.is_err() {
+                    return Ok(None);
                 }
-                self.latest.changed().await.map_err(|_| shutdown_refusal())?;
                 continue;
             }
             if let Some(page) = self.feed.recent(self.after) {
@@ -229,7 +243,7 @@ impl FeedSubscription {
             self.page = page.items.into();
             if let Some(to) = page.gap_to {
                 self.after = self.after.max(to);
-                return Ok(FeedUpdate::Gap { to });
+                return Ok(Some(FeedUpdate::Gap { to }));
             }
             if self.page.is_empty() {
                 self.after = self.after.max(page.read_to);

@@ -16,7 +16,8 @@
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
 //!   processes; [`agents`]: models that delegate.
 //! - [`approvals`]: pending approvals and stored grants.
-//! - `view`, [`feed`], `client_waits`: committed state for readers.
+//! - `view`, [`feed`], `client_waits`: committed state for readers; [`streams`]: the same as streams,
+//!   and the output of processes and agents.
 //! - `sandbox`: a sandbox as requested becomes absolute paths; `spawn_parent`: the parent of a new
 //!   task.
 //! - [`runtime_metrics`]: counters and gauges.
@@ -53,6 +54,7 @@ pub mod send_message;
 pub mod session;
 mod session_waits;
 mod spawn_parent;
+pub mod streams;
 mod supervisor;
 pub mod task_error;
 pub mod task_handle;
@@ -90,5 +92,13 @@ pub use runtime::Runtime;
 pub use send_message::SendMessage;
 pub use session::{ForegroundResult, Session};
 pub use session_waits::WaitResult;
+pub use streams::ResultStream;
+pub use streams::events::EventStream;
+pub use streams::handlers::HandlerGuard;
+#[cfg(feature = "processes")]
+pub use streams::output::{OutputLine, OutputReader};
+#[cfg(feature = "agents")]
+pub use streams::pending_calls::PendingClientCall;
+pub use streams::usage::TaskUsage;
 pub use task_error::TaskError;
 pub use task_handle::TaskHandle;

@@ -25,7 +25,6 @@ use brigade_model::refusal::RefusalKind;
 use brigade_model::sandbox::Sandbox;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
-use brigade_model::work::TaskKind;
 #[cfg(feature = "agents")]
 use brigade_model::work::Work;
 use brigade_store::{RunRow, TaskQuery};
@@ -36,7 +35,7 @@ use tokio::sync::oneshot;
 use crate::agents::Blueprint;
 use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
 use crate::feed::{FeedSubscription, OwnerScope};
-use crate::jobs::JobContext;
+use crate::jobs::{ChildTask, JobContext};
 use crate::loop_input::{LoopInput, SubmitResult};
 use crate::new_task::{NewTask, TaskDraft, TaskType};
 use crate::runtime::Runtime;
@@ -116,14 +115,16 @@ impl Session {
         &self,
         task: NewTask<K>,
     ) -> Result<TaskHandle<K::Output>, Refusal> {
+        let since = self.runtime.position();
         if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
-            let child = job.spawn(task).await?;
+            let ChildTask { no, run, kind, .. } = job.spawn(task).await?;
             let nested = Self { caller: job.caller(), ..self.clone() };
-            return Ok(nested.handle(child.no, child.run, child.kind, false));
+            let child = SpawnedTask { no, run, kind, existing: false };
+            return Ok(nested.spawned_handle(child, since));
         }
         let spawn = self.spawn_command(task.into_draft()).await?;
         match self.submit(spawn).await? {
-            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since)),
             _ => Err(unexpected_reply()),
         }
     }
@@ -159,11 +160,12 @@ impl Session {
         for task in tasks {
             commands.push(self.spawn_command(task.into_draft()).await);
         }
+        let since = self.runtime.position();
         let replies = self.submit_all(commands).await?;
         Ok(replies
             .into_iter()
             .map(|reply| match reply? {
-                CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+                CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since)),
                 _ => Err(unexpected_reply()),
             })
             .collect())
@@ -231,12 +233,10 @@ impl Session {
         Ok(None)
     }
 
-    fn spawned_handle<T>(&self, spawned: SpawnedTask) -> TaskHandle<T> {
-        self.handle(spawned.no, spawned.run, spawned.kind, spawned.existing)
-    }
-
-    fn handle<T>(&self, no: TaskNo, run: RunNo, kind: TaskKind, existing: bool) -> TaskHandle<T> {
-        TaskHandle { session: self.clone(), no, run, kind, existing, result_type: PhantomData }
+    fn spawned_handle<T>(&self, spawned: SpawnedTask, since: Position) -> TaskHandle<T> {
+        let SpawnedTask { no, run, kind, existing } = spawned;
+        let session = self.clone();
+        TaskHandle { session, no, run, kind, existing, since, result_type: PhantomData }
     }
 
     /// Returns a task as of the last commit: from memory, or from the store if it was evicted.
@@ -297,7 +297,7 @@ impl Session {
         })
     }
 
-    fn owner_scope(&self) -> Option<Owner> {
+    pub(crate) fn owner_scope(&self) -> Option<Owner> {
         match self.caller {
             Caller::Operator => None,
             Caller::Client(_) | Caller::Task { .. } => Some(self.caller.owner()),
@@ -454,8 +454,9 @@ impl Session {
         limits: Option<Limits>,
     ) -> Result<TaskHandle, Refusal> {
         let resume = ResumeCommand { caller: self.caller.clone(), task: task.into(), limits };
+        let since = self.runtime.position();
         match self.submit(Command::Resume(resume)).await? {
-            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned)),
+            CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since)),
             _ => Err(unexpected_reply()),
         }
     }

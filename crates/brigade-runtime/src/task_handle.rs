@@ -11,7 +11,7 @@ use brigade_model::address::TaskSelector;
 use brigade_model::call::{RunResult, WaitMode};
 use brigade_model::command::Caller;
 use brigade_model::decide::StopResult;
-use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::ids::{Position, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::Refusal;
@@ -58,6 +58,8 @@ pub struct TaskHandle<T = Json> {
     pub(crate) run: RunNo,
     pub(crate) kind: TaskKind,
     pub(crate) existing: bool,
+    /// The position of the feed before the request that returned this handle.
+    pub(crate) since: Position,
     pub(crate) result_type: PhantomData<fn() -> T>,
 }
 
@@ -85,8 +87,8 @@ pub(crate) fn decode_result<T: DeserializeOwned>(run: RunResult) -> Result<T, Ta
 impl<T> TaskHandle<T> {
     /// Declares another type for the result, such as that of a task that was found by its name.
     pub fn typed<U>(self) -> TaskHandle<U> {
-        let Self { session, no, run, kind, existing, .. } = self;
-        TaskHandle { session, no, run, kind, existing, result_type: PhantomData }
+        let Self { session, no, run, kind, existing, since, .. } = self;
+        TaskHandle { session, no, run, kind, existing, since, result_type: PhantomData }
     }
 
     pub fn no(&self) -> TaskNo {
@@ -162,7 +164,7 @@ impl<T> TaskHandle<T> {
     }
 
     #[cfg(feature = "processes")]
-    fn run_ref(&self) -> TaskRef {
+    pub(crate) fn run_ref(&self) -> TaskRef {
         TaskRef { selector: TaskSelector::Number(self.no), run: Some(self.run) }
     }
 
@@ -201,6 +203,7 @@ impl<T> Clone for TaskHandle<T> {
             run: self.run,
             kind: self.kind.clone(),
             existing: self.existing,
+            since: self.since,
             result_type: PhantomData,
         }
     }

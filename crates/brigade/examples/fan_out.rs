@@ -48,8 +48,8 @@ async fn show_progress<T>(
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} ended, {msg}")?;
     let bar = ProgressBar::new(CHILDREN).with_style(style);
     let mut feed = session.subscribe(brigade::Position(0));
-    loop {
-        let FeedUpdate::Event(item) = feed.next().await? else { continue };
+    while let Some(update) = feed.next().await {
+        let FeedUpdate::Event(item) = update? else { continue };
         match &item.record.event {
             Event::Ended { no, .. } if *no == chef.no() => break,
             Event::Ended { no, .. } => {

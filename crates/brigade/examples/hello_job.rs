@@ -24,7 +24,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let last = runtime.position();
     let mut feed = session.subscribe(Position(0));
     while feed.cursor() < last {
-        if let FeedUpdate::Event(item) = feed.next().await? {
+        let Some(update) = feed.next().await else { break };
+        if let FeedUpdate::Event(item) = update? {
             println!("{:>3}  {:?}", item.position.0, item.record.event);
         }
     }

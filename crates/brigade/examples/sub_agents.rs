@@ -100,7 +100,10 @@ async fn print_events<T>(operator: &Session, chef: &TaskHandle<T>) -> Result<(),
     let mut poll = tokio::time::interval(Duration::from_millis(100));
     loop {
         let message = tokio::select! {
-            message = feed.next() => message?,
+            update = feed.next() => match update {
+                Some(update) => update?,
+                None => return Ok(()),
+            },
             _ = poll.tick() => {
                 for (no, last_line) in &mut last_lines {
                     print_new_line(operator, *no, &names[no], last_line).await?;

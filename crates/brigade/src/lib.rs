@@ -36,6 +36,9 @@
 //! - [`Session`]: spawn, list, wait, send, stop. [`TaskHandle`]: the same for one task.
 //! - [`Job`]: the name of a job with its types. [`JobContext`]: the calls of a job: steps, sleep,
 //!   receive, children. [`Session::join_all`]: many tasks and their results in order.
+//! - Streams: [`Session::events`], [`TaskHandle::progress`], [`TaskHandle::lines`],
+//!   [`TaskHandle::text`] (an agent's text as its model writes it), [`Session::approval_stream`].
+//!   [`Session::on_approval`] calls a function for each approval. [`TaskHandle::usage`]: cost.
 //! - [`ProcessOptions`]: OS processes as tasks. [`process`] runs one process.
 //! - [`AgentOptions`]: agents as tasks. Their models come from [`ModelProviders`] or a [`Script`].
 //! - [`Definition`]: an agent as written. [`Tool`] (from a function: [`Tool::from_fn`]),
@@ -85,7 +88,7 @@ pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 #[cfg(feature = "agents")]
 pub use brigade_agent::{
-    AgentOverrides, AgentProgress, Backend, BackendRun, CancellationToken, ClientTool,
+    AgentOutput, AgentOverrides, AgentProgress, Backend, BackendRun, CancellationToken, ClientTool,
     ClientToolCall, ExecutionHints, HookContext, HookFuture, Locale, LocalizedText, Plugin,
     PluginError, StateError, StateKey, StateScope, StateView, Tool, ToolContext, ToolEffect,
     ToolError, ToolHandler,
@@ -164,20 +167,12 @@ pub use brigade_runtime::agents::{DefinitionTrust, TrustNothing};
 #[cfg(feature = "agents")]
 pub use brigade_runtime::{
     AgentOptions, AgentTask, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel,
-    RecordedModels,
+    PendingClientCall, RecordedModels,
 };
-pub use brigade_runtime::{
-    AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
-    FeedSubscription, FeedUpdate, ForegroundResult, Job, JobContext, JobError, JobTask, JoinAll,
-    JoinedResults, NewTask, OpenSession, OpenedSession, PendingApproval, Performer,
-    ReconcileResult, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, Runtime,
-    RuntimeBuilder, Session, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType,
-    WaitResult,
-};
+pub use brigade_runtime::{AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult, EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession, PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder, SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, TaskUsage, WaitResult};
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{
-    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask, RetriedStep, RetryPolicy,
-    SendMessage, Step, StepBody,
+    InputPiece, OutputLine, OutputReader, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

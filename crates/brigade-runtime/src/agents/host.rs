@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_agent::{
-    AgentProgress, BoxFuture, CostEstimate, Host, JournalRecord, PartialResult, SessionStateReader,
-    StepGrant, SuspendResult,
+    AgentOutput, AgentProgress, BoxFuture, CostEstimate, Host, JournalRecord, PartialResult,
+    SessionStateReader, StepGrant, SuspendResult,
 };
 use brigade_llm::TokenUsage;
 use brigade_model::call::{CallCompletion, ConditionRequest};
@@ -19,6 +19,7 @@ use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::live_output::LiveOutput;
 use super::spans::AttemptSpending;
 use super::task_link::TaskLink;
 use crate::performer::Reporter;
@@ -32,6 +33,7 @@ pub(crate) struct AgentHost {
     link: TaskLink,
     inbox: Arc<InboxHandle>,
     partial: PartialResult,
+    live_output: Arc<LiveOutput>,
     stop: CancellationToken,
 }
 
@@ -128,9 +130,10 @@ impl AgentHost {
         link: TaskLink,
         inbox: Arc<InboxHandle>,
         partial: PartialResult,
+        live_output: Arc<LiveOutput>,
         stop: CancellationToken,
     ) -> Self {
-        Self { link, inbox, partial, stop }
+        Self { link, inbox, partial, live_output, stop }
     }
 
     /// Submits a report, and retries while the store is unavailable.
@@ -278,6 +281,10 @@ impl Host for AgentHost {
         let mut inner = self.inbox.lock();
         inner.attempt_spending.add(tokens, cost);
         inner.unrecorded_usage = cost;
+    }
+
+    fn report_output(&self, output: AgentOutput) {
+        self.live_output.publish(output);
     }
 
     fn report_progress(&self, progress: AgentProgress) {

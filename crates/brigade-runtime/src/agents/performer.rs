@@ -221,6 +221,8 @@ impl AgentDriver {
             Ok(journal) => journal,
             Err(refusal) => return Some(failed_exit(&refusal)),
         };
+        // No entry of the journal is of this run.
+        let is_first = journal.is_empty();
         let link = self.agents.link(self.reporter.clone());
         // Recovery may start an agent while the runtime is still starting. It must not read the
         // shared state before that: the state would seem empty.
@@ -229,7 +231,9 @@ impl AgentDriver {
             () = self.reporter.inputs.closed() => {}
         }
         let stop = self.stop.child_token();
-        let host = AgentHost::new(link, self.inbox.clone(), partial.clone(), stop);
+        let live_outputs = &self.agents.live_outputs;
+        let live_output = live_outputs.open_for_agent(self.reporter.task, start.run, is_first);
+        let host = AgentHost::new(link, self.inbox.clone(), partial.clone(), live_output, stop);
         // Later attempts may have much to do before their first model call.
         let input = AttemptInput {
             run: start.run,

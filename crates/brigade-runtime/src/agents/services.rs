@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::build::PreparedBlueprint;
 use super::delegation;
+use super::live_output::LiveOutputs;
 use super::mcp_client::McpServers;
 use super::options::AgentOptions;
 use super::task_link::{DeferredRuntime, TaskLink};
@@ -33,6 +34,7 @@ pub(crate) struct AgentServices {
     /// The tool specs for models: always the same, and expensive to create.
     tool_specs: Mutex<HashMap<&'static str, ToolSpec>>,
     pub(super) prepared_blueprints: Mutex<HashMap<Json, Arc<PreparedBlueprint>>>,
+    pub(crate) live_outputs: LiveOutputs,
 }
 
 impl AgentServices {
@@ -58,6 +60,7 @@ impl AgentServices {
             schemas: SchemaCache::default(),
             tool_specs: Mutex::default(),
             prepared_blueprints: Mutex::default(),
+            live_outputs: LiveOutputs::default(),
         }
     }
 

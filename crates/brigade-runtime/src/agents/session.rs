@@ -9,6 +9,7 @@ use brigade_agent::definition::{
 use brigade_agent::transcript_text::render_transcript;
 use brigade_model::address::TaskRef;
 use brigade_model::call::JournalEntry;
+use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::Work;
 
@@ -69,12 +70,12 @@ impl Session {
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
         let (no, row) = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
-        let journal: Result<Vec<JournalEntry>, _> =
-            self.runtime.inner.store.journal(self.id, no).await;
-        Ok(Some(render_transcript(
-            &agent.task,
-            agent.quote_mark,
-            journal.map_err(|error| store_refusal(&error))?,
-        )))
+        let journal = self.journal(no).await?;
+        Ok(Some(render_transcript(&agent.task, agent.quote_mark, journal)))
+    }
+
+    pub(crate) async fn journal(&self, no: TaskNo) -> Result<Vec<JournalEntry>, Refusal> {
+        let journal = self.runtime.inner.store.journal(self.id, no).await;
+        journal.map_err(|error| store_refusal(&error))
     }
 }

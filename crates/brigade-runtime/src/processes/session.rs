@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::address::TaskRef;
-use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -16,7 +15,6 @@ use brigade_process::input_spool::{self, InputBytes, StoreInputResult};
 use brigade_process::output::{OutputFollower, OutputView, ReadStart};
 use brigade_process::{ProcessOutput, lease};
 
-use crate::feed::FeedUpdate;
 use crate::performer::TaskId;
 use crate::processes::driver::{DriverRequest, run_blocking};
 use crate::send_message::SendMessage;
@@ -168,25 +166,6 @@ impl Session {
             (Work::Process(work), Some(processes)) => processes.output_cap(work),
             _ => 0,
         })
-    }
-
-    /// Returns when a run has ended, or when no event can tell that any more.
-    async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
-        let mut feed = self.subscribe(self.runtime.position());
-        while let Ok((_, row)) = self.get(no).await {
-            if row.run > run || row.ended().is_some() {
-                return;
-            }
-            let ends =
-                |event: &Event| matches!(event, Event::Ended { no: ended, .. } if *ended == no);
-            loop {
-                match feed.next().await {
-                    Ok(FeedUpdate::Event(item)) if !ends(&item.record.event) => {}
-                    Ok(_) => break,
-                    Err(_) => return,
-                }
-            }
-        }
     }
 
     fn output_of(

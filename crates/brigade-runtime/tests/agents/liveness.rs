@@ -20,7 +20,7 @@ async fn stalls(runtime: &TestRuntime) -> usize {
     let mut events = runtime.runtime.subscribe(Position(0));
     let mut count = 0;
     while events.cursor() < last {
-        if let FeedUpdate::Event(item) = events.next().await.unwrap() {
+        if let FeedUpdate::Event(item) = events.next().await.unwrap().unwrap() {
             count += usize::from(matches!(item.record.event, Event::Stalled { .. }));
         }
     }

@@ -17,6 +17,7 @@ mod processes;
 mod sandbox;
 mod seams;
 mod stopping;
+mod streams;
 mod support;
 mod tools;
 mod trust;

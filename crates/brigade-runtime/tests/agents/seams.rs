@@ -260,7 +260,7 @@ async fn a_plugin_that_never_yields_does_not_block_a_stop() {
     clock.advance(Duration::from_secs(5));
     // The deadline of the forced stop counts from its start, so wait for that event first.
     loop {
-        match feed.next().await.unwrap() {
+        match feed.next().await.unwrap().unwrap() {
             FeedUpdate::Event(item) if matches!(item.record.event, Event::StopForced { .. }) => {
                 break;
             }

@@ -25,7 +25,7 @@ fn chatty(notes: u32) -> NewTask<JobTask<u32>> {
 async fn drain(feed: &mut FeedSubscription, to: Position) -> Vec<u64> {
     let mut positions = Vec::new();
     while feed.cursor() < to {
-        match eventually(feed.next()).await.unwrap() {
+        match eventually(feed.next()).await.unwrap().unwrap() {
             FeedUpdate::Event(item) => positions.push(item.position.0),
             gap => panic!("{gap:?}"),
         }
@@ -111,7 +111,7 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
         let mut feed = session.subscribe(Position(0));
         let mut before = 0;
         while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
-            let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
+            let FeedUpdate::Event(item) = message.unwrap().unwrap() else { panic!("a gap") };
             assert_eq!(item.record.session, session.id());
             assert_eq!(
                 item.record.seq.0,
@@ -155,7 +155,7 @@ async fn a_reader_gets_one_gap_and_then_continues() {
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
     let mut feed = test.session.subscribe(Position(3));
-    let gap = eventually(feed.next()).await.unwrap();
+    let gap = eventually(feed.next()).await.unwrap().unwrap();
     assert_eq!(gap, FeedUpdate::Gap { to: Position(last.0 - 10) });
     let positions = drain(&mut feed, last).await;
     assert_eq!(positions, (last.0 - 9..=last.0).collect::<Vec<_>>());
@@ -177,7 +177,7 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
     let mut feed = test.session.subscribe(Position(0));
-    let gap = eventually(feed.next()).await.unwrap();
+    let gap = eventually(feed.next()).await.unwrap().unwrap();
     assert_eq!(gap, FeedUpdate::Gap { to: last });
     let again = test.session.spawn(returns(1)).await.unwrap();
     assert_eq!(again.address(), "job:2", "a number is never used again");

@@ -36,5 +36,6 @@ mod scope;
 mod shutdown;
 mod spawning;
 mod stopping;
+mod streams;
 mod turns;
 mod waiting;

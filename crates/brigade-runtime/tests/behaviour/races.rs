@@ -136,7 +136,8 @@ async fn a_reader_of_the_feed_finds_the_ended_task() {
     });
     let mut ended = 0;
     while ended < 3_000 {
-        let FeedUpdate::Event(item) = soon(feed.next()).await.unwrap() else { panic!("a gap") };
+        let update = soon(feed.next()).await.unwrap().unwrap();
+        let FeedUpdate::Event(item) = update else { panic!("a gap") };
         if let Event::Ended { no, .. } = item.record.event {
             let (_, row) = session.get(no).await.unwrap();
             assert_eq!(row.state.label(), "succeeded", "{no} after {ended}");

@@ -192,7 +192,7 @@ async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String
     let mut tasks = BTreeSet::new();
     let mut messages = Vec::new();
     while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
-        let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = message.unwrap().unwrap() else { panic!("a gap") };
         tasks.extend(item.record.event.task().map(|no| no.get()));
         match &item.record.event {
             Event::MessageSent(message) => messages.push(message.body.to_string()),
@@ -250,7 +250,7 @@ async fn a_child_that_is_passed_to_the_session_is_shown_from_then_on() {
     let mut feed = test.session.subscribe(Position(0));
     let mut of_child = Vec::new();
     while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
-        let FeedUpdate::Event(item) = message.unwrap() else { panic!("a gap") };
+        let FeedUpdate::Event(item) = message.unwrap().unwrap() else { panic!("a gap") };
         of_child.extend((item.record.event.task() == Some(number(2))).then_some(item));
     }
     assert!(matches!(of_child[0].record.event, Event::PassedToSession { .. }), "{of_child:?}");

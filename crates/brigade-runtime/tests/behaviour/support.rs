@@ -135,7 +135,7 @@ pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<Task
         if row.state.label() == word {
             return row;
         }
-        eventually(feed.next()).await.unwrap();
+        eventually(feed.next()).await.unwrap().unwrap();
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) async fn events(test: &TestRuntime) -> Vec<Event> {
 }
 
 pub(crate) async fn next_event(feed: &mut brigade_runtime::FeedSubscription) -> Event {
-    match eventually(feed.next()).await.unwrap() {
+    match eventually(feed.next()).await.unwrap().unwrap() {
         FeedUpdate::Event(item) => item.record.event.clone(),
         gap => panic!("an event was expected, not {gap:?}"),
     }

@@ -11,5 +11,6 @@ mod pruning;
 mod sandbox;
 mod shells;
 mod stop;
+mod streams;
 mod support;
 mod trouble;

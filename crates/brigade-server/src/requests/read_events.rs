@@ -25,16 +25,18 @@ impl RequestHandler for ReadEventsRequest {
         let mut position = self.after;
         while self.follow || feed.cursor() < last {
             let next = feed.next();
-            let message = if self.follow {
-                next.await?
+            let update = if self.follow {
+                next.await
             } else {
                 match tokio::time::timeout(NEXT_EVENT_TIMEOUT, next).await {
-                    Ok(message) => message?,
+                    Ok(update) => update,
                     // The remaining events may be invisible to this client.
                     Err(_) => continue,
                 }
             };
-            let item = match message {
+            // A client that follows continues at its position when the runtime is back.
+            let shut_down = || Refusal::unavailable("the runtime has shut down");
+            let item = match update.ok_or_else(shut_down)?? {
                 FeedUpdate::Gap { to } => {
                     position = to.0;
                     EventItem::Gap { to: to.0 }

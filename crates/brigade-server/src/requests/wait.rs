@@ -348,11 +348,11 @@ async fn wait_for_input(context: &RequestContext, session: &Session, tasks: Vec<
         }
         loop {
             match feed.next().await {
-                Ok(FeedUpdate::Event(item))
+                Some(Ok(FeedUpdate::Event(item)))
                     if !matches!(item.record.event, Event::Parked { .. }) => {}
-                Ok(_) => break,
+                Some(Ok(_)) => break,
                 // The runtime shuts down, which the wait itself reports.
-                Err(_) => std::future::pending().await,
+                Some(Err(_)) | None => std::future::pending().await,
             }
         }
     }

@@ -1,0 +1,139 @@
+//! The events of one run, up to its end.
+
+use std::collections::BTreeSet;
+
+use brigade_model::command::Caller;
+use brigade_model::event::Event;
+use brigade_model::ids::{Owner, Position, RunNo, TaskNo};
+use brigade_model::refusal::Refusal;
+
+use crate::feed::{FeedSubscription, FeedUpdate};
+use crate::session::Session;
+use crate::task_handle::TaskHandle;
+
+/// A reader of the events of a task and its descendants, from the handle's request to the end of
+/// its run.
+#[derive(Debug)]
+pub(crate) struct RunEvents {
+    session: Session,
+    feed: FeedSubscription,
+    no: TaskNo,
+    run: RunNo,
+    /// The task and its descendants so far.
+    tasks: BTreeSet<TaskNo>,
+    end: RunEnd,
+}
+
+/// The end of the events.
+#[derive(Debug)]
+enum RunEnd {
+    /// The run may have ended before the first event.
+    Unchecked,
+    /// The run's end is among the events to come.
+    ByEvent,
+    /// The run has ended, and its events are before this position.
+    At(Position),
+    Reached,
+}
+
+impl RunEvents {
+    pub(crate) fn new<T>(task: &TaskHandle<T>) -> Self {
+        let session = task.session.clone();
+        let feed = session.subscribe(task.since);
+        // A job that is replayed gets a handle of a child that it spawned long ago.
+        let spawned_since = !task.existing && !matches!(session.caller, Caller::Task { .. });
+        let end = if spawned_since { RunEnd::ByEvent } else { RunEnd::Unchecked };
+        let mut tasks = BTreeSet::from([task.no]);
+        // A child has a higher number than its owner, unless it was passed on.
+        for (no, row) in session.view.list(None) {
+            if row.owner.task().is_some_and(|owner| tasks.contains(&owner)) {
+                tasks.insert(no);
+            }
+        }
+        Self { session, feed, no: task.no, run: task.run, tasks, end }
+    }
+
+    pub(crate) fn cursor(&self) -> Position {
+        self.feed.cursor()
+    }
+
+    /// Returns the next update, or `None` after the end of the run.
+    pub(crate) async fn next(&mut self) -> Result<Option<FeedUpdate>, Refusal> {
+        loop {
+            let end = match self.end {
+                RunEnd::Unchecked => {
+                    self.check_end().await;
+                    continue;
+                }
+                RunEnd::ByEvent => None,
+                RunEnd::At(position) => Some(position),
+                RunEnd::Reached => return Ok(None),
+            };
+            let Some(update) = self.feed.next_to(end).await? else { return Ok(None) };
+            match &update {
+                FeedUpdate::Event(item) => {
+                    if is_end_of(&item.record.event, self.no, self.run) {
+                        self.end = RunEnd::Reached;
+                    }
+                    if !self.is_shown(&item.record.event) {
+                        continue;
+                    }
+                }
+                // The end may be among the events that are not stored any more.
+                FeedUpdate::Gap { .. } => self.end = RunEnd::Unchecked,
+            }
+            return Ok(Some(update));
+        }
+    }
+
+    async fn check_end(&mut self) {
+        let row = self.session.get(self.no).await;
+        let runs = row.is_ok_and(|(_, row)| row.run == self.run && row.is_alive());
+        self.end = match runs {
+            true => RunEnd::ByEvent,
+            false => RunEnd::At(self.session.runtime.position()),
+        };
+    }
+
+    fn is_shown(&mut self, event: &Event) -> bool {
+        let spawned = match event {
+            Event::Spawned(spawned) => Some((spawned.no, spawned.owner)),
+            Event::RunOpened { no, owner, .. } => Some((*no, *owner)),
+            _ => None,
+        };
+        if let Some((no, Owner::Task(owner))) = spawned
+            && self.tasks.contains(&owner)
+        {
+            self.tasks.insert(no);
+        }
+        match event {
+            Event::Collected { runs } => runs.iter().any(|run| self.tasks.contains(&run.no)),
+            event => event.task().is_some_and(|no| self.tasks.contains(&no)),
+        }
+    }
+}
+
+fn is_end_of(event: &Event, no: TaskNo, run: RunNo) -> bool {
+    matches!(event, Event::Ended { no: ended, run: of, .. } if *ended == no && *of == run)
+}
+
+impl Session {
+    /// Returns when a run has ended, or when no event can tell that any more.
+    #[cfg(feature = "processes")]
+    pub(crate) async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
+        let mut feed = self.subscribe(self.runtime.position());
+        while let Ok((_, row)) = self.get(no).await {
+            if row.run > run || row.ended().is_some() {
+                return;
+            }
+            loop {
+                match feed.next().await {
+                    Some(Ok(FeedUpdate::Event(item)))
+                        if !is_end_of(&item.record.event, no, run) => {}
+                    Some(Ok(_)) => break,
+                    Some(Err(_)) | None => return,
+                }
+            }
+        }
+    }
+}
