@@ -84,8 +84,8 @@ impl<T> TaskHandle<T> {
     /// # let runtime = Runtime::builder().start().await?;
     /// # let session = runtime.session("demo").await?;
     /// let task = session.spawn(NewTask::closure("add", |_| async { Ok::<_, JobError>(2) })).await?;
-    /// // Spawned, started, ended.
-    /// assert_eq!(task.events().count().await, 3);
+    /// // It is spawned, and it ends.
+    /// assert_eq!(task.events().count().await, 2);
     /// # Ok(())
     /// # }
     /// ```
