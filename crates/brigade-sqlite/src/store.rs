@@ -69,8 +69,8 @@ impl Default for SqliteOptions {
 ///
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let path = dir.path().join("kitchen.db");
-/// let store = SqliteStore::open(&path, Default::default())?;
-/// let second = SqliteStore::open(&path, Default::default());
+/// let store = SqliteStore::open(&path)?;
+/// let second = SqliteStore::open(&path);
 /// assert!(matches!(second, Err(StoreError::Locked { .. })));
 /// let reader = SqliteStore::open_read_only(&path)?;
 /// # Ok::<(), StoreError>(())

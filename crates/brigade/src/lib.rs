@@ -169,7 +169,15 @@ pub use brigade_runtime::{
     AgentOptions, AgentTask, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel,
     PendingClientCall, RecordedModels,
 };
-pub use brigade_runtime::{AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult, EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext, JobError, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession, PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder, SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, TaskUsage, WaitResult};
+pub use brigade_runtime::{
+    AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
+    EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext,
+    JobError, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession,
+    PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,
+    RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder,
+    SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError, TaskHandle, TaskId,
+    TaskType, TaskUsage, WaitResult,
+};
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{
     InputPiece, OutputLine, OutputReader, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask,

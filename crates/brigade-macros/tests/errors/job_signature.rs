@@ -1,22 +1,24 @@
-use brigade::{JobContext, JobError};
+//! Jobs with a wrong signature.
 
-#[brigade::job]
-async fn no_arguments(_ctx: JobContext) -> Result<(), JobError> {
+use brigade_macros::job;
+
+#[job]
+async fn no_arguments(_ctx: u8) -> Result<(), u8> {
     Ok(())
 }
 
-#[brigade::job]
-async fn no_result(_ctx: JobContext, _n: u32) -> u32 {
+#[job]
+async fn no_result(_ctx: u8, _n: u32) -> u32 {
     1
 }
 
-#[brigade::job]
-fn not_async(_ctx: JobContext, _n: u32) -> Result<(), JobError> {
+#[job]
+fn not_async(_ctx: u8, _n: u32) -> Result<(), u8> {
     Ok(())
 }
 
-#[brigade::job(nam = "x")]
-async fn misspelt(_ctx: JobContext, _n: u32) -> Result<(), JobError> {
+#[job(nam = "x")]
+async fn misspelt(_ctx: u8, _n: u32) -> Result<(), u8> {
     Ok(())
 }
 
