@@ -9,7 +9,7 @@ use brigade_model::address::TaskRef;
 #[cfg(feature = "agents")]
 use brigade_model::call::Condition;
 #[cfg(feature = "agents")]
-use brigade_model::command::GivenAnswer;
+use brigade_model::command::{Caller, GivenAnswer};
 use brigade_model::event::Event;
 use brigade_model::ids::{CallIndex, TaskNo};
 #[cfg(feature = "agents")]
@@ -70,8 +70,18 @@ impl PendingCall for PendingClientCall {
     }
 
     fn list(session: &Session) -> Vec<Self> {
+        let client = match &session.caller {
+            Caller::Client(client) => Some(&client.identity.name),
+            Caller::Operator | Caller::Task { .. } => None,
+        };
+        // The tools of another client are not executed here, even if its tasks are visible.
+        let is_own = |row: &TaskRow| {
+            client.is_none() || row.client.as_ref().map(|started_by| &started_by.name) == client
+        };
+        let mut rows = session.view.list(session.owner_scope());
+        rows.retain(|(_, row)| is_own(row));
         let mut pending = Vec::new();
-        for (task, row) in session.view.list(session.owner_scope()) {
+        for (task, row) in rows {
             for call in &row.parked_calls {
                 if let Condition::ClientTool { request } = &call.condition
                     && let Ok(request) = request.decode()

@@ -11,6 +11,7 @@ use brigade_model::limits::Usage;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::{AgentOptions, NewTask, OneModel, PendingApproval, TaskHandle};
 use brigade_testkit::TestRuntime;
+use futures_util::FutureExt;
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::sync::Notify;
 
@@ -256,6 +257,10 @@ async fn client_tool_calls_that_are_pending_and_later_ones_are_executed() {
     until_idle(&runtime).await;
     let mut calls = runtime.session.client_calls();
     assert_eq!(calls.next().await.unwrap().unwrap().task, before.no());
+    // Another client sees the task, but must not execute its tools.
+    let other = runtime.runtime.client_session(runtime.session.id(), "other").await.unwrap();
+    assert_eq!(other.list().len(), 1);
+    assert!(other.client_calls().next().now_or_never().is_none(), "it waits");
     let _guard = runtime.session.on_client_call(|waiting| async move {
         let file = waiting.request.arguments["file"].as_str().unwrap_or_default().to_owned();
         Ok::<_, Refusal>(format!("{file} is open"))
