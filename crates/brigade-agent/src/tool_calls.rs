@@ -162,11 +162,18 @@ impl Agent {
         let mut next_report = pin!(sleep(PROGRESS_DELAY));
         let mut last_report: Option<Instant> = None;
         let mut interrupt = pin!(host.wait_for_interrupt());
+        // A buffered result is committed after the others, so observers get it after them.
+        let mut buffered_result = None;
+        let mut failure = None;
         loop {
             let CallStep { invocation, progress: call_progress } = tokio::select! {
                 biased;
                 step = steps.next() => match step {
-                    Some(step) => step?,
+                    Some(Ok(step)) => step,
+                    Some(Err(error)) => {
+                        failure = Some(error);
+                        break;
+                    }
                     None => break,
                 },
                 // The message is in the inbox, which the agent reads after these calls.
@@ -195,13 +202,23 @@ impl Agent {
                 CallProgress::NeedsApproval => transcript.park_call(slots.approval(), None),
                 CallProgress::Parked { effect } => transcript.park_call(slots.completion(), effect),
                 CallProgress::Finished { result, unflushed } => {
-                    host.report_output(result_output(result.clone()));
+                    let output = result_output(result.clone());
+                    match unflushed {
+                        Some(_) => buffered_result = Some(output),
+                        None => host.report_output(output),
+                    }
                     transcript.apply_result(slots.result(), result);
                     transcript.unflushed.extend(unflushed);
                 }
             }
         }
         drop(steps);
+        if let Some(output) = buffered_result {
+            host.report_output(output);
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
         transcript.advance_index(CallIndex(scope.next.into_inner()));
         if last_report.is_none() && transcript.parked_count() > 0 {
             host.report_progress(self.progress(transcript, progress.activity()));

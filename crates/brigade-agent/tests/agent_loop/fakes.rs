@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{
-    Agent, AgentExit, AgentProgress, AttemptInput, BoxFuture, CostEstimate, ExecutionHints, Host,
-    JournalRecord, PartialResult, Plugin, StepGrant, StopPolicy, SuspendResult, ToolEffect,
-    ToolError, ToolHandler, ToolInvocation, ToolReply, ToolSet,
+    Agent, AgentExit, AgentOutput, AgentProgress, AttemptInput, BoxFuture, CostEstimate,
+    ExecutionHints, Host, JournalRecord, PartialResult, Plugin, StepGrant, StopPolicy,
+    SuspendResult, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply, ToolSet,
 };
 use brigade_llm::conversation::ToolArguments;
 use brigade_llm::{
@@ -43,8 +43,11 @@ pub(crate) struct Inner {
     pub(crate) remaining: VecDeque<RemainingBudgets>,
     pub(crate) charged: Vec<Usage>,
     pub(crate) progress: Vec<AgentProgress>,
+    pub(crate) outputs: Vec<AgentOutput>,
     pub(crate) parked: Vec<(CallIndex, ConditionRequest)>,
     pub(crate) result: Option<Json>,
+    /// True if a commit takes a moment, in which others act.
+    pub(crate) slow_commits: bool,
     /// The number of `finish` calls that return false.
     pub(crate) refused_ends: u32,
 }
@@ -112,8 +115,14 @@ impl Host for FakeHost {
     }
 
     fn record(&self, records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>> {
-        self.lock().record_all(records);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            let slow = self.lock().slow_commits;
+            if slow {
+                tokio::task::yield_now().await;
+            }
+            self.lock().record_all(records);
+            Ok(())
+        })
     }
 
     fn charge(&self, spent: Usage) -> BoxFuture<'_, Result<(), Refusal>> {
@@ -169,6 +178,10 @@ impl Host for FakeHost {
 
     fn report_progress(&self, progress: AgentProgress) {
         self.lock().progress.push(progress);
+    }
+
+    fn report_output(&self, output: AgentOutput) {
+        self.lock().outputs.push(output);
     }
 }
 

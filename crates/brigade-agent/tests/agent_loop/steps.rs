@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brigade_agent::{AgentExit, ToolEffect, ToolReply};
+use brigade_agent::{AgentExit, AgentOutput, ToolEffect, ToolReply, replay_output};
 use brigade_llm::ChatMessage;
 use brigade_model::call::{CallCompletion, Condition, ConditionRequest, ParkedCall};
 use brigade_model::entry_label::EntryLabel;
@@ -201,4 +201,21 @@ async fn a_call_parks_only_once() {
     assert_eq!(test.run().await, AgentExit::Finished);
     assert_eq!(test.host.lock().parked.len(), 1);
     assert!(text_of(&test.model.requests()[1]).contains("a second time"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn observers_get_results_in_the_order_of_their_commits() {
+    let tool = |name| FakeTool::new(name, ToolEffect::Pure, [ToolReply::text("done")]);
+    let calls = vec![call("wash", json!({})), call("peel", json!({})), call("chop", json!({}))];
+    let test = TestAgent::new([reply(calls), say("Done.")]);
+    let test = test.tool(tool("wash")).tool(tool("peel")).tool(tool("chop"));
+    test.host.lock().slow_commits = true;
+    assert_eq!(test.run().await, AgentExit::Finished);
+    let stored = replay_output(test.host.lock().journal.clone(), RunNo::FIRST);
+    let results = |outputs: &[AgentOutput]| -> Vec<AgentOutput> {
+        let is_result = |output: &&AgentOutput| matches!(output, AgentOutput::ToolResult { .. });
+        outputs.iter().filter(is_result).cloned().collect()
+    };
+    assert_eq!(results(&stored).len(), 3);
+    assert_eq!(results(&test.host.lock().outputs), results(&stored));
 }

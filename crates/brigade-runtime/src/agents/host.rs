@@ -139,11 +139,16 @@ impl AgentHost {
     /// Submits a report, and retries while the store is unavailable.
     async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
         let reporter = &self.link.reporter;
+        let has_records =
+            matches!(report, AttemptReport::Record(_) | AttemptReport::WithRecords { .. });
         let result = retry_while_unavailable(reporter, || reporter.report(report.clone())).await;
         // The runtime shuts down. The next one continues from the stored state.
         let shutdown_kinds = [RefusalKind::Unavailable, RefusalKind::Unknown];
         if result.as_ref().is_err_and(|refusal| shutdown_kinds.contains(&refusal.kind)) {
             self.inbox.conclude();
+        }
+        if has_records && result.is_ok() {
+            self.live_output.note_commit();
         }
         result
     }

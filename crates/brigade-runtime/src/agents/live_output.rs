@@ -36,8 +36,8 @@ pub(crate) struct LiveOutput {
     /// True if the first item here is the first of the run.
     is_whole: AtomicBool,
     items: Mutex<LiveItems>,
-    /// The number of items so far.
-    count: watch::Sender<u64>,
+    /// Changes with each item and each commit.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +46,10 @@ struct LiveItems {
     /// The number of items that were removed.
     removed: u64,
     bytes: usize,
+    /// The newest step, also if its start was removed.
+    newest_step: Option<LiveStep>,
+    /// The number of commits of journal entries.
+    commits: u64,
 }
 
 /// A step and the position of its start.
@@ -53,6 +57,24 @@ struct LiveItems {
 pub(crate) struct LiveStep {
     pub(crate) step: u32,
     pub(crate) position: u64,
+}
+
+/// The extent of the output in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LiveExtent {
+    /// The position of the oldest item in memory.
+    pub(crate) first: u64,
+    /// The newest step that started here. All steps before it are stored.
+    pub(crate) newest_step: Option<LiveStep>,
+    /// The number of commits of journal entries so far.
+    pub(crate) commits: u64,
+}
+
+impl LiveExtent {
+    /// Returns the newest step, if it is in memory from its start.
+    pub(crate) fn step_in_memory(&self) -> Option<LiveStep> {
+        self.newest_step.filter(|step| step.position >= self.first)
+    }
 }
 
 /// The result of reading at a position.
@@ -97,8 +119,8 @@ impl LiveOutputs {
 
 impl LiveOutput {
     fn new(is_whole: bool) -> Self {
-        let (count, _) = watch::channel(0);
-        Self { is_whole: AtomicBool::new(is_whole), items: Mutex::default(), count }
+        let (changes, _) = watch::channel(());
+        Self { is_whole: AtomicBool::new(is_whole), items: Mutex::default(), changes }
     }
 
     fn lock(&self) -> MutexGuard<'_, LiveItems> {
@@ -107,6 +129,10 @@ impl LiveOutput {
 
     pub(crate) fn publish(&self, output: AgentOutput) {
         let mut live = self.lock();
+        if let AgentOutput::Step { step } = output {
+            let position = live.removed + live.items.len() as u64;
+            live.newest_step = Some(LiveStep { step, position });
+        }
         live.bytes += item_bytes(&output);
         live.items.push_back(output);
         while live.bytes > LIVE_BYTES_MAX && live.items.len() > 1 {
@@ -114,14 +140,19 @@ impl LiveOutput {
             live.bytes -= item_bytes(&removed);
             live.removed += 1;
         }
-        let count = live.removed + live.items.len() as u64;
         drop(live);
-        self.count.send_replace(count);
+        self.changes.send_replace(());
     }
 
-    /// Returns a receiver that changes with each new item.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.count.subscribe()
+    /// Notes that entries of the journal were committed. They may be output that was removed here.
+    pub(crate) fn note_commit(&self) {
+        self.lock().commits += 1;
+        self.changes.send_replace(());
+    }
+
+    /// Returns a receiver that changes with each new item and each commit.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Marks the output as whole: nothing of the run was stored before it was opened.
@@ -140,21 +171,10 @@ impl LiveOutput {
         item.map_or(LiveRead::Later, |item| LiveRead::Item(item.clone()))
     }
 
-    /// Returns the newest step, if its start is still here. All steps before it are stored.
-    pub(crate) fn newest_step(&self) -> Option<LiveStep> {
+    pub(crate) fn extent(&self) -> LiveExtent {
         let live = self.lock();
-        live.items.iter().enumerate().rev().find_map(|(index, item)| match item {
-            AgentOutput::Step { step } => {
-                Some(LiveStep { step: *step, position: live.removed + index as u64 })
-            }
-            _ => None,
-        })
-    }
-
-    /// Returns the position after the newest item.
-    pub(crate) fn end(&self) -> u64 {
-        let live = self.lock();
-        live.removed + live.items.len() as u64
+        let LiveItems { removed, newest_step, commits, .. } = *live;
+        LiveExtent { first: removed, newest_step, commits }
     }
 }
 
@@ -185,8 +205,12 @@ mod tests {
         }
         assert_eq!(live.read(0), LiveRead::Removed);
         assert_eq!(live.read(1), LiveRead::Item(text("end of one")));
-        assert_eq!(live.newest_step(), Some(LiveStep { step: 2, position: 2 }));
+        let newest = Some(LiveStep { step: 2, position: 2 });
+        assert_eq!(live.extent().step_in_memory(), newest);
         assert_eq!(live.read(4), LiveRead::Later);
+        live.publish(text(&long));
+        assert_eq!(live.extent(), LiveExtent { first: 4, newest_step: newest, commits: 0 });
+        assert_eq!(live.extent().step_in_memory(), None);
     }
 
     #[test]

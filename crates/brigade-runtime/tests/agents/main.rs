@@ -16,6 +16,7 @@ mod permissions;
 mod processes;
 mod sandbox;
 mod seams;
+mod slow_readers;
 mod stopping;
 mod streams;
 mod support;

@@ -13,7 +13,6 @@ use brigade_runtime::{AgentOptions, NewTask, OneModel, PendingApproval, TaskHand
 use brigade_testkit::TestRuntime;
 use futures_util::FutureExt;
 use futures_util::{StreamExt, TryStreamExt};
-use tokio::sync::Notify;
 
 use crate::support::*;
 
@@ -28,10 +27,6 @@ turn
 
 fn look() -> FunctionTool {
     FunctionTool::new("look", ToolEffect::Pure, || async { Ok(ToolReply::text("leeks")) })
-}
-
-fn text_of(outputs: &[AgentOutput]) -> String {
-    outputs.iter().filter_map(AgentOutput::text).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,23 +61,6 @@ async fn a_reader_after_the_end_reads_each_run_from_the_journal() {
         outputs.iter().filter(|output| output.text().is_none()).cloned().collect()
     };
     assert_eq!(others(&stored), others(&live));
-}
-
-/// Starts an agent whose tool waits for a signal.
-async fn agent_with_a_slow_tool(text: &str) -> (TestRuntime, TaskHandle<String>, Arc<Notify>) {
-    let go = Arc::new(Notify::new());
-    let signal = go.clone();
-    let tool = FunctionTool::new("look", ToolEffect::Pure, move || {
-        let signal = signal.clone();
-        async move {
-            signal.notified().await;
-            Ok(ToolReply::text("leeks"))
-        }
-    });
-    let options = script(text).tool(tool);
-    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
-    let agent = spawn(&runtime, "A", "cook").await;
-    (runtime, agent, go)
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use brigade_agent::{
-    BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation, ToolReply,
+    AgentOutput, BoxFuture, ExecutionHints, ToolEffect, ToolError, ToolHandler, ToolInvocation,
+    ToolReply,
 };
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{Model, ToolSpec};
@@ -20,6 +21,7 @@ use brigade_runtime::{
 };
 use brigade_store::TaskQuery;
 use brigade_testkit::TestRuntime;
+use tokio::sync::Notify;
 
 pub(crate) fn script(text: &str) -> AgentOptions {
     let script = Script::parse("test", text).unwrap();
@@ -91,6 +93,34 @@ impl std::fmt::Debug for FunctionTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.spec.name)
     }
+}
+
+/// Creates the tool `look`, each call of which waits for a signal.
+pub(crate) fn slow_tool(go: &Arc<Notify>) -> FunctionTool {
+    let signal = go.clone();
+    FunctionTool::new("look", ToolEffect::Pure, move || {
+        let signal = signal.clone();
+        async move {
+            signal.notified().await;
+            Ok(ToolReply::text("leeks"))
+        }
+    })
+}
+
+/// Starts the agent A with [`slow_tool`].
+pub(crate) async fn agent_with_a_slow_tool(
+    text: &str,
+) -> (TestRuntime, TaskHandle<String>, Arc<Notify>) {
+    let go = Arc::new(Notify::new());
+    let options = script(text).tool(slow_tool(&go));
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let agent = spawn(&runtime, "A", "cook").await;
+    (runtime, agent, go)
+}
+
+/// Returns the text of the model among these outputs.
+pub(crate) fn text_of(outputs: &[AgentOutput]) -> String {
+    outputs.iter().filter_map(AgentOutput::text).collect()
 }
 
 #[track_caller]
