@@ -177,10 +177,16 @@ impl Committed {
     #[must_use]
     pub(crate) fn publish(mut self, view: &CommittedView, feed: &Feed) -> Published {
         let mut ended = Vec::new();
+        let mut next_position = self.first_position;
         for record in self.batch.events() {
+            next_position = next_position.next();
             if let Event::Ended { no, .. } = record.event {
                 ended.push((record.session, no));
             }
+        }
+        // Before the view, so that a reader who finds a state knows up to where its events reach.
+        if !self.batch.is_empty() {
+            feed.announce(Position(next_position.0 - 1));
         }
         let mut touched = self.loaded_sessions;
         for part in &mut self.batch.sessions {

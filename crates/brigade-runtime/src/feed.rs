@@ -1,6 +1,7 @@
 //! The feed: every change, in order, for subscribers who start at any position.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::event::{Event, EventRecord, FeedItem};
@@ -25,6 +26,10 @@ pub(crate) struct Feed {
     store: Arc<dyn Store>,
     ring: Mutex<VecDeque<FeedItem>>,
     latest: watch::Sender<FeedHead>,
+    /// The position of the newest event whose state readers may see already.
+    visible: AtomicU64,
+    #[cfg(test)]
+    before_publish: test_seam::BeforePublish,
 }
 
 /// The position of the newest event, and the mark that no more will come.
@@ -70,7 +75,25 @@ pub enum FeedUpdate {
 impl Feed {
     pub(crate) fn new(store: Arc<dyn Store>, last: Position) -> Arc<Self> {
         let (latest, _) = watch::channel(FeedHead { position: last, closed: false });
-        Arc::new(Self { store, ring: Mutex::default(), latest })
+        Arc::new(Self {
+            store,
+            ring: Mutex::default(),
+            latest,
+            visible: AtomicU64::new(last.0),
+            #[cfg(test)]
+            before_publish: test_seam::BeforePublish::default(),
+        })
+    }
+
+    /// Announces committed events up to this position, before their state becomes visible.
+    pub(crate) fn announce(&self, last: Position) {
+        self.visible.store(last.0, Ordering::Release);
+    }
+
+    /// Returns the position of the newest event whose state may be visible. The feed has it now, or
+    /// will have it shortly.
+    pub(crate) fn visible_position(&self) -> Position {
+        Position(self.visible.load(Ordering::Acquire))
     }
 
     /// Publishes committed events, with one wake-up per commit.
@@ -79,6 +102,8 @@ impl Feed {
         first: Position,
         records: impl Iterator<Item = &'a Arc<EventRecord>>,
     ) {
+        #[cfg(test)]
+        self.before_publish.run();
         let mut position = first;
         {
             let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,6 +273,40 @@ impl FeedSubscription {
             if self.page.is_empty() {
                 self.after = self.after.max(page.read_to);
             }
+        }
+    }
+}
+
+/// A seam for tests of readers between the two parts of a publication.
+#[cfg(test)]
+pub(crate) mod test_seam {
+    use std::fmt;
+    use std::sync::Mutex;
+
+    use super::Feed;
+
+    #[derive(Default)]
+    pub(super) struct BeforePublish(Mutex<Option<Box<dyn FnMut() + Send>>>);
+
+    impl BeforePublish {
+        pub(super) fn run(&self) {
+            if let Some(function) = self.0.lock().unwrap().as_mut() {
+                function();
+            }
+        }
+    }
+
+    impl fmt::Debug for BeforePublish {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("BeforePublish")
+        }
+    }
+
+    impl Feed {
+        /// Calls a function in each publication: the view has the state, the feed has no event of
+        /// it yet.
+        pub(crate) fn call_before_publish(&self, function: impl FnMut() + Send + 'static) {
+            *self.before_publish.0.lock().unwrap() = Some(Box::new(function));
         }
     }
 }

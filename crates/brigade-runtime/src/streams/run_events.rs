@@ -91,7 +91,8 @@ impl RunEvents {
         let runs = row.is_ok_and(|(_, row)| row.run == self.run && row.is_alive());
         self.end = match runs {
             true => RunEnd::ByEvent,
-            false => RunEnd::At(self.session.runtime.position()),
+            // The row may be newer than the feed, which gets the events of a commit after its rows.
+            false => RunEnd::At(self.session.runtime.inner.feed.visible_position()),
         };
     }
 
@@ -135,5 +136,105 @@ impl Session {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use brigade_model::event::Event;
+    use brigade_model::refusal::Refusal;
+    use futures_util::stream::{BoxStream, Stream};
+    use futures_util::{FutureExt, StreamExt};
+
+    use crate::feed::FeedUpdate;
+    use crate::{JobContext, JobError, NewTask, Runtime};
+
+    /// The items of a stream that is read as far as it is ready.
+    struct ReadyReader<T> {
+        stream: BoxStream<'static, Result<T, Refusal>>,
+        items: Vec<T>,
+        has_ended: bool,
+    }
+
+    impl<T> ReadyReader<T> {
+        fn new(
+            stream: impl Stream<Item = Result<T, Refusal>> + Send + 'static,
+        ) -> Arc<Mutex<Self>> {
+            let stream = stream.boxed();
+            Arc::new(Mutex::new(Self { stream, items: Vec::new(), has_ended: false }))
+        }
+
+        fn read_ready(&mut self) {
+            while let Some(next) = self.stream.next().now_or_never() {
+                match next {
+                    Some(item) => self.items.push(item.unwrap()),
+                    None => {
+                        self.has_ended = true;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_opens_between_the_row_and_the_event_of_the_end_has_the_end() {
+        let runtime = Runtime::builder().start().await.unwrap();
+        let session = runtime.session("kitchen").await.unwrap();
+        let bake = || {
+            let job = NewTask::closure("bake", |ctx: JobContext| async move {
+                ctx.receive().await?;
+                ctx.progress(60).await?;
+                Ok::<_, JobError>("bread")
+            });
+            job.key("bread")
+        };
+        let first = session.spawn(bake()).await.unwrap();
+        let again = session.spawn(bake()).await.unwrap();
+        assert!(again.existed());
+        let events = ReadyReader::new(again.events());
+        let notes = ReadyReader::new(again.progress::<u32>());
+        let no = again.no();
+        let view = session.view.clone();
+        let read_events = events.clone();
+        let read_notes = notes.clone();
+        let has_opened = Arc::new(AtomicBool::new(false));
+        let opened = has_opened.clone();
+        runtime.inner.feed.call_before_publish(move || {
+            let has_ended = view.get(no).is_some_and(|row| !row.is_alive());
+            if has_ended && !opened.swap(true, Ordering::SeqCst) {
+                read_events.lock().unwrap().read_ready();
+                read_notes.lock().unwrap().read_ready();
+            }
+        });
+        first.send("go").await.unwrap();
+        first.wait().await.unwrap();
+        assert!(has_opened.load(Ordering::SeqCst));
+
+        let mut events = events.lock().unwrap();
+        assert!(!events.has_ended, "its last event is still to come");
+        events.read_ready();
+        assert!(events.has_ended);
+        let is_end = |update: &FeedUpdate| {
+            let FeedUpdate::Event(item) = update else { return false };
+            matches!(item.record.event, Event::Ended { .. })
+        };
+        let ends: Vec<bool> = events.items.iter().map(is_end).collect();
+        assert_eq!(ends.iter().filter(|is_end| **is_end).count(), 1);
+        assert_eq!(ends.last(), Some(&true));
+        let position = |update: &FeedUpdate| match update {
+            FeedUpdate::Event(item) => item.position,
+            FeedUpdate::Gap { to } => *to,
+        };
+        let positions: Vec<_> = events.items.iter().map(position).collect();
+        assert!(positions.is_sorted_by(|a, b| a < b), "no event twice");
+
+        let mut notes = notes.lock().unwrap();
+        notes.read_ready();
+        assert!(notes.has_ended);
+        assert_eq!(notes.items, [60]);
     }
 }
