@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use brigade_llm::ToolSpec;
 use brigade_model::call::{CallCompletion, ConditionRequest};
+use brigade_model::error_details::render_error_chain;
 use brigade_model::ids::CallIndex;
 use serde_json::Value;
 
@@ -324,14 +325,7 @@ impl fmt::Display for ToolError {
 /// The text is that of the error and of its sources.
 impl<E: std::error::Error> From<E> for ToolError {
     fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self(text)
+        Self(render_error_chain(&error))
     }
 }
 

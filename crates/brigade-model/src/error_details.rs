@@ -1,5 +1,6 @@
 //! The error with which work or one of its steps failed.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
@@ -58,6 +59,18 @@ impl ErrorDetails {
     fn is_message_only(&self) -> bool {
         self.kind.is_none() && self.payload.is_none() && !self.fatal
     }
+}
+
+/// Renders an error and its causes as one text, the error first.
+pub fn render_error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 impl fmt::Display for ErrorDetails {
@@ -144,6 +157,30 @@ mod tests {
     fn full() -> ErrorDetails {
         let payload = Json::parse("{\"code\": 51}").unwrap();
         ErrorDetails::new("declined").with_kind("card_declined").with_payload(payload).as_fatal()
+    }
+
+    /// An error with a cause.
+    #[derive(Debug)]
+    struct Caused(&'static str, Option<Box<Self>>);
+
+    impl fmt::Display for Caused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Caused {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as &dyn Error)
+        }
+    }
+
+    #[test]
+    fn an_error_is_rendered_with_all_its_causes() {
+        let first = Caused("no gas", None);
+        let second = Caused("the oven is cold", Some(Box::new(first)));
+        let error = Caused("no bread", Some(Box::new(second)));
+        assert_eq!(render_error_chain(&error), "no bread: the oven is cold: no gas");
     }
 
     #[test]

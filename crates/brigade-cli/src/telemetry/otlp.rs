@@ -1,12 +1,12 @@
 //! Sends spans: OTLP over HTTP as protobuf, from a bounded queue, on its own thread. Without a
 //! reachable collector only spans are lost.
 
-use std::error::Error;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use brigade_model::error_details::render_error_chain;
 use opentelemetry::KeyValue;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -140,17 +140,10 @@ impl HttpClient for OtlpHttpClient {
         self.log_state_change(match &sent {
             Ok(response) if response.status().is_success() => None,
             Ok(response) => Some(format!("it answers {}", response.status())),
-            Err(error) => Some(render_causes(&**error)),
+            Err(error) => Some(render_error_chain(&**error)),
         });
         sent
     }
-}
-
-/// Renders an error with its causes.
-fn render_causes(error: &(dyn Error + 'static)) -> String {
-    let causes =
-        std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 async fn execute_request(

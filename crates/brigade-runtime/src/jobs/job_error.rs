@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use brigade_model::error_details::ErrorDetails;
+use brigade_model::error_details::{ErrorDetails, render_error_chain};
 use brigade_model::json::Json;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,7 +45,7 @@ impl JobError {
     /// Creates an error from a boxed one, such as that of a function that returns
     /// `Box<dyn Error>`.
     pub fn from_boxed(error: Box<dyn Error + Send + Sync>) -> Self {
-        Self::new(chain_text(&*error))
+        Self::new(render_error_chain(&*error))
     }
 
     /// Sets the kind, on which a program can branch: one line of visible characters.
@@ -100,25 +100,13 @@ impl JobError {
     }
 }
 
-/// Returns the text of an error and of its causes.
-fn chain_text(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
 impl<E: Error + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
         // The failure of a child keeps its kind and its data.
         let error: &(dyn Error + 'static) = &error;
         let failure = error.downcast_ref::<crate::TaskError>().and_then(crate::TaskError::failure);
         let details = failure.and_then(|failure| failure.error_details());
-        let text = ErrorDetails::new(chain_text(error));
+        let text = ErrorDetails::new(render_error_chain(error));
         let Some(details) = details else { return Self(Box::new(text)) };
         let mut details = details.clone();
         details.message = text.message;
