@@ -12,6 +12,7 @@ pub(crate) fn store_refusal(error: &StoreError) -> Refusal {
         StoreError::Fenced(_) | StoreError::Newer { .. } | StoreError::Older { .. } => {
             Refusal::unavailable(message)
         }
+        StoreError::TooManyRecords { .. } => Refusal::limit(message),
         StoreError::Corrupt(_) => Refusal::internal(message),
     }
 }

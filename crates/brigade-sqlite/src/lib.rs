@@ -1,7 +1,7 @@
 //! Brigade's store on one SQLite file.
 //!
 //! ```text
-//! commit, prune ── one writer connection, behind a mutex ──┐
+//! writes, prune ── one writer connection, behind a mutex ──┐
 //! reads ────────── a few read-only connections ────────────┴── file.db (WAL), file.db.lock
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! - `lock`: one owner per file.
 //! - `write`: commits. `read`: reads of rows and events. `load`: loads of sessions. `prune`:
 //!   retention.
+//! - `records`: records with compare-and-set and expiry.
 //! - `error`: the mapping of SQLite's errors.
 
 mod error;
@@ -22,6 +23,7 @@ mod load;
 mod lock;
 mod prune;
 mod read;
+mod records;
 mod schema;
 mod store;
 mod write;

@@ -19,7 +19,7 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const FIRST_VERSION: usize = 3;
 
 /// Each migration leads to the next version. Released migrations do not change.
-const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4];
+const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4, VERSION_5];
 
 /// The tables of version 3.
 ///
@@ -118,6 +118,22 @@ ALTER TABLE messages ADD COLUMN key_run INTEGER;
 ALTER TABLE messages ADD COLUMN sender INTEGER;
 CREATE INDEX messages_keyed ON messages(session, recipient, sender, key_run, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+";
+
+/// The records. A key is a blob, since a text with a NUL is not safe in every function of SQLite.
+/// `meta.record_version` is the last version of a record, so that no version is used twice.
+const VERSION_5: &str = "
+CREATE TABLE records(
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    key BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    expires_at INTEGER,
+    value BLOB NOT NULL
+);
+CREATE UNIQUE INDEX records_key ON records(kind, key);
+CREATE INDEX records_expiring ON records(expires_at) WHERE expires_at IS NOT NULL;
+INSERT INTO meta VALUES('record_version', 0);
 ";
 
 /// The content of a path.

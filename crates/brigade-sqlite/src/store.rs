@@ -163,7 +163,7 @@ impl SqliteStore {
         self.with_writer(|writer| Ok(writer.set_max_pages(pages)?))
     }
 
-    fn with_writer<T>(
+    pub(crate) fn with_writer<T>(
         &self,
         work: impl FnOnce(&mut SqliteWriter) -> Result<T>,
     ) -> Result<T, StoreError> {
@@ -175,7 +175,7 @@ impl SqliteStore {
     }
 
     /// Reads within one transaction, so that all rows are of one commit.
-    fn with_reader<T>(
+    pub(crate) fn with_reader<T>(
         &self,
         work: impl FnOnce(&ReadTransaction<'_>) -> Result<T>,
     ) -> Result<T, StoreError> {

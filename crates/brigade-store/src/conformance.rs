@@ -13,6 +13,7 @@
 //! - [`message_keys`]: keys and names of messages.
 //! - [`reads`]: reads by number, by name and by query.
 //! - [`feed`]: pages from any position, without gap or repeat.
+//! - [`records`]: compare-and-set, expiry, single use, pages and bounds of records.
 //! - [`retention`]: `prune` removes finished data and nothing else.
 
 pub mod commits;
@@ -21,6 +22,7 @@ pub mod fixture;
 pub mod folding;
 pub mod message_keys;
 pub mod reads;
+pub mod records;
 pub mod retention;
 mod scenario;
 mod writer;
@@ -77,10 +79,24 @@ macro_rules! conformance_tests {
             retention::a_limit_holder_stays_while_it_is_charged
             retention::a_removed_task_is_not_written_again
             retention::closed_sessions_go_with_their_events
+            records::a_put_needs_the_expected_version
+            records::no_version_is_used_twice
+            records::a_removal_returns_the_record_once
+            records::an_expired_record_is_absent_for_every_method
+            records::expired_records_go_in_bounded_steps
+            records::record_pages_are_in_the_order_of_bytes
+            records::the_last_record_page_has_no_next
+            records::records_survive_reopening
+            records::a_full_kind_refuses_another_key
+            records::a_prune_removes_no_record
         }
         $crate::conformance_tests! { @parallel $harness;
             commits::one_of_several_concurrent_writers_wins
             commits::readers_see_whole_commits
+            records::no_concurrent_put_is_lost
+            records::one_of_several_concurrent_callers_gets_a_record
+            records::record_pages_are_complete_while_others_write
+            records::a_renewed_record_is_not_removed_as_expired
         }
     };
     (@single $harness:expr; $($group:ident::$check:ident)*) => {

@@ -1,10 +1,13 @@
 //! The errors of a store.
 
+use crate::record::{RECORDS_PER_KIND_MAX, RecordKind};
+
 /// An error of a store. Each variant exists because some caller branches on it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A failure that may pass: busy, out of space, an IO error. The store is unchanged, except
-    /// that [`crate::Store::commit`] may have written the whole batch.
+    /// that [`crate::Store::commit`] may have written the whole batch, and that a put or removal of
+    /// a record may have happened.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// Another writer owns the session. The caller must stop writing to it.
@@ -27,4 +30,10 @@ pub enum StoreError {
     /// A write to a store that was opened read-only.
     #[error("the store was opened read-only")]
     ReadOnly,
+    /// A put of one record more than a kind may have.
+    #[error(
+        "there are {RECORDS_PER_KIND_MAX} records of the kind {kind}, and no more can be stored; \
+         remove some first"
+    )]
+    TooManyRecords { kind: RecordKind },
 }

@@ -8,11 +8,12 @@
 //!
 //! In reading order:
 //! - [`store`]: the [`Store`] trait with the crash contract of each method.
+//! - [`record_store`]: records with compare-and-set and expiry; [`record`]: their types and bounds.
 //! - [`batch`]: the rows and events that one commit writes.
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`]: the store in memory.
+//! - [`memory`], `memory_records`: the store in memory.
 //! - [`codec`]: the encoding of rows on disk.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
@@ -24,7 +25,10 @@ pub mod codec;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+mod memory_records;
 pub mod needed_rows;
+pub mod record;
+pub mod record_store;
 pub mod residency;
 pub mod store;
 
@@ -32,6 +36,12 @@ pub use batch::{Batch, SessionBatch};
 pub use error::StoreError;
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;
+pub use record::{
+    ExpectedVersion, NewRecord, PutRecordResult, RECORD_KEY_BYTES_MAX, RECORD_KIND_BYTES_MAX,
+    RECORD_PAGE_MAX, RECORD_VALUE_BYTES_MAX, RECORDS_PER_KIND_MAX, Record, RecordError, RecordItem,
+    RecordKey, RecordKind, RecordPage, RecordQuery, RecordVersion, RemoveRecordResult,
+};
+pub use record_store::RecordStore;
 pub use residency::Residency;
 pub use store::{
     BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,

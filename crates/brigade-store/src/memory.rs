@@ -16,6 +16,7 @@ use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, 
 
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
+use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
     EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreFuture,
@@ -52,6 +53,7 @@ impl Default for MemoryOptions {
 pub struct MemoryStore {
     options: MemoryOptions,
     inner: Mutex<MemoryState>,
+    records: Mutex<MemoryRecords>,
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +90,15 @@ impl MemoryStore {
     }
 
     pub fn with_options(options: MemoryOptions) -> Self {
-        Self { options, inner: Mutex::default() }
+        Self { options, ..Self::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lock_records(&self) -> MutexGuard<'_, MemoryRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<'a, T: Send + 'a>(

@@ -17,12 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::record_store::RecordStore;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The future of a store's method.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// Durable storage of sessions, events, journals and inboxes.
+/// Durable storage of sessions, events, journals, inboxes and records ([`RecordStore`]).
 ///
 /// A read sees whole commits only and changes nothing. A crash, in the docs of the methods, is the
 /// end of this process at any instant. Each store documents the effect of a power cut.
@@ -39,7 +40,7 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// # Ok(())
 /// # }
 /// ```
-pub trait Store: Debug + Send + Sync + 'static {
+pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Writes a batch, whole or not at all.
     ///
     /// After `Ok`, the batch survives a crash. After an error or a crash, the store has either the

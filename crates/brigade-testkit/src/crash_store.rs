@@ -1,4 +1,4 @@
-//! A store that fails or crashes at a chosen commit.
+//! A store that fails or crashes at a chosen commit or write of a record.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,12 +11,14 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
-    StoreFuture, TaskQuery,
+    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord, PruneResult,
+    PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore, RecordVersion,
+    RemoveRecordResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::Notify;
 
-/// The commit at which a [`CrashStore`] fails or crashes.
+/// The commit at which a [`CrashStore`] fails or crashes. A put and a removal of a record count as
+/// commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutPoint {
     /// The number of the commit, from zero.
@@ -73,13 +75,17 @@ impl CrashStore {
         }
     }
 
-    async fn commit_or_cut(&self, batch: &Batch) -> Result<Position, StoreError> {
+    /// Makes a write, or cuts at it.
+    async fn write_or_cut<'a, T>(
+        &'a self,
+        write: impl FnOnce() -> StoreFuture<'a, T> + Send,
+    ) -> Result<T, StoreError> {
         let number = self.commits.fetch_add(1, Ordering::SeqCst);
         let Some(cut) = self.cut.filter(|cut| cut.commit == number) else {
-            return self.inner.commit(batch).await;
+            return write().await;
         };
         if cut.durable {
-            self.inner.commit(batch).await?;
+            write().await?;
         }
         match cut.mode {
             CutMode::Fail => Err(StoreError::Unavailable("cut by the test".into())),
@@ -99,7 +105,7 @@ impl CrashStore {
 
 impl Store for CrashStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
-        self.pass_through(Box::pin(self.commit_or_cut(batch)))
+        self.pass_through(Box::pin(self.write_or_cut(|| self.inner.commit(batch))))
     }
 
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
@@ -170,5 +176,42 @@ impl Store for CrashStore {
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
         self.pass_through(self.inner.prune(retention, now))
+    }
+}
+
+impl RecordStore for CrashStore {
+    fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> StoreFuture<'a, Option<Record>> {
+        self.pass_through(self.inner.record(key, now))
+    }
+
+    fn records<'a>(&'a self, query: &'a RecordQuery, now: Time) -> StoreFuture<'a, RecordPage> {
+        self.pass_through(self.inner.records(query, now))
+    }
+
+    fn put_record<'a>(
+        &'a self,
+        record: &'a NewRecord,
+        expected: ExpectedVersion,
+        now: Time,
+    ) -> StoreFuture<'a, PutRecordResult> {
+        let put = self.write_or_cut(move || self.inner.put_record(record, expected, now));
+        self.pass_through(Box::pin(put))
+    }
+
+    fn remove_record<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        expected: Option<RecordVersion>,
+        now: Time,
+    ) -> StoreFuture<'a, RemoveRecordResult> {
+        let removal = self.write_or_cut(move || self.inner.remove_record(key, expected, now));
+        self.pass_through(Box::pin(removal))
+    }
+
+    fn remove_expired_records(&self, now: Time, limit: usize) -> StoreFuture<'_, usize> {
+        if self.crashed.load(Ordering::SeqCst) {
+            return Box::pin(pending());
+        }
+        self.inner.remove_expired_records(now, limit)
     }
 }

@@ -11,8 +11,9 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord,
+    PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore,
+    RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError, TaskQuery,
 };
 use tokio::sync::watch;
 
@@ -156,5 +157,46 @@ impl Store for FaultyStore {
             self.prunes.send_modify(|count| *count += 1);
             pruned
         })
+    }
+}
+
+impl RecordStore for FaultyStore {
+    fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> Answer<'a, Option<Record>> {
+        self.inner.record(key, now)
+    }
+
+    fn records<'a>(&'a self, query: &'a RecordQuery, now: Time) -> Answer<'a, RecordPage> {
+        self.inner.records(query, now)
+    }
+
+    fn put_record<'a>(
+        &'a self,
+        record: &'a NewRecord,
+        expected: ExpectedVersion,
+        now: Time,
+    ) -> Answer<'a, PutRecordResult> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("it is full".into())) }),
+            false => self.inner.put_record(record, expected, now),
+        }
+    }
+
+    fn remove_record<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        expected: Option<RecordVersion>,
+        now: Time,
+    ) -> Answer<'a, RemoveRecordResult> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("it is full".into())) }),
+            false => self.inner.remove_record(key, expected, now),
+        }
+    }
+
+    fn remove_expired_records(&self, now: Time, limit: usize) -> Answer<'_, usize> {
+        match self.full.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("it is full".into())) }),
+            false => self.inner.remove_expired_records(now, limit),
+        }
     }
 }

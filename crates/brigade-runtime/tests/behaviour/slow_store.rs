@@ -11,8 +11,9 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord,
+    PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore,
+    RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError, TaskQuery,
 };
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -136,5 +137,37 @@ impl Store for SlowStore {
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {
         self.pass(self.inner.prune(retention, now))
+    }
+}
+
+impl RecordStore for SlowStore {
+    fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> Answer<'a, Option<Record>> {
+        self.pass(self.inner.record(key, now))
+    }
+
+    fn records<'a>(&'a self, query: &'a RecordQuery, now: Time) -> Answer<'a, RecordPage> {
+        self.pass(self.inner.records(query, now))
+    }
+
+    fn put_record<'a>(
+        &'a self,
+        record: &'a NewRecord,
+        expected: ExpectedVersion,
+        now: Time,
+    ) -> Answer<'a, PutRecordResult> {
+        self.pass(self.inner.put_record(record, expected, now))
+    }
+
+    fn remove_record<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        expected: Option<RecordVersion>,
+        now: Time,
+    ) -> Answer<'a, RemoveRecordResult> {
+        self.pass(self.inner.remove_record(key, expected, now))
+    }
+
+    fn remove_expired_records(&self, now: Time, limit: usize) -> Answer<'_, usize> {
+        self.pass(self.inner.remove_expired_records(now, limit))
     }
 }

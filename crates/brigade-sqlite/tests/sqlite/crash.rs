@@ -1,4 +1,4 @@
-//! Acknowledged commits survive a kill at any moment, and no commit is stored in part.
+//! Acknowledged commits and records survive a kill at any moment, and no commit is stored in part.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,7 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Session, batch, id, open};
-use brigade_store::{Store, TaskQuery};
+use brigade_model::ids::Time;
+use brigade_sqlite::SqliteStore;
+use brigade_store::{
+    ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind, RecordQuery, RecordStore,
+    RemoveRecordResult, Store, TaskQuery,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -38,13 +43,73 @@ async fn commits_until_it_is_killed() {
     }
 }
 
+/// Creates a numbered record, then takes the one before it, until the process is killed. Prints each
+/// acknowledged take. Without the environment variable it does nothing.
+#[tokio::test]
+async fn writes_records_until_it_is_killed() {
+    let Some(path) = std::env::var_os(FILE) else { return };
+    let store = open(Path::new(&path)).unwrap();
+    let found = stored_numbers(&store).await;
+    for number in found.last().map_or(1, |last| last + 1).. {
+        let record = NewRecord::new(record_key(number), number.to_string()).unwrap();
+        let put = store.put_record(&record, ExpectedVersion::Absent, Time(1)).await.unwrap();
+        assert!(matches!(put, PutRecordResult::Stored(_)), "{put:?}");
+        let before = record_key(number - 1);
+        let taken = store.remove_record(&before, None, Time(1)).await.unwrap();
+        let is_first = found.is_empty() && number == 1;
+        assert_eq!(matches!(taken, RemoveRecordResult::Removed(_)), !is_first, "{taken:?}");
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "acknowledged {number}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn acknowledged_records_survive_kills() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut survived = 0;
+    for round in 0..KILLS / 2 {
+        let acknowledged =
+            run_and_kill("crash::writes_records_until_it_is_killed", &path, kill_moment(round));
+        let acknowledged = acknowledged.max(survived);
+        let store = open(&path).expect("the lock ends with its holder");
+        let found = stored_numbers(&store).await;
+        let Some(last) = found.last().copied() else {
+            assert_eq!(acknowledged, 0);
+            continue;
+        };
+        assert!(last >= acknowledged, "{acknowledged} was acknowledged, {last} is there");
+        assert!(found[0] >= acknowledged, "{acknowledged} was acknowledged, {} is back", found[0]);
+        // Either the last take has happened, or it has not.
+        assert!(found == [last] || found == [last - 1, last], "{found:?}");
+        if let [before, _] = found[..] {
+            store.remove_record(&record_key(before), None, Time(1)).await.unwrap();
+        }
+        survived = last;
+    }
+    assert!(survived > KILLS, "the processes wrote too little: {survived}");
+}
+
+fn record_key(number: u64) -> RecordKey {
+    RecordKey::new(RecordKind::from_static("crash"), format!("{number:010}")).unwrap()
+}
+
+async fn stored_numbers(store: &SqliteStore) -> Vec<u64> {
+    let query = RecordQuery::new(RecordKind::from_static("crash"));
+    let page = store.records(&query, Time(1)).await.unwrap();
+    page.items.iter().map(|item| item.key.parse().unwrap()).collect()
+}
+
 #[tokio::test]
 async fn acknowledged_commits_survive_kills() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("store.db");
     let mut survived = 0;
     for round in 0..KILLS {
-        let acknowledged = run_and_kill(&path, kill_moment(round)).max(survived);
+        let acknowledged =
+            run_and_kill("crash::commits_until_it_is_killed", &path, kill_moment(round));
+        let acknowledged = acknowledged.max(survived);
         let store = open(&path).expect("the lock ends with its holder");
         let Some(row) = store.session(id(1)).await.unwrap() else {
             assert_eq!(acknowledged, 0);
@@ -80,10 +145,10 @@ fn kill_moment(round: u64) -> KillMoment {
     KillMoment { commits: round * 3, delay: Duration::from_micros(scattered % 8_000) }
 }
 
-/// Runs a process and kills it. Returns the last event that it reported as committed.
-fn run_and_kill(path: &Path, moment: KillMoment) -> u64 {
+/// Runs a test in a process and kills it. Returns the last number that it acknowledged.
+fn run_and_kill(test: &str, path: &Path, moment: KillMoment) -> u64 {
     let mut child: Child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "crash::commits_until_it_is_killed", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(FILE, path)
         .stdout(Stdio::piped())
         .spawn()

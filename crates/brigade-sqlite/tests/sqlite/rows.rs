@@ -5,9 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{Session, batch, create_store, id, open};
-use brigade_model::ids::{Seq, TaskNo};
+use brigade_model::ids::{Seq, TaskNo, Time};
 use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
-use brigade_store::{EventQuery, Store, StoreError, TaskQuery, codec};
+use brigade_store::{
+    EventQuery, ExpectedVersion, NewRecord, RECORD_VALUE_BYTES_MAX, RecordKey, RecordKind,
+    RecordStore, Store, StoreError, TaskQuery, codec,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -112,6 +115,50 @@ async fn a_full_disk_refuses_the_batch_whole() {
     assert!(store.load(id(1)).await.unwrap().unwrap().into_tree() == session.tree);
     drop(store);
     assert_eq!(integrity(&path), "ok");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_a_record_whole() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
+    let store = open(&path).unwrap();
+    let pages: u32 = Connection::open(&path)
+        .unwrap()
+        .pragma_query_value(None, "page_count", |row| row.get(0))
+        .unwrap();
+    let key = RecordKey::new(RecordKind::from_static("large"), "k").unwrap();
+    let small = NewRecord::new(key.clone(), "small").unwrap();
+    let large = NewRecord::new(key.clone(), vec![7; RECORD_VALUE_BYTES_MAX]).unwrap();
+    store.put_record(&small, ExpectedVersion::Absent, Time(1)).await.unwrap();
+    let before = store.record(&key, Time(1)).await.unwrap();
+    store.set_max_pages(pages + 2).unwrap();
+    let error = store.put_record(&large, ExpectedVersion::Any, Time(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert_eq!(store.record(&key, Time(1)).await.unwrap(), before);
+    store.set_max_pages(u32::MAX - 2).unwrap();
+    store.put_record(&large, ExpectedVersion::Any, Time(1)).await.unwrap();
+    let found = store.record(&key, Time(1)).await.unwrap().unwrap();
+    assert!(found.value == large.value());
+}
+
+#[tokio::test]
+async fn a_reader_sees_the_records_of_the_owner() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let store = open(&path).unwrap();
+    let reader = SqliteStore::open_read_only(&path).unwrap();
+    let key = RecordKey::new(RecordKind::from_static("shared"), "k").unwrap();
+    let record = NewRecord::new(key.clone(), "v").unwrap();
+    assert_eq!(reader.record(&key, Time(1)).await.unwrap(), None);
+    store.put_record(&record, ExpectedVersion::Absent, Time(1)).await.unwrap();
+    let found = reader.record(&key, Time(1)).await.unwrap();
+    assert_eq!(found, store.record(&key, Time(1)).await.unwrap());
+    assert_eq!(found.map(|record| record.value), Some(b"v".to_vec()));
+    let refused = reader.put_record(&record, ExpectedVersion::Any, Time(1)).await;
+    assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
+    let refused = reader.remove_expired_records(Time(1), 1).await;
+    assert!(matches!(refused, Err(StoreError::ReadOnly)), "{refused:?}");
 }
 
 #[tokio::test]

@@ -6,18 +6,24 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::ids::{Owner, RunNo};
+use brigade_model::ids::{Owner, RunNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_sqlite::SqliteStore;
-use brigade_store::conformance::fixture::{check_fixture, write_fixture};
-use brigade_store::{Store, StoreError};
+use brigade_store::conformance::fixture::{check_fixture, check_fixture_records, write_fixture};
+use brigade_store::{
+    ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind, RecordQuery, Store,
+    StoreError,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::support::{Session, batch, id, open};
 
 /// The versions with a fixture. The last one is the current version.
-const VERSIONS: [i64; 2] = [3, 4];
+const VERSIONS: [i64; 3] = [3, 4, 5];
+
+/// The first version with records.
+const FIRST_WITH_RECORDS: i64 = 5;
 
 fn fixture(version: i64) -> PathBuf {
     let file = format!("tests/fixtures/version_{version}.db");
@@ -51,6 +57,15 @@ async fn every_version_is_opened_and_written_on() {
         store.commit(&batch(session.spawn(3))).await.unwrap();
         let loaded = store.load(id(2)).await.unwrap().expect("the new session");
         assert!(loaded.into_tree() == session.tree, "{version}");
+        if version >= FIRST_WITH_RECORDS {
+            check_fixture_records(&store).await;
+        }
+        let key = RecordKey::new(RecordKind::from_static("fixture"), "new").unwrap();
+        let record = NewRecord::new(key.clone(), "new").unwrap();
+        let put = store.put_record(&record, ExpectedVersion::Absent, Time(1)).await.unwrap();
+        assert!(matches!(put, PutRecordResult::Stored(_)), "{version}: {put:?}");
+        let found = store.record(&key, Time(1)).await.unwrap().unwrap();
+        assert_eq!(found.value, b"new", "{version}");
     }
 }
 
@@ -67,6 +82,15 @@ async fn every_version_is_read_without_a_change() {
         let scope = MessageKeyScope { to: Owner::Session, from: None, run: RunNo::FIRST };
         let key = "unknown".parse().unwrap();
         assert_eq!(store.message_key(id(1), scope, &key).await.unwrap(), None, "{version}");
+        if version >= FIRST_WITH_RECORDS {
+            check_fixture_records(&store).await;
+        }
+        let key = RecordKey::new(RecordKind::from_static("other"), "unknown").unwrap();
+        assert_eq!(store.record(&key, Time(1)).await.unwrap(), None, "{version}");
+        let query = RecordQuery::new(RecordKind::from_static("other"));
+        assert!(store.records(&query, Time(1)).await.unwrap().items.is_empty(), "{version}");
+        let refused = store.remove_record(&key, None, Time(1)).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly)), "{version}: {refused:?}");
         drop(store);
         assert!(std::fs::read(&path).unwrap() == before, "the file has changed");
     }

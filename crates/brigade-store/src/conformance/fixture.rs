@@ -4,17 +4,52 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use brigade_model::ids::Time;
+
 use super::folding::{CommitCheck, check_folded, fold};
 use super::scenario::{limits, play_scenario};
 use super::writer::{SessionWriter, all_events, session_id};
+use crate::record::{ExpectedVersion, NewRecord, Record, RecordKey, RecordKind, RecordQuery};
 use crate::store::{Store, TaskQuery};
 
 const FIXTURE_SESSION: u128 = 1;
 
-/// Writes the session into an empty store.
+const FIXTURE_KIND: RecordKind = RecordKind::from_static("fixture");
+
+/// Keys of records, which are also their values.
+const FIXTURE_KEYS: [&str; 3] = ["\0 and '", "one", "zwölf"];
+
+/// The expiry of the last record of the fixture.
+const FIXTURE_EXPIRY: Time = Time(5_000);
+
+/// Writes the session and the records into an empty store.
 pub async fn write_fixture(store: &Arc<dyn Store>) {
     let writer = SessionWriter::open(store, FIXTURE_SESSION, limits()).await;
     play_scenario(writer, None).await;
+    for key in FIXTURE_KEYS {
+        let key = RecordKey::new(FIXTURE_KIND, key).expect("a key");
+        let mut new = NewRecord::new(key.clone(), key.key()).expect("a record");
+        if Some(&key.key()) == FIXTURE_KEYS.last() {
+            new = new.expires_at(FIXTURE_EXPIRY);
+        }
+        store.put_record(&new, ExpectedVersion::Absent, Time(1)).await.expect("a put");
+    }
+}
+
+/// Reads the records that [`write_fixture`] stored. Versions before the first with records have
+/// none.
+pub async fn check_fixture_records(store: &Arc<dyn Store>) {
+    for (now, count) in [(Time(FIXTURE_EXPIRY.0 - 1), 3), (FIXTURE_EXPIRY, 2)] {
+        let page = store.records(&RecordQuery::new(FIXTURE_KIND), now).await.expect("a page");
+        let keys: Vec<&str> = page.items.iter().map(|item| item.key.as_str()).collect();
+        assert_eq!(keys, FIXTURE_KEYS[..count]);
+        for item in page.items {
+            assert_eq!(item.record.value, item.key.as_bytes());
+            let key = RecordKey::new(FIXTURE_KIND, item.key).expect("a key");
+            let found: Option<Record> = store.record(&key, now).await.expect("a read");
+            assert_eq!(found, Some(item.record));
+        }
+    }
 }
 
 /// Reads everything that [`write_fixture`] of an earlier version stored. Checks that its rows equal
