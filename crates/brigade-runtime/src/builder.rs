@@ -377,7 +377,7 @@ impl RuntimeBuilder {
     /// then once an hour or at the interval of [`RuntimeBuilder::retention_every`].
     ///
     /// A prune that fails is logged and repeated soon. Without this, only [`Runtime::prune`]
-    /// removes anything.
+    /// removes any of them.
     #[must_use]
     pub fn retention(mut self, retention: Retention) -> Self {
         self.prunes = Some(PruneSchedule { retention, interval: PRUNE_INTERVAL });

@@ -18,6 +18,7 @@
 //! - [`approvals`]: pending approvals and stored grants.
 //! - `view`, [`feed`], `client_waits`: committed state for readers; [`streams`]: the same as streams,
 //!   and the output of processes and agents.
+//! - [`records`]: records of the store, by the runtime's clock.
 //! - `sandbox`: a sandbox as requested becomes absolute paths; `spawn_parent`: the parent of a new
 //!   task.
 //! - [`runtime_metrics`]: counters and gauges.
@@ -43,6 +44,7 @@ mod perform;
 pub mod performer;
 #[cfg(feature = "processes")]
 pub mod processes;
+pub mod records;
 mod recovery;
 mod retention;
 mod running_slots;
@@ -88,6 +90,7 @@ pub use performer::{
 pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
 };
+pub use records::RuntimeRecords;
 pub use runtime::Runtime;
 pub use send_message::SendMessage;
 pub use session::{ForegroundResult, Session};

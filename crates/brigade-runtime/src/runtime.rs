@@ -25,6 +25,7 @@ use crate::loop_input::LoopInput;
 use crate::performer::{PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{PeerOrigin, ProcessService};
+use crate::records::RuntimeRecords;
 use crate::session::Session;
 use crate::view::{CommittedView, SessionView};
 
@@ -159,13 +160,21 @@ impl Runtime {
         self.inner.feed.last_position()
     }
 
-    /// Removes what retention allows, and the data that performers hold of each removed task.
+    /// Removes what retention allows, the data that performers hold of each removed task, and
+    /// expired records.
     pub async fn prune(&self, retention: &Retention) -> Result<PruneResult, Refusal> {
         let now = self.inner.clock.now();
         let store = &self.inner.store;
         let pruned = store.prune(retention, now).await.map_err(|e| store_refusal(&e))?;
         remove_unknown_tasks(&self.inner.performers, store).await?;
+        let records = self.records().remove_expired().await?;
+        tracing::debug!(records, "removed expired records");
         Ok(pruned)
+    }
+
+    /// Returns the records of the store.
+    pub fn records(&self) -> RuntimeRecords<'_> {
+        RuntimeRecords::new(&*self.inner.store, &*self.inner.clock)
     }
 
     /// Shuts down in good order and returns `Ok` when that is stored.

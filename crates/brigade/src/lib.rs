@@ -175,8 +175,8 @@ pub use brigade_runtime::{
     JobError, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession,
     PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,
     RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder,
-    SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError, TaskHandle, TaskId,
-    TaskType, TaskUsage, WaitResult,
+    RuntimeRecords, SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError,
+    TaskHandle, TaskId, TaskType, TaskUsage, WaitResult,
 };
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{

@@ -26,6 +26,7 @@ mod names;
 mod outage;
 mod performers;
 mod races;
+mod records;
 mod remote;
 mod replay;
 mod restart;
