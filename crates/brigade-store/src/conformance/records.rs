@@ -442,6 +442,7 @@ async fn keys_in_pages(store: &Arc<dyn Store>, kind: RecordKind, limit: usize) -
         assert!(page.items.len() <= limit);
         keys.extend(page.items.into_iter().map(|item| item.key));
         let Some(next) = page.next else { return keys };
+        assert!(query.after_key().is_none_or(|after| after < next.as_str()), "{keys:?}");
         query = query.after(next);
     }
 }
