@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use brigade_protocol::workspace;
+
 use crate::exit_code::CliError;
 
 /// Returns the current directory, which may have been removed.
@@ -15,31 +17,9 @@ pub(crate) fn current_directory() -> Result<PathBuf, CliError> {
     })
 }
 
-/// Returns the canonical path of the git root above a directory, or of the directory without one.
+/// Returns the name of the session of a directory.
 pub(crate) fn session_name_of(directory: &Path) -> Result<String, CliError> {
-    let directory = directory
-        .canonicalize()
-        .map_err(|error| CliError::usage(format!("{}: {error}", directory.display())))?;
-    let root = directory.ancestors().find(|ancestor| ancestor.join(".git").exists());
-    let root = root.unwrap_or(&directory);
-    root.to_str().map(str::to_owned).ok_or_else(|| {
-        CliError::usage(format!("the path {} is not UTF-8", root.display()))
-            .with_hint("name a workspace: --workspace NAME")
+    workspace::session_name_of(directory).map_err(|refusal| {
+        CliError::usage(refusal.message).with_hint("or name a workspace: --workspace NAME")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_directory_belongs_to_its_repository() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        let nested = root.join("src/deep");
-        std::fs::create_dir_all(&nested).unwrap();
-        assert_eq!(session_name_of(&nested).unwrap(), nested.to_str().unwrap());
-        std::fs::create_dir(root.join(".git")).unwrap();
-        assert_eq!(session_name_of(&nested).unwrap(), root.to_str().unwrap());
-    }
 }

@@ -14,6 +14,8 @@
 //!   daemon if none runs, and a client that reconnects. `conversation_presence`: a connection
 //!   without requests.
 //! - [`state_dir`], [`daemon_lock`], [`operator_key`]: the files by which both sides meet.
+//!   [`workspace`]: the session of a directory. [`random_bytes`]: the bytes of secrets.
+//! - [`http`]: the types of the HTTP API.
 
 pub mod bounded_line_reader;
 pub mod call;
@@ -24,12 +26,15 @@ pub mod daemon_launcher;
 pub mod daemon_lock;
 pub mod flow_window;
 pub mod frames;
+pub mod http;
 pub mod operator_key;
+pub mod random_bytes;
 pub mod request_client;
 pub mod requests;
 pub mod state_dir;
 pub mod task_info;
 pub mod task_target;
+pub mod workspace;
 
 pub use daemon_connection::{ClientError, DaemonConnection};
 pub use request_client::{RequestClient, RequestClientFactory};

@@ -7,7 +7,7 @@
 //! directory.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -15,6 +15,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::random_bytes::random_bytes;
 use crate::state_dir::StateDir;
 
 const KEY_BYTES: usize = 32;
@@ -75,8 +76,7 @@ fn read(path: &Path) -> io::Result<Option<OperatorKey>> {
 
 /// Creates a key. The file is written under another name first, so that no reader finds half a key.
 fn create_key(path: &Path) -> io::Result<OperatorKey> {
-    let mut random = [0; KEY_BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let random: [u8; KEY_BYTES] = random_bytes()?;
     let key = OperatorKey(random.iter().map(|byte| format!("{byte:02x}")).collect());
     let draft = path.with_extension("key.new");
     match fs::remove_file(&draft) {

@@ -10,6 +10,8 @@ macro_rules! with_requests {
             answer::Answer(AnswerRequest),
             approve::Approve(ApproveRequest),
             close_session::CloseSession(CloseSessionRequest),
+            create_login::CreateLogin(CreateLoginRequest),
+            create_token::CreateToken(CreateTokenRequest),
             exec::Exec(ExecRequest),
             follow_output::FollowOutput(FollowOutputRequest),
             grant_trust::GrantTrust(GrantTrustRequest),
@@ -20,7 +22,9 @@ macro_rules! with_requests {
             list_subtree::ListSubtree(ListSubtreeRequest),
             list_task_pages::ListTaskPages(ListTaskPagesRequest),
             list_tasks::ListTasks(ListTasksRequest),
+            list_tokens::ListTokens(ListTokensRequest),
             list_trust::ListTrust(ListTrustRequest),
+            listen_http::ListenHttp(ListenHttpRequest),
             metrics::Metrics(MetricsRequest),
             prune::Prune(PruneRequest),
             read_events::ReadEvents(ReadEventsRequest),
@@ -29,6 +33,7 @@ macro_rules! with_requests {
             renew_lease::RenewLease(RenewLeaseRequest),
             resume::Resume(ResumeRequest),
             revoke_grant::RevokeGrant(RevokeGrantRequest),
+            revoke_token::RevokeToken(RevokeTokenRequest),
             revoke_trust::RevokeTrust(RevokeTrustRequest),
             run::Run(RunRequest),
             search_output::SearchOutput(SearchOutputRequest),
@@ -75,6 +80,7 @@ impl AnyRequest {
             Self::Approve(approve) => approve.call.is_some(),
             Self::Send(_)
             | Self::Answer(_)
+            | Self::CreateToken(_)
             | Self::Resume(_)
             | Self::RevokeGrant(_)
             | Self::Shutdown(_) => false,

@@ -33,6 +33,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) all_tasks: usize,
     pub(crate) pending: usize,
     pub(crate) operators: usize,
+    pub(crate) http: usize,
 }
 
 impl ConnectionLimits {
@@ -45,6 +46,7 @@ impl ConnectionLimits {
             all_tasks: share(8, 512),
             pending: share(16, 128),
             operators: share(4, 2_048),
+            http: share(4, 16_384),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The daemon: one per state directory.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -9,19 +10,23 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
 use brigade_process::hardening::file_limit;
 use brigade_runtime::{Runtime, RuntimeBuilder};
+use brigade_store::{ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::admission::{Admission, ConnectionLimits};
 use crate::bound_socket::BoundSocket;
 use crate::client_connection::serve_connection;
 use crate::conversations::ConversationRegistry;
+use crate::http::listeners::{HttpListeners, ListenOptions};
 use crate::request_context::{DaemonState, MetricsRenderer};
 use crate::trust_store::TrustStore;
 use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::random_bytes::random_bytes;
 use brigade_protocol::state_dir::StateDir;
 
 /// The time for clients to read their last replies when the daemon shuts down.
@@ -101,19 +106,25 @@ impl Daemon {
         let socket = BoundSocket::bind(&state_dir).map_err(failed)?;
         state_dir_lock.write_phase(DaemonPhase::Serving);
         let conversations = ConversationRegistry::new(runtime.clock());
+        let shutdown_token = CancellationToken::new();
+        let store_id = ensure_store_id(&runtime).await?;
+        let http_listeners = HttpListeners::new(limits.http, shutdown_token.clone());
         let state = Arc::new(DaemonState {
             runtime,
             state_dir,
             operator_key,
             admission: Admission::new(limits),
             started_at: Instant::now(),
+            store_id,
+            http_listeners,
             client_count: AtomicUsize::new(0),
             presence_count: AtomicUsize::new(0),
             conversations,
             trust_store: OnceLock::new(),
             metrics_renderer: OnceLock::new(),
-            shutdown_token: CancellationToken::new(),
+            shutdown_token,
         });
+        state.http_listeners.restore(&state).await?;
         Ok(Self { state, socket, idle_timeout: options.idle_timeout, state_dir_lock })
     }
 
@@ -133,6 +144,11 @@ impl Daemon {
 
     pub fn runtime(&self) -> &Runtime {
         &self.state.runtime
+    }
+
+    /// Listens for HTTP, and returns the bound address. The next daemon listens there too.
+    pub async fn listen(&self, options: ListenOptions) -> Result<SocketAddr, Refusal> {
+        self.state.http_listeners.listen(&self.state, options).await
     }
 
     /// Returns a token that shuts down the daemon when it is cancelled.
@@ -182,7 +198,10 @@ impl Daemon {
         state_dir_lock.write_phase(DaemonPhase::ShuttingDown);
         socket.close();
         state.shutdown_token.cancel();
-        let drained = async { while clients.join_next().await.is_some() {} };
+        let drained = async {
+            while clients.join_next().await.is_some() {}
+            state.http_listeners.join().await;
+        };
         let _ = tokio::time::timeout(SHUTDOWN_GRACE, drained).await;
         clients.shutdown().await;
         let result = state.runtime.clone().shutdown().await;
@@ -225,6 +244,21 @@ fn ensure_reachable(state_dir_lock: &StateDirLock, socket: &mut BoundSocket) -> 
     true
 }
 
+/// Returns the id of the store, which the first daemon chooses.
+async fn ensure_store_id(runtime: &Runtime) -> Result<Uuid, Refusal> {
+    const STORE_KIND: RecordKind = RecordKind::from_static("store");
+    let key = RecordKey::new(STORE_KIND, "id")?;
+    let random: [u8; 16] = random_bytes()
+        .map_err(|error| Refusal::unavailable(format!("no random bytes: {error}")))?;
+    let record = NewRecord::new(key, random)?;
+    let stored = match runtime.records().put(&record, ExpectedVersion::Absent).await? {
+        PutRecordResult::Stored(_) => random.to_vec(),
+        PutRecordResult::Conflict(stored) => stored.map_or(random.to_vec(), |stored| stored.value),
+    };
+    Uuid::from_slice(&stored)
+        .map_err(|error| Refusal::internal(format!("the id of the store is wrong: {error}")))
+}
+
 fn state_dir_error(state_dir: &StateDir, error: io::Error) -> DaemonError {
     DaemonError::StateDir { path: state_dir.path().display().to_string(), error }
 }
@@ -243,7 +277,9 @@ impl IdleTimer {
 
     async fn is_expired(&mut self, state: &DaemonState) -> bool {
         let Some(limit) = self.limit else { return false };
-        if state.client_count.load(Ordering::Relaxed) > 0 || is_busy(&state.runtime).await {
+        let has_clients = state.client_count.load(Ordering::Relaxed) > 0
+            || state.http_listeners.has_connections();
+        if has_clients || is_busy(&state.runtime).await {
             self.since = Instant::now();
             return false;
         }

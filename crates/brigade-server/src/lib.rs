@@ -14,6 +14,7 @@
 //! - [`daemon`], [`daemon_lock`], `bound_socket`: the service, its lock and its socket.
 //! - `client_connection`, `admission`, [`operator_key`]: one client, bounds on clients, the secret.
 //! - `conversations`: the conversations of MCP clients.
+//! - [`http`]: the HTTP API and the dashboard, on the same handlers.
 //! - [`daemon_connection`], [`daemon_launcher`]: the client's side, which starts a daemon if
 //!   needed.
 //! - [`state_dir`]: the files of a daemon. [`trust_store`]: the definitions that the operator
@@ -26,6 +27,7 @@ mod bound_socket;
 mod client_connection;
 mod conversations;
 pub mod daemon;
+pub mod http;
 mod request_context;
 mod request_handler;
 mod requests;

@@ -13,9 +13,11 @@ use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionState;
 use brigade_runtime::{FeedSubscription, Runtime, Session, TaskId};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
+use crate::http::listeners::HttpListeners;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
 use brigade_protocol::TaskTarget;
@@ -65,6 +67,9 @@ pub(crate) struct DaemonState {
     pub(crate) operator_key: OperatorKey,
     pub(crate) admission: Arc<Admission>,
     pub(crate) started_at: Instant,
+    /// The id of the store, which is part of every cursor.
+    pub(crate) store_id: Uuid,
+    pub(crate) http_listeners: HttpListeners,
     /// Connections that have sent a request, and all without a conversation.
     pub(crate) client_count: AtomicUsize,
     /// Connections that only signal the presence of a conversation.
@@ -91,6 +96,8 @@ pub struct RequestContext {
     pub(crate) caller: CallerIdentity,
     /// The tasks that a client may control.
     pub(crate) control: ClientControl,
+    /// The session of a request that names none. A path of the HTTP API has the id of a session.
+    pub(crate) path_session: Option<SessionId>,
 }
 
 impl RequestContext {
@@ -98,8 +105,35 @@ impl RequestContext {
         &self.daemon.runtime
     }
 
+    /// Returns the context of requests in a session. Their field `session` is empty.
+    #[must_use]
+    pub(crate) fn in_session(&self, id: SessionId) -> Self {
+        Self { path_session: Some(id), ..self.clone() }
+    }
+
+    /// Returns the session of this id, as the caller sees it.
+    pub(crate) async fn session_by_id(&self, id: SessionId) -> Result<Session, Refusal> {
+        match &self.caller {
+            CallerIdentity::Operator => self.runtime().operator_session(id).await,
+            CallerIdentity::Client(client) => {
+                let session = self.runtime().client_session(id, client.clone()).await?;
+                Ok(session.with_control(self.control))
+            }
+            CallerIdentity::Task { id: own, attempt } => {
+                let session = self.runtime().task_session(*own, *attempt).await?;
+                match session.id() == id {
+                    true => Ok(session),
+                    false => Err(Refusal::forbidden("this session is not yours")),
+                }
+            }
+        }
+    }
+
     /// Returns the open session of this name, or creates it.
     pub async fn open_session(&self, name: &str) -> Result<Session, Refusal> {
+        if let Some(id) = self.path_session.filter(|_| name.is_empty()) {
+            return self.session_by_id(id).await;
+        }
         match &self.caller {
             CallerIdentity::Operator => {
                 let session = self.runtime().session(name).await?;
@@ -117,6 +151,9 @@ impl RequestContext {
 
     /// Returns the session of this name, or refuses if there is none.
     pub async fn existing_session(&self, name: &str) -> Result<Session, Refusal> {
+        if let Some(id) = self.path_session.filter(|_| name.is_empty()) {
+            return self.session_by_id(id).await;
+        }
         if let CallerIdentity::Task { id, attempt } = &self.caller {
             let session = self.runtime().task_session(*id, *attempt).await?;
             return if session.row().name.to_string() == name {

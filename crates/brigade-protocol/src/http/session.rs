@@ -1,0 +1,39 @@
+//! Sessions.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{ApiTime, UsageBody};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Session)]
+pub struct SessionBody {
+    pub id: String,
+    /// The name: for a workspace, the path of its directory.
+    pub name: String,
+    /// Open: `open`, `closing`, `closed`.
+    pub state: String,
+    pub opened_at: ApiTime,
+    pub alive_tasks: usize,
+    /// Ended tasks whose results were not collected.
+    pub uncollected_tasks: usize,
+    pub usage: UsageBody,
+    /// The place in the feed at which this was read.
+    pub cursor: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = SessionList)]
+pub struct SessionListBody {
+    pub items: Vec<SessionBody>,
+}
+
+/// A session to open: one for a workspace, or one of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = SessionRequest)]
+pub enum SessionRequestBody {
+    /// The absolute path of a directory. The session is that of its git root.
+    Workspace(String),
+    Name(String),
+}

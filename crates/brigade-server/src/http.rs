@@ -1,0 +1,31 @@
+//! The HTTP server: the API under `/v1`, MCP, and the dashboard.
+//!
+//! ```text
+//! TcpListener ─ listener (connections, time and size limits)
+//!                  └─ request_guard (Host, Origin) ─ caller (token) ─ routes ─ RequestContext
+//! ```
+//!
+//! Nobody is the operator by the address from which a request comes: every route of the API needs a
+//! token. Modules in reading order:
+//!
+//! - [`listener`]: one bound address and its connections. [`listeners`]: all of them, also after a
+//!   restart.
+//! - [`request_guard`], [`caller`]: the checks before a route. [`access_token`], [`login_code`]: the
+//!   secrets behind them.
+//! - [`problem`], [`extract`], [`feed_cursor`]: errors, parameters and bodies, places in the feed.
+//! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
+
+pub(crate) mod access_token;
+pub(crate) mod caller;
+pub(crate) mod extract;
+pub(crate) mod feed_cursor;
+pub(crate) mod listener;
+pub(crate) mod listeners;
+pub(crate) mod login_code;
+pub(crate) mod problem;
+pub(crate) mod request_guard;
+pub(crate) mod routes;
+pub(crate) mod task_pages;
+
+pub use listeners::{ListenOptions, ListenerPurpose};
+pub use routes::openapi_document;

@@ -1,0 +1,209 @@
+//! The caller of a request, by its token.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use brigade_model::command::ClientControl;
+use brigade_model::ids::{ClientIdentity, SessionId};
+use brigade_model::refusal::Refusal;
+use brigade_protocol::http::TaskId;
+use brigade_runtime::Session;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderMap};
+use http::request::Parts;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
+use super::problem::Problem;
+use super::routes::HttpState;
+use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
+
+/// The requests of one token that are served at once, open streams among them.
+const REQUESTS_PER_TOKEN: usize = 128;
+
+/// The caller of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpCaller {
+    pub(crate) token: Arc<AccessToken>,
+    /// The context of the daemon's handlers. A token that only reads has the operator's view.
+    context: RequestContext,
+}
+
+impl HttpCaller {
+    fn new(state: &HttpState, token: AccessToken) -> Self {
+        let caller = match token.access {
+            TokenAccess::Operator | TokenAccess::ReadOnly => CallerIdentity::Operator,
+            TokenAccess::Client { .. } => {
+                let name = token.name.as_str().into();
+                CallerIdentity::Client(ClientIdentity { name, conversation: None })
+            }
+        };
+        let context = RequestContext {
+            daemon: state.daemon.clone(),
+            caller,
+            control: ClientControl::Own,
+            path_session: None,
+        };
+        Self { token: Arc::new(token), context }
+    }
+
+    pub(crate) fn is_operator(&self) -> bool {
+        self.token.access == TokenAccess::Operator
+    }
+
+    /// Returns the context for a request that changes nothing.
+    pub(crate) fn reader(&self) -> &RequestContext {
+        &self.context
+    }
+
+    /// Returns the context for a request that changes something, or refuses a token that only reads.
+    pub(crate) fn writer(&self) -> Result<&RequestContext, Refusal> {
+        match self.token.access {
+            TokenAccess::ReadOnly => Err(Refusal::forbidden("this token may only read")),
+            TokenAccess::Operator | TokenAccess::Client { .. } => Ok(&self.context),
+        }
+    }
+
+    /// Refuses tokens other than the operator's.
+    pub(crate) fn require_operator(&self, action: &str) -> Result<(), Refusal> {
+        match self.is_operator() {
+            true => Ok(()),
+            false => Err(Refusal::forbidden(format!("only an operator's token may {action}"))),
+        }
+    }
+
+    /// Returns the session of this id as the caller sees it.
+    pub(crate) async fn session(&self, id: &str) -> Result<Session, Refusal> {
+        let uuid = Uuid::try_parse(id)
+            .map_err(|_| Refusal::not_found("this is not the id of a session"))?;
+        self.session_of(SessionId::from_uuid(uuid)).await
+    }
+
+    pub(crate) async fn session_of(&self, id: SessionId) -> Result<Session, Refusal> {
+        let session = self.context.session_by_id(id).await?;
+        match self.token.access {
+            TokenAccess::Client { session: own } if own != id => {
+                Err(Refusal::forbidden("this token is of another session"))
+            }
+            _ => Ok(session),
+        }
+    }
+
+    /// Returns a task that the caller sees.
+    pub(crate) async fn task(&self, id: TaskId) -> Result<LocatedTask, Refusal> {
+        let session = self.session_of(id.session).await?;
+        crate::task_lookup::locate_task(session, id.no.into()).await
+    }
+
+    /// Returns the closed sessions that the caller sees. A client sees none.
+    pub(crate) async fn closed_sessions(&self) -> Result<Vec<Session>, Refusal> {
+        self.context.closed_sessions().await
+    }
+
+    /// Returns the sessions that the caller sees: all open ones, or that of its token.
+    pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Refusal> {
+        match self.token.access {
+            TokenAccess::Client { session } => Ok(vec![self.session_of(session).await?]),
+            TokenAccess::Operator | TokenAccess::ReadOnly => self.context.sessions(None).await,
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for HttpCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Refusal::internal("the route does not check its token").into())
+    }
+}
+
+/// Refuses requests without a valid token, and bounds the requests of each token.
+pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: Next) -> Response {
+    let admitted = match identify(state, request.headers()).await {
+        Ok(admitted) => admitted,
+        Err(problem) => return problem.into_response(),
+    };
+    let AdmittedCaller { caller, permit } = admitted;
+    request.extensions_mut().insert(caller);
+    let response = next.run(request).await;
+    response.map(|body| Body::new(CountedBody { body, _permit: permit }))
+}
+
+struct AdmittedCaller {
+    caller: HttpCaller,
+    permit: OwnedSemaphorePermit,
+}
+
+async fn identify(state: &HttpState, headers: &HeaderMap) -> Result<AdmittedCaller, Problem> {
+    let header = headers.get(AUTHORIZATION);
+    let Some(header) = header else {
+        let text = "send a token: Authorization: Bearer TOKEN; `brigade token add` makes one";
+        return Err(Problem::unauthenticated(text));
+    };
+    let bearer = header.to_str().ok().and_then(|text| text.split_once(' '));
+    let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let secret = bearer.and_then(|(_, secret)| AccessSecret::parse(secret.trim()));
+    let token = match &secret {
+        Some(secret) => find_token(&state.daemon.runtime, secret).await?,
+        None => None,
+    };
+    let invalid = || Problem::unauthenticated("the token is unknown, expired or revoked");
+    let token = token.ok_or_else(invalid)?;
+    let permit = state.request_slots.acquire(&token.id)?;
+    Ok(AdmittedCaller { caller: HttpCaller::new(state, token), permit })
+}
+
+/// The requests of each token that are served now.
+#[derive(Debug, Default)]
+pub(crate) struct RequestSlots {
+    by_token: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl RequestSlots {
+    fn acquire(&self, token: &str) -> Result<OwnedSemaphorePermit, Refusal> {
+        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_token.len() == by_token.capacity() {
+            by_token.retain(|_, slots| slots.available_permits() < REQUESTS_PER_TOKEN);
+        }
+        let new_slots = || Arc::new(Semaphore::new(REQUESTS_PER_TOKEN));
+        let slots = by_token.entry(token.to_owned()).or_insert_with(new_slots).clone();
+        slots.try_acquire_owned().map_err(|_| {
+            Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
+        })
+    }
+}
+
+/// A body that holds the slot of its request until it was sent.
+struct CountedBody {
+    body: Body,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,135 @@
+//! Parameters and bodies of requests, with problems instead of the framework's rejections.
+
+use std::time::Duration;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::response::{IntoResponse, Response};
+use brigade_model::refusal::Refusal;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+
+/// The maximum size of a body.
+const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A body of JSON: of a request, or of a response.
+#[derive(Debug)]
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        require_json(request.headers())?;
+        parse_json(&read_body(request).await?).map(Self)
+    }
+}
+
+impl<T: Serialize> IntoResponse for JsonBody<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(text) => {
+                let kind = HeaderValue::from_static("application/json");
+                ([(CONTENT_TYPE, kind)], text).into_response()
+            }
+            Err(error) => {
+                let text = format!("the answer cannot be encoded: {error}");
+                Problem::from(Refusal::internal(text)).into_response()
+            }
+        }
+    }
+}
+
+/// An optional body of JSON. An empty body is the default value.
+#[derive(Debug)]
+pub(crate) struct OptionalJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let declared = require_json(request.headers());
+        let body = read_body(request).await?;
+        if body.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        declared?;
+        parse_json(&body).map(Self)
+    }
+}
+
+/// The parameters of a path.
+#[derive(Debug)]
+pub(crate) struct ApiPath<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::from_request_parts(parts, state).await;
+        let path = path.map_err(|rejection: PathRejection| {
+            Refusal::not_found(format!("there is no such path: {}", rejection.body_text()))
+        });
+        Ok(Self(path?.0))
+    }
+}
+
+/// The parameters of a query.
+#[derive(Debug)]
+pub(crate) struct ApiQuery<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuery<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::from_request_parts(parts, state).await;
+        let query =
+            query.map_err(|rejection: QueryRejection| Refusal::invalid(rejection.body_text()));
+        Ok(Self(query?.0))
+    }
+}
+
+/// Reads a whole body, within its limits of size and time.
+pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+    let read = tokio::time::timeout(BODY_TIMEOUT, body.collect()).await;
+    let timed_out = |_| {
+        let secs = BODY_TIMEOUT.as_secs();
+        let text = format!("the body did not arrive within {secs} seconds");
+        Problem::with_status(StatusCode::REQUEST_TIMEOUT, Refusal::limit(text))
+    };
+    let collected = read.map_err(timed_out)?;
+    let collected = collected.map_err(|error| {
+        if error.downcast_ref::<LengthLimitError>().is_some() {
+            let text = format!("the body has more than {BODY_BYTES_MAX} bytes");
+            return Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, Refusal::limit(text));
+        }
+        Refusal::invalid(format!("the body cannot be read: {error}")).into()
+    });
+    Ok(collected?.to_bytes())
+}
+
+/// Parses a body of JSON.
+pub(crate) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::invalid(format!("the body is wrong: {error}")).into())
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let refusal = Refusal::invalid("send JSON, with Content-Type: application/json");
+    Err(Problem::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal))
+}

@@ -1,0 +1,127 @@
+//! The routes, one file for each resource.
+
+mod health;
+mod login;
+mod openapi;
+mod sessions;
+mod tasks;
+mod tokens;
+mod whoami;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use brigade_model::ids::Position;
+use brigade_model::refusal::Refusal;
+use http::{Method, StatusCode};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::caller::{RequestSlots, authenticate};
+use super::feed_cursor::FeedCursor;
+use super::problem::Problem;
+use super::request_guard::{ServedNames, guard_request};
+use crate::request_context::DaemonState;
+
+pub use openapi::openapi_document;
+pub(crate) use tasks::task_session;
+
+/// The state that all routes share.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpState {
+    pub(crate) daemon: Arc<DaemonState>,
+    pub(crate) request_slots: Arc<RequestSlots>,
+}
+
+impl HttpState {
+    pub(crate) fn new(daemon: Arc<DaemonState>) -> Self {
+        Self { daemon, request_slots: Arc::default() }
+    }
+
+    /// Returns the newest place in the feed.
+    pub(crate) fn cursor(&self) -> FeedCursor {
+        self.cursor_at(self.daemon.runtime.position())
+    }
+
+    pub(crate) fn cursor_at(&self, position: Position) -> FeedCursor {
+        FeedCursor { store: self.daemon.store_id, position }
+    }
+}
+
+/// Returns the routes with their part of the OpenAPI document.
+fn documented_routes() -> OpenApiRouter<HttpState> {
+    openapi::new_router()
+        .routes(routes!(login::login))
+        .routes(routes!(login::logout))
+        .routes(routes!(whoami::whoami))
+        .routes(routes!(tokens::list_tokens, tokens::create_token))
+        .routes(routes!(tokens::revoke_token))
+        .routes(routes!(sessions::list_sessions, sessions::open_session))
+        .routes(routes!(sessions::show_session))
+        .routes(routes!(tasks::list_tasks))
+        .routes(routes!(tasks::list_session_tasks))
+        .routes(routes!(tasks::show_task))
+}
+
+/// Returns the whole server for one listener.
+pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
+    let (router, _) = documented_routes().split_for_parts();
+    router
+        .merge(health::routes())
+        .merge(openapi::routes())
+        .fallback(refuse_path)
+        .method_not_allowed_fallback(refuse_method)
+        .layer(from_fn_with_state(state.clone(), authenticate_private))
+        .layer(from_fn_with_state(Arc::new(names), guard_request))
+        .with_state(state)
+}
+
+/// Requires a token for every path except the public ones. A path that does not exist needs one too.
+async fn authenticate_private(
+    State(state): State<HttpState>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match is_public(request.method(), request.uri().path()) {
+        true => next.run(request).await,
+        false => authenticate(&state, request, next).await,
+    }
+}
+
+fn is_public(method: &Method, path: &str) -> bool {
+    match path {
+        "/v1/login" => method == Method::POST,
+        "/" | "/healthz" | "/readyz" | "/openapi.json" | "/docs" => true,
+        path => path.starts_with("/assets/"),
+    }
+}
+
+async fn refuse_path(request: Request) -> Problem {
+    let path = request.uri().path();
+    Refusal::not_found(format!("there is no path {path:?}; /docs lists them")).into()
+}
+
+async fn refuse_method(request: Request) -> Problem {
+    let text = format!("{} is not a method of this path", request.method());
+    Problem::with_status(StatusCode::METHOD_NOT_ALLOWED, Refusal::invalid(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_named_paths_are_public() {
+        for path in ["/", "/healthz", "/assets/main.js", "/openapi.json"] {
+            assert!(is_public(&Method::GET, path), "{path}");
+        }
+        assert!(is_public(&Method::POST, "/v1/login"));
+        for path in ["/v1/login", "/v1/tasks", "/metrics", "/mcp", "//", "/v1/assets/x", "/assets"]
+        {
+            assert!(!is_public(&Method::GET, path), "{path}");
+        }
+    }
+}

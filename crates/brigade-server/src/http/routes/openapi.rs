@@ -1,0 +1,70 @@
+//! `/openapi.json`: the description of the API.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, OpenApi as OpenApiDocument, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::HttpState;
+use crate::http::problem::Problem;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Brigade",
+        description = "Tasks that agents delegate: list, await, steer and stop them.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+        contact()
+    ),
+    components(schemas(brigade_protocol::http::ProblemBody)),
+    modifiers(&TokenScheme),
+    security(("token" = []))
+)]
+struct ApiDescription;
+
+/// Adds the scheme of tokens.
+struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, document: &mut OpenApiDocument) {
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// Documents that any route may answer with a problem.
+impl IntoResponses for Problem {
+    fn responses() -> std::collections::BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        let content = Content::new(Some(Ref::from_schema_name("Problem")));
+        let response = ResponseBuilder::new().description("A problem");
+        let response = response.content("application/problem+json", content).build();
+        [("default".to_owned(), response.into())].into()
+    }
+}
+
+pub(super) fn new_router() -> OpenApiRouter<HttpState> {
+    OpenApiRouter::with_openapi(ApiDescription::openapi())
+}
+
+/// Returns the OpenAPI document as JSON text.
+pub fn openapi_document() -> String {
+    let document = super::documented_routes().into_openapi();
+    document.to_pretty_json().unwrap_or_default()
+}
+
+pub(super) fn routes() -> Router<HttpState> {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(openapi_document);
+    let show = async || {
+        ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.as_str())
+            .into_response()
+    };
+    Router::new().route("/openapi.json", get(show))
+}

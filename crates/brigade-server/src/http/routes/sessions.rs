@@ -1,0 +1,127 @@
+//! `/v1/sessions`: the sessions that the caller sees.
+
+use std::path::Path;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use brigade_model::refusal::Refusal;
+use brigade_model::task_tree::SessionState;
+use brigade_protocol::http::{SessionBody, SessionListBody, SessionRequestBody};
+use brigade_protocol::workspace::session_name_of;
+use brigade_runtime::Session;
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::HttpState;
+use crate::http::caller::HttpCaller;
+use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
+use crate::http::problem::Problem;
+
+/// Selects sessions.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SessionFilter {
+    /// The session of this directory.
+    workspace: Option<String>,
+    /// The session of this name.
+    name: Option<String>,
+    /// Includes closed sessions. Not for a client's token.
+    include_closed: bool,
+}
+
+/// List sessions
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "sessions", params(SessionFilter),
+    responses((status = 200, description = "The sessions", body = SessionListBody), Problem)
+)]
+pub(super) async fn list_sessions(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiQuery(filter): ApiQuery<SessionFilter>,
+) -> Result<JsonBody<SessionListBody>, Problem> {
+    let mut sessions = caller.sessions().await?;
+    if filter.include_closed {
+        sessions.extend(caller.closed_sessions().await?);
+    }
+    let workspace = filter.workspace.as_deref().map(find_workspace).transpose()?;
+    let mut items = Vec::new();
+    for session in &sessions {
+        let body = new_session_body(&state, session);
+        let is_wanted = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == body.name);
+        if is_wanted(&filter.name) && is_wanted(&workspace) {
+            items.push(body);
+        }
+    }
+    Ok(JsonBody(SessionListBody { items }))
+}
+
+/// Open the session of a directory or of a name
+#[utoipa::path(
+    post, path = "/v1/sessions", tag = "sessions", request_body = SessionRequestBody,
+    responses(
+        (status = 200, description = "The session was open", body = SessionBody),
+        (status = 201, description = "A new session", body = SessionBody),
+        Problem
+    )
+)]
+pub(super) async fn open_session(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    JsonBody(request): JsonBody<SessionRequestBody>,
+) -> Result<Response, Problem> {
+    caller.require_operator("open sessions")?;
+    let name = match request {
+        SessionRequestBody::Workspace(directory) => find_workspace(&directory)?,
+        SessionRequestBody::Name(name) => name,
+    };
+    let context = caller.writer()?;
+    let existed = context.runtime().find_session(&name).await?.is_some();
+    let session = context.open_session(&name).await?;
+    let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, JsonBody(new_session_body(&state, &session))).into_response())
+}
+
+/// Show a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
+    responses((status = 200, description = "The session", body = SessionBody), Problem)
+)]
+pub(super) async fn show_session(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+) -> Result<JsonBody<SessionBody>, Problem> {
+    Ok(JsonBody(new_session_body(&state, &caller.session(&id).await?)))
+}
+
+fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
+    // The cursor is read first, so that no later change is missed.
+    let cursor = state.cursor().to_string();
+    let row = session.row();
+    let tasks = session.list();
+    let alive_tasks = tasks.iter().filter(|(_, row)| row.is_alive()).count();
+    SessionBody {
+        id: row.id.to_string(),
+        name: row.name.to_string(),
+        state: match row.state {
+            SessionState::Open => "open".to_owned(),
+            SessionState::Closing => "closing".to_owned(),
+            SessionState::Closed => "closed".to_owned(),
+        },
+        opened_at: row.opened_at.into(),
+        alive_tasks,
+        uncollected_tasks: tasks.len() - alive_tasks,
+        usage: row.usage.into(),
+        cursor,
+    }
+}
+
+/// Returns the name of the session of a directory.
+fn find_workspace(directory: &str) -> Result<String, Refusal> {
+    if !Path::new(directory).is_absolute() {
+        return Err(Refusal::invalid("the workspace is not an absolute path"));
+    }
+    session_name_of(Path::new(directory))
+}

@@ -1,0 +1,90 @@
+//! `/v1/tasks`, `/v1/sessions/{session}/tasks`: the tasks that the caller sees.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use brigade_protocol::http::task::TaskSession;
+use brigade_protocol::http::{TaskBody, TaskId, TaskListBody};
+use brigade_runtime::Session;
+use http::HeaderValue;
+use http::header::LINK;
+
+use super::HttpState;
+use crate::http::caller::HttpCaller;
+use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
+use crate::http::problem::Problem;
+use crate::http::task_pages::{TaskFilter, TaskPages};
+
+/// List tasks of all sessions
+///
+/// Ended tasks whose results were collected are listed only with `ended=true`.
+#[utoipa::path(
+    get, path = "/v1/tasks", tag = "tasks", params(TaskFilter),
+    responses((status = 200, description = "A page of tasks", body = TaskListBody), Problem)
+)]
+pub(super) async fn list_tasks(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiQuery(filter): ApiQuery<TaskFilter>,
+) -> Result<Response, Problem> {
+    let mut sessions = match &filter.session {
+        Some(id) => vec![caller.session(id).await?],
+        None => caller.sessions().await?,
+    };
+    if filter.ended && filter.session.is_none() {
+        sessions.extend(caller.closed_sessions().await?);
+    }
+    list_page(&state, sessions, &filter, "/v1/tasks").await
+}
+
+/// List tasks of a session
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}/tasks", tag = "tasks",
+    params(("session" = String, Path), TaskFilter),
+    responses((status = 200, description = "A page of tasks", body = TaskListBody), Problem)
+)]
+pub(super) async fn list_session_tasks(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    ApiQuery(filter): ApiQuery<TaskFilter>,
+) -> Result<Response, Problem> {
+    let session = caller.session(&id).await?;
+    let path = format!("/v1/sessions/{}/tasks", session.id());
+    list_page(&state, vec![session], &filter, &path).await
+}
+
+async fn list_page(
+    state: &HttpState,
+    sessions: Vec<Session>,
+    filter: &TaskFilter,
+    path: &str,
+) -> Result<Response, Problem> {
+    // The cursor is read first, so that a client that follows it misses no change.
+    let cursor = state.cursor().to_string();
+    let page = TaskPages::new(sessions, filter)?.read().await?;
+    let link = page.next.as_ref().map(|next| filter.next_link(path, next));
+    let body = TaskListBody { items: page.items, next_page: page.next, cursor };
+    let mut response = JsonBody(body).into_response();
+    if let Some(link) = link.and_then(|link| HeaderValue::from_str(&link).ok()) {
+        response.headers_mut().insert(LINK, link);
+    }
+    Ok(response)
+}
+
+/// Show a task
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}", tag = "tasks", params(("task" = TaskId, Path)),
+    responses((status = 200, description = "The task", body = TaskBody), Problem)
+)]
+pub(super) async fn show_task(
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<TaskId>,
+) -> Result<JsonBody<TaskBody>, Problem> {
+    let found = caller.task(id).await?;
+    let session = task_session(&found.session);
+    Ok(JsonBody(TaskBody::whole(&session, found.no, &found.row)))
+}
+
+pub(crate) fn task_session(session: &Session) -> TaskSession {
+    TaskSession { id: session.id(), name: session.row().name }
+}

@@ -1,0 +1,135 @@
+//! Lists of sessions and tasks.
+
+use brigade_model::refusal::Refusal;
+use brigade_protocol::http::TokenScope;
+use brigade_runtime::{Job, JobContext, RuntimeBuilder};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{SESSION, TestServer};
+
+const WAIT: Job<u32, ()> = Job::new("wait");
+
+fn with_jobs(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.job(WAIT, async |context: JobContext, _: u32| {
+        context.receive().await?;
+        Ok::<(), Refusal>(())
+    })
+}
+
+async fn server_with_tasks(count: u32) -> TestServer {
+    let server = TestServer::start(with_jobs).await;
+    let session = server.runtime.session(SESSION).await.unwrap();
+    for number in 0..count {
+        session.spawn(WAIT.with(number)).await.unwrap();
+    }
+    server
+}
+
+fn numbers(page: &Value) -> Vec<u64> {
+    page["items"].as_array().unwrap().iter().map(|task| task["number"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_have_each_task_once() {
+    let server = server_with_tasks(7).await;
+    let mut path = "/v1/tasks?limit=3&kind=job".to_owned();
+    let mut seen = Vec::new();
+    loop {
+        let response = server.get(&path).await;
+        let link = response.headers.get("link").map(|link| link.to_str().unwrap().to_owned());
+        let page = response.expect(200);
+        seen.extend(numbers(&page));
+        let Some(link) = link else {
+            assert!(page.get("next_page").is_none());
+            break;
+        };
+        path = link.trim_start_matches('<').split('>').next().unwrap().to_owned();
+        assert!(path.contains(page["next_page"].as_str().unwrap()), "{path}");
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_has_an_id_for_all_sessions() {
+    let server = server_with_tasks(1).await;
+    let page = server.get("/v1/tasks").await.expect(200);
+    let task = &page["items"][0];
+    let id = task["id"].as_str().unwrap();
+    assert_eq!(id, format!("{}.1", task["session"].as_str().unwrap()));
+    assert_eq!(task["address"], "job:1");
+    assert_eq!(task["state"], "waiting");
+    assert_eq!(task["waits"], json!([{ "type": "message", "call": 0 }]));
+    let shown = server.get(&format!("/v1/tasks/{id}")).await.expect(200);
+    assert_eq!(shown["id"], id);
+    let session = task["session"].as_str().unwrap();
+    let missing = server.get(&format!("/v1/tasks/{session}.9")).await;
+    missing.expect_problem(404, "not_found");
+    for wrong in ["1", "x.1", &format!("{session}.0"), "00000000-0000-0000-0000-000000000000.1"] {
+        server.get(&format!("/v1/tasks/{wrong}")).await.expect_problem(404, "not_found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_select_tasks() {
+    let server = server_with_tasks(3).await;
+    let session = server.runtime.session(SESSION).await.unwrap();
+    session.spawn(WAIT.with(9).name("Soup")).await.unwrap();
+    let list =
+        async |query: &str| numbers(&server.get(&format!("/v1/tasks?{query}")).await.expect(200));
+    assert_eq!(list("text=soup").await, [4]);
+    assert_eq!(list("state=waiting,running&parent=none").await, [1, 2, 3, 4]);
+    assert!(list("state=failed").await.is_empty());
+    assert!(list("kind=agent").await.is_empty());
+    assert_eq!(list("ended=true&limit=2").await, [1, 2]);
+    let id = session.id();
+    assert!(list(&format!("session={id}&parent={id}.1")).await.is_empty());
+    for wrong in ["limit=0", "limit=1001", "limit=x", "page=x", "parent=1", "colour=red"] {
+        let response = server.get(&format!("/v1/tasks?{wrong}")).await;
+        assert!([400, 404].contains(&response.status.as_u16()), "{wrong}: {}", response.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_sees_its_session_alone() {
+    let server = server_with_tasks(1).await;
+    let other = server.runtime.session("bakery").await.unwrap();
+    let client = server.create_token("bob", TokenScope::Client, Some(SESSION)).await;
+    let get = async |path: &str| server.send_as(&client, Method::GET, path, None).await;
+    let sessions = get("/v1/sessions").await.expect(200);
+    assert_eq!(sessions["items"].as_array().unwrap().len(), 1);
+    assert_eq!(sessions["items"][0]["name"], SESSION);
+    let hidden = get(&format!("/v1/sessions/{}", other.id())).await;
+    hidden.expect_problem(403, "forbidden");
+    let missing = get("/v1/sessions/00000000-0000-0000-0000-000000000000").await;
+    missing.expect_problem(404, "not_found");
+    let opened = json!({ "name": "more" });
+    let opened = server.send_as(&client, Method::POST, "/v1/sessions", Some(opened)).await;
+    opened.expect_problem(403, "forbidden");
+    assert_eq!(numbers(&get("/v1/tasks").await.expect(200)), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_opened_once_for_a_directory() {
+    let server = TestServer::start(|builder| builder).await;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join(".git")).unwrap();
+    std::fs::create_dir_all(root.join("src")).unwrap();
+    let request = json!({ "workspace": root.join("src") });
+    let first = server.post("/v1/sessions", request.clone()).await.expect(201);
+    assert_eq!(first["name"].as_str(), root.to_str());
+    let second = server.post("/v1/sessions", request).await.expect(200);
+    assert_eq!(second["id"], first["id"]);
+    let found = server.get(&format!("/v1/sessions?workspace={}", root.display())).await.expect(200);
+    assert_eq!(found["items"][0]["id"], first["id"]);
+    for wrong in [
+        json!({ "workspace": "src" }),
+        json!({ "workspace": root.join("missing") }),
+        json!({ "name": " " }),
+        json!({}),
+        json!({ "name": "a", "workspace": "/" }),
+    ] {
+        server.post("/v1/sessions", wrong).await.expect_problem(400, "invalid");
+    }
+}

@@ -1,0 +1,98 @@
+//! Requests that are wrong, too large, too slow, or from elsewhere.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::{TEST_TIMEOUT, TestServer};
+
+/// Sends raw bytes and returns the first bytes of the answer.
+async fn send_raw(server: &TestServer, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    // The server may answer and close before it has read everything.
+    let _ = stream.write_all(request).await;
+    let mut answer = vec![0; 64 * 1024];
+    let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap_or(0);
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_hosts_and_origins_are_refused() {
+    let server = TestServer::start(|builder| builder).await;
+    let send = async |headers: &str| {
+        let request = format!("GET /v1/whoami HTTP/1.1\r\n{headers}\r\n\r\n");
+        send_raw(&server, request.as_bytes()).await
+    };
+    let answer = send("Host: evil.test").await;
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+    let answer = send("Host: localhost\r\nOrigin: http://evil.test").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let answer = send("Host: localhost\r\nSec-Fetch-Site: same-site").await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    let answer = send("Host: localhost").await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert!(answer.contains("frame-ancestors 'none'"), "{answer}");
+    assert!(answer.contains("cache-control: no-store"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_requests_are_refused() {
+    let server = TestServer::start(|builder| builder).await;
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(40_000));
+    let answer = send_raw(&server, long.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X: 1\r\n".repeat(100));
+    let answer = send_raw(&server, many.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let body = json!({ "name": "x".repeat(5 * 1024 * 1024) });
+    server.post("/v1/sessions", body).await.expect_problem(413, "limit");
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let client = server.client();
+    let request = client.post(server.url("/v1/sessions")).bearer_auth(&server.operator);
+    let request = request.header("content-type", "application/json").body(deep);
+    assert_eq!(request.send().await.unwrap().status(), 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_bodies_than_json_are_refused() {
+    let server = TestServer::start(|builder| builder).await;
+    let client = server.client();
+    let post = |kind: &'static str, body: &'static [u8]| {
+        let request = client.post(server.url("/v1/sessions")).bearer_auth(&server.operator);
+        request.header("content-type", kind).body(body).send()
+    };
+    assert_eq!(post("text/plain", b"{}").await.unwrap().status(), 415);
+    assert_eq!(post("application/json", b"{").await.unwrap().status(), 400);
+    assert_eq!(post("application/json", b"{\"name\":\"\xff\"}").await.unwrap().status(), 400);
+    let wrong = server.send(Method::PUT, "/v1/sessions", Some(json!({}))).await;
+    assert!(wrong.headers.contains_key("allow"));
+    wrong.expect_problem(405, "invalid");
+    server.get("/v1/nothing").await.expect_problem(404, "not_found");
+    for path in
+        ["/v1/../v1/tasks", "/v1/tasks/..", "/v1/%2e%2e/tasks", "/v1/tasks%00", "/v1//tasks"]
+    {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
+            server.operator
+        );
+        let answer = send_raw(&server, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_do_not_hold_others_up() {
+    let server = TestServer::start(|builder| builder).await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: local").await.unwrap();
+        idle.push(stream);
+    }
+    let answer = timeout(Duration::from_secs(10), server.get("/v1/whoami")).await;
+    answer.unwrap().expect(200);
+}
