@@ -38,6 +38,14 @@ impl From<TaskNo> for TaskRef {
     }
 }
 
+impl TryFrom<&str> for TaskRef {
+    type Error = Refusal;
+
+    fn try_from(text: &str) -> Result<Self, Refusal> {
+        text.parse()
+    }
+}
+
 impl FromStr for TaskAddress {
     type Err = Refusal;
 

@@ -306,7 +306,7 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
     if deadline.is_some() {
         row.extras_mut().inherited_deadline = deadline;
     }
-    tree.insert(spawned.no, row);
+    tree.insert(spawned.no, Arc::new(row));
     tree.mark_dirty(spawned.no);
 }
 

@@ -234,6 +234,13 @@ pub struct RunResult {
     pub collected_before: bool,
 }
 
+/// A journal entry with the number of its task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskEntry {
+    pub no: TaskNo,
+    pub entry: JournalEntry,
+}
+
 /// One entry of a task's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {

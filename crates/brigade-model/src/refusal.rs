@@ -1,5 +1,6 @@
 //! Refusals: the reasons for which a command was not executed, in one taxonomy for all interfaces.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,13 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// A lower-case fragment that names the problem and the correct form.
     pub message: String,
+}
+
+/// Makes conversions that cannot fail usable beside those that can.
+impl From<Infallible> for Refusal {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 macro_rules! constructors {

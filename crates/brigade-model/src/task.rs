@@ -59,6 +59,31 @@ pub struct TaskRow {
     pub extras: Option<Box<TaskExtras>>,
 }
 
+/// A task with its number in its session, as of a commit.
+///
+/// ```
+/// # use brigade_model::task::StoredTask;
+/// fn render(task: &StoredTask) -> String {
+///     format!("{} is {}", task.address(), task.row.state.label())
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTask {
+    pub no: TaskNo,
+    pub row: Arc<TaskRow>,
+}
+
+impl StoredTask {
+    pub fn new(no: TaskNo, row: impl Into<Arc<TaskRow>>) -> Self {
+        Self { no, row: row.into() }
+    }
+
+    /// Returns the address that lists show, such as `job:5`.
+    pub fn address(&self) -> String {
+        self.row.address(self.no)
+    }
+}
+
 /// The task and attempt that spawned another task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawningAttempt {
@@ -276,6 +301,11 @@ impl TaskRow {
     pub fn is_collected(&self) -> bool {
         self.ended().is_some_and(|e| e.delivery == ResultDelivery::Collected && !e.lingering)
             && self.extras.as_ref().is_none_or(|extra| extra.earlier_runs.is_empty())
+    }
+
+    /// Returns the newest progress note.
+    pub fn progress(&self) -> Option<&Json> {
+        self.extras.as_ref()?.progress.as_ref()
     }
 
     pub fn usage(&self) -> Usage {

@@ -20,7 +20,7 @@ use crate::message::{Message, Receipt};
 use crate::name::SessionName;
 use crate::shared_values::SharedValues;
 use crate::spawn_rate::SpawnMeter;
-use crate::task::{ResultDelivery, TaskExtras, TaskRow};
+use crate::task::{ResultDelivery, StoredTask, TaskExtras, TaskRow};
 use crate::task_table::TaskTable;
 use crate::task_tree::message_keys::MessageKeys;
 
@@ -122,6 +122,13 @@ pub struct TaskTree {
 
 /// The rows that the next commit has to write, besides events.
 #[derive(Clone, Debug, Default)]
+pub struct ChangedRows {
+    pub tasks: Vec<StoredTask>,
+    pub messages: Vec<MessageRow>,
+}
+
+/// The changes since the last commit, with the numbers of changed tasks.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DirtyRows {
     pub(crate) tasks: Vec<TaskNo>,
     pub(crate) messages: Vec<MessageRow>,
@@ -206,8 +213,8 @@ impl TaskTree {
     }
 
     /// Returns all tasks in memory with shared rows.
-    pub fn shared_rows(&self) -> impl Iterator<Item = (TaskNo, &Arc<TaskRow>)> {
-        self.tasks.iter().map(|(no, task)| (no, &task.row))
+    pub fn shared_rows(&self) -> impl Iterator<Item = StoredTask> {
+        self.tasks.iter().map(|(no, task)| StoredTask::new(no, task.row.clone()))
     }
 
     /// Returns whether the number was assigned, so that the store may have the task.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::action::Action;
 use crate::apply::apply;
-use crate::call::JournalEntry;
+use crate::call::{JournalEntry, TaskEntry};
 use crate::command::Command;
 use crate::decide::{CommandReply, Draft, EntryDraft, decide};
 use crate::event::{Event, EventRecord};
-use crate::ids::{Epoch, Owner, Seq, SessionId, TaskNo, Time};
+use crate::ids::{Epoch, Owner, Seq, SessionId, Time};
 use crate::limits::Limits;
 use crate::name::SessionName;
 use crate::react::{grant_runtime_slot, grant_slot, react, sweep_next};
@@ -30,7 +30,7 @@ pub struct HandledCommand {
 #[derive(Debug, Default)]
 pub struct CommandOutputs {
     pub events: Vec<Arc<EventRecord>>,
-    pub journal: Vec<(TaskNo, JournalEntry)>,
+    pub journal: Vec<TaskEntry>,
     pub actions: Vec<Action>,
 }
 
@@ -118,7 +118,7 @@ impl Transition<'_> {
                 (record.event.task(), entry)
             {
                 let entry = JournalEntry { index, order: seq, label, completion };
-                self.outputs.journal.push((no, entry));
+                self.outputs.journal.push(TaskEntry { no, entry });
             }
             self.outputs.actions.extend(reaction.actions);
             self.freed.extend(reaction.freed);

@@ -334,7 +334,7 @@ impl TaskInfo {
             ended_at: row.ended().map(|ended| ended.at.0),
             exit_code: None,
             signal: None,
-            progress: row.extras.as_ref().and_then(|extra| extra.progress.clone()),
+            progress: row.progress().cloned(),
             result: None,
             outcome: None,
             usage: row.usage(),

@@ -10,7 +10,7 @@ use brigade_model::call::Condition;
 use brigade_model::command::{Caller, Command, GivenAnswer, RevokeCommand};
 use brigade_model::ids::{CallIndex, ClientIdentity, Owner, TaskNo, Time};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 
 use crate::session::Session;
 
@@ -71,7 +71,7 @@ impl Session {
             Caller::Task { .. } => return Vec::new(),
         };
         let rows = self.view.list(None);
-        let asking = rows.iter().flat_map(|(no, row)| {
+        let asking = rows.iter().flat_map(|StoredTask { no, row }| {
             row.parked_calls.iter().filter_map(move |call| match &call.condition {
                 Condition::Approval { request, since } => {
                     Some((*no, row, (call.index, request, *since)))

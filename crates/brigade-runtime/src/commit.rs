@@ -9,7 +9,7 @@ use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Position, Seq, SessionId, TaskNo};
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
-use brigade_model::task_tree::TaskTree;
+use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::CommandOutputs;
 use brigade_store::{Batch, SessionBatch};
 use tokio::sync::oneshot;
@@ -126,7 +126,7 @@ impl Decided {
                 continue;
             }
             pending.actions.extend(outputs.actions.into_iter().map(|action| (id, action)));
-            let (tasks, messages) = tree.take_dirty();
+            let ChangedRows { tasks, messages } = tree.take_dirty();
             batch.sessions.push(SessionBatch {
                 row: tree.row().clone(),
                 base,

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::address::{TaskRef, TaskSelector};
+use brigade_model::address::TaskRef;
 use brigade_model::call::{RunResult, SpawnedTask};
 use brigade_model::command::{
     AnswerCommand, Caller, ClientControl, CloseCommand, Command, GivenAnswer, MarkRead,
@@ -12,9 +12,7 @@ use brigade_model::command::{
     StopCommand, StopTarget,
 };
 use brigade_model::decide::{CommandReply, StopResult};
-use brigade_model::ids::{
-    CallIndex, ConversationId, MessageNo, Owner, Position, RunNo, SessionId, TaskNo,
-};
+use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, Position, SessionId};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
@@ -27,7 +25,6 @@ use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 #[cfg(feature = "agents")]
 use brigade_model::work::Work;
-use brigade_store::{RunRow, TaskQuery};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -233,108 +230,10 @@ impl Session {
         Ok(None)
     }
 
-    fn spawned_handle<T>(&self, spawned: SpawnedTask, since: Position) -> TaskHandle<T> {
+    pub(crate) fn spawned_handle<T>(&self, spawned: SpawnedTask, since: Position) -> TaskHandle<T> {
         let SpawnedTask { no, run, kind, existing } = spawned;
         let session = self.clone();
         TaskHandle { session, no, run, kind, existing, since, result_type: PhantomData }
-    }
-
-    /// Returns a task as of the last commit: from memory, or from the store if it was evicted.
-    pub async fn get(&self, task: impl Into<TaskRef>) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
-        let task = task.into();
-        let (no, row) = match &task.selector {
-            TaskSelector::Number(no) | TaskSelector::KindAndNumber(_, no) => {
-                match self.view.get(*no) {
-                    Some(row) => (*no, row),
-                    None => (*no, self.load_task(*no).await?),
-                }
-            }
-            TaskSelector::Name(name) => self.find_by_name(name).await?,
-        };
-        if let TaskSelector::KindAndNumber(kind, no) = &task.selector
-            && row.spec.work.kind() != *kind
-        {
-            return Err(Refusal::not_found(format!(
-                "there is no {kind}:{no}; {no} is {}",
-                row.address(*no)
-            )));
-        }
-        if !self.may_see(&row) {
-            return Err(Refusal::forbidden(format!("{} is not yours", row.address(no))));
-        }
-        match task.run {
-            Some(run) if run == RunNo::NONE || run > row.run => Err(Refusal::not_found(format!(
-                "{} has no run {run}; its latest is {}",
-                row.address(no),
-                row.run
-            ))),
-            _ => Ok((no, row)),
-        }
-    }
-
-    async fn load_task(&self, no: TaskNo) -> Result<Arc<TaskRow>, Refusal> {
-        let row =
-            self.runtime.inner.store.task(self.id, no).await.map_err(|e| store_refusal(&e))?;
-        row.map(Arc::new).ok_or_else(|| Refusal::not_found(format!("there is no task {no}")))
-    }
-
-    async fn find_by_name(
-        &self,
-        name: &brigade_model::name::TaskName,
-    ) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
-        let mut alive = self.view.list(self.owner_scope());
-        alive.retain(|(_, row)| {
-            row.is_alive() && row.name.as_ref().is_some_and(|other| other.same_as(name))
-        });
-        if let Some(found) = alive.pop() {
-            return Ok(found);
-        }
-        let store = &self.runtime.inner.store;
-        let stored = store.task_named(self.id, self.owner_scope(), name).await;
-        let stored = stored.map_err(|e| store_refusal(&e))?.map(|(no, row)| (no, Arc::new(row)));
-        stored.ok_or_else(|| {
-            Refusal::not_found(format!("no task here is called {:?}", name.as_str()))
-        })
-    }
-
-    pub(crate) fn owner_scope(&self) -> Option<Owner> {
-        match self.caller {
-            Caller::Operator => None,
-            Caller::Client(_) | Caller::Task { .. } => Some(self.caller.owner()),
-        }
-    }
-
-    fn may_see(&self, row: &TaskRow) -> bool {
-        self.owner_scope().is_none_or(|owner| row.owner == owner)
-    }
-
-    /// Returns the tasks in memory that this caller sees, by number: all that are alive, and all
-    /// whose results nobody has collected.
-    pub fn list(&self) -> Vec<(TaskNo, Arc<TaskRow>)> {
-        let mut rows = self.view.list(self.owner_scope());
-        // Some other ended tasks are in memory as the budget holders of tasks that they kept.
-        rows.retain(|(_, row)| self.is_listed(row));
-        rows
-    }
-
-    fn is_listed(&self, row: &TaskRow) -> bool {
-        let owner_takes = || match row.owner {
-            Owner::Session => row.client.is_some(),
-            Owner::Task(owner) => self.view.get(owner).is_some_and(|owner| owner.is_alive()),
-        };
-        row.is_alive() || row.holds_slot() || !row.is_collected() && owner_takes()
-    }
-
-    /// Returns stored tasks, also those that have ended and were collected.
-    pub async fn history(&self, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>, Refusal> {
-        let query = TaskQuery { owner: self.owner_scope().or(query.owner), ..query.clone() };
-        self.runtime.inner.store.tasks(self.id, &query).await.map_err(|e| store_refusal(&e))
-    }
-
-    /// Returns the outcome of an earlier run.
-    pub async fn earlier_run(&self, no: TaskNo, run: RunNo) -> Result<Option<RunRow>, Refusal> {
-        self.get(no).await?;
-        self.runtime.inner.store.run(self.id, no, run).await.map_err(|e| store_refusal(&e))
     }
 
     /// Sends a message to a task.

@@ -68,15 +68,15 @@ impl Session {
     /// Returns those of these tasks that are alive; without tasks, those of all that this caller
     /// sees.
     async fn still_running(&self, tasks: Vec<TaskRef>) -> Result<Vec<TaskNo>, Refusal> {
-        let mut rows = Vec::with_capacity(tasks.len());
+        let mut found = Vec::with_capacity(tasks.len());
         if tasks.is_empty() {
-            rows = self.list();
+            found = self.list();
         }
         for task in tasks {
-            rows.push(self.get(task).await?);
+            found.push(self.get(task).await?);
         }
-        let alive = rows.into_iter().filter(|(_, row)| row.is_alive());
-        Ok(alive.map(|(no, _)| no).collect())
+        let alive = found.into_iter().filter(|task| task.row.is_alive());
+        Ok(alive.map(|task| task.no).collect())
     }
 
     async fn wait_for(

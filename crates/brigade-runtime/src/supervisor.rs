@@ -322,7 +322,7 @@ impl Supervisor {
         }
         let tree = loaded.into_tree();
         let view = self.view.open(tree.row());
-        view.update(tree.row(), tree.shared_rows().map(|(no, row)| (no, row.clone())));
+        view.update(tree.row(), tree.shared_rows());
         self.timers.set(id, tree.next_due());
         if tree.has_sweep() {
             self.sweeping_sessions.push(id);
@@ -550,9 +550,9 @@ const INTERNAL: RefusalKind = RefusalKind::Internal;
 
 /// Copies attachments, which the store does not hold, from a discarded tree to its reloaded rows.
 fn carry_over_attachments(discarded: &TaskTree, loaded: &mut LoadedSession) {
-    for (no, row) in &mut loaded.tasks {
-        if let Some(held) = discarded.get(*no).filter(|held| held.spec.attachment.is_some()) {
-            row.spec = held.spec.clone();
+    for task in &mut loaded.tasks {
+        if let Some(held) = discarded.get(task.no).filter(|held| held.spec.attachment.is_some()) {
+            Arc::make_mut(&mut task.row).spec = held.spec.clone();
         }
     }
 }

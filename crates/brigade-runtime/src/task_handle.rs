@@ -99,7 +99,7 @@ impl<T> TaskHandle<T> {
         self.run
     }
 
-    /// Returns true if the task existed before, under the same key.
+    /// Returns true if the task existed before: it was found, or spawned with the same key.
     pub fn existed(&self) -> bool {
         self.existing
     }
@@ -111,7 +111,7 @@ impl<T> TaskHandle<T> {
 
     /// Returns the task as of the last commit.
     pub async fn get(&self) -> Result<Arc<TaskRow>, Refusal> {
-        self.session.get(self.no).await.map(|(_, row)| row)
+        self.session.get(self.no).await.map(|task| task.row)
     }
 
     /// Returns the parent job if that is the caller, so that its calls are recorded.

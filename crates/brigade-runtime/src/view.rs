@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use brigade_model::ids::{Owner, SessionId, TaskNo};
 #[cfg(feature = "agents")]
 use brigade_model::shared_values::SharedValue;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::SessionRow;
 
 use crate::drain::AliveTask;
@@ -107,21 +107,17 @@ impl SessionView {
     }
 
     /// Returns the tasks by ascending number; with an owner, only its children.
-    pub(crate) fn list(&self, owner: Option<Owner>) -> Vec<(TaskNo, Arc<TaskRow>)> {
+    pub(crate) fn list(&self, owner: Option<Owner>) -> Vec<StoredTask> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = inner.tasks.iter().filter(|(_, row)| owner.is_none_or(|o| row.owner == o));
-        wanted.map(|(no, row)| (*no, row.clone())).collect()
+        wanted.map(|(no, row)| StoredTask::new(*no, row.clone())).collect()
     }
 
     /// Applies the changed rows of a commit.
-    pub(crate) fn update(
-        &self,
-        row: &SessionRow,
-        changed: impl IntoIterator<Item = (TaskNo, Arc<TaskRow>)>,
-    ) {
+    pub(crate) fn update(&self, row: &SessionRow, changed: impl IntoIterator<Item = StoredTask>) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.row.clone_from(row);
-        for (no, row) in changed {
+        for StoredTask { no, row } in changed {
             inner.tasks.insert(no, row);
         }
     }

@@ -204,7 +204,7 @@ async fn a_root_delegates_and_gets_the_result() {
         assert_eq!(of("north"), 2);
         let tools = |request: &WireRequest| request.tools.iter().any(|t| &*t.name == "spawn_agent");
         assert!(requests.iter().all(tools), "each request has the tools");
-        let (_, row) = runtime.session.get(run_result.no).await.unwrap();
+        let row = runtime.session.get(run_result.no).await.unwrap().row;
         let tokens = 110 * of("boss") as u64 + 55 * of("north") as u64;
         assert_eq!(row.usage().tokens, tokens, "the usage is the count of the providers");
     })
@@ -367,7 +367,7 @@ async fn a_recorded_run_is_played_again_without_a_server() {
         let runtime = kitchen_of(RecordedModels { source, recorder }, vec![look]).await;
         let (run_result, transcript_text) = run(&runtime, "Find mushrooms.").await;
         assert_eq!(final_message(&run_result), "Found: three mushrooms.", "{transcript_text}");
-        let used = runtime.session.get(run_result.no).await.unwrap().1.usage().tokens;
+        let used = runtime.session.get(run_result.no).await.unwrap().row.usage().tokens;
         drop((runtime, server));
 
         let replay = OneModel(Arc::new(ReplayModel::load(&file).unwrap()));
@@ -377,7 +377,7 @@ async fn a_recorded_run_is_played_again_without_a_server() {
         assert_eq!(final_message(&again), final_message(&run_result));
         assert_eq!(transcript_again, transcript_text);
         assert_eq!(looked.load(Ordering::Relaxed), 1, "tools are called, models are not");
-        assert_eq!(runtime.session.get(again.no).await.unwrap().1.usage().tokens, used);
+        assert_eq!(runtime.session.get(again.no).await.unwrap().row.usage().tokens, used);
     })
     .await;
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use brigade_model::ids::{ConversationId, Time};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_runtime::{Clock, Session};
 
 use crate::request_context::{CallerIdentity, RequestContext};
@@ -152,7 +152,7 @@ impl RequestContext {
         let conversations = &self.daemon.conversations;
         let now = conversations.clock.now();
         let mut takeover = ConversationTakeover::default();
-        for (_, row) in session.list() {
+        for StoredTask { row, .. } in session.list() {
             let Some(starter) = row.client.as_ref().filter(|starter| starter.name == client.name)
             else {
                 continue;

@@ -291,7 +291,7 @@ async fn is_busy(runtime: &Runtime) -> bool {
     let Ok(sessions) = runtime.sessions().await else { return true };
     for row in sessions.iter().filter(|row| row.state != SessionState::Closed) {
         let Ok(session) = runtime.operator_session(row.id).await else { return true };
-        if session.list().iter().any(|(_, row)| row.is_alive()) {
+        if session.list().iter().any(|task| task.row.is_alive()) {
             return true;
         }
     }

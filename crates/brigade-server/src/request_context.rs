@@ -319,7 +319,7 @@ impl RequestContext {
         for row in sessions.iter().filter(|row| row.state != SessionState::Closed) {
             open_sessions += 1;
             let session = self.runtime().operator_session(row.id).await?;
-            alive_tasks += session.list().iter().filter(|(_, row)| row.is_alive()).count();
+            alive_tasks += session.list().iter().filter(|task| task.row.is_alive()).count();
         }
         Ok(StatusReply {
             version: env!("CARGO_PKG_VERSION").to_owned(),

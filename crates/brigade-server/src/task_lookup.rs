@@ -1,12 +1,10 @@
 //! Finds the task that a user typed: a number, a name, or the beginning of a name.
 
-use std::sync::Arc;
-
 use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::suggestion::{edit_distance, is_near};
-use brigade_model::task::TaskRow;
+use brigade_model::task::StoredTask;
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;
 
@@ -19,7 +17,7 @@ const PREFIX_SEARCH_MAX: u32 = 10_000;
 pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask, Refusal> {
     let run = task.run;
     let refusal = match session.get(task.clone()).await {
-        Ok((no, row)) => return Ok(LocatedTask { session, no, run, row }),
+        Ok(StoredTask { no, row }) => return Ok(LocatedTask { session, no, run, row }),
         Err(refusal) if refusal.kind == RefusalKind::NotFound => refusal,
         Err(refusal) => return Err(refusal),
     };
@@ -31,13 +29,11 @@ pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask,
     if let TaskSelector::Name(name) = &task.selector {
         match find_by_prefix(&all, name.as_str()).as_slice() {
             [] => {}
-            [(no, row)] => {
-                let row = Arc::new((*row).clone());
-                return Ok(LocatedTask { session, no: *no, run, row });
+            [StoredTask { no, row }] => {
+                return Ok(LocatedTask { session, no: *no, run, row: row.clone() });
             }
             several => {
-                let names: Vec<String> =
-                    several.iter().map(|(no, row)| render_label(*no, row)).collect();
+                let names: Vec<String> = several.iter().map(|task| render_label(task)).collect();
                 let names = names.join(", ");
                 return Err(Refusal::invalid(format!("{name} may be any of {names}")));
             }
@@ -50,33 +46,33 @@ pub async fn locate_task(session: Session, task: TaskRef) -> Result<LocatedTask,
 }
 
 /// Returns the tasks whose name has a prefix: the alive ones, or all if none is alive.
-fn find_by_prefix<'a>(all: &'a [(TaskNo, TaskRow)], prefix: &str) -> Vec<(TaskNo, &'a TaskRow)> {
+fn find_by_prefix<'a>(all: &'a [StoredTask], prefix: &str) -> Vec<&'a StoredTask> {
     let prefix = prefix.to_lowercase();
-    let named = all.iter().filter(|(_, row)| {
+    let named = all.iter().filter(|StoredTask { row, .. }| {
         row.name.as_ref().is_some_and(|name| name.as_str().to_lowercase().starts_with(&prefix))
     });
-    let named: Vec<(TaskNo, &TaskRow)> = named.map(|(no, row)| (*no, row)).collect();
-    let alive: Vec<_> = named.iter().filter(|(_, row)| row.is_alive()).copied().collect();
+    let named: Vec<&StoredTask> = named.collect();
+    let alive: Vec<_> = named.iter().filter(|task| task.row.is_alive()).copied().collect();
     if alive.is_empty() { named } else { alive }
 }
 
-fn render_label(no: TaskNo, row: &TaskRow) -> String {
-    match &row.name {
-        Some(name) => format!("{} ({name})", row.address(no)),
-        None => row.address(no),
+fn render_label(task: &StoredTask) -> String {
+    match &task.row.name {
+        Some(name) => format!("{} ({name})", task.address()),
+        None => task.address(),
     }
 }
 
 /// Returns the label of the task with the nearest name. Numbers get no suggestion: another number
 /// is another task, not a misspelling.
-fn find_nearest(all: &[(TaskNo, TaskRow)], typed: &TaskRef) -> Option<String> {
+fn find_nearest(all: &[StoredTask], typed: &TaskRef) -> Option<String> {
     let text = typed.to_string().to_lowercase();
-    let candidates = all.iter().rev().filter_map(|(no, row)| {
+    let candidates = all.iter().rev().filter_map(|task| {
         let candidate = match &typed.selector {
             TaskSelector::Number(_) | TaskSelector::KindAndNumber(..) => return None,
-            TaskSelector::Name(_) => row.name.as_ref()?.as_str().to_lowercase(),
+            TaskSelector::Name(_) => task.row.name.as_ref()?.as_str().to_lowercase(),
         };
-        Some((edit_distance(&candidate, &text), render_label(*no, row)))
+        Some((edit_distance(&candidate, &text), render_label(task)))
     });
     let (distance, near) = candidates.min_by_key(|(distance, _)| *distance)?;
     is_near(distance, &text).then_some(near)

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use brigade_model::ids::{MessageNo, Owner, RunNo, SessionId, TaskNo};
+use brigade_model::ids::{MessageNo, Owner, RunNo, SessionId};
 use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::IdempotencyKey;
-use brigade_model::task::TaskRow;
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow};
 use brigade_store::residency::add_required_tasks;
 use brigade_store::{LoadedSession, codec};
@@ -27,11 +27,7 @@ impl ReadTransaction<'_> {
         Ok(Some(LoadedSession { row, tasks, unread, keys, message_keys }))
     }
 
-    fn open_tasks(
-        &self,
-        session: SessionRef,
-        alive: &mut AliveTasks,
-    ) -> Result<Vec<(TaskNo, TaskRow)>> {
+    fn open_tasks(&self, session: SessionRef, alive: &mut AliveTasks) -> Result<Vec<StoredTask>> {
         let mut statement = self.tx.prepare_cached(self.open_tasks_sql(session.key)?)?;
         let mut rows = statement.query([session.key])?;
         let mut found = Vec::new();
@@ -45,7 +41,8 @@ impl ReadTransaction<'_> {
                 continue;
             }
             let no = parse_task_no(no)?;
-            found.push((no, decode_task(session.id, no, row.get_ref(3)?.as_blob()?)?));
+            let row = decode_task(session.id, no, row.get_ref(3)?.as_blob()?)?;
+            found.push(StoredTask::new(no, row));
         }
         Ok(found)
     }

@@ -5,7 +5,7 @@ use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{EventPage, EventQuery, RunRow, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -96,7 +96,7 @@ impl<'a> ReadTransaction<'a> {
         id: SessionId,
         owner: Option<Owner>,
         name: &TaskName,
-    ) -> Result<Option<(TaskNo, TaskRow)>> {
+    ) -> Result<Option<StoredTask>> {
         let Some(key) = self.session_key(id)? else { return Ok(None) };
         let sql = "SELECT no, body FROM tasks INDEXED BY tasks_name \
                    WHERE session = ?1 AND name = ?2 AND (?3 IS NULL OR owner = ?3) \
@@ -106,7 +106,7 @@ impl<'a> ReadTransaction<'a> {
         rows.next()?.map(|row| decode_numbered_task(row, id)).transpose()
     }
 
-    pub(crate) fn tasks(&self, id: SessionId, query: &TaskQuery) -> Result<Vec<(TaskNo, TaskRow)>> {
+    pub(crate) fn tasks(&self, id: SessionId, query: &TaskQuery) -> Result<Vec<StoredTask>> {
         let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
         // The index by owner is the narrowest for children. For all alive tasks it is the index of
         // open tasks.
@@ -294,9 +294,9 @@ pub(crate) fn decode_task(id: SessionId, no: TaskNo, body: &[u8]) -> Result<Task
     Ok(codec::decode(format_args!("task {no} of {id:?}"), body)?)
 }
 
-fn decode_numbered_task(row: &rusqlite::Row<'_>, id: SessionId) -> Result<(TaskNo, TaskRow)> {
+fn decode_numbered_task(row: &rusqlite::Row<'_>, id: SessionId) -> Result<StoredTask> {
     let no = parse_task_no(row.get(0)?)?;
-    Ok((no, decode_task(id, no, row.get_ref(1)?.as_blob()?)?))
+    Ok(StoredTask::new(no, decode_task(id, no, row.get_ref(1)?.as_blob()?)?))
 }
 
 pub(crate) fn parse_task_no(number: i64) -> Result<TaskNo> {

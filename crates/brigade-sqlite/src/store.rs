@@ -13,7 +13,7 @@ use brigade_model::call::JournalEntry;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
@@ -293,7 +293,7 @@ impl Store for SqliteStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         Box::pin(async move { self.with_reader(|reader| reader.task_named(id, owner, name)) })
     }
 
@@ -301,7 +301,7 @@ impl Store for SqliteStore {
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Vec<StoredTask>> {
         Box::pin(async move { self.with_reader(|reader| reader.tasks(id, query)) })
     }
 

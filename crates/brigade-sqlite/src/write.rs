@@ -1,11 +1,12 @@
 //! Writes each batch in one transaction.
 
+use brigade_model::call::TaskEntry;
 use brigade_model::event::EventRecord;
 use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
 use brigade_model::message::Receipt;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{SessionRow, SessionState};
-use brigade_store::{Batch, Residency, SessionBatch, StoreError, codec};
+use brigade_store::{Batch, Residency, SessionBatch, StoreError, SupersededRun, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::error::Result;
@@ -120,7 +121,7 @@ impl RowWriter<'_> {
     /// Stores the end of a run before the next run replaces it in the row.
     fn write_runs(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let stored = |no| read_task(self.tx, SessionRef { key, id: part.row.id }, no);
-        for (no, run) in part.superseded_runs(stored)? {
+        for SupersededRun { no, run } in part.superseded_runs(stored)? {
             let body = encode_row(self.buffer, &run)?;
             let sql =
                 "INSERT OR REPLACE INTO runs(session, task, run, body) VALUES(?1, ?2, ?3, ?4)";
@@ -132,7 +133,7 @@ impl RowWriter<'_> {
 
     fn write_tasks(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let first = part.first_spawned();
-        for (no, row) in &part.tasks {
+        for StoredTask { no, row } in &part.tasks {
             if first.is_some_and(|first| *no >= first) {
                 self.insert_task(key, *no, row)?;
             } else if !self.update_task(key, *no, row)? {
@@ -198,7 +199,7 @@ impl RowWriter<'_> {
     fn write_journal(&mut self, key: SessionKey, part: &SessionBatch) -> Result<()> {
         let sql = "INSERT INTO journal(session, task, seq, body) VALUES(?1, ?2, ?3, ?4)";
         let mut statement = self.tx.prepare_cached(sql)?;
-        for (no, entry) in &part.journal {
+        for TaskEntry { no, entry } in &part.journal {
             let body = encode_row(self.buffer, entry)?;
             statement.execute(params![key, no.get(), to_i64(entry.order.0), body])?;
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use brigade_model::call::JournalEntry;
+use brigade_model::call::TaskEntry;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{Seq, TaskNo};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageRow, SessionRow};
 
 use crate::store::RunRow;
@@ -25,10 +25,17 @@ pub struct SessionBatch {
     pub base: Seq,
     /// Events with sequence numbers from `base + 1`, without a gap.
     pub events: Vec<Arc<EventRecord>>,
-    pub tasks: Vec<(TaskNo, Arc<TaskRow>)>,
-    pub journal: Vec<(TaskNo, JournalEntry)>,
+    pub tasks: Vec<StoredTask>,
+    pub journal: Vec<TaskEntry>,
     /// Changed messages. A later row of the same message replaces an earlier one.
     pub messages: Vec<MessageRow>,
+}
+
+/// An ended run that a new run of its task replaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SupersededRun {
+    pub no: TaskNo,
+    pub run: RunRow,
 }
 
 impl Batch {
@@ -56,7 +63,7 @@ impl SessionBatch {
     pub fn superseded_runs<E>(
         &self,
         mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,
-    ) -> Result<Vec<(TaskNo, RunRow)>, E> {
+    ) -> Result<Vec<SupersededRun>, E> {
         let mut found = Vec::new();
         for (at, record) in self.events.iter().enumerate() {
             let Event::RunOpened { no, .. } = &record.event else { continue };
@@ -71,7 +78,7 @@ impl SessionBatch {
                     })
                 }),
             };
-            found.extend(run.map(|run| (*no, run)));
+            found.extend(run.map(|run| SupersededRun { no: *no, run }));
         }
         Ok(found)
     }

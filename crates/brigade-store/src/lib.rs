@@ -32,7 +32,7 @@ pub mod record_store;
 pub mod residency;
 pub mod store;
 
-pub use batch::{Batch, SessionBatch};
+pub use batch::{Batch, SessionBatch, SupersededRun};
 pub use error::StoreError;
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;

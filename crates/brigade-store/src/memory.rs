@@ -6,15 +6,15 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brigade_model::call::JournalEntry;
+use brigade_model::call::{JournalEntry, TaskEntry};
 use brigade_model::event::FeedItem;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::{Message, MessageKeyScope, Receipt};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState};
 
-use crate::batch::{Batch, SessionBatch};
+use crate::batch::{Batch, SessionBatch, SupersededRun};
 use crate::error::StoreError;
 use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
@@ -152,14 +152,14 @@ impl Store for MemoryStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.read(|inner| {
             let mut rows = inner.sessions.get(&id)?.tasks.iter().rev();
             let found = rows.find(|(_, row)| {
                 owner.is_none_or(|owner| row.owner == owner)
                     && row.name.as_ref().is_some_and(|other| other.same_as(name))
             });
-            found.map(|(no, row)| (*no, (**row).clone()))
+            found.map(|(no, row)| StoredTask::new(*no, row.clone()))
         })
     }
 
@@ -167,7 +167,7 @@ impl Store for MemoryStore {
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Vec<StoredTask>> {
         self.read(|inner| {
             let Some(session) = inner.sessions.get(&id) else { return Vec::new() };
             let matches = |no: TaskNo, row: &TaskRow| {
@@ -176,7 +176,7 @@ impl Store for MemoryStore {
                     && (!query.alive_only || row.is_alive())
             };
             let found = session.tasks.iter().filter(|(no, row)| matches(**no, row));
-            found.take(query.limit).map(|(no, row)| (*no, (**row).clone())).collect()
+            found.take(query.limit).map(|(no, row)| StoredTask::new(*no, row.clone())).collect()
         })
     }
 
@@ -263,9 +263,9 @@ impl MemoryState {
             return Err(StoreError::Fenced(format!("session {} has another epoch", part.row.id)));
         }
         let first = part.first_spawned();
-        let old = part.tasks.iter().filter(|(no, _)| first.is_none_or(|first| *no < first));
+        let old = part.tasks.iter().filter(|task| first.is_none_or(|first| task.no < first));
         let session = self.sessions.get(&part.row.id);
-        for (no, _) in old {
+        for StoredTask { no, .. } in old {
             if session.is_none_or(|session| !session.tasks.contains_key(no)) {
                 return Err(StoreError::Fenced(format!(
                     "task {no} of session {} was removed",
@@ -284,13 +284,13 @@ impl MemoryState {
         });
         session.store_superseded_runs(part);
         session.row = part.row.clone();
-        for (no, row) in &part.tasks {
+        for StoredTask { no, row } in &part.tasks {
             let before = session.put_task(*no, row.clone());
             if Residency::of(row) == Residency::Finished && before != Some(Residency::Finished) {
                 self.finished.push_back((id, *no));
             }
         }
-        for (no, entry) in &part.journal {
+        for TaskEntry { no, entry } in &part.journal {
             session.journal.entry(*no).or_default().push(entry.clone());
         }
         for message in &part.messages {
@@ -389,7 +389,7 @@ impl MemorySession {
     }
 
     fn load(&self) -> LoadedSession {
-        let mut tasks: Vec<(TaskNo, TaskRow)> = Vec::new();
+        let mut tasks = Vec::new();
         let mut keys: Vec<KeyMark> =
             self.key_marks.values().filter(|mark| self.is_alive(mark.owner)).copied().collect();
         for (no, row) in &self.tasks {
@@ -402,7 +402,7 @@ impl MemorySession {
                 Residency::Finished => false,
             };
             if open {
-                tasks.push((*no, (**row).clone()));
+                tasks.push(StoredTask::new(*no, row.clone()));
             }
         }
         let Ok(()) = add_required_tasks::<Infallible>(&mut tasks, |no| Ok(self.task_row(no)));
@@ -456,7 +456,7 @@ impl MemorySession {
     fn store_superseded_runs(&mut self, part: &SessionBatch) {
         let stored = |no| Ok::<_, Infallible>(self.task_row(no));
         let Ok(superseded) = part.superseded_runs(stored);
-        for (no, run) in superseded {
+        for SupersededRun { no, run } in superseded {
             self.runs.entry(no).or_default().push(run);
         }
     }

@@ -1,6 +1,7 @@
 //! Loads the rows that a command needs before it is decided.
 
 use brigade_model::needs::NeededRow;
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::TaskTree;
 
 use crate::error::StoreError;
@@ -16,7 +17,7 @@ pub async fn load_needed_rows(
     let id = tree.id();
     for row in needed {
         let task = match row {
-            NeededRow::Task(no) => store.task(id, *no).await?.map(|row| (*no, row)),
+            NeededRow::Task(no) => store.task(id, *no).await?.map(|row| StoredTask::new(*no, row)),
             NeededRow::Named { owner, name } => store.task_named(id, *owner, name).await?,
             NeededRow::Message(no) => {
                 if let Some(row) = store.message(id, *no).await? {
@@ -31,8 +32,8 @@ pub async fn load_needed_rows(
                 None
             }
         };
-        if let Some((no, row)) = task {
-            tree.insert_loaded(no, row);
+        if let Some(task) = task {
+            tree.insert_loaded(task);
         }
     }
     Ok(())

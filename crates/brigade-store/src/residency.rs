@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use brigade_model::call::Condition;
 use brigade_model::ids::{Owner, TaskNo};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 
 /// The reason to hold a task in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,11 +36,11 @@ impl Residency {
 /// the ancestors of tasks that hold a slot, and the limit holders of alive tasks. `tasks` is in
 /// ascending order before and after the call.
 pub fn add_required_tasks<E>(
-    tasks: &mut Vec<(TaskNo, TaskRow)>,
+    tasks: &mut Vec<StoredTask>,
     mut stored: impl FnMut(TaskNo) -> Result<Option<TaskRow>, E>,
 ) -> Result<(), E> {
     let mut wanted: Vec<TaskNo> = Vec::new();
-    for (_, row) in &*tasks {
+    for StoredTask { row, .. } in &*tasks {
         let residency = Residency::of(row);
         if residency == Residency::Lingering {
             wanted.extend(row.owner.task());
@@ -57,16 +57,16 @@ pub fn add_required_tasks<E>(
     let open = tasks.len();
     let mut requested = HashSet::new();
     while let Some(no) = wanted.pop() {
-        let known = tasks[..open].binary_search_by_key(&no, |(no, _)| *no).is_ok();
+        let known = tasks[..open].binary_search_by_key(&no, |task| task.no).is_ok();
         if !known
             && requested.insert(no)
             && let Some(row) = stored(no)?
         {
             wanted.extend(row.owner.task());
             wanted.extend(row.limit_holder().task());
-            tasks.push((no, row));
+            tasks.push(StoredTask::new(no, row));
         }
     }
-    tasks.sort_by_key(|(no, _)| *no);
+    tasks.sort_by_key(|task| task.no);
     Ok(())
 }

@@ -11,7 +11,7 @@ use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, SessionId, T
 use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::outcome::Outcome;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, TaskTree};
 use serde::{Deserialize, Serialize};
 
@@ -95,14 +95,11 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>>;
+    ) -> StoreFuture<'a, Option<StoredTask>>;
 
     /// Returns tasks in ascending order of their numbers.
-    fn tasks<'a>(
-        &'a self,
-        id: SessionId,
-        query: &'a TaskQuery,
-    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>>;
+    fn tasks<'a>(&'a self, id: SessionId, query: &'a TaskQuery)
+    -> StoreFuture<'a, Vec<StoredTask>>;
 
     /// Returns a task's journal, in the order in which its calls completed.
     fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>>;
@@ -142,7 +139,7 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
 pub struct LoadedSession {
     pub row: SessionRow,
     /// Tasks, parents before their children.
-    pub tasks: Vec<(TaskNo, TaskRow)>,
+    pub tasks: Vec<StoredTask>,
     /// Unread messages, in the order in which they were sent.
     pub unread: Vec<Arc<Message>>,
     pub keys: Vec<KeyMark>,
@@ -153,8 +150,8 @@ pub struct LoadedSession {
 impl LoadedSession {
     pub fn into_tree(self) -> TaskTree {
         let mut tree = TaskTree::from_row(self.row);
-        for (no, row) in self.tasks {
-            tree.insert_loaded(no, row);
+        for task in self.tasks {
+            tree.insert_loaded(task);
         }
         for message in self.unread {
             tree.insert_unread(message);

@@ -8,7 +8,7 @@ use brigade_model::call::JournalEntry;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord, PruneResult,
@@ -133,7 +133,7 @@ impl Store for CrashStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> StoreFuture<'a, Option<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.pass_through(self.inner.task_named(id, owner, name))
     }
 
@@ -141,7 +141,7 @@ impl Store for CrashStore {
         &'a self,
         id: SessionId,
         query: &'a TaskQuery,
-    ) -> StoreFuture<'a, Vec<(TaskNo, TaskRow)>> {
+    ) -> StoreFuture<'a, Vec<StoredTask>> {
         self.pass_through(self.inner.tasks(id, query))
     }
 

@@ -106,7 +106,7 @@ fn waiting_tasks(tokio: &Tokio) -> (Runtime, Session) {
         let (runtime, session) = start_runtime("crowd").await;
         let tasks = (0..ALIVE_TASKS).map(|_| NewTask::job("sleep", ()));
         session.spawn_all(tasks).await.expect("spawned");
-        while session.list().iter().any(|(_, row)| row.state.label() != "waiting") {
+        while session.list().iter().any(|task| task.row.state.label() != "waiting") {
             tokio::task::yield_now().await;
         }
         (runtime, session)
@@ -181,7 +181,8 @@ fn stop_of_a_10k_tree_ten_deep(bencher: Bencher) {
                 });
                 let root = session.spawn(root).await.expect("spawned");
                 let operator = _runtime.operator_session(session.id()).await.expect("an operator");
-                while operator.list().iter().filter(|(_, row)| row.is_alive()).count() < ALIVE_TASKS
+                while operator.list().iter().filter(|task| task.row.is_alive()).count()
+                    < ALIVE_TASKS
                 {
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
                 }

@@ -235,12 +235,12 @@ async fn measure_agents(count: usize) -> MeasureResult {
     let tasks = session.list();
     let mut took = Vec::with_capacity(WAKES);
     for n in 0..WAKES {
-        let no = tasks[n * 7_919 % tasks.len()].0;
+        let no = tasks[n * 7_919 % tasks.len()].no;
         let sent_at = Instant::now();
         session.send(no, "wake up").await?;
         let woke_at = wakes.recv().await.ok_or_else(|| JobError::new("no agent wakes"))?;
         took.push(woke_at.duration_since(sent_at));
-        while session.get(no).await?.1.state.label() != "waiting" {
+        while session.get(no).await?.row.state.label() != "waiting" {
             tokio::task::yield_now().await;
         }
     }

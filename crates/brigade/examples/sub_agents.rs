@@ -42,7 +42,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     print_events(&runtime.operator_session(session.id()).await?, &chef).await?;
     let result = chef.wait().await?;
     println!("\nThe chef {}{}", result.outcome, render_outcome(&result.outcome));
-    let (_, row) = session.get(chef.no()).await?;
+    let row = session.get(chef.no()).await?.row;
     println!("{} tokens were used in all.", row.usage().tokens);
     runtime.shutdown().await?;
     Ok(if result.outcome.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

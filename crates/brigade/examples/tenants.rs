@@ -89,7 +89,7 @@ async fn get_result(
     let session = runtime.session(&tenant).await?;
     let wait = session.wait_within(vec![task.into()], WaitMode::All, Duration::from_secs(5));
     let WaitResult::Ended(results) = wait.await? else {
-        let (_, row) = session.get(task).await?;
+        let row = session.get(task).await?.row;
         return Ok(Json(json!({ "state": row.state.label() })));
     };
     Ok(Json(match results.first().map(|result| &*result.outcome) {

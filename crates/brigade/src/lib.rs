@@ -160,7 +160,7 @@ pub use brigade_model::sandbox::{
 };
 pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{StallPolicy, StallWatch};
-pub use brigade_model::task::{TaskRow, TaskState};
+pub use brigade_model::task::{StoredTask, TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
 #[cfg(feature = "agents")]
 pub use brigade_runtime::agents::{DefinitionTrust, TrustNothing};

@@ -8,7 +8,7 @@ pub use brigade_model::approval::{
 };
 pub use brigade_model::call::{
     CallCompletion, Condition, ConditionRequest, InboxBatch, JournalEntry, ParkedCall, RetryPause,
-    RunResult, SpawnedTask, TasksCondition, WaitMode,
+    RunResult, SpawnedTask, TaskEntry, TasksCondition, WaitMode,
 };
 pub use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
@@ -49,11 +49,11 @@ pub use brigade_model::spec::{DeadlineScope, LocalAttachment, TaskSpec};
 pub use brigade_model::stall::{NudgeState, StallPolicy, StallWatch};
 pub use brigade_model::task::{
     DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason, QueuedState,
-    ResultDelivery, RunClock, SpawningAttempt, StopCause, StopPhase, StoppingState, TaskExtras,
-    TaskRow, TaskState,
+    ResultDelivery, RunClock, SpawningAttempt, StopCause, StopPhase, StoppingState, StoredTask,
+    TaskExtras, TaskRow, TaskState,
 };
 pub use brigade_model::task_tree::{
-    KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState, TaskTree,
+    ChangedRows, KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState, TaskTree,
 };
 pub use brigade_model::truncate::truncate_chars;
 pub use brigade_model::work::{

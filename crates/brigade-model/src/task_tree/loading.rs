@@ -7,13 +7,13 @@ use hashbrown::HashTable;
 
 use crate::ids::{Owner, TaskNo};
 use crate::message::Message;
-use crate::task::TaskRow;
+use crate::task::{StoredTask, TaskRow};
 use crate::task_table::TaskTable;
 use crate::task_tree::derive::is_stopping_children;
 use crate::task_tree::message_keys::MessageKeys;
 use crate::task_tree::runtime_slots::RuntimeSlots;
 use crate::task_tree::{
-    DirtyRows, KeyMark, LoadedTask, MessageRow, SessionRow, SessionState, TaskTree, TreeLinks,
+    ChangedRows, DirtyRows, KeyMark, LoadedTask, SessionRow, SessionState, TaskTree, TreeLinks,
 };
 
 impl TaskTree {
@@ -45,7 +45,8 @@ impl TaskTree {
     /// - tasks with uncollected results for an alive owner or a client,
     /// - tasks that a parked wait names,
     /// - all owners and limit holders of these.
-    pub fn insert_loaded(&mut self, no: TaskNo, row: TaskRow) {
+    pub fn insert_loaded(&mut self, task: StoredTask) {
+        let StoredTask { no, row } = task;
         if self.tasks.get(no).is_some() {
             return;
         }
@@ -90,12 +91,11 @@ impl TaskTree {
         self.evictable.reverse();
     }
 
-    pub(crate) fn insert(&mut self, no: TaskNo, row: TaskRow) {
+    pub(crate) fn insert(&mut self, no: TaskNo, row: Arc<TaskRow>) {
         let owner = row.owner;
         if let Some(key) = &row.spec.key {
             self.insert_key(KeyMark::new(owner, row.owner_run, key, no));
         }
-        let row = Arc::new(row);
         let task = LoadedTask {
             row,
             links: TreeLinks::default(),
@@ -150,15 +150,15 @@ impl TaskTree {
     }
 
     /// Takes the rows that the next commit has to write.
-    pub fn take_dirty(&mut self) -> (Vec<(TaskNo, Arc<TaskRow>)>, Vec<MessageRow>) {
+    pub fn take_dirty(&mut self) -> ChangedRows {
         let dirty = std::mem::take(&mut self.dirty);
-        let mut rows = Vec::with_capacity(dirty.tasks.len());
+        let mut tasks = Vec::with_capacity(dirty.tasks.len());
         for no in dirty.tasks {
             if let Some(task) = self.tasks.get_mut(no) {
                 task.is_dirty = false;
-                rows.push((no, task.row.clone()));
+                tasks.push(StoredTask::new(no, task.row.clone()));
             }
         }
-        (rows, dirty.messages)
+        ChangedRows { tasks, messages: dirty.messages }
     }
 }

@@ -9,6 +9,7 @@ use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::needs::{NeededRow, needs};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::{KeyMark, TaskTree};
 
 use crate::support::*;
@@ -62,7 +63,7 @@ fn the_key_of_an_evicted_task_stays_taken() {
         })
     };
     assert_eq!(needs(&env.tree, &spawn(job().keyed("soup"))), [NeededRow::Task(no)]);
-    env.tree.insert_loaded(no, ended);
+    env.tree.insert_loaded(StoredTask::new(no, ended));
     assert_eq!(env.spawn(job().keyed("soup")), no);
     refused(
         env.submit(&spawn(agent().keyed("soup"))),
@@ -107,7 +108,7 @@ fn a_child_that_was_loaded_before_its_parent_is_still_stopped_with_it() {
     let rows = [child, parent].map(|no| (no, env.row(no).clone()));
     let mut loaded = TaskTree::from_row(env.tree.row().clone());
     for (no, row) in rows {
-        loaded.insert_loaded(no, row);
+        loaded.insert_loaded(StoredTask::new(no, row));
     }
     env.tree = loaded;
     env.resume(operator(), parent).unwrap();
@@ -128,7 +129,7 @@ fn a_stale_caller_is_looked_up_before_it_is_refused() {
     let spec = std::sync::Arc::new(job());
     let spawn = Command::Spawn(SpawnCommand { caller: caller.clone(), spec, call: None });
     assert_eq!(needs(&env.tree, &spawn), [NeededRow::Task(no)]);
-    env.tree.insert_loaded(no, row);
+    env.tree.insert_loaded(StoredTask::new(no, row));
     refused(env.submit(&spawn), RefusalKind::Ended, "it has succeeded");
 }
 

@@ -10,6 +10,7 @@ use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, TaskNo};
 use brigade_model::message::Message;
 use brigade_model::needs::{NeededRow, needs};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::{MessageKeyMark, TaskTree};
 
 use crate::support::*;
@@ -41,7 +42,7 @@ fn sent_count(env: &Env) -> usize {
 
 /// Commits, and returns the messages as the store has them.
 fn commit(env: &mut Env) -> Vec<Arc<Message>> {
-    let (_, messages) = env.tree.take_dirty();
+    let messages = env.tree.take_dirty().messages;
     env.tree.evict();
     messages.into_iter().map(|row| row.message).collect()
 }
@@ -228,7 +229,7 @@ fn the_key_of_an_ended_recipient_is_looked_up_in_the_store() {
     let row = env.row(no).clone();
     let stored = commit(&mut env).pop().expect("it is stored");
     let mut loaded = TaskTree::from_row(env.tree.row().clone());
-    loaded.insert_loaded(no, row);
+    loaded.insert_loaded(StoredTask::new(no, row));
     loaded.insert_message_key(MessageKeyMark::of(&stored).expect("it has a key"));
     loaded.finish_loading();
     env.tree = loaded;

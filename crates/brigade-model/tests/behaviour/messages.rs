@@ -19,7 +19,7 @@ fn receive() -> ConditionRequest {
 }
 
 fn receipts(env: &mut Env) -> Vec<(u64, Receipt)> {
-    let (_, rows) = env.tree.take_dirty();
+    let rows = env.tree.take_dirty().messages;
     rows.into_iter().map(|row| (row.message.no.0, row.receipt)).collect()
 }
 

@@ -31,8 +31,8 @@ fn retried(attempt: u32) -> CallCompletion {
 /// Returns the labels and completions of a call, in order.
 fn entries(env: &Env, no: TaskNo, index: u32) -> Vec<(EntryLabel, CallCompletion)> {
     let of_call =
-        env.journal.iter().filter(|(task, entry)| *task == no && entry.index == CallIndex(index));
-    of_call.map(|(_, entry)| (entry.label.clone(), (*entry.completion).clone())).collect()
+        env.journal.iter().filter(|new| new.no == no && new.entry.index == CallIndex(index));
+    of_call.map(|new| (new.entry.label.clone(), (*new.entry.completion).clone())).collect()
 }
 
 fn record(env: &mut Env, no: TaskNo, index: u32, completion: CallCompletion) {

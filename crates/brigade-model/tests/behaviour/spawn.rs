@@ -11,7 +11,7 @@ use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, TaskNo};
 use brigade_model::name::TaskName;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spec::TaskSpec;
-use brigade_model::task::SpawningAttempt;
+use brigade_model::task::{SpawningAttempt, StoredTask};
 use brigade_model::work::{AgentWork, CommandLine, EnvValue, ProcessWork, StdinSource, Work};
 
 use crate::support::*;
@@ -164,7 +164,7 @@ fn a_kept_child_does_not_bring_its_key_to_the_session() {
     assert_eq!(env.row(child).owner, Owner::Session);
     let row = env.row(child).clone();
     let mut loaded = brigade_model::task_tree::TaskTree::from_row(env.tree.row().clone());
-    loaded.insert_loaded(child, row);
+    loaded.insert_loaded(StoredTask::new(child, row));
     loaded.finish_loading();
     env.tree = loaded;
     assert_ne!(env.spawn(job().keyed("soup")), child);

@@ -4,6 +4,7 @@ use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::spawn_rate::SpawnRate;
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::TaskTree;
 
 use crate::support::*;
@@ -67,7 +68,7 @@ fn the_same_key_is_the_same_task_and_counts_as_one_spawn() {
 fn reloaded(tree: &TaskTree) -> TaskTree {
     let mut loaded = TaskTree::from_row(tree.row().clone());
     for (no, row) in tree.rows() {
-        loaded.insert_loaded(no, row.clone());
+        loaded.insert_loaded(StoredTask::new(no, row.clone()));
     }
     loaded.finish_loading();
     loaded

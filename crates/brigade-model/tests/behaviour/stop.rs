@@ -74,7 +74,7 @@ fn a_stop_in_progress_continues_after_a_reload() {
     env.stop_task(top);
     let mut loaded = brigade_model::task_tree::TaskTree::from_row(env.tree.row().clone());
     for (no, row) in env.tree.rows() {
-        loaded.insert_loaded(no, row.clone());
+        loaded.insert_loaded(brigade_model::task::StoredTask::new(no, row.clone()));
     }
     loaded.finish_loading();
     env.tree = loaded;

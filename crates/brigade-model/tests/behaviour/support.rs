@@ -7,7 +7,7 @@ use brigade_model::action::Action;
 use brigade_model::address::TaskRef;
 use brigade_model::approval::ApprovalRequest;
 use brigade_model::call::{
-    CallCompletion, ConditionRequest, JournalEntry, RunResult, SpawnedTask, WaitMode,
+    CallCompletion, ConditionRequest, RunResult, SpawnedTask, TaskEntry, WaitMode,
 };
 use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, Caller, ClientCaller, CloseCommand, CollectCommand,
@@ -39,7 +39,7 @@ pub(crate) struct Env {
     pub(crate) tree: TaskTree,
     pub(crate) now: Time,
     pub(crate) events: Vec<Arc<EventRecord>>,
-    pub(crate) journal: Vec<(TaskNo, JournalEntry)>,
+    pub(crate) journal: Vec<TaskEntry>,
     pub(crate) actions: Vec<Action>,
 }
 
@@ -312,11 +312,9 @@ impl Env {
 
     /// Returns the completion of a call, if it has one.
     pub(crate) fn completion(&self, no: TaskNo, index: u32) -> Option<&CallCompletion> {
-        let mut found = self
-            .journal
-            .iter()
-            .filter(|(task, entry)| *task == no && entry.index == CallIndex(index));
-        let completion = found.next().map(|(_, entry)| &*entry.completion);
+        let of_call = |new: &&TaskEntry| new.no == no && new.entry.index == CallIndex(index);
+        let mut found = self.journal.iter().filter(of_call);
+        let completion = found.next().map(|new| &*new.entry.completion);
         assert!(found.next().is_none(), "call {index} of {no:?} completed twice");
         completion
     }

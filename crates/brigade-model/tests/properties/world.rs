@@ -13,7 +13,7 @@ use brigade_model::limits::Limits;
 use brigade_model::message::{Message, Receipt};
 use brigade_model::needs::{NeededRow, needs};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{QueueReason, TaskRow};
+use brigade_model::task::{QueueReason, StoredTask, TaskRow};
 use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, TaskTree};
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 
@@ -77,8 +77,9 @@ impl World {
         match handle_command(&mut self.tree, command, self.now) {
             Err(refusal) => {
                 checks::stored_folded_and_live_agree(self);
-                let (rows, messages) = self.tree.take_dirty();
-                assert!(rows.is_empty() && messages.is_empty(), "a refusal touched rows");
+                let dirty = self.tree.take_dirty();
+                let is_unchanged = dirty.tasks.is_empty() && dirty.messages.is_empty();
+                assert!(is_unchanged, "a refusal touched rows");
                 if let Some(expected) = expected {
                     let got = Expected::Refused(refusal.kind);
                     assert_eq!(expected, got, "{command:?}: {refusal}");
@@ -163,27 +164,27 @@ impl World {
                 }
             };
             if let Some((no, row)) = found {
-                self.tree.insert_loaded(no, row);
+                self.tree.insert_loaded(StoredTask::new(no, row));
             }
         }
     }
 
     fn commit(&mut self, outputs: &CommandOutputs) {
         for record in &outputs.events {
-            let entry = outputs.journal.iter().find(|(_, entry)| entry.order == record.seq);
-            self.ledger.record(&self.folded, record, entry.map(|(_, entry)| entry));
+            let entry = outputs.journal.iter().find(|new| new.entry.order == record.seq);
+            self.ledger.record(&self.folded, record, entry.map(|new| &new.entry));
             assert_eq!(record.seq, self.folded.row().seq.next(), "a gap in the sequence");
             round_trip(&**record);
             apply(&mut self.folded, record);
         }
         self.ledger.acted(&outputs.actions);
-        let (rows, messages) = self.tree.take_dirty();
+        let changed = self.tree.take_dirty();
         self.store.row = self.tree.row().clone();
-        for (no, row) in rows {
+        for StoredTask { no, row } in changed.tasks {
             round_trip(&row);
             self.store.tasks.insert(no, std::sync::Arc::unwrap_or_clone(row));
         }
-        for message in messages {
+        for message in changed.messages {
             round_trip(&message);
             self.store.messages.insert(message.message.no, message);
         }
@@ -220,7 +221,7 @@ impl World {
         let mut tree = TaskTree::from_row(self.store.row.clone());
         let loaded = self.to_load();
         for no in &loaded {
-            tree.insert_loaded(*no, self.store.tasks[no].clone());
+            tree.insert_loaded(StoredTask::new(*no, self.store.tasks[no].clone()));
         }
         for row in self.store.messages.values().filter(|row| row.receipt == Receipt::Accepted) {
             tree.insert_unread(Arc::clone(&row.message));

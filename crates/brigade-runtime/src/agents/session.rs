@@ -11,6 +11,7 @@ use brigade_model::address::TaskRef;
 use brigade_model::call::JournalEntry;
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 use brigade_model::work::Work;
 
 use super::services::AgentServices;
@@ -68,7 +69,7 @@ impl Session {
 
     /// Renders the transcript of an agent so far. Returns `None` for other kinds of work.
     pub async fn transcript(&self, task: TaskRef) -> Result<Option<String>, Refusal> {
-        let (no, row) = self.get(task).await?;
+        let StoredTask { no, row } = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
         let journal = self.journal(no).await?;
         Ok(Some(render_transcript(&agent.task, agent.quote_mark, journal)))

@@ -12,7 +12,7 @@ use brigade_model::ids::{Attempt, CallIndex, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SharedValue;
 use brigade_model::spec::TaskSpec;
-use brigade_model::task::TaskRow;
+use brigade_model::task::StoredTask;
 use tokio::sync::SetOnce;
 
 use crate::performer::{Reporter, TaskId, retry_while_unavailable};
@@ -93,7 +93,7 @@ impl TaskLink {
     }
 
     /// Returns the child with this address or name.
-    pub(crate) async fn find_child(&self, task: &str) -> Result<(TaskNo, Arc<TaskRow>), Refusal> {
+    pub(crate) async fn find_child(&self, task: &str) -> Result<StoredTask, Refusal> {
         let task: TaskRef = task.parse()?;
         let session = self.session().await?;
         self.retry_while_unavailable(|| session.get(task.clone())).await

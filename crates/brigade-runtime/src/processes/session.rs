@@ -9,7 +9,7 @@ use brigade_model::address::TaskRef;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task::{StoredTask, TaskRow, TaskState};
 use brigade_model::work::{TaskKind, Work};
 use brigade_process::input_spool::{self, InputBytes, StoreInputResult};
 use brigade_process::output::{OutputFollower, OutputView, ReadStart};
@@ -53,7 +53,7 @@ impl Session {
         let mut pause = POLL_PAUSE_MIN;
         let mut reached = 0;
         loop {
-            let (no, row) = self.get(task.clone()).await?;
+            let StoredTask { no, row } = self.get(task.clone()).await?;
             match self.store_input(no, &row, &piece).await? {
                 StoreInputResult::Stored { is_whole: true, .. } => return Ok(()),
                 StoreInputResult::Stored { writer_end, .. } if writer_end > reached => {
@@ -117,7 +117,7 @@ impl Session {
     pub async fn output(&self, task: impl Into<TaskRef>) -> Result<ProcessOutput, Refusal> {
         let task = task.into();
         let run = task.run;
-        let (no, row) = self.get(task).await?;
+        let StoredTask { no, row } = self.get(task).await?;
         self.output_of(no, run, &row)
     }
 
@@ -130,7 +130,7 @@ impl Session {
     ) -> Result<OutputFollower, Refusal> {
         let task = task.into();
         let run = task.run;
-        let (no, row) = self.get(task).await?;
+        let StoredTask { no, row } = self.get(task).await?;
         let output = self.output_of(no, run, &row)?;
         let session = self.clone();
         let run = run.unwrap_or(row.run);
@@ -148,7 +148,7 @@ impl Session {
         position: Option<u64>,
         duration: Duration,
     ) -> Result<u64, Refusal> {
-        let (no, row) = self.get(task.into()).await?;
+        let StoredTask { no, row } = self.get(task.into()).await?;
         let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, &row)? else {
             return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
         };

@@ -16,7 +16,7 @@ use brigade_model::ids::{CallIndex, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
 #[cfg(feature = "agents")]
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use futures_util::stream::{self, StreamExt};
 #[cfg(feature = "agents")]
 use serde::Serialize;
@@ -79,9 +79,9 @@ impl PendingCall for PendingClientCall {
             client.is_none() || row.client.as_ref().map(|started_by| &started_by.name) == client
         };
         let mut rows = session.view.list(session.owner_scope());
-        rows.retain(|(_, row)| is_own(row));
+        rows.retain(|task| is_own(&task.row));
         let mut pending = Vec::new();
-        for (task, row) in rows {
+        for StoredTask { no: task, row } in rows {
             for call in &row.parked_calls {
                 if let Condition::ClientTool { request } = &call.condition
                     && let Ok(request) = request.decode()

@@ -12,6 +12,30 @@ use crate::feed::FeedUpdate;
 use crate::task_handle::TaskHandle;
 
 impl<T> TaskHandle<T> {
+    /// Returns the newest progress note of the task, or `None` before the first. It can be read
+    /// after the end of the task too.
+    ///
+    /// ```
+    /// # use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder().start().await?;
+    /// # let session = runtime.session("demo").await?;
+    /// let bake = NewTask::closure("bake", |ctx: JobContext| async move {
+    ///     ctx.progress("in the oven").await?;
+    ///     Ok::<_, JobError>("bread")
+    /// });
+    /// let task = session.spawn(bake).await?;
+    /// task.result().await?;
+    /// assert_eq!(task.last_progress::<String>().await?.as_deref(), Some("in the oven"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn last_progress<P: DeserializeOwned>(&self) -> Result<Option<P>, Refusal> {
+        let row = self.get().await?;
+        row.progress().map(Json::decode).transpose()
+    }
+
     /// Returns the progress notes of the task since the request that returned this handle, until
     /// its run ends. A note of another type is a refusal, and the stream continues after it.
     ///

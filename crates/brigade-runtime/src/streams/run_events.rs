@@ -6,6 +6,7 @@ use brigade_model::command::Caller;
 use brigade_model::event::Event;
 use brigade_model::ids::{Owner, Position, RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 
 use crate::feed::{FeedSubscription, FeedUpdate};
 use crate::session::Session;
@@ -45,7 +46,7 @@ impl RunEvents {
         let end = if spawned_since { RunEnd::ByEvent } else { RunEnd::Unchecked };
         let mut tasks = BTreeSet::from([task.no]);
         // A child has a higher number than its owner, unless it was passed on.
-        for (no, row) in session.view.list(None) {
+        for StoredTask { no, row } in session.view.list(None) {
             if row.owner.task().is_some_and(|owner| tasks.contains(&owner)) {
                 tasks.insert(no);
             }
@@ -87,8 +88,8 @@ impl RunEvents {
     }
 
     async fn check_end(&mut self) {
-        let row = self.session.get(self.no).await;
-        let runs = row.is_ok_and(|(_, row)| row.run == self.run && row.is_alive());
+        let task = self.session.get(self.no).await;
+        let runs = task.is_ok_and(|StoredTask { row, .. }| row.run == self.run && row.is_alive());
         self.end = match runs {
             true => RunEnd::ByEvent,
             // The row may be newer than the feed, which gets the events of a commit after its rows.
@@ -123,7 +124,7 @@ impl Session {
     #[cfg(feature = "processes")]
     pub(crate) async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
         let mut feed = self.subscribe(self.runtime.position());
-        while let Ok((_, row)) = self.get(no).await {
+        while let Ok(StoredTask { row, .. }) = self.get(no).await {
             if row.run > run || row.ended().is_some() {
                 return;
             }

@@ -8,6 +8,7 @@ use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::limits::{LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::task::StoredTask;
 use brigade_runtime::NewTask;
 use brigade_testkit::TestRuntime;
 
@@ -140,8 +141,11 @@ turn
     assert_eq!(final_message(&run_result), "Laid.");
     let tasks = everything(&runtime.runtime, &runtime.session).await;
     assert_eq!(tasks.len(), 9, "eight levels below the first");
-    let last =
-        tasks.iter().map(|(_, row)| row.ended().unwrap().outcome.clone()).next_back().unwrap();
+    let last = tasks
+        .iter()
+        .map(|StoredTask { row, .. }| row.ended().unwrap().outcome.clone())
+        .next_back()
+        .unwrap();
     let Outcome::Succeeded { result } = &*last else { panic!("{last}") };
     assert_eq!(result.as_str(), "\"Which was first?\"", "the deepest agent got the reason");
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use brigade_agent::{ToolEffect, ToolReply};
 use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_model::limits::Limits;
+use brigade_model::task::StoredTask;
 use brigade_runtime::{AgentOptions, NewTask};
 use brigade_testkit::TestRuntime;
 
@@ -269,6 +270,6 @@ turn
     assert_eq!(boss.stop(Some("enough")).await.unwrap().tasks, 4);
     assert_eq!(boss.wait().await.unwrap().outcome.label(), "cancelled");
     let all = everything(&runtime.runtime, &runtime.session).await;
-    let labels: Vec<&str> = all.iter().map(|(_, row)| row.state.label()).collect();
+    let labels: Vec<&str> = all.iter().map(|StoredTask { row, .. }| row.state.label()).collect();
     assert_eq!(labels, ["cancelled"; 4]);
 }

@@ -112,7 +112,7 @@ async fn a_client_tool_parks_the_run_until_the_client_answers() {
     let task = NewTask::agent("show it").name("A").overrides(&with_client_tool());
     let agent = runtime.session.spawn(task).await.unwrap();
     until_idle(&runtime).await;
-    let (_, row) = runtime.session.get(&agent).await.unwrap();
+    let row = runtime.session.get(&agent).await.unwrap().row;
     assert_eq!(row.state.label(), "waiting");
     let [call] = &row.parked_calls[..] else { panic!("{:?}", row.parked_calls) };
     let Condition::ClientTool { request } = &call.condition else { panic!("{call:?}") };

@@ -127,7 +127,7 @@ async fn a_money_budget_holds_for_kept_children() {
         let Outcome::Failed(failed) = &*waited[0].outcome else { panic!("{:?}", waited[0]) };
         assert_eq!(failed.failure, Failure::Budget { limit: LimitKind::Money });
     }
-    let (_, row) = operator.get(boss.no()).await.unwrap();
+    let row = operator.get(boss.no()).await.unwrap().row;
     assert!((30_000..=40_000).contains(&row.usage().money.0), "{:?}", row.usage());
     assert_eq!(row.own_usage().money, Money(8_000));
 }

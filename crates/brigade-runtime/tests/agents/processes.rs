@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use brigade_agent::permission::PermissionRules;
 use brigade_model::address::TaskRef;
+use brigade_model::task::StoredTask;
 use brigade_runtime::{NewTask, ProcessOptions, Runtime, Session};
 use tempfile::TempDir;
 
@@ -118,7 +119,7 @@ turn
     assert_eq!(agent.wait().await.unwrap().outcome.to_string(), "cancelled");
     let all = everything(&runtime, &session).await;
     assert_eq!(all.len(), 2);
-    assert!(all.iter().all(|(_, row)| row.state.label() == "cancelled"), "{all:?}");
+    assert!(all.iter().all(|StoredTask { row, .. }| row.state.label() == "cancelled"), "{all:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,7 +147,8 @@ turn
     let rules = PermissionRules { deny: vec!["bake".parse().unwrap()], ..PermissionRules::all() };
     let agent = session.spawn(NewTask::agent("go").name("A").permissions(rules)).await.unwrap();
     assert_eq!(final_message(&agent.wait().await.unwrap()), "I leave it.");
-    let (no, row) = session.get("process:2".parse::<TaskRef>().unwrap()).await.unwrap();
+    let StoredTask { no, row } =
+        session.get("process:2".parse::<TaskRef>().unwrap()).await.unwrap();
     assert_eq!((row.state.label(), row.owner.task()), ("running", None), "it is the session's now");
     let id = brigade_runtime::TaskId { session: session.id(), no };
     let inside = runtime.task_session(id, row.attempt).await.unwrap();

@@ -7,7 +7,7 @@ use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TcpPolicy};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::work::{TaskKind, Work};
 use brigade_process::{LandlockSupport, NamespaceSupport};
 use brigade_runtime::{
@@ -46,8 +46,9 @@ impl Fixture {
     /// Returns the sandbox of each process.
     async fn sandboxes(&self) -> Vec<Sandbox> {
         let all = everything(&self.runtime, &self.session).await;
-        let commands = all.iter().filter(|(_, row)| row.spec.work.kind() == TaskKind::Process);
-        commands.map(|(_, row)| row.spec.work.sandbox().unwrap().clone()).collect()
+        let commands =
+            all.iter().filter(|StoredTask { row, .. }| row.spec.work.kind() == TaskKind::Process);
+        commands.map(|StoredTask { row, .. }| row.spec.work.sandbox().unwrap().clone()).collect()
     }
 }
 
@@ -208,9 +209,9 @@ impl Fixture {
     }
 
     async fn acting(&self, is_meant: impl Fn(&TaskRow) -> bool) -> Session {
-        let (no, row) = loop {
+        let StoredTask { no, row } = loop {
             let all = everything(&self.runtime, &self.session).await;
-            let mut commands = all.into_iter().filter(|(_, row)| {
+            let mut commands = all.into_iter().filter(|StoredTask { row, .. }| {
                 let is_command = row.spec.work.kind() == TaskKind::Process;
                 is_command && row.state.label() == "running" && is_meant(row)
             });
@@ -226,7 +227,8 @@ impl Fixture {
     /// Returns true if an agent has the server.
     async fn has_server<T>(&self, agent: &TaskHandle<T>) -> bool {
         let all = everything(&self.runtime, &self.session).await;
-        let (_, row) = all.into_iter().find(|(no, _)| *no == agent.no()).unwrap();
+        let StoredTask { row, .. } =
+            all.into_iter().find(|StoredTask { no, .. }| *no == agent.no()).unwrap();
         let Work::Agent(work) = &row.spec.work else { panic!("{row:?}") };
         work.blueprint.to_string().contains("\"mcp_servers\":[\"pantry\"],\"has_money_budget")
     }

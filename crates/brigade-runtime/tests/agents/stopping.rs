@@ -6,6 +6,7 @@ use std::time::Duration;
 use brigade_model::ids::Millis;
 use brigade_model::limits::{LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::task::StoredTask;
 use brigade_runtime::NewTask;
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, TestRuntime};
@@ -37,7 +38,7 @@ fn stopped_after(commits: u64) -> u64 {
         let run_result =
             run_result.unwrap_or_else(|| panic!("stopped after {commits} it does not end"));
         assert_ne!(run_result.outcome.label(), "failed", "after {commits}: {}", run_result.outcome);
-        for (no, row) in everything(&runtime.runtime, &runtime.session).await {
+        for StoredTask { no, row } in everything(&runtime.runtime, &runtime.session).await {
             assert!(!row.is_alive(), "after {commits} task {no} is {}", row.state.label());
             assert!(row.reserved().is_none(), "after {commits} task {no} has set something aside");
         }

@@ -11,11 +11,10 @@ use brigade_llm::scripted::{Script, ScriptedModel};
 use brigade_llm::{Model, ToolSpec};
 use brigade_model::call::RunResult;
 use brigade_model::command::GivenAnswer;
-use brigade_model::ids::TaskNo;
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::task::StoredTask;
 use brigade_runtime::{
     AgentOptions, ChosenModel, ModelSource, NewTask, OneModel, Runtime, Session, TaskHandle,
 };
@@ -159,7 +158,7 @@ impl ModelSource for Narrow {
 }
 
 /// Returns all tasks of a session, at every depth.
-pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<(TaskNo, TaskRow)> {
+pub(crate) async fn everything(runtime: &Runtime, session: &Session) -> Vec<StoredTask> {
     let operator = runtime.operator_session(session.id()).await.unwrap();
     operator.history(&TaskQuery::default()).await.unwrap()
 }

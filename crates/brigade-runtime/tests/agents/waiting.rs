@@ -206,7 +206,7 @@ turn
     let no = spawn(&first, "A", "choose").await.no();
     until_idle(&first).await;
     let TestRuntime { runtime, session, .. } = first;
-    assert_eq!(session.get(no).await.unwrap().1.state.label(), "waiting");
+    assert_eq!(session.get(no).await.unwrap().row.state.label(), "waiting");
     drop(session);
     runtime.shutdown().await.unwrap();
     let second = TestRuntime::on_store(store, |builder| builder.agents(script(text))).await;
@@ -253,7 +253,7 @@ turn
     let agents: Vec<_> = session.spawn_all(tasks).await.unwrap();
     let agents: Vec<_> = agents.into_iter().map(Result::unwrap).collect();
     let waiting =
-        || session.list().iter().filter(|(_, row)| row.state.label() == "waiting").count();
+        || session.list().iter().filter(|task| task.row.state.label() == "waiting").count();
     while waiting() < MANY {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

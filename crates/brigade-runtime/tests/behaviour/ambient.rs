@@ -73,7 +73,7 @@ async fn a_spawn_into_another_session_is_not_a_child() {
     });
     let outer = test.session.spawn(outer).await.unwrap();
     assert_eq!(*outcome(&outer).await, succeeded("\"job:1\""));
-    assert_eq!(other.get(number(1)).await.unwrap().1.owner, Owner::Session);
+    assert_eq!(other.get(number(1)).await.unwrap().row.owner, Owner::Session);
 }
 
 #[tokio::test(start_paused = true)]

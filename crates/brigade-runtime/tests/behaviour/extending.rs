@@ -52,7 +52,7 @@ async fn work_that_ended_meanwhile_has_its_real_outcome() {
     let found = ReconcileResult::Ended(WorkResult::Returned(json("\"brown\"")).into());
     let (puppet, _oven_is) = Puppet::finding(found);
     let test = TestRuntime::on_store(store, |b| b.performer("oven", OVEN, puppet)).await;
-    let (_, row) = test.session.get(no).await.unwrap();
+    let row = test.session.get(no).await.unwrap().row;
     let end = &row.ended().expect("reconciled before the first request").outcome;
     assert_eq!(**end, succeeded("\"brown\""));
 }
@@ -63,7 +63,7 @@ async fn work_that_is_not_found_is_lost_with_the_evidence() {
     let (puppet, _oven_is) =
         Puppet::finding(ReconcileResult::Lost { evidence: "a cold oven".into() });
     let test = TestRuntime::on_store(store, |b| b.performer("oven", OVEN, puppet)).await;
-    let (_, row) = test.session.get(no).await.unwrap();
+    let row = test.session.get(no).await.unwrap().row;
     let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
     let expect = Failure::Lost { by: "its performer".into(), evidence: "a cold oven".into() };
     assert_eq!(failed.failure, expect);
@@ -105,7 +105,7 @@ async fn a_shutdown_does_not_stop_work_that_may_outlive_it() {
 async fn without_its_performer_adoptable_work_is_lost_and_new_work_queues() {
     let (store, no) = left_behind(false).await;
     let test = TestRuntime::on_store(store, |b| b).await;
-    let (_, row) = test.session.get(no).await.unwrap();
+    let row = test.session.get(no).await.unwrap().row;
     let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
     assert!(failed.failure.to_string().contains("no performer for oven"), "{}", failed.failure);
     refused(test.session.spawn(oven("cake")).await, INVALID, "no performer for oven is registered");

@@ -7,6 +7,7 @@ use brigade_model::ids::{Position, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task::StoredTask;
 use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{EventQuery, MemoryStore, Store};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
@@ -188,7 +189,7 @@ async fn a_large_stop_continues_after_a_sweep_could_not_be_stored() {
         tokio::time::sleep(SECOND).await;
         let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let rows = operator.list();
-        let stopping = rows.iter().filter(|(_, row)| row.is_ending()).count();
+        let stopping = rows.iter().filter(|StoredTask { row, .. }| row.is_ending()).count();
         assert_eq!(stopping, 1_201, "{cut:?}: all within {:?}", stopped_at.elapsed());
         crash(test).await;
         before

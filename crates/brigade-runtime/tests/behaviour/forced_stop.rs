@@ -158,12 +158,12 @@ async fn a_future_that_never_yields_ends_unconfirmed_and_keeps_its_slot_until_it
     assert_eq!(end.outcome.to_string(), "cancelled (unconfirmed)");
     assert_eq!(cancelled(&end.outcome).confirmation, EndConfirmation::Unconfirmed);
     assert_eq!(state(&session, next.no()).await, "queued", "the slot is still taken");
-    let (_, row) = session.get(task.no()).await.unwrap();
+    let row = session.get(task.no()).await.unwrap().row;
     assert!(row.ended().unwrap().lingering);
     drop(release);
     let end = soon(next.wait()).await.unwrap();
     assert_eq!(*end.outcome, succeeded("\"my turn\""));
-    let (_, row) = session.get(task.no()).await.unwrap();
+    let row = session.get(task.no()).await.unwrap().row;
     assert!(!row.ended().unwrap().lingering);
     assert_eq!(row.ended().unwrap().outcome.to_string(), "cancelled (unconfirmed)");
 }

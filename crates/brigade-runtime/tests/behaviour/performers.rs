@@ -203,4 +203,6 @@ async fn a_cancelled_task_is_resumed_by_the_operator_only() {
     let resumed = operator.resume(&task, None).await.unwrap();
     assert_eq!(resumed.run(), RunNo(2));
     assert_eq!(state(&test.session, task.no()).await, "running");
+    assert_eq!(test.session.task(task.no()).await.unwrap().run(), RunNo(2));
+    refused(test.session.task("oven:1#1").await, ENDED, "its latest is 2");
 }

@@ -116,7 +116,7 @@ async fn a_stop_that_races_with_the_end_has_one_outcome() {
                 Outcome::Cancelled(_) => assert!(!stopped.already_stopped, "it came in time"),
                 Outcome::Failed(failed) => panic!("{failed:?}"),
             }
-            let (_, row) = session.get(task.no()).await.unwrap();
+            let row = session.get(task.no()).await.unwrap().row;
             assert_eq!(row.ended().unwrap().outcome, end.outcome);
         }
     });
@@ -139,7 +139,7 @@ async fn a_reader_of_the_feed_finds_the_ended_task() {
         let update = soon(feed.next()).await.unwrap().unwrap();
         let FeedUpdate::Event(item) = update else { panic!("a gap") };
         if let Event::Ended { no, .. } = item.record.event {
-            let (_, row) = session.get(no).await.unwrap();
+            let row = session.get(no).await.unwrap().row;
             assert_eq!(row.state.label(), "succeeded", "{no} after {ended}");
             ended += 1;
         }

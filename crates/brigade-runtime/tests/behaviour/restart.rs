@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brigade_model::ids::Millis;
 use brigade_model::outcome::{Failure, Outcome, StopInitiator};
 use brigade_model::refusal::RefusalKind;
-use brigade_model::task::{QueueReason, TaskState};
+use brigade_model::task::{QueueReason, StoredTask, TaskState};
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
 use brigade_store::MemoryStore;
@@ -29,7 +29,7 @@ async fn a_closure_is_lost_with_its_process_and_names_recovery() {
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
     for no in [running, waiting] {
-        let (_, row) = test.session.get(no).await.unwrap();
+        let row = test.session.get(no).await.unwrap().row;
         let Outcome::Failed(failed) = &*row.ended().unwrap().outcome else { panic!("{row:?}") };
         let Failure::Lost { by, evidence } = &failed.failure else { panic!("{failed:?}") };
         assert_eq!(&**by, "recovery");
@@ -125,7 +125,7 @@ async fn a_job_without_a_handler_stays_queued_until_a_runtime_has_it() {
 
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     tokio::time::sleep(10 * SECOND).await;
-    let (_, row) = test.session.get(no).await.unwrap();
+    let row = test.session.get(no).await.unwrap().row;
     let TaskState::Queued(queued) = &row.state else { panic!("{:?}", row.state) };
     let QueueReason::NoPerformer { reason } = &queued.reason else { panic!("{queued:?}") };
     assert_eq!(&**reason, "no job is registered as \"cook\"");
@@ -186,7 +186,7 @@ async fn a_stop_continues_after_a_restart() {
     let order = &cancelled(&ended[0].outcome).order;
     assert_eq!((&order.by, order.reason.as_deref()), (&StopInitiator::Client, Some("enough")));
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
-    for (no, row) in operator.history(&Default::default()).await.unwrap() {
+    for StoredTask { no, row } in operator.history(&Default::default()).await.unwrap() {
         assert_eq!(row.state.label(), "cancelled", "{no}");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brigade_model::ids::TaskNo;
-use brigade_model::task::{QueueReason, TaskState};
+use brigade_model::task::{QueueReason, StoredTask, TaskState};
 use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{MemoryStore, Store};
 use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
@@ -44,7 +44,7 @@ fn with_jobs(builder: RuntimeBuilder, gate: &CancellationToken) -> RuntimeBuilde
 }
 
 async fn queue_reason(session: &Session, no: TaskNo) -> QueueReason {
-    let (_, row) = session.get(no).await.unwrap();
+    let row = session.get(no).await.unwrap().row;
     match &row.state {
         TaskState::Queued(queued) => queued.reason.clone(),
         other => panic!("{no} is {}", other.label()),
@@ -52,7 +52,7 @@ async fn queue_reason(session: &Session, no: TaskNo) -> QueueReason {
 }
 
 fn running(session: &Session) -> usize {
-    session.list().iter().filter(|(_, row)| row.state.label() == "running").count()
+    session.list().iter().filter(|task| task.row.state.label() == "running").count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +128,7 @@ async fn tasks_that_queue_for_the_runtime_survive_a_restart_with_any_limit() {
         until_idle().await;
         let most = next_max.map_or(3, |max| max as usize);
         assert_eq!(running(&one) + running(&two), most, "{next_max:?}");
-        for (_, row) in two.list() {
+        for StoredTask { row, .. } in two.list() {
             assert_eq!(row.crashes, 0, "a queued task has not crashed");
         }
         gate.cancel();

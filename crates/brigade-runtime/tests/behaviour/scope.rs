@@ -9,6 +9,7 @@ use brigade_model::command::{Caller, Command, Recipient, SendCommand, StopComman
 use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, Position, RunNo, TaskNo};
 use brigade_model::json::Json;
+use brigade_model::task::StoredTask;
 use brigade_model::work::TaskKind;
 use brigade_runtime::{ChildTask, FeedUpdate, JobContext, JobError, NewTask, Session};
 use brigade_store::MemoryStore;
@@ -56,7 +57,7 @@ async fn the_top_level_sees_only_top_level_tasks() {
     let child = number(2);
     assert_eq!(listed(&test.session), [1, 3]);
     let history = test.session.history(&Default::default()).await.unwrap();
-    assert_eq!(history.iter().map(|(no, _)| no.get()).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(history.iter().map(|StoredTask { no, .. }| no.get()).collect::<Vec<_>>(), [1, 3]);
     refused(test.session.get(child).await, FORBIDDEN, "job:2");
     refused(test.session.wait_any([child]).await, FORBIDDEN, "job:2");
     refused(test.session.send(child, "psst").await, FORBIDDEN, "job:2");

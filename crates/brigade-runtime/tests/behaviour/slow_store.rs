@@ -8,7 +8,7 @@ use brigade_model::call::JournalEntry;
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord,
@@ -94,15 +94,11 @@ impl Store for SlowStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> Answer<'a, Option<(TaskNo, TaskRow)>> {
+    ) -> Answer<'a, Option<StoredTask>> {
         self.pass(self.inner.task_named(id, owner, name))
     }
 
-    fn tasks<'a>(
-        &'a self,
-        id: SessionId,
-        query: &'a TaskQuery,
-    ) -> Answer<'a, Vec<(TaskNo, TaskRow)>> {
+    fn tasks<'a>(&'a self, id: SessionId, query: &'a TaskQuery) -> Answer<'a, Vec<StoredTask>> {
         self.pass(self.inner.tasks(id, query))
     }
 

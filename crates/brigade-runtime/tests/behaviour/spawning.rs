@@ -3,8 +3,8 @@
 use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
-use brigade_model::task::QueueReason;
 use brigade_model::task::TaskState;
+use brigade_model::task::{QueueReason, StoredTask};
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_store::MemoryStore;
@@ -20,9 +20,9 @@ async fn a_spawn_returns_at_once_and_the_task_is_listed_at_once() {
     let task = test.session.spawn(forever()).await.unwrap();
     let list = test.session.list();
     assert_eq!(list.len(), 1);
-    assert_eq!(list[0].0, task.no());
-    assert_eq!(list[0].1.state.label(), "running");
-    assert_eq!(list[0].1.spawned_at, TestRuntime::START, "its age is known");
+    assert_eq!(list[0].no, task.no());
+    assert_eq!(list[0].row.state.label(), "running");
+    assert_eq!(list[0].row.spawned_at, TestRuntime::START, "its age is known");
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,7 +62,7 @@ async fn a_result_stays_readable_after_the_handle_is_gone_and_after_it_was_colle
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
     eventually(test.session.wait_all([no])).await.unwrap();
     assert!(test.session.list().is_empty(), "it was evicted");
-    let (_, row) = test.session.get(no).await.unwrap();
+    let row = test.session.get(no).await.unwrap().row;
     assert_eq!(*row.ended().unwrap().outcome, succeeded("\"soup\""));
     assert_eq!(test.session.history(&Default::default()).await.unwrap().len(), 1);
 }
@@ -107,7 +107,7 @@ async fn the_spawner_of_a_task_is_recorded_with_it() {
     assert_eq!(row.client.as_ref().unwrap().name.0.as_ref(), "the test");
     assert_eq!(row.attempt, Attempt(1));
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
-    let (_, child) = operator.get(number(2)).await.unwrap();
+    let StoredTask { row: child, .. } = operator.get(number(2)).await.unwrap();
     assert_eq!(child.owner, Owner::Task(parent.no()));
     assert_eq!(child.owner_run, RunNo::FIRST);
     assert_eq!(child.call, Some(CallIndex(1)), "the index of the call, after the step");

@@ -5,6 +5,7 @@ use brigade_model::ids::{Attempt, MessageNo, Time};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, StopInitiator};
 use brigade_model::spec::TaskSpec;
+use brigade_model::task::StoredTask;
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_runtime::{JobContext, JobError, JobTask, NewTask};
 use brigade_testkit::TestRuntime;
@@ -66,7 +67,7 @@ async fn a_stop_reaches_every_descendant_and_counts_them() {
     until_idle().await;
     assert_eq!(census.alive(), 0, "no future of the subtree remains");
     let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
-    for (no, row) in operator.history(&Default::default()).await.unwrap() {
+    for StoredTask { no, row } in operator.history(&Default::default()).await.unwrap() {
         assert_eq!(row.state.label(), "cancelled", "{no}");
     }
 }
@@ -221,7 +222,7 @@ async fn the_end_of_a_parent_stops_its_children() {
         assert_eq!(census.alive(), 0, "it ends after its children");
         let operator = test.runtime.operator_session(test.session.id()).await.unwrap();
         let child = number(parent.no().get() + 1);
-        let (_, row) = operator.get(child).await.unwrap();
+        let row = operator.get(child).await.unwrap().row;
         let end = cancelled(&row.ended().unwrap().outcome).order.clone();
         assert_eq!(end.by, StopInitiator::ParentEnded);
     }

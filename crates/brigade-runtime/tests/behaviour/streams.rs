@@ -98,6 +98,18 @@ async fn progress_is_typed_and_ends_with_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_newest_progress_is_read_without_a_stream() {
+    let test = TestRuntime::new(|b| b).await;
+    let silent = test.session.spawn(forever()).await.unwrap();
+    assert_eq!(silent.last_progress::<u32>().await, Ok(None));
+    let task = test.session.spawn(counting(5)).await.unwrap();
+    wait_result(&task).await;
+    assert_eq!(task.last_progress::<u32>().await, Ok(Some(4)), "also after the end");
+    assert_eq!(task.get().await.unwrap().progress(), Some(&json("4")));
+    refused(task.last_progress::<String>().await, INVALID, "string");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handle_of_a_run_that_has_ended_before_has_a_stream_that_ends() {
     let test = TestRuntime::new(|b| b).await;
     let keyed = || counting(3).key("once");

@@ -131,7 +131,7 @@ pub(crate) async fn outcome<T>(task: &TaskHandle<T>) -> Arc<Outcome> {
 pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<TaskRow> {
     let mut feed = session.subscribe(Position(0));
     loop {
-        let (_, row) = session.get(no).await.unwrap();
+        let row = session.get(no).await.unwrap().row;
         if row.state.label() == word {
             return row;
         }
@@ -140,11 +140,11 @@ pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<Task
 }
 
 pub(crate) async fn state(session: &Session, no: TaskNo) -> &'static str {
-    session.get(no).await.unwrap().1.state.label()
+    session.get(no).await.unwrap().row.state.label()
 }
 
 pub(crate) fn listed(session: &Session) -> Vec<u32> {
-    session.list().iter().map(|(no, _)| no.get()).collect()
+    session.list().iter().map(|task| task.no.get()).collect()
 }
 
 /// Returns the session's events so far.

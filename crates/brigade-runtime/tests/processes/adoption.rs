@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, Failure, LateResult, Outcome};
+use brigade_model::task::StoredTask;
 use brigade_runtime::NewTask;
 use brigade_store::Retention;
 
@@ -24,7 +25,7 @@ async fn a_running_process_is_adopted_by_the_next_runtime() {
     until_output(&task, "begun").await;
     drop(task);
     let next = first.reopened().await;
-    let (_, row) = next.session.list().pop().unwrap();
+    let StoredTask { row, .. } = next.session.list().pop().unwrap();
     assert_eq!((row.state.label(), row.attempt.0), ("running", 1));
     std::fs::write(next.dir.path().join("go"), "").unwrap();
     let outcome = outcome_of(&next, 1).await;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use brigade_model::ids::TaskNo;
 use brigade_model::outcome::EndConfirmation;
+use brigade_model::task::StoredTask;
 use brigade_runtime::NewTask;
 
 use crate::support::*;
@@ -27,7 +28,7 @@ async fn interrupted(meanwhile: impl FnOnce(&Path)) -> (Kitchen, String, EndConf
 /// Waits until the start of the process is stored.
 async fn until_started(kitchen: &Kitchen) {
     loop {
-        let (_, row) = kitchen.session.list().pop().unwrap();
+        let StoredTask { row, .. } = kitchen.session.list().pop().unwrap();
         if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
             return;
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use brigade_model::outcome::{Failure, Outcome};
+use brigade_model::task::StoredTask;
 use brigade_runtime::{ForegroundResult, JobError, NewTask};
 
 use crate::support::*;
@@ -73,7 +74,7 @@ async fn processes_and_jobs_are_one_list_with_one_numbering() {
     let listed: Vec<String> = session
         .list()
         .iter()
-        .map(|(no, row)| format!("{} {}", row.address(*no), row.state.label()))
+        .map(|StoredTask { no, row }| format!("{} {}", row.address(*no), row.state.label()))
         .collect();
     assert_eq!(listed, ["process:1 running", "job:2 running"]);
     for task in [&command, &closure] {

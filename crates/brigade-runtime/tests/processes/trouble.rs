@@ -8,6 +8,7 @@ use std::time::Duration;
 use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, Outcome};
+use brigade_model::task::StoredTask;
 use brigade_model::work::EnvValue;
 use brigade_process::output::{self, OutputView, ReadStart};
 use brigade_runtime::{Job, JobContext, JobError, NewTask, ProcessOptions, Runtime};
@@ -39,7 +40,7 @@ async fn a_process_that_never_started_is_started_and_followed_from_its_start() {
     until("the shim", || execution_dir.join("claim").exists()).await;
     drop(task);
     let next = first.reopened_after(unexecute).await;
-    let (_, row) = next.session.list().pop().unwrap();
+    let StoredTask { row, .. } = next.session.list().pop().unwrap();
     if row.extras.as_ref().is_some_and(|extra| extra.state.is_some()) {
         // The machine was too slow for this: the start had been recorded.
         let run_result = next.session.wait_all([TaskNo::FIRST]).await.unwrap().pop().unwrap();
@@ -53,7 +54,7 @@ async fn a_process_that_never_started_is_started_and_followed_from_its_start() {
         seen.push_str(&output::page_text(&page));
     }
     assert_eq!(seen, "hello\nbye\n", "not the output of the first attempt");
-    let (_, row) = next.session.get(TaskNo::FIRST).await.unwrap();
+    let row = next.session.get(TaskNo::FIRST).await.unwrap().row;
     assert_eq!(row.attempt.0, 2);
 }
 

@@ -185,7 +185,8 @@ fn final_state(path: &Path) -> FinalState {
         let store = SqliteStore::open_read_only(path).unwrap();
         let tree = store.sessions().await.unwrap().pop().unwrap();
         let rows = store.tasks(tree.id, &TaskQuery::default()).await.unwrap();
-        let rows: BTreeMap<TaskNo, TaskRow> = rows.into_iter().collect();
+        let rows: BTreeMap<TaskNo, Arc<TaskRow>> =
+            rows.into_iter().map(|task| (task.no, task.row)).collect();
         let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
         let events = store.events(&query).await.unwrap().items;
         let events: Vec<Arc<EventRecord>> = events.into_iter().map(|item| item.record).collect();
@@ -246,7 +247,7 @@ fn render_completion(completion: &CallCompletion) -> String {
 }
 
 /// Returns the names from the top down. Numbers may differ after a crash, names do not.
-fn path_of(rows: &BTreeMap<TaskNo, TaskRow>, no: TaskNo) -> String {
+fn path_of(rows: &BTreeMap<TaskNo, Arc<TaskRow>>, no: TaskNo) -> String {
     let row = &rows[&no];
     let name = row.name.as_ref().map_or_else(|| format!("#{no}"), ToString::to_string);
     match row.owner {
@@ -255,13 +256,13 @@ fn path_of(rows: &BTreeMap<TaskNo, TaskRow>, no: TaskNo) -> String {
     }
 }
 
-fn check_fold(events: &[Arc<EventRecord>], rows: &BTreeMap<TaskNo, TaskRow>) {
+fn check_fold(events: &[Arc<EventRecord>], rows: &BTreeMap<TaskNo, Arc<TaskRow>>) {
     let mut folded = TaskTree::open(&events[0], Epoch(1)).unwrap();
     for event in &events[1..] {
         brigade_model::apply::apply(&mut folded, event);
     }
     for (no, row) in rows {
-        assert_eq!(folded.get(*no), Some(row), "task {no} from its events");
+        assert_eq!(folded.get(*no), Some(&**row), "task {no} from its events");
     }
 }
 

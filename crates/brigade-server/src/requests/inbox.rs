@@ -93,7 +93,7 @@ async fn new_inbox_item(
     receipt: Receipt,
 ) -> Result<Option<InboxItem>, Refusal> {
     let MessageSender::Child(sender) = message.from else { return Ok(None) };
-    let row = session.get(sender).await.ok().map(|(_, row)| row);
+    let row = session.get(sender).await.ok().map(|task| task.row);
     if row.as_ref().is_some_and(|row| !context.receives_from(row)) {
         return Ok(None);
     }

@@ -22,7 +22,7 @@ impl RequestHandler for ListSessionsRequest {
         for session in sessions {
             let row = session.row();
             let tasks = session.list();
-            let alive_tasks = tasks.iter().filter(|(_, row)| row.is_alive()).count();
+            let alive_tasks = tasks.iter().filter(|task| task.row.is_alive()).count();
             infos.push(SessionInfo {
                 name: row.name.to_string(),
                 id: row.id.to_string(),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use brigade_model::ids::{Owner, TaskNo};
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::ListSubtreeRequest;
 use brigade_protocol::task_info::TaskInfo;
@@ -28,7 +29,7 @@ impl RequestHandler for ListSubtreeRequest {
         let query = TaskQuery { after, ..TaskQuery::default() };
         let mut owners = HashSet::from([Owner::Task(found.no)]);
         let mut tasks = Vec::new();
-        for (no, row) in found.session.history(&query).await? {
+        for StoredTask { no, row } in found.session.history(&query).await? {
             if no == found.no || owners.contains(&row.owner) {
                 owners.insert(Owner::Task(no));
                 tasks.push(TaskInfo::for_list(&name, no, &row));

@@ -130,11 +130,11 @@ impl<'a> TaskPages<'a> {
         if self.request.include_ended {
             let query = TaskQuery { after, limit: TASKS_PER_PAGE, ..TaskQuery::default() };
             let rows = session.history(&query).await?;
-            return Ok(rows.iter().map(|(no, row)| info(*no, row)).collect());
+            return Ok(rows.iter().map(|task| info(task.no, &task.row)).collect());
         }
         let rows = session.list();
-        let remaining = rows.iter().filter(|(no, _)| after.is_none_or(|after| *no > after));
-        Ok(remaining.take(TASKS_PER_PAGE).map(|(no, row)| info(*no, row)).collect())
+        let remaining = rows.iter().filter(|task| after.is_none_or(|after| task.no > after));
+        Ok(remaining.take(TASKS_PER_PAGE).map(|task| info(task.no, &task.row)).collect())
     }
 }
 

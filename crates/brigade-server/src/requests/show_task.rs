@@ -49,7 +49,7 @@ async fn list_inherited_limits(
     let mut holder = found.row.limit_holder();
     while let Owner::Task(no) = holder {
         let row = match session.get(no).await {
-            Ok((_, row)) => row,
+            Ok(task) => task.row,
             // Retention may have removed the holder of an ended task.
             Err(refusal) if refusal.kind == RefusalKind::NotFound => break,
             Err(refusal) => return Err(refusal),

@@ -9,7 +9,7 @@ use brigade_model::call::{Condition, RunResult, WaitMode};
 use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{EarlierRun, TaskRow};
+use brigade_model::task::{EarlierRun, StoredTask, TaskRow};
 use brigade_protocol::TaskTarget;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{PendingApprovalItem, WaitReply, WaitRequest, WaitUntil};
@@ -213,7 +213,7 @@ async fn build_reply(
         targets = WaitTarget::of_results(&results);
     }
     for target in targets {
-        let (no, row) = session.get(target.no).await?;
+        let StoredTask { no, row } = session.get(target.no).await?;
         let mut info = TaskInfo::of(&session.row().name, no, &row);
         info.conversation = context.describe_conversation(&row);
         let scope =
@@ -381,7 +381,7 @@ impl<'a> InputWatch<'a> {
     fn has_pending_input(&self) -> bool {
         let rows = self.session.list();
         let asks = |row: &TaskRow| row.is_alive() && has_open_question(row);
-        rows.iter().any(|(no, row)| asks(row) && self.is_selected(*no, row))
+        rows.iter().any(|task| asks(&task.row) && self.is_selected(task.no, &task.row))
             || !self.pending_approvals().is_empty()
     }
 
@@ -398,7 +398,8 @@ impl<'a> InputWatch<'a> {
         if pending.is_empty() {
             return Vec::new();
         }
-        let rows: HashMap<TaskNo, Arc<TaskRow>> = self.whole_session.list().into_iter().collect();
+        let tasks = self.whole_session.list().into_iter();
+        let rows: HashMap<TaskNo, Arc<TaskRow>> = tasks.map(|task| (task.no, task.row)).collect();
         let is_watched = |no: TaskNo| {
             let owner = |no: &TaskNo| rows.get(no).and_then(|row| row.owner.task());
             let mut owners = std::iter::successors(Some(no), owner);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Session, batch, id, open};
+use brigade_model::task::StoredTask;
 use brigade_store::{Batch, Store, codec};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -52,7 +53,10 @@ fn insert_bare(path: &Path, batches: &[Batch]) -> Duration {
         .iter()
         .map(|batch| {
             let part = &batch.sessions[0];
-            let tasks = part.tasks.iter().map(|(no, row)| (no.get(), codec::encode(row).unwrap()));
+            let tasks = part
+                .tasks
+                .iter()
+                .map(|StoredTask { no, row }| (no.get(), codec::encode(row).unwrap()));
             let events = part.events.iter().map(|record| codec::encode(record).unwrap());
             let session = codec::encode(&part.row).unwrap();
             (session, tasks.collect::<Vec<_>>(), events.collect::<Vec<_>>())

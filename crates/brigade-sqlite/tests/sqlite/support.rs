@@ -11,7 +11,7 @@ use brigade_model::ids::{Attempt, CallIndex, Epoch, Millis, Seq, SessionId, Task
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::spec::TaskSpec;
-use brigade_model::task_tree::TaskTree;
+use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_sqlite::SqliteStore;
@@ -99,7 +99,7 @@ impl Session {
     }
 
     fn session_batch(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
-        let (tasks, messages) = self.tree.take_dirty();
+        let ChangedRows { tasks, messages } = self.tree.take_dirty();
         SessionBatch {
             row: self.tree.row().clone(),
             base,

@@ -1,6 +1,7 @@
 //! A stored session that used every feature of the model: the content of databases that are kept to
 //! test migrations.
 
+use brigade_model::task::StoredTask;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ pub async fn check_fixture(store: &Arc<dyn Store>) {
     check_folded(&writer).await;
     let tasks = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
     assert!(tasks.len() > 10, "the scenario has many tasks");
-    for (no, row) in tasks {
+    for StoredTask { no, row } in tasks {
         let journal = store.journal(id, no).await.expect("a journal is read");
         assert_eq!(journal.len(), row.journal_len as usize, "the journal of {no}");
     }

@@ -8,6 +8,7 @@ use brigade_model::call::CallCompletion;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo};
 use brigade_model::message::{Message, Receipt};
+use brigade_model::task::StoredTask;
 use brigade_model::task_tree::TaskTree;
 
 use super::StoreHarness;
@@ -116,7 +117,8 @@ pub(super) async fn check_folded(writer: &SessionWriter) {
     let row = store.session(id).await.expect("a session is read").expect("the session is there");
     assert_eq!(row, *folded.row());
     let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
-    let expected: Vec<_> = folded.rows().map(|(no, row)| (no, row.clone())).collect();
+    let expected: Vec<_> =
+        folded.rows().map(|(no, row)| StoredTask::new(no, row.clone())).collect();
     assert_eq!(rows.len(), expected.len());
     for (stored, expected) in rows.iter().zip(&expected) {
         assert_eq!(stored, expected);
@@ -221,7 +223,8 @@ impl StoreSnapshot {
             format!("{:?}", all_events(store, None).await.expect("events are read")),
             format!("{:?}", store.load(id).await.expect("a load")),
         ];
-        for (no, row) in store.tasks(id, &TaskQuery::default()).await.expect("tasks are read") {
+        let tasks = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
+        for StoredTask { no, row } in tasks {
             parts.push(format!("{no}: {row:?}"));
             parts.push(format!("{:?}", store.journal(id, no).await.expect("a journal is read")));
             for run in 1..row.run.0 {

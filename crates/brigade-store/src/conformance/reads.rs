@@ -11,6 +11,7 @@ use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, SessionId, 
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
 use brigade_model::name::TaskName;
+use brigade_model::task::StoredTask;
 
 use super::StoreHarness;
 use super::scenario::no;
@@ -86,14 +87,14 @@ pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
     drop(writer);
     for _ in 0..2 {
         let all = store.tasks(id, &TaskQuery::default()).await.expect("a read");
-        assert_eq!(all.iter().map(|(no, _)| no.get()).collect::<Vec<_>>(), numbers(1..=13));
+        assert_eq!(all.iter().map(|task| task.no.get()).collect::<Vec<_>>(), numbers(1..=13));
         for owner in [None, Some(Owner::Session), Some(Owner::Task(top)), Some(Owner::Task(no(2)))]
         {
             for alive_only in [false, true] {
                 let expected: Vec<_> = all
                     .iter()
-                    .filter(|(_, row)| owner.is_none_or(|owner| row.owner == owner))
-                    .filter(|(_, row)| !alive_only || row.is_alive())
+                    .filter(|task| owner.is_none_or(|owner| task.row.owner == owner))
+                    .filter(|task| !alive_only || task.row.is_alive())
                     .cloned()
                     .collect();
                 for limit in [1, 4, usize::MAX] {
@@ -243,20 +244,20 @@ async fn find_task_no(
 ) -> Option<TaskNo> {
     let name: TaskName = name.parse().expect("a name");
     let found = store.task_named(id, owner, &name).await.expect("a name is looked up");
-    found.map(|(no, _)| no)
+    found.map(|task| task.no)
 }
 
 async fn read_all_pages(
     store: &Arc<dyn Store>,
     id: SessionId,
     mut query: TaskQuery,
-) -> Vec<(TaskNo, brigade_model::task::TaskRow)> {
+) -> Vec<StoredTask> {
     let mut found = Vec::new();
     loop {
         let page = store.tasks(id, &query).await.expect("tasks are read");
         assert!(page.len() <= query.limit);
-        let Some((last, _)) = page.last() else { return found };
-        query.after = Some(*last);
+        let Some(last) = page.last() else { return found };
+        query.after = Some(last.no);
         found.extend(page);
     }
 }

@@ -246,5 +246,5 @@ pub(super) async fn prune_tasks(writer: &SessionWriter) -> u64 {
 
 async fn rows(store: &Arc<dyn Store>, id: SessionId) -> Vec<TaskNo> {
     let rows = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
-    rows.into_iter().map(|(no, _)| no).collect()
+    rows.into_iter().map(|task| task.no).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, WaitMode};
+use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, TaskEntry, WaitMode};
 use brigade_model::command::{
     AfterPark, AttemptReport, CallRecord, Caller, CollectCommand, Command, EndReport, Recipient,
     RecoverCommand, RecoveryFinding, ReportCommand, SendCommand, SpawnCommand, StopCommand,
@@ -21,7 +21,7 @@ use brigade_model::needs::needs;
 use brigade_model::outcome::Failure;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxLayer, TerminalSize};
 use brigade_model::spec::TaskSpec;
-use brigade_model::task_tree::TaskTree;
+use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{
     AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, RecoveryPolicy, Work,
@@ -141,8 +141,8 @@ impl SessionWriter {
     }
 
     fn session_batch(&mut self, base: Seq, outputs: CommandOutputs) -> SessionBatch {
-        let (tasks, messages) = self.tree.take_dirty();
-        for (no, entry) in &outputs.journal {
+        let ChangedRows { tasks, messages } = self.tree.take_dirty();
+        for TaskEntry { no, entry } in &outputs.journal {
             self.journals.entry(*no).or_default().push(entry.clone());
         }
         SessionBatch {

@@ -13,7 +13,8 @@ use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::needs::{NeededRow, needs};
 use brigade_model::spec::TaskSpec;
-use brigade_model::task_tree::TaskTree;
+use brigade_model::task::StoredTask;
+use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_store::{
@@ -45,7 +46,7 @@ async fn the_oldest_finished_tasks_and_events_go() {
         submit(&store, &mut tree, &Command::Report(report)).await;
     }
     let stored = store.tasks(id, &TaskQuery::default()).await.unwrap();
-    let stored: Vec<u32> = stored.iter().map(|(no, _)| no.get()).collect();
+    let stored: Vec<u32> = stored.iter().map(|StoredTask { no, .. }| no.get()).collect();
     assert_eq!(stored, [18, 19, 20]);
     let query = EventQuery { session: None, after: Default::default(), limit: usize::MAX };
     let page = store.events(&query).await.unwrap();
@@ -133,7 +134,7 @@ async fn submit(store: &MemoryStore, tree: &mut TaskTree, command: &Command) {
 }
 
 async fn commit(store: &MemoryStore, tree: &mut TaskTree, base: Seq, outputs: CommandOutputs) {
-    let (tasks, messages) = tree.take_dirty();
+    let ChangedRows { tasks, messages } = tree.take_dirty();
     let part = SessionBatch {
         row: tree.row().clone(),
         base,

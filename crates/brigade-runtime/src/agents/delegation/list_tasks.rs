@@ -3,6 +3,7 @@
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::list_tasks::TASKS_PER_PAGE;
 use brigade_delegation::{Audience, ListTasks, ListTasksReply};
+use brigade_model::task::StoredTask;
 use brigade_store::TaskQuery;
 
 use super::summary::summarize_task;
@@ -19,17 +20,17 @@ impl AgentDelegationTool for ListTasks {
         let session = delegate.link.session().await?;
         let query = TaskQuery::default();
         let mut tasks = delegate.link.retry_while_unavailable(|| session.history(&query)).await?;
-        tasks.retain(|(_, row)| {
+        tasks.retain(|StoredTask { row, .. }| {
             self.state.is_none_or(|filter| filter.matches(row.state.label(), row.is_alive()))
         });
         let total = tasks.len();
         if let Some(before) = self.parse_cursor()? {
-            tasks.retain(|(no, _)| no.get() < before);
+            tasks.retain(|task| task.no.get() < before);
         }
         let older = tasks.len().saturating_sub(TASKS_PER_PAGE);
         let now = delegate.agents.now();
         let tasks = tasks.split_off(older);
-        let tasks = tasks.iter().map(|(no, row)| summarize_task(*no, row, now)).collect();
+        let tasks = tasks.iter().map(|task| summarize_task(task.no, &task.row, now)).collect();
         let reply = ListTasksReply {
             audience: Audience::Agent,
             tasks,

@@ -5,6 +5,7 @@ use brigade_delegation::output_tail::KeptPart;
 use brigade_delegation::{OutputMatches, OutputPart, OutputStream, ReadOutput};
 use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 use brigade_model::truncate::truncate_end;
 use brigade_process::output::{
     OutputRead, OutputSearch, OutputView, ReadStart, SearchCursor, SearchError, page_text,
@@ -26,7 +27,7 @@ impl AgentDelegationTool for ReadOutput {
         _call: &ToolInvocation,
     ) -> Result<ToolReply, ToolError> {
         let max_bytes = self.max_bytes()?;
-        let (no, row) = delegate.link.find_child(&self.task).await?;
+        let StoredTask { no, row } = delegate.link.find_child(&self.task).await?;
         let transcript = delegate.link.transcript(no).await?;
         let session = delegate.link.session().await?;
         let summary = summarize_task(no, &row, delegate.agents.now());

@@ -9,6 +9,7 @@ use brigade_model::ids::{CallIndex, MessageNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::message::{MessagePurpose, MessageSender};
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 
 use super::{AgentDelegationTool, DelegationContext};
 
@@ -28,7 +29,7 @@ impl AgentDelegationTool for SendMessage {
             "parent" => Recipient::Parent,
             "all" => Recipient::Children,
             task => {
-                let (no, row) = delegate.link.find_child(task).await?;
+                let StoredTask { no, row } = delegate.link.find_child(task).await?;
                 // Its work may never return, so the message is not held until then.
                 if row.ended().is_some_and(|ended| ended.lingering) {
                     let late = format!("{task} has ended, but its work has not returned yet");

@@ -17,7 +17,7 @@ impl AgentDelegationTool for StopTask {
     ) -> Result<ToolReply, ToolError> {
         let target = match self.task.as_str() {
             "self" => StopTarget::Itself,
-            task => StopTarget::Task(delegate.link.find_child(task).await?.0.into()),
+            task => StopTarget::Task(delegate.link.find_child(task).await?.no.into()),
         };
         let stop = StopCommand {
             caller: delegate.link.caller(),

@@ -29,7 +29,7 @@ impl AgentDelegationTool for WaitTasks {
         let names = self.task_names()?;
         let mut tasks = Vec::with_capacity(names.len());
         for name in names {
-            tasks.push(delegate.link.find_child(name).await?.0);
+            tasks.push(delegate.link.find_child(name).await?.no);
         }
         if let Some(completion) = &call.completion {
             return self::render_completion(delegate, completion, &tasks).await;
@@ -57,9 +57,9 @@ async fn render_still_running(delegate: &DelegationContext) -> Option<String> {
     let session = delegate.link.session().await.ok()?;
     let now = delegate.agents.now();
     let mut tasks = session.list();
-    tasks.retain(|(_, row)| row.is_alive());
+    tasks.retain(|task| task.row.is_alive());
     let tasks: Vec<TaskSummary> =
-        tasks.iter().map(|(no, row)| summarize_task(*no, row, now)).collect();
+        tasks.iter().map(|task| summarize_task(task.no, &task.row, now)).collect();
     (!tasks.is_empty()).then(|| render_running(&tasks))
 }
 
@@ -84,9 +84,9 @@ pub(super) async fn render_completion(
     };
     let now = delegate.agents.now();
     let all = delegate.link.session().await?.list();
-    let waited_for = all.iter().filter(|(no, _)| tasks.is_empty() || tasks.contains(no));
+    let waited_for = all.iter().filter(|task| tasks.is_empty() || tasks.contains(&task.no));
     let running: Vec<TaskSummary> =
-        waited_for.map(|(no, row)| summarize_task(*no, row, now)).collect();
+        waited_for.map(|task| summarize_task(task.no, &task.row, now)).collect();
     match running.is_empty() {
         true => Ok(ToolReply::text(reason)),
         false => Ok(ToolReply::text(format!("{reason}\n{}", render_running(&running)))),
