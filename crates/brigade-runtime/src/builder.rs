@@ -1,7 +1,6 @@
 //! The builder of a runtime.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
-use crate::jobs::{HandlerRegistry, Job, JobContext, JobError, JobPerformer, JobRules};
+use crate::jobs::{HandlerRegistry, Job, JobHandler, JobPerformer, JobRules};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
@@ -124,42 +123,38 @@ impl RuntimeBuilder {
 
     /// Registers the handler of a job.
     #[must_use]
-    pub fn job<A, F, Fut, R, E>(self, job: Job<A, R>, handler: F) -> Self
+    pub fn job<A, R>(self, job: Job<A, R>, handler: impl JobHandler<A, R>) -> Self
     where
         A: DeserializeOwned + Send + 'static,
-        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: Serialize,
-        E: Into<JobError>,
     {
         self.register_job(job.name(), job.rules(), handler)
     }
 
     /// Registers the handler of a job whose name is known only at run time.
     #[must_use]
-    pub fn job_named<A, F, Fut, R, E>(
+    pub fn job_named<A, R>(
         self,
         name: &str,
         recovery: RecoveryPolicy,
-        handler: F,
+        handler: impl JobHandler<A, R>,
     ) -> Self
     where
         A: DeserializeOwned + Send + 'static,
-        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: Serialize,
-        E: Into<JobError>,
     {
         self.register_job(name, JobRules { recovery, retry: None }, handler)
     }
 
-    fn register_job<A, F, Fut, R, E>(mut self, name: &str, rules: JobRules, handler: F) -> Self
+    fn register_job<A, R>(
+        mut self,
+        name: &str,
+        rules: JobRules,
+        handler: impl JobHandler<A, R>,
+    ) -> Self
     where
         A: DeserializeOwned + Send + 'static,
-        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: Serialize,
-        E: Into<JobError>,
     {
         if let Some(Err(refusal)) = rules.retry.map(|policy| policy.check()) {
             self.first_error = Some(refusal);

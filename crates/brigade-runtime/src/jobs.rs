@@ -17,6 +17,7 @@ mod child_task;
 mod context;
 mod job;
 mod job_error;
+mod job_handler;
 mod job_retry;
 mod messages;
 mod performer;
@@ -29,6 +30,7 @@ pub use child_task::ChildTask;
 pub use context::{ChildWaitResult, JobContext};
 pub use job::Job;
 pub use job_error::JobError;
+pub use job_handler::JobHandler;
 pub use retry_policy::RetryPolicy;
 pub use step::{RetriedStep, Step, StepBody};
 

@@ -74,14 +74,15 @@ pub use drain::{AliveTask, DrainResult};
 pub use feed::{FeedSubscription, FeedUpdate};
 pub use ids::{new_key, new_lease_holder};
 pub use jobs::{
-    ChildTask, ChildWaitResult, Job, JobContext, JobError, RetriedStep, RetryPolicy, Step, StepBody,
+    ChildTask, ChildWaitResult, Job, JobContext, JobError, JobHandler, RetriedStep, RetryPolicy,
+    Step, StepBody,
 };
 pub use join_all::{JoinAll, JoinedResults};
 #[cfg(feature = "agents")]
 pub use new_task::AgentTask;
-#[cfg(feature = "processes")]
-pub use new_task::ProcessTask;
 pub use new_task::{AnyTask, CustomTask, JobTask, NewTask, TaskType};
+#[cfg(feature = "processes")]
+pub use new_task::{ProcessTask, RunsProcesses};
 pub use open_session::{OpenSession, OpenedSession};
 pub use performer::{
     Delivery, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,

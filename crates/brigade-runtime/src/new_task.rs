@@ -1,10 +1,13 @@
 //! A task as requested by a caller, before it is checked.
 //!
 //! [`NewTask`] has a builder per kind of work: options that a kind does not have do not compile.
-//! - `job`: named jobs, closures and custom kinds; `process`: OS processes; `agent`: agents.
+//! - `job`: named jobs, closures and custom kinds; `process`: OS processes; `agent`: agents;
+//!   `execution`: the options that processes and agents share.
 
 #[cfg(feature = "agents")]
 mod agent;
+#[cfg(feature = "processes")]
+mod execution;
 mod job;
 #[cfg(feature = "processes")]
 mod process;
@@ -37,6 +40,9 @@ use brigade_model::work::{CustomWork, JobWork, KeptDeadline, Work};
 use crate::agents::SpawnGrant;
 use crate::jobs::{ClosureBody, HandlerRegistry};
 use crate::spawn_parent::SpawnParent;
+
+#[cfg(feature = "processes")]
+pub use execution::RunsProcesses;
 
 /// The prefix of the keys under which a job finds its children again.
 const CALL_KEY: &str = "call:";
@@ -121,10 +127,16 @@ impl TaskType for ProcessTask {
     type Output = ProcessReport;
 }
 
+#[cfg(feature = "processes")]
+impl RunsProcesses for ProcessTask {}
+
 #[cfg(feature = "agents")]
 impl<R> TaskType for AgentTask<R> {
     type Output = R;
 }
+
+#[cfg(feature = "agents")]
+impl<R> RunsProcesses for AgentTask<R> {}
 
 impl<R> TaskType for CustomTask<R> {
     type Output = R;

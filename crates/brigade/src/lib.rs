@@ -172,7 +172,7 @@ pub use brigade_runtime::{
 pub use brigade_runtime::{
     AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
     EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext,
-    JobError, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession,
+    JobError, JobHandler, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession,
     PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,
     RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder,
     RuntimeRecords, SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError,
@@ -181,6 +181,7 @@ pub use brigade_runtime::{
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{
     InputPiece, OutputLine, OutputReader, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask,
+    RunsProcesses,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

@@ -15,12 +15,13 @@ use serde::de::DeserializeOwned;
 
 use super::context::JobContext;
 use super::job_error::JobError;
+use super::job_handler::JobHandler;
 use super::retry_policy::RetryPolicy;
 #[cfg(feature = "agents")]
 use crate::agents::AgentServices;
 
 pub(crate) type JobFuture = Pin<Box<dyn Future<Output = Result<Json, JobError>> + Send>>;
-type JobHandler = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
+type EnterJob = dyn Fn(JobContext, &Json) -> JobFuture + Send + Sync;
 
 /// The work that a program can start by name: its job handlers, and agents.
 #[derive(Default)]
@@ -39,7 +40,7 @@ pub(crate) struct JobRules {
 
 struct RegisteredJob {
     rules: JobRules,
-    handler: Box<JobHandler>,
+    handler: Box<EnterJob>,
 }
 
 impl HandlerRegistry {
@@ -49,13 +50,14 @@ impl HandlerRegistry {
         Self { by_name: HashMap::new(), agents: Some(agents) }
     }
 
-    pub(crate) fn register<A, F, Fut, R, E>(&mut self, name: &str, rules: JobRules, handler: F)
-    where
+    pub(crate) fn register<A, R>(
+        &mut self,
+        name: &str,
+        rules: JobRules,
+        handler: impl JobHandler<A, R>,
+    ) where
         A: DeserializeOwned + Send + 'static,
-        F: Fn(JobContext, A) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
         R: Serialize,
-        E: Into<JobError>,
     {
         let handler = Arc::new(handler);
         let enter = move |context: JobContext, args: &Json| {

@@ -1,18 +1,14 @@
 //! Options of agents.
 
-use std::path::Path;
-
 use brigade_agent::AgentOverrides;
 use brigade_agent::permission::PermissionRules;
 use brigade_model::arguments::schema_of;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
-use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
 use brigade_model::work::AgentWork;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::process::directory_text;
 use super::{AgentTask, DraftWork, NewTask};
 
 impl NewTask<AgentTask<String>> {
@@ -120,31 +116,6 @@ impl<R> NewTask<AgentTask<R>> {
             work.unattended = true;
             Ok(())
         })
-    }
-
-    /// Sets the working directory of the agent's processes and file tools: an absolute path.
-    #[must_use]
-    pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
-        let cwd = directory_text(cwd.as_ref());
-        self.update_agent(|work| {
-            work.cwd = Some(cwd?);
-            Ok(())
-        })
-    }
-
-    /// Limits the resources of each OS process of the agent and its descendants.
-    #[must_use]
-    pub fn resources(mut self, resources: ResourceLimits) -> Self {
-        self.draft.resources = resources;
-        self
-    }
-
-    /// Runs the processes of the agent and its descendants in a sandbox of the working directory and
-    /// the listed paths. If the kernel cannot do that, they fail without being executed.
-    #[must_use]
-    pub fn sandbox(mut self, request: SandboxRequest) -> Self {
-        self.draft.sandbox_request = Some(request);
-        self
     }
 
     fn update_agent(self, change: impl FnOnce(&mut AgentWork) -> Result<(), Refusal>) -> Self {

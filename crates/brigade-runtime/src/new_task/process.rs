@@ -1,7 +1,5 @@
 //! Options of processes.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::limits::Limits;
@@ -30,16 +28,6 @@ impl NewTask<ProcessTask> {
     /// [`NewTask::sandbox`] request a sandbox.
     pub fn process(work: ProcessWork) -> Self {
         Self::new(Ok(DraftWork::Process(ProcessWork { shell: None, sandbox: None, ..work })))
-    }
-
-    /// Sets the working directory: an absolute path.
-    #[must_use]
-    pub fn cwd(self, cwd: impl AsRef<Path>) -> Self {
-        let cwd = directory_text(cwd.as_ref());
-        self.update_process(|work| {
-            work.cwd = Some(cwd?);
-            Ok(())
-        })
     }
 
     /// Sets an environment variable to a text or a reference.
@@ -89,31 +77,12 @@ impl NewTask<ProcessTask> {
         })
     }
 
-    /// Limits the resources of each OS process of the task.
-    #[must_use]
-    pub fn resources(mut self, resources: ResourceLimits) -> Self {
-        self.draft.resources = resources;
-        self
-    }
-
-    /// Runs the process in a sandbox of the working directory and the listed paths. If the kernel
-    /// cannot do that, the process fails without being executed.
-    #[must_use]
-    pub fn sandbox(mut self, request: SandboxRequest) -> Self {
-        self.draft.sandbox_request = Some(request);
-        self
-    }
-
     fn update_process(self, change: impl FnOnce(&mut ProcessWork) -> Result<(), Refusal>) -> Self {
         self.update(|work| match work {
             DraftWork::Process(work) => change(work),
             _ => Ok(()),
         })
     }
-}
-
-pub(super) fn directory_text(path: &Path) -> Result<Arc<str>, Refusal> {
-    path.to_str().map(Arc::from).ok_or_else(|| Refusal::invalid("the directory is not UTF-8"))
 }
 
 /// Refuses to let a sandboxed process start agents without a budget.
