@@ -47,6 +47,7 @@ impl SessionStateReader for NoSessionState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StateError {
     /// The stored value is not of this type, or the value cannot be serialized.
     Unreadable { name: String, problem: String },

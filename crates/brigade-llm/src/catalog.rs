@@ -17,6 +17,7 @@ use crate::providers::{Provider, ProviderOptions};
 
 /// The API of a provider, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProviderKind {
     /// OpenAI's Responses API: `openai`.
     OpenAi,
@@ -162,6 +163,7 @@ impl ProviderCatalog {
     }
 
     /// Configures the provider of this name. It may replace a default.
+    #[must_use]
     pub fn with_provider(mut self, name: impl Into<String>, options: ProviderOptions) -> Self {
         self.configured.insert(name.into(), options);
         self

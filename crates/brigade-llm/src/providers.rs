@@ -93,21 +93,25 @@ impl ProviderOptions {
     }
 
     /// Allows sending the key over http to another machine.
+    #[must_use]
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
         self
     }
 
+    #[must_use]
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
+    #[must_use]
     pub fn key(mut self, key: KeySource) -> Self {
         self.key = key;
         self
     }
 
+    #[must_use]
     pub fn limits(mut self, limits: TransportLimits) -> Self {
         self.limits = limits;
         self

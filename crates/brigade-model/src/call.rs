@@ -28,6 +28,7 @@ pub struct ParkedCall {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Condition {
     Tasks(TasksCondition),
     /// The oldest unread message, or the oldest of a name. The other messages stay in the inbox.
@@ -172,6 +173,7 @@ impl ConditionRequest {
 /// The recorded result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CallCompletion {
     /// The value that a step returned.
     Value(Json),

@@ -61,6 +61,7 @@ pub struct EntryDraft {
 
 /// The reply to a command, beside its events.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum CommandReply {
     Done,
     Spawned(SpawnedTask),

@@ -51,7 +51,8 @@ impl ErrorDetails {
     }
 
     /// Marks the error as one that a retry does not help.
-    pub fn as_fatal(mut self) -> Self {
+    #[must_use]
+    pub fn into_fatal(mut self) -> Self {
         self.fatal = true;
         self
     }
@@ -156,7 +157,7 @@ mod tests {
 
     fn full() -> ErrorDetails {
         let payload = Json::parse("{\"code\": 51}").unwrap();
-        ErrorDetails::new("declined").with_kind("card_declined").with_payload(payload).as_fatal()
+        ErrorDetails::new("declined").with_kind("card_declined").with_payload(payload).into_fatal()
     }
 
     /// An error with a cause.

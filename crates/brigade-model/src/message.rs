@@ -107,6 +107,7 @@ pub enum MessagePurpose {
 /// The delivery state of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Receipt {
     Accepted,
     Delivered,

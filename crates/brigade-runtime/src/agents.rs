@@ -35,6 +35,7 @@ mod spans;
 mod task_link;
 mod trust;
 
+pub use brigade_file_tools::PrivateDirectory;
 pub use options::{
     AgentOptions, ChosenModel, DefinitionFolderLookup, ModelCost, ModelSource, OneModel,
     RecordedModels,

@@ -6,14 +6,9 @@ use brigade_store::StoreError;
 pub(crate) fn store_refusal(error: &StoreError) -> Refusal {
     let message = error.to_string();
     match error {
-        StoreError::Unavailable(_) | StoreError::Locked { .. } | StoreError::ReadOnly => {
-            Refusal::unavailable(message)
-        }
-        StoreError::Fenced(_) | StoreError::Newer { .. } | StoreError::Older { .. } => {
-            Refusal::unavailable(message)
-        }
         StoreError::TooManyRecords { .. } => Refusal::limit(message),
         StoreError::Corrupt(_) => Refusal::internal(message),
+        _ => Refusal::unavailable(message),
     }
 }
 

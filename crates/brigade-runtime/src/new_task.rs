@@ -194,6 +194,7 @@ impl<K> NewTask<K> {
     }
 
     /// Forgets the kind, so that tasks of different kinds fit in one list. The result is JSON.
+    #[must_use]
     pub fn erase(self) -> NewTask {
         self.with_kind()
     }

@@ -86,6 +86,7 @@ pub(crate) fn decode_result<T: DeserializeOwned>(run: RunResult) -> Result<T, Ta
 
 impl<T> TaskHandle<T> {
     /// Declares another type for the result, such as that of a task that was found by its name.
+    #[must_use]
     pub fn typed<U>(self) -> TaskHandle<U> {
         let Self { session, no, run, kind, existing, since, .. } = self;
         TaskHandle { session, no, run, kind, existing, since, result_type: PhantomData }

@@ -4,6 +4,7 @@ use crate::record::{RECORDS_PER_KIND_MAX, RecordKind};
 
 /// An error of a store. Each variant exists because some caller branches on it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// A failure that may pass: busy, out of space, an IO error. The store is unchanged, except
     /// that [`crate::Store::commit`] may have written the whole batch, and that a put or removal of

@@ -149,10 +149,16 @@ pub use brigade_model::approval::{
     ApprovalGrant, ApprovalRequest, ApprovalVerdict, CallCard, CallDigest,
 };
 pub use brigade_model::call::{RunResult, WaitMode};
+pub use brigade_model::command::GivenAnswer;
+pub use brigade_model::decide::StopResult;
 pub use brigade_model::event::{Event, EventRecord};
-pub use brigade_model::ids::{Millis, Position, RunNo, SessionId, TaskNo, Time};
+pub use brigade_model::ids::{
+    CallIndex, MessageNo, Millis, Position, RunNo, SessionId, TaskNo, Time,
+};
 pub use brigade_model::json::Json;
 pub use brigade_model::limits::{Limits, Money, Usage};
+pub use brigade_model::message::{Message, Receipt};
+pub use brigade_model::name::TaskName;
 pub use brigade_model::outcome::{Failure, Outcome};
 pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::sandbox::{
@@ -161,9 +167,11 @@ pub use brigade_model::sandbox::{
 pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{StoredTask, TaskRow, TaskState};
-pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy};
+pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy, TaskKind};
 #[cfg(feature = "agents")]
-pub use brigade_runtime::agents::{DefinitionTrust, TrustNothing};
+pub use brigade_runtime::agents::{
+    DefinitionFolderLookup, DefinitionTrust, PrivateDirectory, TrustNothing,
+};
 #[cfg(feature = "agents")]
 pub use brigade_runtime::{
     AgentOptions, AgentTask, ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel,
@@ -185,7 +193,7 @@ pub use brigade_runtime::{
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
-pub use brigade_store::{MemoryStore, Retention, Store, StoreError};
+pub use brigade_store::{MemoryStore, Retention, Store, StoreError, TaskQuery};
 
 /// A result whose error is a [`Refusal`], as of most calls.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;

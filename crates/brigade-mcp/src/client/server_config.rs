@@ -31,6 +31,7 @@ pub struct McpServerConfig {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum McpTransport {
     /// A local program, over its standard streams.
     Stdio {

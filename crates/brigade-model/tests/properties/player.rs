@@ -391,7 +391,7 @@ fn end(world: &mut World, dice: &mut Dice) {
     let result = match dice.roll(5) {
         0 => {
             let error = ErrorDetails::new("no").with_kind("odd").with_payload(Json::null());
-            WorkResult::Failed { failure: error.as_fatal().into(), partial: None }
+            WorkResult::Failed { failure: error.into_fatal().into(), partial: None }
         }
         1 => WorkResult::Aborted,
         _ => WorkResult::Returned(Json::null()),

@@ -261,6 +261,7 @@ impl WaitBody {
             Condition::Question { .. } => "question",
             Condition::Approval { .. } => "approval",
             Condition::ClientTool { .. } => "client_tool",
+            _ => "other",
         };
         Self { kind: kind.to_owned(), ..wait }
     }

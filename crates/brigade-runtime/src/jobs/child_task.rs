@@ -23,6 +23,7 @@ impl<T> ChildTask<T> {
     }
 
     /// Forgets the type of the result, so that children of different types fit in one list.
+    #[must_use]
     pub fn erase(self) -> ChildTask {
         ChildTask::new(self.no, self.run, self.kind)
     }

@@ -39,7 +39,7 @@ impl JobError {
 
     /// Creates an error that no retry policy retries.
     pub fn fatal(message: impl fmt::Display) -> Self {
-        Self::new(message).as_fatal()
+        Self::new(message).into_fatal()
     }
 
     /// Creates an error from a boxed one, such as that of a function that returns
@@ -70,8 +70,8 @@ impl JobError {
 
     /// Marks the error as one that no retry policy retries.
     #[must_use]
-    pub fn as_fatal(self) -> Self {
-        Self(Box::new(self.0.as_fatal()))
+    pub fn into_fatal(self) -> Self {
+        Self(Box::new(self.0.into_fatal()))
     }
 
     pub fn message(&self) -> &Arc<str> {

@@ -65,7 +65,7 @@ impl HandlerRegistry {
             let args = args.clone();
             box_job_future(async move {
                 let args: A =
-                    args.decode().map_err(|refusal| JobError::from(refusal).as_fatal())?;
+                    args.decode().map_err(|refusal| JobError::from(refusal).into_fatal())?;
                 handler(context, args).await.map_err(Into::into)
             })
         };
