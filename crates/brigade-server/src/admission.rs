@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     const LIMITS: ConnectionLimits =
-        ConnectionLimits { per_task: 2, all_tasks: 3, pending: 2, operators: 1 };
+        ConnectionLimits { per_task: 2, all_tasks: 3, pending: 2, operators: 1, http: 1 };
 
     fn task(no: u32) -> ConnectionKind {
         let session =

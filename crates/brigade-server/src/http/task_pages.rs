@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use brigade_model::ids::{Owner, SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
+use brigade_model::task::{StoredTask, TaskRow};
 use brigade_protocol::http::{TaskBody, TaskId};
 use brigade_runtime::Session;
 use brigade_store::TaskQuery;
@@ -123,9 +123,9 @@ impl<'a> TaskPages<'a> {
             };
             loop {
                 let tasks = self.read_tasks(session, after).await?;
-                let Some(last) = tasks.last().map(|(no, _)| *no) else { break };
+                let Some(last) = tasks.last().map(|task| task.no) else { break };
                 let names = task_session(session);
-                for (no, row) in &tasks {
+                for StoredTask { no, row } in &tasks {
                     if self.selects(row) {
                         page.items.push(TaskBody::of(&names, *no, row));
                     }
@@ -150,14 +150,15 @@ impl<'a> TaskPages<'a> {
         &self,
         session: &Session,
         after: Option<TaskNo>,
-    ) -> Result<Vec<(TaskNo, TaskRow)>, Refusal> {
+    ) -> Result<Vec<StoredTask>, Refusal> {
         if self.filter.ended {
             let query =
                 TaskQuery { owner: self.parent, after, limit: READ_TASKS, alive_only: false };
             return session.history(&query).await;
         }
-        let tasks = session.list().into_iter().filter(|(no, _)| after.is_none_or(|at| *no > at));
-        Ok(tasks.take(READ_TASKS).map(|(no, row)| (no, (*row).clone())).collect())
+        let tasks = session.list().into_iter();
+        let remaining = tasks.filter(|task| after.is_none_or(|after| task.no > after));
+        Ok(remaining.take(READ_TASKS).collect())
     }
 
     fn selects(&self, row: &TaskRow) -> bool {

@@ -101,7 +101,7 @@ fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
     let cursor = state.cursor().to_string();
     let row = session.row();
     let tasks = session.list();
-    let alive_tasks = tasks.iter().filter(|(_, row)| row.is_alive()).count();
+    let alive_tasks = tasks.iter().filter(|task| task.row.is_alive()).count();
     SessionBody {
         id: row.id.to_string(),
         name: row.name.to_string(),
