@@ -121,6 +121,8 @@ pub fn check_message_name(text: &str) -> Result<(), Refusal> {
         format!("is {} characters long; the maximum is {NAME_MAX}", text.chars().count())
     } else if text.chars().any(|c| c.is_control() || is_invisible(c)) {
         "contains a control or invisible character".to_owned()
+    } else if text.contains(['\u{2028}', '\u{2029}']) {
+        "contains a line break".to_owned()
     } else if text.trim() != text {
         "starts or ends with a space".to_owned()
     } else {
@@ -305,6 +307,7 @@ mod tests {
             (" approval", "starts or ends with a space"),
             ("appro\u{200b}val", "invisible"),
             ("a\nb", "control"),
+            ("a\u{2028}b", "line break"),
             (&"n".repeat(65), "65 characters long; the maximum is 64"),
         ] {
             let refusal = check_message_name(bad).unwrap_err();
