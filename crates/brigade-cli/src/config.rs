@@ -2,6 +2,7 @@
 
 use brigade_model::duration::parse_duration;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +24,13 @@ pub(crate) struct UserConfig {
     /// The daemon shuts down after this time without clients and alive tasks; `never` disables
     /// that.
     pub(crate) idle_exit: String,
+    /// The most tasks that run at once, in all workspaces together. Without it there is no limit.
+    #[serde(deserialize_with = "deserialize_count", skip_serializing_if = "Option::is_none")]
+    pub(crate) max_running: Option<NonZeroU32>,
+    /// The age at which ended tasks and events are removed; `never` removes none.
+    pub(crate) retention: String,
+    /// The longest time that a shutdown waits for running tasks.
+    pub(crate) drain: String,
     /// Bytes kept of each output stream of a process.
     #[serde(deserialize_with = "deserialize_size")]
     pub(crate) output_cap: u64,
@@ -77,6 +85,20 @@ fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
     }
 }
 
+/// Deserializes a number of tasks.
+fn deserialize_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU32>, D::Error> {
+    // The error must not quote the file.
+    let wrong = || {
+        let max = u32::MAX;
+        D::Error::custom(format!(
+            "write a whole number from 1 to {max}; for no limit, omit the key"
+        ))
+    };
+    let count = i64::deserialize(from).map_err(|_| wrong())?;
+    let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
+    count.map(Some).ok_or_else(wrong)
+}
+
 /// `true`, or a list of workspaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -97,18 +119,26 @@ impl SharedWorkspaces {
     }
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 13] = [
+    "drain",
     "idle_exit",
+    "max_running",
     "mcp_servers",
     "model",
     "output_cap",
     "pass_env",
     "prices",
     "providers",
+    "retention",
     "shared",
     "shell",
     "telemetry",
 ];
+
+/// The longest drain. A longer one is a mistake.
+const DRAIN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest retention. A longer one is a mistake, or means `never`.
+const RETENTION_MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
 /// The fields of providers, servers and prices, in the order in which they are printed.
 const FIELDS: [&str; 18] = [
@@ -155,6 +185,9 @@ impl Default for UserConfig {
     fn default() -> Self {
         Self {
             idle_exit: "10m".to_owned(),
+            max_running: None,
+            retention: "never".to_owned(),
+            drain: "0s".to_owned(),
             output_cap: brigade_runtime::processes::options::DEFAULT_OUTPUT_CAP,
             pass_env: Vec::new(),
             shell: None,
@@ -213,6 +246,8 @@ impl UserConfig {
         }
         let config: Self = toml::from_str(&text).map_err(unreadable)?;
         config.idle_timeout().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
+        config.retention_age().map_err(|problem| wrong(format!("retention: {problem}")))?;
+        config.drain_timeout().map_err(|problem| wrong(format!("drain: {problem}")))?;
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
@@ -274,6 +309,31 @@ impl UserConfig {
         }
         parse_duration(&self.idle_exit).map(Some)
     }
+
+    /// Returns the age at which ended tasks and events are removed; `None` is never.
+    pub(crate) fn retention_age(&self) -> Result<Option<Duration>, String> {
+        if self.retention == "never" {
+            return Ok(None);
+        }
+        let age = parse_duration(&self.retention)?;
+        if age.as_millis() == 0 {
+            return Err("0 would remove each task as it ends; write a time such as 30d, or never"
+                .to_owned());
+        }
+        if age > RETENTION_MAX {
+            return Err("it is longer than 36500d; write never".to_owned());
+        }
+        Ok(Some(age))
+    }
+
+    /// Returns the longest drain before a shutdown; `None` is no drain.
+    pub(crate) fn drain_timeout(&self) -> Result<Option<Duration>, String> {
+        let timeout = parse_duration(&self.drain)?;
+        if timeout > DRAIN_MAX {
+            return Err("it is longer than 1d".to_owned());
+        }
+        Ok(Some(timeout).filter(|timeout| !timeout.is_zero()))
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +341,9 @@ mod tests {
     use super::*;
 
     const ALL: &str = r#"idle_exit = "10m"
+max_running = 8
+retention = "30d"
+drain = "30s"
 output_cap = 8388608
 pass_env = []
 shell = "/bin/sh"
@@ -318,6 +381,33 @@ context = 131072
         let config: UserConfig = toml::from_str(ALL).unwrap();
         let table = toml::Table::try_from(config).unwrap();
         assert_eq!(table.keys().map(String::as_str).collect::<Vec<_>>(), KEYS);
+    }
+
+    #[test]
+    fn settings_of_the_runtime_are_checked() {
+        let max = |text: &str| toml::from_str::<UserConfig>(&format!("max_running = {text}"));
+        assert_eq!(max("1").unwrap().max_running, NonZeroU32::new(1));
+        assert_eq!(max("4294967295").unwrap().max_running, NonZeroU32::new(u32::MAX));
+        for wrong in ["0", "-1", "4294967296", "9223372036854775807", "1.5", "\"secret\"", "[]"] {
+            let error = max(wrong).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 4294967295"), "{wrong}: {error}");
+        }
+        let retention = |text: &str| {
+            UserConfig { retention: text.to_owned(), ..UserConfig::default() }.retention_age()
+        };
+        assert_eq!(retention("never"), Ok(None));
+        assert_eq!(retention("1ms"), Ok(Some(Duration::from_millis(1))));
+        for wrong in ["0", "0.1ms", "-1d", "36501d", "1e9d", "99999999999999999999d", ""] {
+            assert!(retention(wrong).is_err(), "{wrong}");
+        }
+        let drain = |text: &str| {
+            UserConfig { drain: text.to_owned(), ..UserConfig::default() }.drain_timeout()
+        };
+        assert_eq!(drain("0s"), Ok(None));
+        assert_eq!(drain("1d"), Ok(Some(DRAIN_MAX)));
+        for wrong in ["-1s", "25h", "99999999999999999999d", "never", ""] {
+            assert!(drain(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

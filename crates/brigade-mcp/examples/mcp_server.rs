@@ -67,7 +67,7 @@ async fn be_the_daemon(places: StateDir) -> Result<(), Box<dyn Error>> {
         false => AgentOptions::new(ModelProviders::new()),
     };
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
-    let options = DaemonOptions { state_dir: places, idle_timeout: Some(IDLE) };
+    let options = DaemonOptions { idle_timeout: Some(IDLE), ..DaemonOptions::new(places) };
     Daemon::open(claimed, options, builder).await?.run().await?;
     Ok(())
 }

@@ -86,7 +86,7 @@ pub(crate) async fn serve_connection(
         CallerIdentity::Operator | CallerIdentity::Task { .. } => None,
     };
     let counted = ClientCountGuard::new(&shared, conversation);
-    let shutdown_token = shared.shutdown_token.clone();
+    let shutdown_token = shared.shutdown.shutdown_token.clone();
     let control = match hello.role {
         ClientRole::SharedClient(_) => ClientControl::Shared,
         ClientRole::Operator | ClientRole::Client(_) => ClientControl::Own,
@@ -260,7 +260,7 @@ impl ClientConnection {
         self.count_guard.note_request();
         let cancel = CancellationToken::new();
         let shutdown_token =
-            request.is_long_running().then(|| self.context.daemon.shutdown_token.clone());
+            request.is_long_running().then(|| self.context.daemon.shutdown.shutdown_token.clone());
         let window = window.map(|bytes| Arc::new(FlowWindow::new(bytes)));
         let open = OpenRequest { cancel: cancel.clone(), window: window.clone() };
         self.open_requests.insert(id, open);

@@ -23,6 +23,7 @@ use crate::client_connection::serve_connection;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::{HttpListeners, ListenOptions};
 use crate::request_context::{DaemonState, MetricsRenderer};
+use crate::shutdown_handle::ShutdownHandle;
 use crate::trust_store::TrustStore;
 use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use brigade_protocol::operator_key::OperatorKey;
@@ -39,6 +40,15 @@ pub struct DaemonOptions {
     pub state_dir: StateDir,
     /// The time without clients and alive tasks after which the daemon shuts down; `None` is never.
     pub idle_timeout: Option<Duration>,
+    /// The longest drain before a requested shutdown; `None` shuts down without one.
+    pub drain_timeout: Option<Duration>,
+}
+
+impl DaemonOptions {
+    /// Creates options without timeouts.
+    pub fn new(state_dir: StateDir) -> Self {
+        Self { state_dir, idle_timeout: None, drain_timeout: None }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +98,7 @@ pub struct Daemon {
     state: Arc<DaemonState>,
     socket: BoundSocket,
     idle_timeout: Option<Duration>,
+    drain_timeout: Option<Duration>,
     state_dir_lock: StateDirLock,
 }
 
@@ -106,9 +117,9 @@ impl Daemon {
         let socket = BoundSocket::bind(&state_dir).map_err(failed)?;
         state_dir_lock.write_phase(DaemonPhase::Serving);
         let conversations = ConversationRegistry::new(runtime.clock());
-        let shutdown_token = CancellationToken::new();
+        let shutdown = ShutdownHandle::default();
         let store_id = ensure_store_id(&runtime).await?;
-        let http_listeners = HttpListeners::new(limits.http, shutdown_token.clone());
+        let http_listeners = HttpListeners::new(limits.http, shutdown.shutdown_token.clone());
         let state = Arc::new(DaemonState {
             runtime,
             state_dir,
@@ -122,10 +133,11 @@ impl Daemon {
             conversations,
             trust_store: OnceLock::new(),
             metrics_renderer: OnceLock::new(),
-            shutdown_token,
+            shutdown,
         });
         state.http_listeners.restore(&state).await?;
-        Ok(Self { state, socket, idle_timeout: options.idle_timeout, state_dir_lock })
+        let DaemonOptions { idle_timeout, drain_timeout, .. } = options;
+        Ok(Self { state, socket, idle_timeout, drain_timeout, state_dir_lock })
     }
 
     /// Sets the function that renders the metrics in the text format of Prometheus.
@@ -151,18 +163,25 @@ impl Daemon {
         self.state.http_listeners.listen(&self.state, options).await
     }
 
-    /// Returns a token that shuts down the daemon when it is cancelled.
+    /// Returns a token that shuts down the daemon when it is cancelled, without a drain.
     pub fn shutdown_token(&self) -> CancellationToken {
-        self.state.shutdown_token.clone()
+        self.state.shutdown.shutdown_token.clone()
+    }
+
+    /// Returns a handle that shuts down the daemon after a drain.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.state.shutdown.clone()
     }
 
     /// Serves until it is asked to shut down or was idle for its timeout. Processes keep running.
     pub async fn run(self) -> Result<(), Refusal> {
-        let Self { state, mut socket, idle_timeout, state_dir_lock } = self;
+        let Self { state, mut socket, idle_timeout, drain_timeout, state_dir_lock } = self;
         let mut clients = JoinSet::new();
         let mut idle_timer = IdleTimer { limit: idle_timeout, since: Instant::now() };
         let mut socket_checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
         socket_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Clients are served during the drain: they answer questions and wait for results.
+        let mut drain = Box::pin(drain_when_requested(state.clone(), drain_timeout));
         loop {
             tokio::select! {
                 accepted = socket.accept() => match accepted {
@@ -178,7 +197,8 @@ impl Daemon {
                     }
                 },
                 Some(_) = clients.join_next() => idle_timer.since = Instant::now(),
-                () = state.shutdown_token.cancelled() => break,
+                () = &mut drain => break,
+                () = state.shutdown.shutdown_token.cancelled() => break,
                 _ = socket_checks.tick() => {
                     if !ensure_reachable(&state_dir_lock, &mut socket) {
                         break;
@@ -194,10 +214,11 @@ impl Daemon {
                 }
             }
         }
+        drop(drain);
         // From now on a client finds no socket, and starts the next daemon when the lock is free.
         state_dir_lock.write_phase(DaemonPhase::ShuttingDown);
         socket.close();
-        state.shutdown_token.cancel();
+        state.shutdown.shutdown_token.cancel();
         let drained = async {
             while clients.join_next().await.is_some() {}
             state.http_listeners.join().await;
@@ -209,6 +230,21 @@ impl Daemon {
         drop(state);
         drop(state_dir_lock);
         result
+    }
+}
+
+/// Waits for a requested shutdown, and then until no task runs or the timeout is over.
+async fn drain_when_requested(state: Arc<DaemonState>, timeout: Option<Duration>) {
+    state.shutdown.drain_token.cancelled().await;
+    let Some(timeout) = timeout else { return };
+    tracing::info!(?timeout, "draining: nothing new is started");
+    match state.runtime.drain(timeout).await {
+        Ok(drained) => {
+            for task in drained.running() {
+                tracing::warn!(session = %task.session, task = task.address, "still runs");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the drain failed"),
     }
 }
 

@@ -31,9 +31,11 @@ pub mod http;
 mod request_context;
 mod request_handler;
 mod requests;
+mod shutdown_handle;
 pub mod task_lookup;
 pub mod trust_store;
 
 pub use daemon::{Daemon, DaemonOptions};
 pub use request_context::RequestContext;
+pub use shutdown_handle::ShutdownHandle;
 pub use trust_store::TrustStore;

@@ -12,12 +12,12 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionState;
 use brigade_runtime::{FeedSubscription, Runtime, Session, TaskId};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::HttpListeners;
+use crate::shutdown_handle::ShutdownHandle;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
 use brigade_protocol::TaskTarget;
@@ -77,8 +77,7 @@ pub(crate) struct DaemonState {
     pub(crate) conversations: Arc<ConversationRegistry>,
     pub(crate) trust_store: OnceLock<Arc<TrustStore>>,
     pub(crate) metrics_renderer: OnceLock<MetricsRenderer>,
-    /// Cancelled to shut down the daemon.
-    pub(crate) shutdown_token: CancellationToken,
+    pub(crate) shutdown: ShutdownHandle,
 }
 
 /// Renders the metrics in the text format of Prometheus.
@@ -333,7 +332,7 @@ impl RequestContext {
         })
     }
 
-    pub(crate) fn shutdown(&self) {
-        self.daemon.shutdown_token.cancel();
+    pub(crate) fn request_shutdown(&self) {
+        self.daemon.shutdown.request_shutdown();
     }
 }

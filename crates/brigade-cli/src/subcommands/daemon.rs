@@ -15,14 +15,13 @@ use brigade_protocol::daemon_launcher::{STATE_VARIABLE, terminate_lock_holder};
 use brigade_protocol::daemon_lock::DaemonPhase;
 use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
-use brigade_runtime::{ProcessOptions, Runtime};
+use brigade_runtime::{ProcessOptions, Runtime, RuntimeBuilder};
 use brigade_server::daemon::{DaemonError, StateDirLock};
-use brigade_server::{DaemonOptions, TrustStore};
+use brigade_server::{DaemonOptions, ShutdownHandle, TrustStore};
 use brigade_sqlite::SqliteStore;
-use brigade_store::StoreError;
+use brigade_store::{Retention, StoreError};
 use rustix::process::setsid;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::config::UserConfig;
 use crate::context::{CliContext, this_program};
@@ -33,7 +32,7 @@ use crate::{configured_models, duration, render};
 /// The arguments with which a client starts a daemon.
 pub(crate) const DETACHED_ARGS: [&str; 4] = ["daemon", "start", "--foreground", "--detached"];
 
-/// The time that a daemon has to shut down.
+/// The time that a daemon has to shut down after its drain.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time to wait for the store's lock.
 const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,7 +62,7 @@ enum DaemonSubcommand {
         #[arg(long, hide = true, requires = "foreground")]
         detached: bool,
     },
-    /// Shut down; processes keep running
+    /// Drain and shut down; processes keep running. Repeat it to end the drain
     Stop,
     /// Print the status; exit code 127 when no daemon runs
     Status,
@@ -152,13 +151,14 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
         {
             // Another client has stopped it. The state directory is free after its exit.
             if let Some(pid) = holder.pid {
-                wait_until_ended(pid).await?;
+                wait_until_ended(pid, SHUTDOWN_TIMEOUT).await?;
             }
             return report_no_daemon(context, CliExitCode::SUCCEEDED);
         }
         Err(error) => return Err(error.into()),
     };
-    wait_until_ended(pid).await?;
+    let drain = context.config.drain_timeout().map_err(CliError::usage)?.unwrap_or_default();
+    wait_until_ended(pid, drain + SHUTDOWN_TIMEOUT).await?;
     if context.json {
         render::print_json(&serde_json::json!({ "running": false, "stopped": pid }))?;
     } else {
@@ -174,8 +174,8 @@ async fn request_shutdown(client: &DaemonConnection) -> Result<u32, CliError> {
     }
 }
 
-async fn wait_until_ended(pid: u32) -> Result<(), CliError> {
-    let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+async fn wait_until_ended(pid: u32, timeout: Duration) -> Result<(), CliError> {
+    let deadline = Instant::now() + timeout;
     while is_process_alive(pid) {
         if Instant::now() > deadline {
             let problem = format!("the daemon (pid {pid}) did not shut down");
@@ -202,18 +202,22 @@ async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
     let state_dir = &context.state_dir;
     let lock = StateDirLock::acquire(state_dir)?;
     let store = open_store(&state_dir.store_path()).await?;
-    let idle = context.config.idle_timeout().map_err(CliError::usage)?;
-    let options = DaemonOptions { state_dir: state_dir.clone(), idle_timeout: idle };
+    let options = DaemonOptions {
+        idle_timeout: context.config.idle_timeout().map_err(CliError::usage)?,
+        drain_timeout: context.config.drain_timeout().map_err(CliError::usage)?,
+        ..DaemonOptions::new(state_dir.clone())
+    };
     let trust = Arc::new(TrustStore::open(state_dir)?);
     let agents = configured_models::agent_options(&context.config)?
         .definition_trust(trust.clone())
         .private_directories(private_directories(context));
     let processes = process_options(context);
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
+    let builder = apply_config(&context.config, builder)?;
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
-    let signal_task = shut_down_on_signal(daemon.shutdown_token())?;
+    let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
     let result = tokio::select! {
         ended = daemon.run() => ended,
         () = telemetry.run_upkeep() => Ok(()),
@@ -288,9 +292,20 @@ fn process_options(context: &CliContext) -> ProcessOptions {
     config.pass_env.iter().fold(options, |options, name| options.pass_env(name))
 }
 
-fn shut_down_on_signal(
-    shutdown: CancellationToken,
-) -> Result<tokio::task::JoinHandle<()>, CliError> {
+/// Applies the settings of the whole runtime.
+fn apply_config(config: &UserConfig, builder: RuntimeBuilder) -> Result<RuntimeBuilder, CliError> {
+    let builder = match config.max_running {
+        Some(max) => builder.max_running(max.get()),
+        None => builder,
+    };
+    Ok(match config.retention_age().map_err(CliError::usage)? {
+        Some(age) => builder.retention(Retention { ended: age.into(), events: age.into() }),
+        None => builder,
+    })
+}
+
+/// Shuts down on the first signal, and ends the drain on the second.
+fn shut_down_on_signal(shutdown: ShutdownHandle) -> Result<tokio::task::JoinHandle<()>, CliError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     // A closed terminal does not end the daemon.
@@ -299,13 +314,13 @@ fn shut_down_on_signal(
     let task = tokio::spawn(async move {
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
-                _ = hangup.recv() => {}
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => continue,
             }
+            tracing::info!("shutting down on a signal");
+            shutdown.request_shutdown();
         }
-        tracing::info!("shutting down on a signal");
-        shutdown.cancel();
     });
     Ok(task)
 }

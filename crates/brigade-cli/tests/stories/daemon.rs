@@ -103,6 +103,86 @@ fn an_idle_daemon_shuts_down() {
 }
 
 #[test]
+fn the_daemon_runs_at_most_as_many_tasks_as_configured() {
+    let story = StoryEnv::new();
+    story.configure("max_running = 1\n");
+    let other = story.directory("other");
+    story.ok(["exec", "-d", "--name", "First", "--", "sleep", "1000"]);
+    let second = story.run_in(&other, ["exec", "-d", "--name", "Second", "--", "sleep", "1000"]);
+    assert_eq!(second.code, 0, "{second:?}");
+    let state = || {
+        let shown = story.run_in(&other, ["show", "Second", "--json"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
+        shown["state"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(state(), "queued", "the limit covers all workspaces");
+    story.ok(["stop", "First"]);
+    poll("its turn", || (state() == "running").then_some(()));
+}
+
+#[test]
+fn the_daemon_prunes_by_itself() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "--", "true"]);
+    story.ok(["daemon", "stop"]);
+    assert_eq!(story.json(["ps", "--ended"]).as_array().unwrap().len(), 1);
+    story.ok(["daemon", "stop"]);
+    story.configure("retention = \"1ms\"\n");
+    let is_empty = || story.json(["ps", "--ended"]).as_array().unwrap().is_empty();
+    poll("the task is removed", || is_empty().then_some(()));
+}
+
+/// Starts a task that runs until the file `go` exists, with a daemon that drains.
+fn drained_story() -> StoryEnv {
+    let story = StoryEnv::new();
+    story.configure("drain = \"1h\"\n");
+    story.ok(["exec", "-d", "--shell", "until [ -e go ]; do sleep 0.02; done"]);
+    story.until_state("1", "running");
+    story
+}
+
+/// Waits until new tasks are refused.
+fn until_draining(story: &StoryEnv) {
+    poll("the drain", || {
+        let ran = story.run(["exec", "-d", "--", "true"]);
+        let refused = ran.code == 125 && ran.err.contains("drains and starts nothing new");
+        assert!(refused || ran.code == 0, "{ran:?}");
+        refused.then_some(())
+    });
+}
+
+#[test]
+fn a_stop_waits_for_running_tasks() {
+    let story = drained_story();
+    let pid = story.daemon_pid();
+    let stop = story.start(["daemon", "stop"]);
+    until_draining(&story);
+    assert_eq!(story.daemon_pid(), pid, "it still serves");
+    assert_eq!(story.state_of("1"), "running");
+    std::fs::write(story.project().join("go"), "").unwrap();
+    let ran: Ran = stop.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, ran.out), (0, format!("stopped (pid {pid})\n")), "{}", ran.err);
+    assert!(!is_there(pid));
+}
+
+#[test]
+fn a_second_stop_or_signal_ends_the_drain() {
+    let story = drained_story();
+    let pid = story.daemon_pid();
+    let first = story.start(["daemon", "stop"]);
+    until_draining(&story);
+    assert_eq!(story.ok(["daemon", "stop"]), format!("stopped (pid {pid})\n"));
+    let first: Ran = first.wait_with_output().unwrap().into();
+    assert_eq!(first.code, 0, "{first:?}");
+    assert_eq!(story.state_of("1"), "running", "the next daemon has adopted it");
+    let pid = story.daemon_pid();
+    kill(pid, Signal::TERM);
+    until_draining(&story);
+    kill(pid, Signal::TERM);
+    poll("the shutdown", || (!is_there(pid)).then_some(()));
+}
+
+#[test]
 fn processes_and_clients_survive_a_daemon_stop() {
     let story = StoryEnv::new();
     let script = "echo up; until [ -e go ]; do sleep 0.02; done; echo done; exit 5";

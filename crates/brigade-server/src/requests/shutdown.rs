@@ -1,4 +1,4 @@
-//! `shutdown`: asks the daemon to shut down. Processes keep running.
+//! `shutdown`: asks the daemon to drain and shut down, or to end its drain. Processes keep running.
 
 use brigade_model::refusal::Refusal;
 use brigade_protocol::call::NoItems;
@@ -14,7 +14,7 @@ impl RequestHandler for ShutdownRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<(), Refusal> {
         context.require_operator("stop the daemon")?;
-        context.shutdown();
+        context.request_shutdown();
         Ok(())
     }
 }

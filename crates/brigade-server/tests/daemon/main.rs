@@ -4,6 +4,7 @@
 
 mod closed_sessions;
 mod conversations;
+mod drains;
 mod earlier_runs;
 mod frozen_frames;
 mod long_lines;

@@ -32,7 +32,7 @@ pub(crate) struct TestDaemon {
 
 impl TestDaemon {
     pub(crate) async fn start(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
-        Self::start_with_idle_timeout(None, build).await
+        Self::start_with_options(|options| options, build).await
     }
 
     /// Starts a daemon that shuts down after this idle time.
@@ -40,10 +40,18 @@ impl TestDaemon {
         idle: Option<Duration>,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
+        Self::start_with_options(|options| DaemonOptions { idle_timeout: idle, ..options }, build)
+            .await
+    }
+
+    pub(crate) async fn start_with_options(
+        set: impl FnOnce(DaemonOptions) -> DaemonOptions,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = StateDir::new(dir.path().join("state"));
         let lock = StateDirLock::acquire(&state_dir).unwrap();
-        let options = DaemonOptions { state_dir: state_dir.clone(), idle_timeout: idle };
+        let options = set(DaemonOptions::new(state_dir.clone()));
         let daemon = Daemon::open(lock, options, build(Runtime::builder())).await.unwrap();
         let runtime = daemon.runtime().clone();
         let shutdown: CancellationToken = daemon.shutdown_token();

@@ -14,7 +14,7 @@ pub(super) fn routes() -> Router<HttpState> {
 
 /// Returns `ok` if the store answers and the server does not shut down.
 async fn check_readiness(State(state): State<HttpState>) -> Result<&'static str, Problem> {
-    if state.daemon.shutdown_token.is_cancelled() {
+    if state.daemon.shutdown.shutdown_token.is_cancelled() {
         return Err(Refusal::unavailable("the server shuts down").into());
     }
     state.daemon.runtime.sessions().await?;
