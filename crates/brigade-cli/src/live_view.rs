@@ -295,11 +295,10 @@ impl<'a> LiveView<'a> {
         for note in notes {
             if note.number > self.last_note {
                 self.last_note = note.number;
-                self.print_text(&format!(
-                    "{} says: {}",
-                    render::render_sender(&note),
-                    PlainText::of(&note.text)
-                ))?;
+                let sender = render::render_sender(&note);
+                let name = note.message_name.as_deref().map(render::render_message_name);
+                let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+                self.print_text(&format!("{sender} says{name}: {}", PlainText::of(&note.text)))?;
             }
         }
         Ok(())

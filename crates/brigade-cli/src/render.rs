@@ -176,6 +176,11 @@ pub(crate) fn render_sender(note: &InboxItem) -> String {
     }
 }
 
+/// Renders the name of a message, with escapes: `named "progress"`. Nothing in the name can end it.
+pub(crate) fn render_message_name(name: &str) -> String {
+    format!("named {name:?}")
+}
+
 /// Renders the input that a task waits for: an approval, an answer, or the result of a client tool.
 pub(crate) fn render_pending_input(task: &TaskInfo) -> Option<String> {
     if let Some(approval) = task.approvals.first() {

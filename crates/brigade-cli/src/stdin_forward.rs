@@ -19,8 +19,7 @@ use crate::render;
 pub(crate) struct StdinForwarder {
     client: DaemonClient,
     target: TaskTarget,
-    /// Messages interrupt the current model call.
-    interrupt: bool,
+    options: MessageOptions,
     /// The numbers of the sent messages, in order.
     message_numbers: Vec<u64>,
     /// Events up to this position were searched.
@@ -29,17 +28,30 @@ pub(crate) struct StdinForwarder {
     started_at: u64,
 }
 
+/// The settings of all messages of a sender.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MessageOptions {
+    /// Messages interrupt the current model call.
+    pub(crate) interrupt: bool,
+    pub(crate) name: Option<String>,
+    /// The key of the only message.
+    pub(crate) key: Option<String>,
+}
+
 /// One message, or the end of the input.
 #[derive(Clone, Debug)]
 struct OutgoingMessage {
     body: Option<Json>,
     closes_input: bool,
+    options: MessageOptions,
 }
 
 impl OutgoingMessage {
     fn matches(&self, message: &Message) -> bool {
         let body = self.body.clone().unwrap_or_else(Json::null);
-        message.body == body && message.closes_input == self.closes_input
+        message.body == body
+            && message.closes_input == self.closes_input
+            && message.name.as_deref() == self.options.name.as_deref()
     }
 }
 
@@ -48,16 +60,15 @@ impl StdinForwarder {
         Self {
             client,
             target,
-            interrupt: false,
+            options: MessageOptions::default(),
             message_numbers: Vec::new(),
             position: 0,
             started_at: render::now_millis(),
         }
     }
 
-    /// Makes the messages interrupt the current model call.
-    pub(crate) fn with_interrupt(self, interrupt: bool) -> Self {
-        Self { interrupt, ..self }
+    pub(crate) fn with_options(self, options: MessageOptions) -> Self {
+        Self { options, ..self }
     }
 
     pub(crate) fn into_message_numbers(self) -> Vec<u64> {
@@ -81,20 +92,23 @@ impl StdinForwarder {
     }
 
     pub(crate) async fn send_text(&mut self, text: &str) -> Result<(), CliError> {
-        self.send_once(OutgoingMessage { body: Some(Json::of(&text)?), closes_input: false }).await
+        let options = self.options.clone();
+        let body = Some(Json::of(&text)?);
+        self.send_once(OutgoingMessage { body, closes_input: false, options }).await
     }
 
     /// Closes the input of the task.
     pub(crate) async fn close_input(&mut self) -> Result<(), CliError> {
-        self.send_once(OutgoingMessage { body: None, closes_input: true }).await
+        let options = MessageOptions::default();
+        self.send_once(OutgoingMessage { body: None, closes_input: true, options }).await
     }
 
     async fn send_once(&mut self, item: OutgoingMessage) -> Result<(), CliError> {
         loop {
-            let OutgoingMessage { body: message, closes_input } = item.clone();
+            let OutgoingMessage { body: message, closes_input, options } = item.clone();
             let target = self.target.clone();
-            let interrupt = self.interrupt && !closes_input;
-            let send = SendRequest { target, message, closes_input, interrupt };
+            let MessageOptions { interrupt, name, key } = options;
+            let send = SendRequest { target, message, closes_input, interrupt, key, name };
             match self.client.send_request(ReconnectPolicy::UNBOUNDED, send).await {
                 Ok(numbers) => {
                     self.message_numbers.extend(numbers);

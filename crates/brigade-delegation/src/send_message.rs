@@ -29,6 +29,9 @@ pub struct SendMessage {
     /// The number of the question or message that this answers.
     #[serde(default)]
     pub reply_to: Option<u64>,
+    /// A name for the message, such as "progress". Its reader sees it, and a job can wait for it.
+    #[serde(default)]
+    pub name: Option<String>,
 }
 
 impl ToolArgs for SendMessage {
@@ -98,6 +101,26 @@ impl SendMessage {
         let message = self.message.as_deref().unwrap_or_default();
         require_text("message", message)?;
         Ok(message)
+    }
+
+    /// Refuses a name for a line of a command's standard input, which cannot have one.
+    pub fn check_unnamed_line(&self, command: &str) -> Result<(), Refusal> {
+        match self.name {
+            Some(_) => Err(Refusal::invalid(format!(
+                "{command} is a command, and a line of its standard input has no name; omit `name`"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a name for an answer, which reaches the question and not the inbox.
+    pub fn check_unnamed_answer(&self, asking: &str) -> Result<(), Refusal> {
+        match self.name {
+            Some(_) => Err(Refusal::conflict(format!(
+                "{asking} waits for an answer, which has no name; omit `name` to answer its question"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

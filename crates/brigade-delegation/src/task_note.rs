@@ -12,7 +12,10 @@ pub struct TaskNote {
     pub number: u64,
     /// The address of the task.
     pub from: String,
+    /// The name of the task.
     pub name: Option<String>,
+    /// The name that the task gave the message.
+    pub message_name: Option<String>,
     pub text: String,
 }
 
@@ -22,12 +25,18 @@ pub(crate) fn add_notes(reply: &mut DelegationReply, notes: &[TaskNote]) {
     }
     let mut values: Vec<Value> = Vec::with_capacity(notes.len());
     for note in notes {
-        let TaskNote { number, from, name, text } = note;
+        let TaskNote { number, from, name, message_name, text } = note;
         let read_on = format!("read_output, task {from:?}");
         let text = truncate_with_hint(text, TEXT_BYTES_MAX, "The note", &read_on);
         let quoted_name = name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        reply.add_body(&format!("{from}{quoted_name} says: {text}"));
-        values.push(json!({ "number": number, "from": from, "name": name, "text": text }));
+        let named = message_name.as_ref().map(|name| format!(" (named {name:?})"));
+        let named = named.unwrap_or_default();
+        reply.add_body(&format!("{from}{quoted_name} says{named}: {text}"));
+        let mut value = json!({ "number": number, "from": from, "name": name, "text": text });
+        if let Some(message_name) = message_name {
+            value["message_name"] = json!(message_name);
+        }
+        values.push(value);
     }
     reply.set_field("notes", values.into());
 }

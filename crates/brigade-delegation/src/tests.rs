@@ -91,6 +91,26 @@ fn a_hidden_argument_is_refused_as_unknown() {
 }
 
 #[test]
+fn a_message_has_a_name_but_no_key() {
+    for audience in [Audience::Agent, TOP_CLIENT, INNER_CLIENT] {
+        let named = json!({"to": "x", "message": "m", "name": "progress"});
+        let send = read::<SendMessage>(audience, named).unwrap();
+        assert_eq!(send.name.as_deref(), Some("progress"));
+        assert!(send.check_unnamed_line("process:1").is_err());
+        assert!(send.check_unnamed_answer("agent:2").is_err());
+        let plain = read::<SendMessage>(audience, json!({"to": "x", "message": "m"})).unwrap();
+        assert_eq!(plain.check_unnamed_line("process:1"), Ok(()));
+        assert_eq!(plain.check_unnamed_answer("agent:2"), Ok(()));
+        let keyed = json!({"to": "x", "message": "m", "key": "k"});
+        let problem = read::<SendMessage>(audience, keyed).unwrap_err();
+        assert!(problem.starts_with("unknown argument `key`"), "{problem}");
+        assert!(
+            read::<SendMessage>(audience, json!({"to": "x", "message": "m", "name": 3})).is_err()
+        );
+    }
+}
+
+#[test]
 fn only_arguments_of_client_programs_are_ignored() {
     let list = json!({"wait_for_previous": true});
     assert!(read::<ListTasks>(TOP_CLIENT, list.clone()).is_ok());

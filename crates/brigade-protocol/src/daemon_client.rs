@@ -123,6 +123,10 @@ impl RequestClient for DaemonClient {
         &self.introduction
     }
 
+    async fn protocol(&self) -> Result<u32, Refusal> {
+        self.connect().await.map(|connection| connection.protocol()).map_err(to_refusal)
+    }
+
     async fn call<C: Call>(
         &self,
         new_request: impl Fn() -> C + Send + Sync,

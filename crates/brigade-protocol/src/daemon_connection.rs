@@ -264,6 +264,26 @@ impl DaemonConnection {
         Err(ClientError::VersionMismatch { daemon: version.clone(), problem })
     }
 
+    /// Returns the protocol of this connection.
+    pub fn protocol(&self) -> u32 {
+        self.inner.handshake.protocol
+    }
+
+    /// Fails if the daemon is too old for a part of the request, which it would ignore.
+    fn check_request(&self, request: &AnyRequest) -> Result<(), ClientError> {
+        if request.is_version_independent() {
+            return Ok(());
+        }
+        self.check_protocol()?;
+        let Handshake { protocol, version, .. } = &self.inner.handshake;
+        let required = request.required_protocol();
+        if *protocol >= required {
+            return Ok(());
+        }
+        let problem = format!("it speaks protocol {protocol}, and this request needs {required}");
+        Err(ClientError::VersionMismatch { daemon: version.clone(), problem })
+    }
+
     /// Sends a request and waits for its reply. Dropping the future cancels the request.
     pub async fn call<A: Call>(&self, request: A) -> Result<A::Reply, ClientError> {
         let mut replies = self.call_streaming(request)?;
@@ -278,9 +298,7 @@ impl DaemonConnection {
     pub fn call_streaming<A: Call>(&self, request: A) -> Result<ReplyStream<A>, ClientError> {
         let id = self.inner.next_request_id.fetch_add(1, Ordering::Relaxed);
         let request: AnyRequest = request.into();
-        if !request.is_version_independent() {
-            self.check_protocol()?;
-        }
+        self.check_request(&request)?;
         let line = encode_line(&RequestFrame { id, request, window: WINDOW_BYTES })
             .map_err(|error| Refusal::limit(format!("the request cannot be sent: {error}")))?;
         // Bounded by the window of the request.

@@ -1,8 +1,8 @@
 //! The frames of the daemon's protocol: one JSON value per line, both ways, over a Unix socket.
 //!
 //! ```text
-//! client: {"protocol":2,"oldest_protocol":2,"version":"0.1.0","role":"operator","operator_key":".."}
-//! daemon: {"protocol":2,"version":"0.1.0","pid":4242}, or {"refused":{..},"version":"0.1.0","protocol":2}
+//! client: {"protocol":3,"oldest_protocol":2,"version":"0.1.0","role":"operator","operator_key":".."}
+//! daemon: {"protocol":3,"version":"0.1.0","pid":4242}, or {"refused":{..},"version":"0.1.0","protocol":3}
 //! client: {"id":1,"request":{"exec":{..}},"window":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"reply":..} or {"id":1,"refused":..}
 //! client: {"id":1,"ack_bytes":65536}         confirms that many bytes of items
@@ -17,7 +17,8 @@
 //! as the client reads.
 //!
 //! Both sides ignore unknown fields and use the highest protocol that both know, so that each can
-//! be newer than the other by one number.
+//! be newer than the other by one number. Protocol 3 added keys and names of messages: a client
+//! sends no request with one to a daemon of protocol 2, which would ignore it.
 //!
 //! A hello has the operator key, unless a process of a task sends it; see [`crate::operator_key`].
 //! A client with conversations sends the id of its own (`"conversation"`), the same after a
@@ -39,7 +40,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::operator_key::OperatorKey;
 
 /// The version of the protocol. A daemon also serves the versions from the oldest one on.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 pub const OLDEST_PROTOCOL_VERSION: u32 = 2;
 
 /// Returns true if this version supports the protocol.

@@ -12,12 +12,17 @@ use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
 
 use crate::call::Call;
-use crate::frames::ClientIntroduction;
+use crate::frames::{ClientIntroduction, PROTOCOL_VERSION};
 
 /// A client that sends requests under one introduction.
 pub trait RequestClient: Send + Sync + 'static {
     /// Returns the introduction, whose role the handlers check.
     fn introduction(&self) -> &ClientIntroduction;
+
+    /// Returns the protocol of the handlers. A request of a later protocol needs it.
+    fn protocol(&self) -> impl Future<Output = Result<u32, Refusal>> + Send {
+        std::future::ready(Ok(PROTOCOL_VERSION))
+    }
 
     /// Sends a repeatable request, again if the connection ends before the reply. Builds the
     /// request anew for each attempt, since a timeout shrinks.

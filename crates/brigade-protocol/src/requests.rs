@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frames::OLDEST_PROTOCOL_VERSION;
+
 /// Passes the list of all requests to a macro: module, variant of [`AnyRequest`], and type of each.
 #[macro_export]
 macro_rules! with_requests {
@@ -78,8 +80,8 @@ impl AnyRequest {
             Self::Run(run) => run.key.is_some(),
             Self::Inbox(inbox) => !inbox.mark_read,
             Self::Approve(approve) => approve.call.is_some(),
-            Self::Send(_)
-            | Self::Answer(_)
+            Self::Send(send) => send.key.is_some(),
+            Self::Answer(_)
             | Self::CreateToken(_)
             | Self::Resume(_)
             | Self::RevokeGrant(_)
@@ -91,6 +93,16 @@ impl AnyRequest {
     /// Returns true if the request is the same in every version of the protocol.
     pub fn is_version_independent(&self) -> bool {
         matches!(self, Self::Shutdown(_) | Self::Status(_))
+    }
+
+    /// Returns the oldest protocol in which a daemon does all that the request asks for.
+    pub fn required_protocol(&self) -> u32 {
+        match self {
+            Self::Send(send) if send.key.is_some() || send.name.is_some() => {
+                SendRequest::KEY_AND_NAME_PROTOCOL
+            }
+            _ => OLDEST_PROTOCOL_VERSION,
+        }
     }
 
     /// Returns true if the reply may take an unlimited time.

@@ -15,8 +15,8 @@ use brigade_process::orphans::MARK;
 use brigade_process::process_identity::{ProcessEnvironment, is_process_alive, list_pids};
 use brigade_protocol::frames::ClientRole;
 use brigade_protocol::requests::{
-    ExecRequest, ListTasksRequest, ReadOutputRequest, ShutdownRequest, StartReply, StopRequest,
-    WaitRequest, WaitUntil,
+    ExecRequest, ListTasksRequest, ReadOutputRequest, SendRequest, ShutdownRequest, StartReply,
+    StopRequest, WaitRequest, WaitUntil,
 };
 use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 use rustix::process::{Pid, Signal, kill_process};
@@ -291,13 +291,9 @@ impl DemoStage {
         client: &DaemonConnection,
         echo: &TaskInfo,
     ) -> Result<PromiseCheck, CliError> {
-        let message = Some(brigade_model::json::Json::of("hello")?);
-        let send = brigade_protocol::requests::SendRequest {
-            interrupt: false,
-            target: task_target(echo),
-            message,
-            closes_input: true,
-        };
+        let message = brigade_model::json::Json::of("hello")?;
+        let send =
+            SendRequest { closes_input: true, ..SendRequest::new(task_target(echo), message) };
         client.call(send).await?;
         let ended = self.wait_for_task(client, echo).await?;
         let read = ReadOutputRequest {

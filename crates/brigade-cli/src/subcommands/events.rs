@@ -114,6 +114,10 @@ fn render_event(event: &Event) -> String {
         Event::DeadLettered { reason, .. } => {
             format!("{name}: {}", render::render_one_line(reason))
         }
+        Event::MessageSent(message) => match &message.name {
+            Some(message_name) => format!("{name}: {}", render::render_message_name(message_name)),
+            None => name,
+        },
         Event::Spawned(spawned) => match &spawned.spec.name {
             Some(task_name) => format!("{name}: {task_name}"),
             None => name,

@@ -76,6 +76,8 @@ fn render_item(item: &InboxItem) -> String {
     let verb = if item.question.is_some() { "asks" } else { "says" };
     let age = render::render_age(item.sent_at);
     let sender = render::render_sender(item);
+    let name = item.message_name.as_deref().map(render::render_message_name);
+    let name = name.map(|name| format!(", {name}")).unwrap_or_default();
     let text = item.text.replace('\n', "\n  ");
-    format!("{sender} {verb} ({age} ago{read_before}): {text}")
+    format!("{sender} {verb} ({age} ago{read_before}{name}): {text}")
 }

@@ -3,7 +3,7 @@
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
-use crate::stdin_forward::StdinForwarder;
+use crate::stdin_forward::{MessageOptions, StdinForwarder};
 
 /// Send a message to a task; a process reads it as a line of stdin
 ///
@@ -23,6 +23,12 @@ pub(crate) struct SendArgs {
     /// Deliver at once: interrupt the current model call
     #[arg(long, conflicts_with = "close", requires = "text")]
     interrupt: bool,
+    /// Idempotency key: the same message with the same key is accepted once
+    #[arg(long, value_name = "KEY", conflicts_with = "close", requires = "text")]
+    key: Option<String>,
+    /// Name of the message, by which a job can wait for it
+    #[arg(long, value_name = "NAME", requires = "text")]
+    name: Option<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -31,13 +37,20 @@ Examples:
   brigade send Calculator '6 * 7'
   printf '1+1\\n2+2\\n' | brigade send Calculator - --close
   brigade send agent:3 'And the same in French'
-  brigade send --interrupt agent:3 'Stop reading, write it down'";
+  brigade send --interrupt agent:3 'Stop reading, write it down'
+  brigade send --key order-17 --name approval job:5 yes     repeat it safely";
 
 impl SendArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        if self.key.is_some() && self.text.as_deref() == Some("-") {
+            let problem = "a key stands for one message, and - sends one for each line of stdin";
+            return Err(CliError::usage(problem));
+        }
         let client = context.connect_daemon().await?;
+        let Self { interrupt, name, key, .. } = self;
+        let options = MessageOptions { interrupt, name, key };
         let forwarder = StdinForwarder::new(client, context.target(&self.address)?);
-        let mut forwarder = forwarder.with_interrupt(self.interrupt);
+        let mut forwarder = forwarder.with_options(options);
         match self.text.as_deref() {
             Some("-") => forwarder.forward_stdin().await?,
             Some(text) => forwarder.send_text(text).await?,

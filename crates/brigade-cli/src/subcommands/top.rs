@@ -115,8 +115,7 @@ impl TopView<'_> {
             }
             TopAction::Send { session, task, text } => {
                 let target = TaskTarget { session, task: task.clone() };
-                let message = Some(Json::of(&text)?);
-                let send = SendRequest { target, message, closes_input: false, interrupt: false };
+                let send = SendRequest::new(target, Json::of(&text)?);
                 self.client.call(send).await.map(|_| format!("sent to {task}"))
             }
             TopAction::Answer { session, task, question, text } => {

@@ -91,6 +91,23 @@ fn run_prints_messages_of_its_agent() {
 }
 
 #[test]
+fn named_messages_of_an_agent_are_shown_with_their_name() {
+    let story = StoryEnv::new();
+    let named = r#"{"to": "parent", "message": "Half done.", "name": "progress) \"x"}"#;
+    story.script(&format!("agent *\nturn\n  call send_message {named}\nturn\n  say Done.\n"));
+    let ran = story.run(["run", "--name", "Cook", "Make soup"]);
+    let printed = r#"agent:1 (Cook) says (named "progress) \"x"): Half done."#;
+    assert!(ran.err.contains(printed), "{}", ran.err);
+    let all = story.json(["inbox", "--all"]);
+    assert_eq!(all[0]["message_name"], "progress) \"x");
+    let printed = story.ok(["inbox", "--all"]);
+    assert!(
+        printed.contains(r#" ago, read before, named "progress) \"x"): Half done."#),
+        "{printed}"
+    );
+}
+
+#[test]
 fn a_wait_without_a_timeout_prints_questions() {
     let story = StoryEnv::new();
     story.script(REPORTING);

@@ -250,7 +250,7 @@ fn an_older_daemon_is_asked_to_shut_down() {
     });
     assert_eq!(story.ok(["exec", "--", "echo", "new"]), "new\n");
     let (hello, request) = old.join().unwrap();
-    assert!(hello.contains(r#""protocol":2"#), "{hello}");
+    assert!(hello.contains(r#""protocol":3,"oldest_protocol":2"#), "{hello}");
     assert!(request.contains("shutdown"), "{request}");
 }
 

@@ -3,6 +3,7 @@
 
 use brigade_delegation::{SendMessage, SendMessageReply};
 use brigade_model::json::Json;
+use brigade_model::name::check_message_name;
 use brigade_model::refusal::{Refusal, RefusalKind};
 
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
@@ -18,6 +19,7 @@ impl ClientDelegationTool for SendMessage {
         if self.message.is_none() && !self.close {
             return Err(Refusal::invalid("missing argument `message`, or close: true"));
         }
+        self.name.as_deref().map_or(Ok(()), check_message_name)?;
         let info = call.show_task(&self.to).await?;
         let address = call.address(&info);
         if info.is_agent() {
@@ -27,7 +29,8 @@ impl ClientDelegationTool for SendMessage {
         if self.question.is_some() {
             return Err(Refusal::invalid(format!("{address} is a command and asks nothing")));
         }
-        send_to_task(&self, call).await?;
+        self.check_unnamed_line(&address)?;
+        write_line(&self, call).await?;
         let sent = match self.message {
             Some(_) => SendMessageReply::InputLine { closes_input: self.close },
             None => SendMessageReply::InputClosed,
@@ -36,22 +39,52 @@ impl ClientDelegationTool for SendMessage {
     }
 }
 
-async fn send_to_task<C: RequestClient>(
+/// Writes a line to a process. It is never repeated: a daemon that dies may have written it.
+async fn write_line<C: RequestClient>(
     args: &SendMessage,
     call: &McpCallContext<C>,
 ) -> Result<(), Refusal> {
-    let message = args.message.as_deref().map(Json::of).transpose()?;
-    let send = || SendRequest {
+    send_once(call, new_request(args, call)?).await
+}
+
+/// Sends a message to an agent. Its key lets it be repeated to the next daemon, unless the daemon
+/// is too old for keys.
+async fn send_to_inbox<C: RequestClient>(
+    args: &SendMessage,
+    call: &McpCallContext<C>,
+) -> Result<(), Refusal> {
+    let request = new_request(args, call)?;
+    if call.request_client.protocol().await? < SendRequest::KEY_AND_NAME_PROTOCOL {
+        return send_once(call, request).await;
+    }
+    let key = Some(call.idempotency_key.clone());
+    let request = SendRequest { key, ..request };
+    call.request_client.call(|| request.clone()).await.map(drop)
+}
+
+fn new_request<C: RequestClient>(
+    args: &SendMessage,
+    call: &McpCallContext<C>,
+) -> Result<SendRequest, Refusal> {
+    Ok(SendRequest {
         target: call.target(&args.to),
-        message: message.clone(),
+        message: args.message.as_deref().map(Json::of).transpose()?,
         closes_input: args.close,
         interrupt: args.interrupt,
-    };
-    match call.request_client.call_once(send).await {
+        key: None,
+        name: args.name.clone(),
+    })
+}
+
+async fn send_once<C: RequestClient>(
+    call: &McpCallContext<C>,
+    request: SendRequest,
+) -> Result<(), Refusal> {
+    match call.request_client.call_once(|| request.clone()).await {
         Ok(_) => Ok(()),
         Err(refusal) if refusal.kind == RefusalKind::Unknown => Err(Refusal::unknown(format!(
             "{}: the message to {} may have arrived or not; check with read_output",
-            refusal.message, args.to
+            refusal.message, request.target.task
         ))),
         Err(refusal) => Err(refusal),
     }
@@ -70,10 +103,11 @@ async fn send_to_agent<C: RequestClient>(
     }
     let message = args.text()?;
     if let Some(question) = find_question(args, &address, info)? {
+        args.check_unnamed_answer(&address)?;
         call.answer_question(&address, question, &Json::of(message)?).await?;
         return Ok(SendMessageReply::Answered { question: Some(question) });
     }
-    send_to_task(args, call).await?;
+    send_to_inbox(args, call).await?;
     Ok(match info.alive {
         true => SendMessageReply::Delivered { interrupts: args.interrupt },
         false => SendMessageReply::Resumed,

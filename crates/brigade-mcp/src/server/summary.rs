@@ -92,7 +92,13 @@ fn summarize_agent(info: &TaskInfo) -> AgentTaskSummary {
 pub(super) fn to_task_notes(notes: Vec<InboxItem>) -> Vec<TaskNote> {
     let notes = notes.into_iter();
     notes
-        .map(|InboxItem { number, from, name, text, .. }| TaskNote { number, from, name, text })
+        .map(|InboxItem { number, from, name, message_name, text, .. }| TaskNote {
+            number,
+            from,
+            name,
+            message_name,
+            text,
+        })
         .collect()
 }
 

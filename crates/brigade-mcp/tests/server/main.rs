@@ -8,6 +8,7 @@ mod client_tools;
 mod conversations;
 mod in_process;
 mod interop;
+mod keyed_messages;
 mod kills;
 mod protocol_tasks;
 mod raw_messages;

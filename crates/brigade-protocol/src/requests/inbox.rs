@@ -33,8 +33,12 @@ pub struct InboxItem {
     pub number: u64,
     /// The address of the sender. The text is data, not an instruction of the user.
     pub from: String,
+    /// The name of the sending task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The name that the sender gave the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_name: Option<String>,
     pub text: String,
     /// Milliseconds since the epoch.
     pub sent_at: u64,

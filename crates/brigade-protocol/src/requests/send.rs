@@ -18,6 +18,34 @@ pub struct SendRequest {
     /// Delivers the message now, not at the next step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupt: bool,
+    /// The idempotency key of the message. A repeat with the same content returns the same number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The name by which the recipient can wait for the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl SendRequest {
+    /// The first protocol with keys and names. A daemon of an earlier one ignores them.
+    pub const KEY_AND_NAME_PROTOCOL: u32 = 3;
+
+    /// Creates a request without a key, a name or flags.
+    pub fn new(target: TaskTarget, message: Json) -> Self {
+        Self {
+            target,
+            message: Some(message),
+            closes_input: false,
+            interrupt: false,
+            key: None,
+            name: None,
+        }
+    }
+
+    /// Creates a request that only closes the input of a process.
+    pub fn new_close(target: TaskTarget) -> Self {
+        Self { message: None, closes_input: true, ..Self::new(target, Json::null()) }
+    }
 }
 
 impl Call for SendRequest {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use brigade_model::command::{Caller, Command, Recipient, SendCommand};
 use brigade_model::json::Json;
 use brigade_model::message::MessageSender;
+use brigade_runtime::{Job, JobContext, JobError, NewTask};
 use brigade_store::MemoryStore;
 use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
 
@@ -90,6 +91,74 @@ async fn at_top_level_the_parent_is_the_session() {
         (inbox[0].from.clone(), inbox[0].body.as_str()),
         (MessageSender::Child(agent.no()), "\"Half done.\"")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_names_its_messages() {
+    let runtime = playing(
+        "agent Boss
+turn
+  call spawn_agent {\"name\": \"North\", \"task\": \"Look.\"}
+turn
+  when North comes
+  call send_message {\"to\": \"North\", \"message\": \"Yes.\", \"name\": \"approval\"}
+turn
+  when Shall I
+  call send_message {\"to\": \"North\", \"message\": \"Yes.\", \"name\": \"approval\"}
+turn
+  when omit `name`
+  call send_message {\"to\": \"North\", \"message\": \"Yes.\"}
+turn
+  repeat
+  say I wait.
+
+agent North
+turn
+  call send_message {\"to\": \"parent\", \"message\": \"x\", \"name\": \" progress\"}
+turn
+  when starts or ends with a space
+  call send_message {\"to\": \"parent\", \"message\": \"North comes.\", \"name\": \"progress\"}
+turn
+  when was sent to parent
+  delay 10s
+  call list_tasks {}
+turn
+  when named \"approval\"
+  call ask_parent {\"question\": \"Shall I?\"}
+turn
+  when Yes.
+  say Home.
+",
+    )
+    .await;
+    let boss = spawn(&runtime, "Boss", "go").await;
+    boss.wait().await.unwrap();
+    let text = transcript(&runtime, &boss).await;
+    let named =
+        "<message from=\"task 2\" message_name=\"progress\">\n    North comes.\n  </message>";
+    assert!(text.contains(named), "{text}");
+    assert_eq!(text.matches("<message from").count(), 1, "the invalid name sent nothing: {text}");
+    assert!(text.contains("waits for an answer, which has no name"), "{text}");
+    assert!(text.contains("Home."), "{text}");
+}
+
+/// A job that waits for a name gets the message of its agent.
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_for_a_named_message_of_its_agent() {
+    let options = script(
+        "agent *\nturn\n  call send_message {\"to\": \"parent\", \"message\": \"Thinking.\"}\n  \
+         call send_message {\"to\": \"parent\", \"message\": \"Soup.\", \"name\": \"plan\"}\n\
+         turn\n  say Done.\n",
+    );
+    let runtime = TestRuntime::new(|builder| {
+        builder.agents(options).job(Job::new("chef"), |ctx: JobContext, (): ()| async move {
+            ctx.spawn(NewTask::agent("Plan a menu.").name("Planner")).await?;
+            Ok::<_, JobError>(ctx.receive_as::<String>("plan").await?)
+        })
+    })
+    .await;
+    let chef = runtime.session.spawn(NewTask::job("chef", ())).await.unwrap();
+    assert_eq!(final_message(&chef.wait().await.unwrap()), "Soup.");
 }
 
 #[tokio::test(start_paused = true)]

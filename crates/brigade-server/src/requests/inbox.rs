@@ -102,6 +102,7 @@ async fn new_inbox_item(
         number: message.no.0,
         from: row.as_ref().map_or_else(|| sender.to_string(), |row| row.address(sender)),
         name: row.and_then(|row| row.name.as_ref().map(ToString::to_string)),
+        message_name: message.name.as_deref().map(str::to_owned),
         text,
         sent_at: message.sent_at.0,
         receipt,

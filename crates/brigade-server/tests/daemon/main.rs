@@ -7,6 +7,7 @@ mod conversations;
 mod drains;
 mod earlier_runs;
 mod frozen_frames;
+mod keyed_messages;
 mod long_lines;
 mod slow_clients;
 mod support;

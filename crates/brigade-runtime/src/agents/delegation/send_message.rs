@@ -8,8 +8,10 @@ use brigade_model::decide::CommandReply;
 use brigade_model::ids::{CallIndex, MessageNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::message::{MessagePurpose, MessageSender};
+use brigade_model::name::check_message_name;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::StoredTask;
+use brigade_model::work::TaskKind;
 
 use super::{AgentDelegationTool, DelegationContext};
 
@@ -25,6 +27,7 @@ impl AgentDelegationTool for SendMessage {
         if let Some(recorded) = &call.effect {
             return render_effect(recorded, &self);
         }
+        self.name.as_deref().map_or(Ok(()), check_message_name)?;
         let to = match self.to.as_str() {
             "parent" => Recipient::Parent,
             "all" => Recipient::Children,
@@ -35,6 +38,9 @@ impl AgentDelegationTool for SendMessage {
                     let late = format!("{task} has ended, but its work has not returned yet");
                     return Err(ToolError::new(late));
                 }
+                if row.spec.work.kind() == TaskKind::Process {
+                    self.check_unnamed_line(task)?;
+                }
                 let questions = row
                     .parked_calls
                     .iter()
@@ -42,6 +48,7 @@ impl AgentDelegationTool for SendMessage {
                 let calls: Vec<CallIndex> = questions.map(|open| open.index).collect();
                 let open = OpenQuestions { task: no, calls: &calls };
                 if let Some(question) = find_question(&self, delegate, open).await? {
+                    self.check_unnamed_answer(task)?;
                     send_answer(delegate, call, AnsweredCall { task: no, question }, message)
                         .await?;
                     return render_reply(&SendMessageReply::Answered { question: None }, &self.to);
@@ -52,6 +59,7 @@ impl AgentDelegationTool for SendMessage {
         let send = SendCommand {
             interrupt: self.interrupt,
             reply_to: self.reply_to.map(MessageNo),
+            name: self.name.as_deref().map(Into::into),
             call: Some(call.slot_range.effect()),
             ..SendCommand::new(delegate.link.caller(), to, message)
         };
