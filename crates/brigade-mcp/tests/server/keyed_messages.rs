@@ -22,7 +22,7 @@ struct RecordedSend {
     may_be_repeated: bool,
 }
 
-/// Handlers of one protocol, with an agent (1) and a process (2).
+/// Handlers of one protocol, with an agent (1), a process (2) and an agent that asks (3).
 #[derive(Clone, Debug)]
 struct RecordingHandlers {
     protocol: u32,
@@ -88,8 +88,13 @@ impl RequestClient for RecordingClient {
 }
 
 fn show_task(task: &str) -> Value {
-    let kind = if task == "1" { "agent" } else { "process" };
+    let kind = if task == "2" { "process" } else { "agent" };
+    let questions = match task {
+        "3" => json!([{ "call": 5, "text": "Salt?" }]),
+        _ => json!([]),
+    };
     json!({
+        "questions": questions,
         "address": format!("{kind}:{task}"),
         "kind": kind,
         "session": SESSION,
@@ -103,8 +108,9 @@ fn show_task(task: &str) -> Value {
     })
 }
 
-/// Sends two messages to the agent and a line to the process.
-async fn send_messages(protocol: u32) -> Vec<RecordedSend> {
+/// Calls `send_message` with each of these arguments. Returns the messages that the handlers got, and
+/// the texts of refused calls.
+async fn call_send_message(protocol: u32, calls: &[Value]) -> (Vec<RecordedSend>, Vec<String>) {
     let handlers = RecordingHandlers { protocol, sends: Arc::default() };
     let directory = tempfile::tempdir().unwrap();
     let options = McpOptions::new(SESSION, directory.path());
@@ -113,17 +119,53 @@ async fn send_messages(protocol: u32) -> Vec<RecordedSend> {
     let config = ClientConfig::new(Default::default(), Implementation::new("cook", "1"));
     let used = async {
         let client = config.serve(ours).await.unwrap();
-        for to in ["1", "1", "2"] {
-            let arguments = serde_json::from_value(json!({"to": to, "message": "salt"})).unwrap();
+        let mut refusals = Vec::new();
+        for arguments in calls {
+            let arguments = arguments.as_object().unwrap().clone();
             let send = CallToolRequestParams::new("send_message").with_arguments(arguments);
             let reply = client.call_tool(send).await.unwrap();
-            assert_ne!(reply.is_error, Some(true), "{reply:?}");
+            if reply.is_error == Some(true) {
+                refusals.push(reply.content[0].as_text().unwrap().text.clone());
+            }
         }
         client.cancel().await.unwrap();
+        refusals
     };
-    let (served, ()) = tokio::join!(serve(handlers.clone(), options, input, output), used);
+    let (served, refusals) = tokio::join!(serve(handlers.clone(), options, input, output), used);
     served.unwrap();
-    handlers.sends.lock().unwrap().clone()
+    let sends = handlers.sends.lock().unwrap().clone();
+    (sends, refusals)
+}
+
+/// Sends two messages to the agent and a line to the process.
+async fn send_messages(protocol: u32) -> Vec<RecordedSend> {
+    let calls = ["1", "1", "2"].map(|to| json!({"to": to, "message": "salt"}));
+    let (sends, refusals) = call_send_message(protocol, &calls).await;
+    assert!(refusals.is_empty(), "{refusals:?}");
+    sends
+}
+
+#[tokio::test]
+async fn a_message_to_an_agent_has_a_name() {
+    let named = |to: &str, name: &str| json!({"to": to, "message": "yes", "name": name});
+    let wrong = [
+        (named("1", ""), "is empty"),
+        (named("1", " approval"), "starts or ends with a space"),
+        (named("1", &"n".repeat(65)), "65 characters long; the maximum is 64"),
+        (json!({"to": "1", "message": "yes", "name": 3}), "name"),
+        (json!({"to": "1", "message": "yes", "key": "k"}), "unknown argument `key`"),
+        (named("2", "approval"), "a line of its standard input has no name"),
+        (named("3", "approval"), "waits for an answer, which has no name"),
+    ];
+    let mut calls: Vec<Value> = wrong.iter().map(|(arguments, _)| arguments.clone()).collect();
+    calls.push(named("1", "approval"));
+    let (sends, refusals) = call_send_message(PROTOCOL_VERSION, &calls).await;
+    assert_eq!(refusals.len(), wrong.len(), "{refusals:?}");
+    for ((arguments, problem), refusal) in wrong.iter().zip(&refusals) {
+        assert!(refusal.contains(problem), "{arguments}: {refusal}");
+    }
+    let [send] = &sends[..] else { panic!("only the last one was sent: {sends:?}") };
+    assert_eq!(send.request.name.as_deref(), Some("approval"));
 }
 
 #[tokio::test]
