@@ -57,7 +57,7 @@ impl TestServer {
     ) -> Self {
         let state_dir = StateDir::new(dir.path().join("state"));
         let lock = StateDirLock::acquire(&state_dir).unwrap();
-        let options = DaemonOptions { state_dir: state_dir.clone(), idle_timeout: None };
+        let options = DaemonOptions::new(state_dir.clone());
         let daemon = Daemon::open(lock, options, build(Runtime::builder())).await.unwrap();
         let address = daemon.listen(ListenOptions::dashboard()).await.unwrap();
         let runtime = daemon.runtime().clone();
