@@ -41,6 +41,9 @@ subcommands! {
     agents::Agents(AgentsArgs),
     trust::Trust(TrustArgs),
     top::Top(TopArgs),
+    serve::Serve(ServeArgs),
+    dashboard::Dashboard(DashboardArgs),
+    token::Token(TokenArgs),
     sessions::Sessions(SessionsArgs),
     close::Close(CloseArgs),
     prune::Prune(PruneArgs),
@@ -55,6 +58,10 @@ subcommands! {
 
 impl Subcommand {
     pub(crate) fn runs_daemon(&self) -> bool {
-        matches!(self, Self::Daemon(daemon) if daemon.is_foreground())
+        match self {
+            Self::Daemon(daemon) => daemon.is_foreground(),
+            Self::Serve(_) => true,
+            _ => false,
+        }
     }
 }

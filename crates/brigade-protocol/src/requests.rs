@@ -17,6 +17,7 @@ macro_rules! with_requests {
             exec::Exec(ExecRequest),
             follow_output::FollowOutput(FollowOutputRequest),
             grant_trust::GrantTrust(GrantTrustRequest),
+            http_status::HttpStatus(HttpStatusRequest),
             inbox::Inbox(InboxRequest),
             list_agents::ListAgents(ListAgentsRequest),
             list_approvals::ListApprovals(ListApprovalsRequest),

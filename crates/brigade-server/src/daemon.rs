@@ -1,7 +1,6 @@
 //! The daemon: one per state directory.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -42,12 +41,14 @@ pub struct DaemonOptions {
     pub idle_timeout: Option<Duration>,
     /// The longest drain before a requested shutdown; `None` shuts down without one.
     pub drain_timeout: Option<Duration>,
+    /// The address for HTTP, in place of the stored one.
+    pub listen: Option<ListenOptions>,
 }
 
 impl DaemonOptions {
     /// Creates options without timeouts.
     pub fn new(state_dir: StateDir) -> Self {
-        Self { state_dir, idle_timeout: None, drain_timeout: None }
+        Self { state_dir, idle_timeout: None, drain_timeout: None, listen: None }
     }
 }
 
@@ -128,6 +129,7 @@ impl Daemon {
             started_at: Instant::now(),
             store_id,
             http_listeners,
+            is_server: options.listen.is_some(),
             client_count: AtomicUsize::new(0),
             presence_count: AtomicUsize::new(0),
             conversations,
@@ -135,8 +137,8 @@ impl Daemon {
             metrics_renderer: OnceLock::new(),
             shutdown,
         });
-        state.http_listeners.restore(&state).await?;
-        let DaemonOptions { idle_timeout, drain_timeout, .. } = options;
+        let DaemonOptions { idle_timeout, drain_timeout, listen, .. } = options;
+        state.http_listeners.restore(&state, listen).await?;
         Ok(Self { state, socket, idle_timeout, drain_timeout, state_dir_lock })
     }
 
@@ -158,8 +160,13 @@ impl Daemon {
         &self.state.runtime
     }
 
-    /// Listens for HTTP, and returns the bound address. The next daemon listens there too.
-    pub async fn listen(&self, options: ListenOptions) -> Result<SocketAddr, Refusal> {
+    /// Returns the URLs of its listeners.
+    pub async fn urls(&self) -> Vec<String> {
+        self.state.http_listeners.urls().await
+    }
+
+    /// Listens for HTTP, and returns the URL. The next daemon listens there too.
+    pub async fn listen(&self, options: ListenOptions) -> Result<String, Refusal> {
         self.state.http_listeners.listen(&self.state, options).await
     }
 

@@ -8,7 +8,7 @@
 //! Nobody is the operator by the address from which a request comes: every route of the API needs a
 //! token. Modules in reading order:
 //!
-//! - [`listener`]: one bound address and its connections. [`listeners`]: all of them, also after a
+//! - [`listener`], [`tls`]: one bound address and its connections. [`listeners`]: all of them, also after a
 //!   restart.
 //! - [`request_guard`], [`caller`]: the checks before a route. [`access_token`], [`login_code`]: the
 //!   secrets behind them.
@@ -26,6 +26,7 @@ pub(crate) mod problem;
 pub(crate) mod request_guard;
 pub(crate) mod routes;
 pub(crate) mod task_pages;
+pub(crate) mod tls;
 
-pub use listeners::{ListenOptions, ListenerPurpose};
+pub use listeners::{ListenOptions, ListenerPurpose, TlsFiles};
 pub use routes::openapi_document;

@@ -70,6 +70,8 @@ pub(crate) struct DaemonState {
     /// The id of the store, which is part of every cursor.
     pub(crate) store_id: Uuid,
     pub(crate) http_listeners: HttpListeners,
+    /// The daemon was started to serve HTTP.
+    pub(crate) is_server: bool,
     /// Connections that have sent a request, and all without a conversation.
     pub(crate) client_count: AtomicUsize,
     /// Connections that only signal the presence of a conversation.

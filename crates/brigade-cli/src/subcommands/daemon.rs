@@ -17,6 +17,7 @@ use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
 use brigade_runtime::{ProcessOptions, Runtime, RuntimeBuilder};
 use brigade_server::daemon::{DaemonError, StateDirLock};
+use brigade_server::http::ListenOptions;
 use brigade_server::{DaemonOptions, ShutdownHandle, TrustStore};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{Retention, StoreError};
@@ -98,9 +99,11 @@ impl DaemonArgs {
                 // First of all: from here on no terminal ends it.
                 let _ = setsid();
                 // The client that started it reads the last line of the log.
-                Ok(run_daemon(context).await.unwrap_or_else(|error| error.report_on_one_line()))
+                Ok(run_daemon(context, None)
+                    .await
+                    .unwrap_or_else(|error| error.report_on_one_line()))
             }
-            DaemonSubcommand::Start { .. } => run_daemon(context).await,
+            DaemonSubcommand::Start { .. } => run_daemon(context, None).await,
             DaemonSubcommand::Stop => stop(context).await,
             DaemonSubcommand::Status => status(context).await,
         }
@@ -167,6 +170,14 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
     Ok(CliExitCode::SUCCEEDED)
 }
 
+/// Shuts down a daemon without a drain: its successor performs its tasks.
+pub(super) async fn hand_over(client: &DaemonConnection) -> Result<(), CliError> {
+    let pid = request_shutdown(client).await?;
+    // The second request ends the drain.
+    let _ = request_shutdown(client).await;
+    wait_until_ended(pid, SHUTDOWN_TIMEOUT).await
+}
+
 async fn request_shutdown(client: &DaemonConnection) -> Result<u32, CliError> {
     match client.call(ShutdownRequest {}).await {
         Ok(()) | Err(ClientError::Lost | ClientError::NotReceived) => Ok(client.daemon_pid()),
@@ -196,16 +207,24 @@ fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCo
     Ok(exit)
 }
 
-async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
+/// Runs the daemon in the foreground. With an address it serves HTTP, and never shuts down by
+/// itself.
+pub(super) async fn run_daemon(
+    context: &CliContext,
+    listen: Option<ListenOptions>,
+) -> Result<CliExitCode, CliError> {
     reexec_with_state_variable(context)?;
     let telemetry = Telemetry::start(&context.config.telemetry)?;
     let state_dir = &context.state_dir;
     let lock = StateDirLock::acquire(state_dir)?;
     let store = open_store(&state_dir.store_path()).await?;
+    let is_server = listen.is_some();
+    let idle_timeout = context.config.idle_timeout().map_err(CliError::usage)?;
     let options = DaemonOptions {
-        idle_timeout: context.config.idle_timeout().map_err(CliError::usage)?,
+        state_dir: state_dir.clone(),
+        idle_timeout: idle_timeout.filter(|_| !is_server),
         drain_timeout: context.config.drain_timeout().map_err(CliError::usage)?,
-        ..DaemonOptions::new(state_dir.clone())
+        listen,
     };
     let trust = Arc::new(TrustStore::open(state_dir)?);
     let agents = configured_models::agent_options(&context.config)?
@@ -217,6 +236,9 @@ async fn run_daemon(context: &CliContext) -> Result<CliExitCode, CliError> {
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
+    if is_server {
+        super::serve::print_urls(context, &daemon.urls().await)?;
+    }
     let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
     let result = tokio::select! {
         ended = daemon.run() => ended,

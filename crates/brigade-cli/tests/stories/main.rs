@@ -21,6 +21,7 @@ mod deadlines;
 mod exec;
 mod files;
 mod guides;
+mod http;
 mod identity;
 mod input_bytes;
 mod inside;

@@ -1,7 +1,5 @@
 //! `listen_http`: makes the daemon listen for HTTP on the loopback interface.
 
-use std::net::SocketAddr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, NoItems};
@@ -10,9 +8,10 @@ use crate::call::{Call, NoItems};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ListenHttpRequest {}
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenHttpReply {
-    pub address: SocketAddr,
+    /// The URL of the dashboard, without a slash at its end.
+    pub url: String,
 }
 
 impl Call for ListenHttpRequest {

@@ -8,8 +8,10 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -17,6 +19,8 @@ use tokio_util::task::TaskTracker;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a request's line and headers.
 pub(crate) const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// The time for the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADERS_MAX: usize = 64;
 /// The time for open responses to end when the server shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
@@ -40,13 +44,15 @@ impl Connections {
     }
 
     /// Serves a listener until the shutdown.
-    pub(crate) fn serve(&self, listener: TcpListener, app: Router) {
+    pub(crate) fn serve(&self, listener: TcpListener, tls: Option<TlsAcceptor>, app: Router) {
         let connections = self.clone();
         self.tracker.spawn(async move {
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
-                        Ok((stream, _)) => connections.serve_stream(stream, app.clone()),
+                        Ok((stream, _)) => {
+                            connections.serve_stream(stream, tls.clone(), app.clone());
+                        }
                         Err(error) => {
                             tracing::warn!(%error, "accepting a connection failed");
                             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -58,12 +64,17 @@ impl Connections {
         });
     }
 
-    fn serve_stream(&self, stream: TcpStream, app: Router) {
+    fn serve_stream(&self, stream: TcpStream, tls: Option<TlsAcceptor>, app: Router) {
         // A connection over the limit is closed. Those that send nothing make way after a timeout.
         let Ok(slot) = self.slots.clone().try_acquire_owned() else { return };
         let shutdown_token = self.shutdown_token.clone();
         self.tracker.spawn(async move {
-            if let Err(error) = serve_connection(stream, app, shutdown_token).await {
+            let _ = stream.set_nodelay(true);
+            let served = match tls {
+                None => serve_connection(stream, app, shutdown_token).await,
+                Some(tls) => serve_tls(stream, tls, app, shutdown_token).await,
+            };
+            if let Err(error) = served {
                 tracing::debug!(%error, "a connection failed");
             }
             drop(slot);
@@ -81,12 +92,25 @@ impl Connections {
     }
 }
 
-async fn serve_connection(
+async fn serve_tls(
     stream: TcpStream,
+    tls: TlsAcceptor,
     app: Router,
     shutdown_token: CancellationToken,
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
+    let stream = tokio::select! {
+        stream = handshake => stream??,
+        () = shutdown_token.cancelled() => return Ok(()),
+    };
+    serve_connection(stream, app, shutdown_token).await
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    app: Router,
+    shutdown_token: CancellationToken,
+) -> io::Result<()> {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

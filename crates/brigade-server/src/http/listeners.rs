@@ -2,6 +2,7 @@
 //! too.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use brigade_model::refusal::Refusal;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::listener::Connections;
 use super::request_guard::ServedNames;
 use super::routes::{HttpState, build_app};
+use super::tls::load_tls;
 use crate::request_context::DaemonState;
 
 const LISTENER_KIND: RecordKind = RecordKind::from_static("http-listener");
@@ -39,6 +41,15 @@ pub struct ListenOptions {
     /// A proxy in front of this server has the TLS connection.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub behind_proxy: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 impl ListenOptions {
@@ -50,6 +61,7 @@ impl ListenOptions {
             address,
             hosts: Vec::new(),
             behind_proxy: false,
+            tls: None,
         }
     }
 
@@ -59,14 +71,20 @@ impl ListenOptions {
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        if self.address.ip().is_loopback() || self.behind_proxy {
+        if self.address.ip().is_loopback() || self.behind_proxy || self.tls.is_some() {
             return Ok(());
         }
         Err(Refusal::invalid(format!(
-            "{} can be reached from other machines: pass --behind-proxy if a proxy has the TLS connection, \
-             or listen on 127.0.0.1",
+            "{} can be reached from other machines: pass --tls-cert and --tls-key, or --behind-proxy if \
+             a proxy has the TLS connection",
             self.address
         )))
+    }
+
+    /// Returns the URL of the bound address, without a slash at its end.
+    fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     fn record_key(&self) -> Result<RecordKey, Refusal> {
@@ -91,30 +109,39 @@ impl HttpListeners {
         Self { connections, bound: Mutex::default() }
     }
 
-    /// Listens, and returns the bound address. The dashboard uses any listener of the loopback
+    /// Listens, and returns the URL. The dashboard uses any listener of the loopback
     /// interface that is there.
     pub(crate) async fn listen(
         &self,
         daemon: &Arc<DaemonState>,
         options: ListenOptions,
-    ) -> Result<SocketAddr, Refusal> {
+    ) -> Result<String, Refusal> {
         options.check()?;
         let mut bound = self.bound.lock().await;
-        if let Some(address) = find_bound(&bound, &options)? {
-            return Ok(address);
+        if let Some(listener) = find_bound(&bound, &options)? {
+            return Ok(listener.url());
         }
         let options = self.bind(daemon, options).await?;
         let value = serde_json::to_vec(&options)
             .map_err(|error| Refusal::internal(format!("a listener cannot be stored: {error}")))?;
         let record = NewRecord::new(options.record_key()?, value)?;
         daemon.runtime.records().put(&record, ExpectedVersion::Any).await?;
-        let address = options.address;
+        let url = options.url();
         bound.push(options);
-        Ok(address)
+        Ok(url)
     }
 
-    /// Listens on the stored addresses. One that cannot be bound is only logged.
-    pub(crate) async fn restore(&self, daemon: &Arc<DaemonState>) -> Result<(), Refusal> {
+    /// Listens on the stored addresses. One that cannot be bound is only logged. With options for
+    /// an address that the operator chose, listens there in place of the stored one, or fails.
+    pub(crate) async fn restore(
+        &self,
+        daemon: &Arc<DaemonState>,
+        chosen: Option<ListenOptions>,
+    ) -> Result<(), Refusal> {
+        let has_chosen = chosen.is_some();
+        if let Some(chosen) = chosen {
+            self.listen(daemon, chosen).await?;
+        }
         let page = daemon.runtime.records().list(&RecordQuery::new(LISTENER_KIND)).await?;
         let mut bound = self.bound.lock().await;
         for item in page.items {
@@ -122,6 +149,9 @@ impl HttpListeners {
                 tracing::warn!("a stored listener is not understood");
                 continue;
             };
+            if has_chosen && options.purpose == ListenerPurpose::Serve {
+                continue;
+            }
             let address = options.address;
             match self.bind(daemon, options).await {
                 Ok(options) => bound.push(options),
@@ -137,14 +167,20 @@ impl HttpListeners {
         daemon: &Arc<DaemonState>,
         mut options: ListenOptions,
     ) -> Result<ListenOptions, Refusal> {
+        let tls = options.tls.as_ref().map(load_tls).transpose()?;
         let failed = |error: std::io::Error| {
             Refusal::unavailable(format!("cannot listen on {}: {error}", options.address))
         };
         let listener = TcpListener::bind(options.address).await.map_err(failed)?;
         options.address = listener.local_addr().map_err(failed)?;
-        let names = ServedNames { hosts: options.hosts.clone(), is_https: options.behind_proxy };
-        self.connections.serve(listener, build_app(HttpState::new(daemon.clone()), names));
+        let is_https = options.behind_proxy || options.tls.is_some();
+        let names = ServedNames { hosts: options.hosts.clone(), is_https };
+        self.connections.serve(listener, tls, build_app(HttpState::new(daemon.clone()), names));
         Ok(options)
+    }
+
+    pub(crate) async fn urls(&self) -> Vec<String> {
+        self.bound.lock().await.iter().map(ListenOptions::url).collect()
     }
 
     pub(crate) fn has_connections(&self) -> bool {
@@ -157,10 +193,10 @@ impl HttpListeners {
     }
 }
 
-fn find_bound(
-    bound: &[ListenOptions],
+fn find_bound<'a>(
+    bound: &'a [ListenOptions],
     options: &ListenOptions,
-) -> Result<Option<SocketAddr>, Refusal> {
+) -> Result<Option<&'a ListenOptions>, Refusal> {
     let found = match options.purpose {
         ListenerPurpose::Dashboard => bound.iter().find(|bound| bound.address.ip().is_loopback()),
         ListenerPurpose::Serve => {
@@ -172,6 +208,6 @@ fn find_bound(
             let address = bound.address;
             Err(Refusal::conflict(format!("this daemon listens on {address} already")))
         }
-        found => Ok(found.map(|bound| bound.address)),
+        found => Ok(found),
     }
 }

@@ -16,7 +16,7 @@ impl RequestHandler for ListenHttpRequest {
     ) -> Result<ListenHttpReply, Refusal> {
         context.require_operator("open a listener")?;
         let daemon = &context.daemon;
-        let address = daemon.http_listeners.listen(daemon, ListenOptions::dashboard()).await?;
-        Ok(ListenHttpReply { address })
+        let url = daemon.http_listeners.listen(daemon, ListenOptions::dashboard()).await?;
+        Ok(ListenHttpReply { url })
     }
 }

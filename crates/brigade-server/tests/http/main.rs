@@ -7,3 +7,4 @@ mod listing;
 mod openapi;
 mod requests;
 mod support;
+mod tls;

@@ -47,19 +47,38 @@ pub(crate) struct TestResponse {
 
 impl TestServer {
     pub(crate) async fn start(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
+        Self::start_with(ListenOptions::dashboard(), build).await
+    }
+
+    pub(crate) async fn start_with(
+        listen: ListenOptions,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self::start_in(dir, build).await
+        Self::start_in(dir, listen, build).await
+    }
+
+    /// Returns the error of a server that cannot start.
+    pub(crate) async fn try_start(listen: ListenOptions) -> Result<(), String> {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::new(dir.path().join("state"));
+        let lock = StateDirLock::acquire(&state_dir).unwrap();
+        let options = DaemonOptions { listen: Some(listen), ..DaemonOptions::new(state_dir) };
+        let daemon = Daemon::open(lock, options, Runtime::builder()).await;
+        daemon.map(|_| ()).map_err(|error| error.to_string())
     }
 
     async fn start_in(
         dir: Arc<tempfile::TempDir>,
+        listen: ListenOptions,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
         let state_dir = StateDir::new(dir.path().join("state"));
         let lock = StateDirLock::acquire(&state_dir).unwrap();
         let options = DaemonOptions::new(state_dir.clone());
         let daemon = Daemon::open(lock, options, build(Runtime::builder())).await.unwrap();
-        let address = daemon.listen(ListenOptions::dashboard()).await.unwrap();
+        let url = daemon.listen(listen).await.unwrap();
+        let address = url.split("://").nth(1).unwrap().parse().unwrap();
         let runtime = daemon.runtime().clone();
         let shutdown: CancellationToken = daemon.shutdown_token();
         #[expect(clippy::disallowed_methods, reason = "the daemon shuts down with this value")]
@@ -86,7 +105,7 @@ impl TestServer {
         drop(self.runtime);
         drop(self.shutdown);
         timeout(TEST_TIMEOUT, self.serve_task).await.unwrap().unwrap().unwrap();
-        Self::start_in(dir, build).await
+        Self::start_in(dir, ListenOptions::dashboard(), build).await
     }
 
     pub(crate) async fn connect(&self) -> DaemonConnection {

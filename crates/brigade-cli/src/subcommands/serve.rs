@@ -1,0 +1,108 @@
+//! `brigade serve`: the daemon in the foreground, with HTTP.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use brigade_protocol::ClientError;
+use brigade_protocol::requests::{HttpStatusReply, HttpStatusRequest};
+use brigade_server::http::{ListenOptions, TlsFiles};
+
+use super::daemon::{hand_over, run_daemon};
+use crate::context::CliContext;
+use crate::exit_code::{CliError, CliExitCode};
+use crate::render;
+
+/// Serve the HTTP API, MCP and the dashboard, in the foreground
+///
+/// Every caller needs a token, also on this machine: `brigade token add`. The daemon that runs hands
+/// over, and its processes keep running. The next daemon listens on the same address.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Address and port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
+    listen: SocketAddr,
+    /// Certificate chain as a PEM file, for an address that other machines reach
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Key of the certificate as a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// A proxy in front of this server has the TLS connection
+    #[arg(long, requires = "host")]
+    behind_proxy: bool,
+    /// Name under which clients reach this server, beside localhost and addresses
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  brigade serve
+  brigade serve --listen 127.0.0.1:8080
+  brigade serve --listen 0.0.0.0:443 --host brigade.example \\
+      --tls-cert chain.pem --tls-key key.pem
+  brigade serve --behind-proxy --host brigade.example";
+
+impl ServeArgs {
+    pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        let options = self.options()?;
+        replace_daemon(context).await?;
+        run_daemon(context, Some(options)).await
+    }
+
+    fn options(self) -> Result<ListenOptions, CliError> {
+        let absolute = |path: PathBuf| std::path::absolute(path).map_err(CliError::from);
+        let tls = match (self.tls_cert, self.tls_key) {
+            (Some(certificate), Some(key)) => {
+                Some(TlsFiles { certificate: absolute(certificate)?, key: absolute(key)? })
+            }
+            _ => None,
+        };
+        let mut options = ListenOptions::serve(self.listen);
+        options.tls = tls;
+        options.behind_proxy = self.behind_proxy;
+        options.hosts = self.host;
+        Ok(options)
+    }
+}
+
+/// Asks the daemon that runs to hand over. Another `brigade serve` does not.
+async fn replace_daemon(context: &CliContext) -> Result<(), CliError> {
+    let client = match context.connect_running_daemon().await {
+        Ok(client) => client,
+        Err(ClientError::NoDaemon(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let status = match client.call(HttpStatusRequest {}).await {
+        Ok(status) => status,
+        // An older daemon does not know the request, and serves no HTTP.
+        Err(ClientError::Refused(_)) => HttpStatusReply::default(),
+        Err(error) => return Err(error.into()),
+    };
+    if status.is_server {
+        let urls = status.urls.join(", ");
+        let pid = client.daemon_pid();
+        let text = format!("another `brigade serve` (pid {pid}) has this state: {urls}");
+        return Err(CliError::new(CliExitCode::STATE_DIR_TAKEN, text));
+    }
+    hand_over(&client).await
+}
+
+/// Prints the addresses, and the commands that connect coding agents.
+pub(super) fn print_urls(context: &CliContext, urls: &[String]) -> Result<(), CliError> {
+    if context.json {
+        return render::print_json(&serde_json::json!({ "urls": urls }));
+    }
+    for url in urls {
+        render::print_line(format!("listening on {url}"))?;
+    }
+    let Some(url) = urls.first() else { return Ok(()) };
+    render::print_line(format!(
+        "\ndashboard:    brigade dashboard\n\
+         Claude Code:  claude mcp add --transport http brigade {url}/mcp \\\n\
+         \x20               --header \"Authorization: Bearer $(brigade token add --client claude)\"\n\
+         Codex:        export BRIGADE_TOKEN=\"$(brigade token add --client codex)\"\n\
+         \x20             codex mcp add brigade --url {url}/mcp --bearer-token-env-var BRIGADE_TOKEN"
+    ))
+}

@@ -1,0 +1,149 @@
+//! `serve`, `dashboard` and `token`: the HTTP server of the daemon.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::story_env::{StoryEnv, is_there, kill, poll};
+
+/// A response: its status and its body.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    body: String,
+}
+
+/// Sends a request to a URL without a path.
+fn send(url: &str, request: &str, token: &str, body: &str) -> Answer {
+    let host = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).unwrap();
+    let length = body.len();
+    let authorization = match token {
+        "" => String::new(),
+        token => format!("Authorization: Bearer {token}\r\n"),
+    };
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, body: body.to_owned() }
+}
+
+/// A server in the foreground, and its URL.
+struct ForegroundServer {
+    child: Child,
+    url: String,
+}
+
+impl ForegroundServer {
+    fn start(story: &StoryEnv) -> Self {
+        let mut command = story.command(["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = output.next().unwrap().unwrap();
+        let url = first.strip_prefix("listening on ").expect(&first).to_owned();
+        let printed: Vec<String> = output.by_ref().take(6).map(Result::unwrap).collect();
+        let printed = printed.join("\n");
+        assert!(printed.contains(&format!("brigade {url}/mcp")), "{printed}");
+        assert!(printed.contains("codex mcp add brigade --url"), "{printed}");
+        Self { child, url }
+    }
+
+    fn stop(mut self) {
+        kill(self.child.id(), Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_token_is_made_used_and_revoked() {
+    let story = StoryEnv::new();
+    let url = story.json(["dashboard"])["url"].as_str().unwrap().to_owned();
+    let (url, _) = url.split_once("/#code=").unwrap();
+    let secret = story.ok(["token", "add", "laptop"]);
+    let secret = secret.trim();
+    let answer = send(url, "GET /v1/whoami", secret, "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let listed = story.json(["token", "list"]);
+    assert_eq!(listed[0]["name"], "laptop");
+    assert_eq!(listed[0]["scope"], "operator");
+    assert!(!listed.to_string().contains(secret));
+    let id = listed[0]["id"].as_str().unwrap();
+    assert!(story.ok(["token", "revoke", id]).starts_with("revoked "));
+    assert_eq!(send(url, "GET /v1/whoami", secret, "").status, 401);
+    assert_eq!(story.run(["token", "revoke", id]).code, 127);
+    assert_eq!(story.run(["token", "add", ""]).code, 2);
+    let reader = story.ok(["token", "add", "wall", "--read-only", "--expires", "1h"]);
+    let answer = send(url, "POST /v1/tokens", reader.trim(), r#"{"name":"x","scope":"operator"}"#);
+    assert_eq!(answer.status, 403, "{answer:?}");
+    let client = story.ok(["token", "add", "--client", "claude"]);
+    let sessions = send(url, "GET /v1/sessions", client.trim(), "");
+    let sessions: Value = serde_json::from_str(&sessions.body).unwrap();
+    assert_eq!(sessions["items"].as_array().unwrap().len(), 1, "{sessions}");
+}
+
+#[test]
+fn the_dashboard_url_logs_in_once() {
+    let story = StoryEnv::new();
+    let printed = story.ok(["dashboard", "--no-open"]);
+    let (url, code) = printed.trim().split_once("/#code=").unwrap();
+    let body = format!(r#"{{"code":"{code}"}}"#);
+    let first = send(url, "POST /v1/login", "", &body);
+    assert_eq!(first.status, 200, "{first:?}");
+    let login: Value = serde_json::from_str(&first.body).unwrap();
+    let secret = login["secret"].as_str().unwrap();
+    assert_eq!(send(url, "GET /v1/tasks", secret, "").status, 200);
+    assert_eq!(send(url, "POST /v1/login", "", &body).status, 401);
+    // The next daemon listens on the same port, and knows the login.
+    story.ok(["daemon", "stop"]);
+    story.ok(["daemon", "start"]);
+    assert_eq!(send(url, "GET /v1/tasks", secret, "").status, 200);
+    let again = story.ok(["dashboard", "--no-open"]);
+    assert!(again.starts_with(url), "{again}");
+}
+
+#[test]
+fn a_server_takes_over_from_the_daemon_and_its_processes_go_on() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "--detach", "--name", "Soup", "--", "sleep", "1000"]);
+    let daemon = story.daemon_pid();
+    let server = ForegroundServer::start(&story);
+    poll("the daemon has ended", || (!is_there(daemon)).then_some(()));
+    let token = story.ok(["token", "add", "laptop"]);
+    let tasks = send(&server.url, "GET /v1/tasks", token.trim(), "");
+    let tasks: Value = serde_json::from_str(&tasks.body).unwrap();
+    assert_eq!(tasks["items"][0]["name"], "Soup");
+    assert_eq!(tasks["items"][0]["state"], "running");
+    let second = story.run(["serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(second.code, 119, "{second:?}");
+    assert!(second.err.contains(&server.url), "{second:?}");
+    let url = server.url.clone();
+    server.stop();
+    // The address is stored: the daemon that a client starts listens there too.
+    story.ok(["ps"]);
+    assert_eq!(send(&url, "GET /v1/tasks", token.trim(), "").status, 200);
+    story.ok(["stop", "Soup"]);
+}
+
+#[test]
+fn an_address_for_other_machines_needs_tls_or_a_proxy() {
+    let story = StoryEnv::new();
+    let ran = story.run(["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("--tls-cert"), "{ran:?}");
+    let ran = story.run(["serve", "--tls-cert", "none.pem", "--tls-key", "none.pem"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("none.pem"), "{ran:?}");
+    for wrong in ["7777", "localhost", "127.0.0.1"] {
+        assert_eq!(story.run(["serve", "--listen", wrong]).code, 2, "{wrong}");
+    }
+    assert_eq!(story.run(["serve", "--behind-proxy"]).code, 2, "it needs the name of the proxy");
+}
