@@ -1,0 +1,150 @@
+// Follows the feed of changes. After a lost connection it resumes from the last cursor, so that
+// nothing is missed and nothing is seen twice. Its state is always visible to the reader.
+
+/** @import {Change, Cursor} from './api_types.d.ts' */
+/** @import {Api} from './api.js' */
+
+import { Problem } from './api.js';
+import { readServerSentEvents } from './sse_reader.js';
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 15_000;
+/** The server sends a heartbeat every 15 seconds. */
+const SILENCE_MS = 40_000;
+const WATCH_MS = 5_000;
+
+/**
+ * @typedef {{name: 'connecting'} | {name: 'live'} | {name: 'reconnecting', retryAt: number} | {name: 'stopped'}} StreamState
+ *
+ * @typedef {object} StreamHandlers
+ * @property {(change: Change) => void} onChange
+ * @property {(state: StreamState) => void} onState
+ * @property {() => void} onGap Retention has removed changes that this client has not seen.
+ */
+
+export class EventStream {
+  /** @type {AbortController | null} */
+  #connection = null;
+  /** @type {(() => void) | null} */
+  #endPause = null;
+  #isStopped = false;
+  #lastBytesAt = 0;
+  #pauseMs = FIRST_PAUSE_MS;
+
+  /**
+   * @param {Api} api
+   * @param {Cursor} cursor
+   * @param {StreamHandlers} handlers
+   */
+  constructor(api, cursor, handlers) {
+    this.api = api;
+    this.cursor = cursor;
+    this.handlers = handlers;
+  }
+
+  /** Follows the feed until `stop`. */
+  async run() {
+    const watchdog = setInterval(() => this.#endSilentConnection(), WATCH_MS);
+    const wake = () => this.#wake();
+    document.addEventListener('visibilitychange', wake);
+    window.addEventListener('online', wake);
+    try {
+      while (!this.#isStopped) {
+        await this.#follow();
+        if (!this.#isStopped) await this.#pause();
+      }
+    } finally {
+      clearInterval(watchdog);
+      document.removeEventListener('visibilitychange', wake);
+      window.removeEventListener('online', wake);
+      this.handlers.onState({ name: 'stopped' });
+    }
+  }
+
+  stop() {
+    this.#isStopped = true;
+    this.#connection?.abort();
+    this.#endPause?.();
+  }
+
+  /** Ends the pause before the next attempt. */
+  reconnectNow() {
+    this.#endPause?.();
+  }
+
+  async #follow() {
+    const connection = new AbortController();
+    this.#connection = connection;
+    this.#lastBytesAt = Date.now();
+    try {
+      const query = new URLSearchParams({ after: this.cursor, rows: 'true' });
+      const response = await this.api.request(`events?${query}`, {
+        headers: { accept: 'text/event-stream' },
+        signal: connection.signal,
+      });
+      this.handlers.onState({ name: 'live' });
+      const noteBytes = () => {
+        this.#lastBytesAt = Date.now();
+      };
+      for await (const event of readServerSentEvents(response, noteBytes)) {
+        this.#pauseMs = FIRST_PAUSE_MS;
+        this.#receive(event.event, event.id, event.data);
+      }
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'unauthenticated') this.stop();
+      // A cursor of another store, or one from the future: this server has other tasks.
+      if (error instanceof Problem && error.code === 'invalid') this.handlers.onGap();
+    } finally {
+      connection.abort();
+    }
+  }
+
+  /**
+   * @param {string} event
+   * @param {string} id
+   * @param {string} data
+   */
+  #receive(event, id, data) {
+    switch (event) {
+      case 'change':
+        this.handlers.onChange(JSON.parse(data));
+        break;
+      case 'gap':
+        this.cursor = JSON.parse(data).cursor ?? this.cursor;
+        this.handlers.onGap();
+        break;
+      case 'too_slow':
+      case 'bye':
+        this.#connection?.abort();
+        break;
+    }
+    if (id) this.cursor = id;
+  }
+
+  async #pause() {
+    // Jitter spreads the clients of a restarted server.
+    const pause = this.#pauseMs * (0.75 + Math.random() * 0.5);
+    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
+    this.handlers.onState({ name: 'reconnecting', retryAt: Date.now() + pause });
+    await new Promise((/** @type {(value?: undefined) => void} */ resolve) => {
+      const timer = setTimeout(resolve, pause);
+      this.#endPause = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#endPause = null;
+    if (!this.#isStopped) this.handlers.onState({ name: 'connecting' });
+  }
+
+  #endSilentConnection() {
+    if (Date.now() - this.#lastBytesAt > SILENCE_MS) this.#connection?.abort();
+  }
+
+  /** A page that was asleep checks its connection at once. */
+  #wake() {
+    if (document.hidden) return;
+    this.#endSilentConnection();
+    this.#endPause?.();
+  }
+}

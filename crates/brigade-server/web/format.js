@@ -1,0 +1,146 @@
+// Numbers, times and JSON as people read them.
+
+/** @import {Usage} from './api_types.d.ts' */
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
+});
+const dayAndClock = new Intl.DateTimeFormat(undefined, {
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  hourCycle: 'h23',
+});
+const fullTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const grouped = new Intl.NumberFormat(undefined);
+
+/**
+ * Formats a duration with its two largest units: `3m 12s`.
+ * @param {number} ms
+ */
+export function formatDuration(ms) {
+  if (!(ms >= 0)) return '0s';
+  if (ms < SECOND) return `${Math.round(ms)}ms`;
+  if (ms < MINUTE) return `${Math.floor(ms / SECOND)}s`;
+  if (ms < HOUR) return `${Math.floor(ms / MINUTE)}m ${Math.floor((ms % MINUTE) / SECOND)}s`;
+  if (ms < DAY) return `${Math.floor(ms / HOUR)}h ${Math.floor((ms % HOUR) / MINUTE)}m`;
+  return `${Math.floor(ms / DAY)}d ${Math.floor((ms % DAY) / HOUR)}h`;
+}
+
+/**
+ * Formats a time of day.
+ * @param {number} time
+ */
+export function formatClock(time) {
+  return clock.format(time);
+}
+
+/**
+ * Formats a time of day, with the day if it is not today.
+ * @param {string | number} time
+ */
+export function formatTime(time) {
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) return String(time);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? clock.format(date) : dayAndClock.format(date);
+}
+
+/**
+ * Formats a date and a time.
+ * @param {string | number} time
+ */
+export function formatFullTime(time) {
+  const date = new Date(time);
+  return Number.isNaN(date.getTime()) ? String(time) : fullTime.format(date);
+}
+
+/**
+ * Formats US dollars: cents, or four digits below ten cents.
+ * @param {string | undefined} money
+ */
+export function formatMoney(money) {
+  const amount = Number(money ?? 0);
+  if (!Number.isFinite(amount)) return String(money);
+  if (amount === 0) return '$0';
+  return `$${amount.toFixed(amount < 0.1 ? 4 : 2)}`;
+}
+
+/**
+ * Formats a number with separators.
+ * @param {number} number
+ */
+export function formatNumber(number) {
+  return grouped.format(number);
+}
+
+/**
+ * Formats a number of tokens: `12.3k`.
+ * @param {number} tokens
+ */
+export function formatTokens(tokens) {
+  if (tokens < 1000) return String(tokens);
+  if (tokens < 999_500) return `${(tokens / 1000).toFixed(tokens < 10_000 ? 1 : 0)}k`;
+  return `${(tokens / 1_000_000).toFixed(1)}M`;
+}
+
+/**
+ * Returns the number of tokens in a usage.
+ * @param {Usage | undefined} usage
+ */
+export function countTokens(usage) {
+  return usage?.tokens ?? usage?.total_tokens ?? 0;
+}
+
+/**
+ * Formats a usage for a table cell: money, or tokens if no price is known, or nothing.
+ * @param {Usage | undefined} usage
+ */
+export function formatCost(usage) {
+  if (Number(usage?.money ?? 0) > 0) return formatMoney(usage?.money);
+  const tokens = countTokens(usage);
+  return tokens > 0 ? `${formatTokens(tokens)} tok` : '';
+}
+
+/**
+ * Formats a usage as money and tokens.
+ * @param {Usage | undefined} usage
+ */
+export function formatUsage(usage) {
+  return `${formatMoney(usage?.money)} · ${formatNumber(countTokens(usage))} tokens`;
+}
+
+/**
+ * Formats a value: a string as it is, other JSON indented.
+ * @param {unknown} value
+ */
+export function formatJson(value) {
+  if (typeof value === 'string') return value;
+  return JSON.stringify(value, null, 2) ?? '';
+}
+
+/**
+ * Formats a count with its noun: `1 task`, `2 tasks`.
+ * @param {number} count
+ * @param {string} noun
+ */
+export function formatCount(count, noun) {
+  return `${formatNumber(count)} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+/**
+ * Turns `delivery_unknown` into `delivery unknown`.
+ * @param {string} name
+ */
+export function formatName(name) {
+  return name.replaceAll('_', ' ');
+}

@@ -1,0 +1,134 @@
+// The dashboard: logs in, loads all tasks, follows the feed, and connects the parts of the page.
+
+/** @import {Caller, Change, TaskPage} from './api_types.d.ts' */
+/** @import {AppContext} from './app_context.js' */
+
+import { Api, describeError, Problem } from './api.js';
+import { ConnectionStatus } from './connection_status.js';
+import { Dashboard } from './dashboard.js';
+import { byId } from './dom.js';
+import { EventStream } from './event_stream.js';
+import { requestToken } from './login.js';
+import { TaskStore } from './task_store.js';
+import { takeLoginCode } from './url_state.js';
+
+const PAGE_TASKS = 1000;
+const RETRY_MS = 2000;
+
+const api = new Api();
+const store = new TaskStore();
+/** @type {((change: Change) => void)[]} */
+const changeListeners = [];
+/** @type {EventStream | null} */
+let stream = null;
+const status = new ConnectionStatus(() => stream?.reconnectNow());
+
+api.onUnauthenticated = () => {
+  // The dashboard's state is that of one caller: a reload starts anew, at the login page.
+  if (byId('app').hidden) return;
+  api.clearToken();
+  location.reload();
+};
+
+await start();
+
+async function start() {
+  const caller = await logIn();
+  byId('app').hidden = false;
+  /** @type {AppContext} */
+  const app = {
+    api,
+    store,
+    caller,
+    canChange: caller.scope !== 'read_only',
+    openTask: (id, options) => dashboard.openTask(id, options ?? {}),
+    onChange: (listener) => {
+      changeListeners.push(listener);
+      return () => changeListeners.splice(changeListeners.indexOf(listener), 1);
+    },
+  };
+  const dashboard = new Dashboard(app);
+  await loadTasks(true);
+  dashboard.onLoaded();
+}
+
+/** @returns {Promise<Caller>} */
+async function logIn() {
+  const code = takeLoginCode();
+  let message = '';
+  if (code) {
+    try {
+      await api.login(code);
+    } catch (error) {
+      message = describeError(error);
+    }
+  }
+  for (;;) {
+    if (!api.token) await requestToken(api, message);
+    try {
+      return await api.get('whoami');
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'unauthenticated') {
+        api.clearToken();
+        message = 'The login has ended.';
+      } else {
+        status.setState({ name: 'reconnecting', retryAt: Date.now() + RETRY_MS });
+        byId('app').hidden = false;
+        await pause(RETRY_MS);
+        byId('app').hidden = true;
+      }
+    }
+  }
+}
+
+/**
+ * Loads all tasks page by page. The feed is followed from the first page's cursor on, so that no
+ * change between the pages is lost.
+ * @param {boolean} isFirst
+ */
+async function loadTasks(isFirst) {
+  status.setLoading(true);
+  store.beginLoad();
+  let page = '';
+  for (;;) {
+    const query = new URLSearchParams({ ended: 'true', limit: String(PAGE_TASKS) });
+    if (page !== '') query.set('page', page);
+    try {
+      /** @type {TaskPage} */
+      const answer = await api.get(`tasks?${query}`);
+      store.addPage(answer.items);
+      if (page === '' && isFirst) follow(answer.cursor);
+      else if (page === '' && stream) stream.cursor = answer.cursor;
+      if (!answer.next_page) break;
+      page = answer.next_page;
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'invalid' && page !== '') {
+        // The page token has lapsed: begin again.
+        page = '';
+        store.beginLoad();
+      }
+      if (!stream) status.setState({ name: 'reconnecting', retryAt: Date.now() + RETRY_MS });
+      await pause(RETRY_MS);
+    }
+  }
+  store.finishLoad();
+  status.setLoading(false);
+}
+
+/** @param {string} cursor */
+function follow(cursor) {
+  stream = new EventStream(api, cursor, {
+    onChange: (change) => {
+      store.apply(change);
+      for (const listener of changeListeners) listener(change);
+    },
+    onState: (state) => status.setState(state),
+    onGap: () => loadTasks(false),
+  });
+  stream.run();
+}
+
+/** @param {number} ms */
+function pause(ms) {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

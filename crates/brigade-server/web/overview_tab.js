@@ -1,0 +1,142 @@
+// The overview of a task: why it ended or waits, its facts, result, runs and crashes.
+
+/** @import {TaskDetail, Wait} from './api_types.d.ts' */
+
+import { nameOf } from './app_context.js';
+import { append, button, el } from './dom.js';
+import { formatCount, formatDuration, formatFullTime, formatJson, formatName, formatTime, formatUsage } from './format.js';
+import { PanelTab } from './panel_tab.js';
+import { foreignText } from './visible_text.js';
+
+const RESULT_LABELS = { result: 'Result', partial: 'Partial result', progress: 'Progress' };
+
+export class OverviewTab extends PanelTab {
+  #shown = '';
+
+  /** @override @param {TaskDetail | null} detail */
+  update(detail) {
+    const task = { ...detail, ...this.record.task };
+    if (detail) task.description = detail.description;
+    const shown = JSON.stringify([task, detail?.outcome, detail?.result]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.element.classList.add('overview');
+    this.element.replaceChildren();
+    append(
+      this.element,
+      this.#ending(detail),
+      this.#waits(),
+      section('Task', foreignText('pre', task.description, 'prose')),
+      this.#value('result', task.alive ? undefined : detail?.result),
+      this.#value('partial', task.alive ? undefined : detail?.partial),
+      this.#value('progress', task.progress),
+      this.#facts(detail),
+      this.#attempts(detail),
+    );
+  }
+
+  /** Why the task ended, is queued or is retrying. @param {TaskDetail | null} detail */
+  #ending(detail) {
+    const { task } = this.record;
+    const outcome = task.alive ? undefined : detail?.outcome;
+    const text = outcome?.text ?? task.reason;
+    if (!text && task.alive) return null;
+    const title = task.alive ? `Why it is ${task.state}` : 'Why it ended';
+    const facts = el('p', { class: 'ending-facts' });
+    const parts = [];
+    if (outcome && outcome.code !== outcome.type) parts.push(formatName(outcome.code));
+    if (task.exit_code !== undefined) parts.push(`exit code ${task.exit_code}`);
+    if (task.signal !== undefined) parts.push(`signal ${task.signal}`);
+    if (!task.alive) parts.push(task.collected ? 'result collected' : 'result not collected yet');
+    facts.textContent = parts.join(' · ');
+    return el('section', { class: `ending ending-${task.alive ? 'alive' : task.state}` }, el('h3', { text: title }), foreignText('p', text ?? task.state, 'ending-text'), facts);
+  }
+
+  /** What the task waits for. */
+  #waits() {
+    const { waits } = this.record.task;
+    if (waits.length === 0) return null;
+    const list = el('ul', { class: 'waits' });
+    for (const wait of waits) list.append(el('li', {}, ...this.#wait(wait)));
+    return section('Waits for', list);
+  }
+
+  /** @param {Wait} wait */
+  #wait(wait) {
+    /** @type {(Node | string)[]} */
+    const parts = [];
+    if (wait.type === 'tasks' && wait.tasks) {
+      parts.push(wait.tasks.length > 1 ? `${wait.mode === 'any' ? 'any' : 'all'} of ` : '');
+      wait.tasks.forEach((id, index) => {
+        if (index > 0) parts.push(', ');
+        const state = this.app.store.get(id)?.task.state ?? '';
+        parts.push(button(nameOf(this.app, id), () => this.app.openTask(id), { class: 'link' }), state ? ` ${state}` : '');
+      });
+    } else {
+      parts.push(`${/^[aeiou]/.test(wait.type) ? 'an' : 'a'} ${formatName(wait.type)}`);
+    }
+    if (wait.name) parts.push(' ', foreignText('span', wait.name));
+    if (wait.text) parts.push(': ', foreignText('span', wait.text));
+    if (wait.until) parts.push(` until ${formatTime(wait.until)}`);
+    return parts;
+  }
+
+  /**
+   * @param {'result' | 'partial' | 'progress'} name
+   * @param {unknown} value
+   */
+  #value(name, value) {
+    if (value === undefined || value === null) return null;
+    const box = foreignText('pre', formatJson(value), 'long-value');
+    box.tabIndex = 0;
+    box.setAttribute('role', 'region');
+    box.setAttribute('aria-label', RESULT_LABELS[name]);
+    return section(RESULT_LABELS[name], box);
+  }
+
+  /** @param {TaskDetail | null} detail */
+  #facts(detail) {
+    const { task, parent } = this.record;
+    const facts = el('dl', { class: 'facts' });
+    const add = (/** @type {string} */ name, /** @type {string | Node | undefined | null} */ value) => {
+      if (value === undefined || value === null || value === '') return;
+      facts.append(el('dt', { text: name }), el('dd', {}, typeof value === 'string' ? foreignText('span', value) : value));
+    };
+    add('Address', `${task.session_name}/${task.address}`);
+    add('Parent', parent ? button(nameOf(this.app, parent.id), () => this.app.openTask(parent.id), { class: 'link' }) : null);
+    add('Children', task.child_count > 0 ? `${formatCount(task.child_count, 'child').replace('childs', 'children')}, ${this.app.store.countAliveDescendants(this.record)} alive descendants` : null);
+    add('Client', task.client);
+    add('Spawned', formatFullTime(task.spawned_at));
+    if (!task.alive && task.ended_at) add('Ended', formatFullTime(task.ended_at));
+    const end = task.alive ? Date.parse(task.last_activity_at) : this.record.endedAt;
+    add(task.alive ? 'Last activity' : 'Took', task.alive ? formatFullTime(end) : formatDuration(end - this.record.spawnedAt));
+    add('Directory', detail?.cwd);
+    add('Definition', detail?.definition);
+    add('Model', detail?.model);
+    add('Cost, own', formatUsage(task.own_usage));
+    add('Cost, subtree', formatUsage(task.usage));
+    return section('Facts', facts);
+  }
+
+  /** @param {TaskDetail | null} detail */
+  #attempts(detail) {
+    const { task } = this.record;
+    const list = el('ul', { class: 'attempts' });
+    list.append(el('li', { text: `Run ${task.run}, attempt ${task.attempt}${task.crashes > 0 ? `, ${formatCount(task.crashes, 'crash').replace('crashs', 'crashes')} since the last progress` : ''}` }));
+    for (const retry of detail?.retries ?? []) {
+      list.append(el('li', {}, `Attempt ${retry.attempt} of `, foreignText('span', retry.call), ' failed: ', foreignText('span', retry.error), ` Retries at ${formatTime(retry.retry_at)}.`));
+    }
+    for (const run of detail?.earlier_runs ?? []) {
+      list.append(el('li', {}, `Run ${run.run} ${run.type} at ${formatTime(run.ended_at)}: `, foreignText('span', run.text)));
+    }
+    return section('Runs and attempts', list);
+  }
+}
+
+/**
+ * @param {string} title
+ * @param {...Node} children
+ */
+function section(title, ...children) {
+  return el('section', {}, el('h3', { text: title }), ...children);
+}

@@ -1,0 +1,253 @@
+// The DOM of one row. Rows are recycled; a write to the DOM happens only where a value changed.
+
+/** @import {Row} from './visible_rows.js' */
+/** @import {TaskRecord} from './task_store.js' */
+/** @import {TimeAxis} from './time_axis.js' */
+
+import { append, el, icon } from './dom.js';
+import { formatCost, formatCount, formatDuration, formatFullTime, formatUsage } from './format.js';
+import { stateSymbol } from './task_states.js';
+import { visibleLine } from './visible_text.js';
+
+const INDENT_PX = 16;
+/** Deeper rows are indented no further, so that their names stay readable. */
+const MAX_INDENT = 12;
+
+/**
+ * @typedef {object} RowContext
+ * @property {TimeAxis} axis
+ * @property {number} now
+ * @property {boolean} showsSession
+ * @property {boolean} isActive
+ * @property {boolean} isSelected
+ */
+
+export class RowView {
+  constructor() {
+    this.twisty = el('span', { class: 'twisty', 'aria-hidden': 'true' }, icon('i-twisty'));
+    this.icon = icon('i-queued');
+    this.use = /** @type {SVGUseElement} */ (this.icon.firstChild);
+    this.label = el('span', { class: 'label' });
+    this.note = el('span', { class: 'note' });
+    this.badge = el('span', { class: 'badge', text: 'needs you' });
+    this.name = el('div', { class: 'cell cell-name', role: 'gridcell' });
+    append(this.name, this.twisty, this.icon, this.label, this.badge, this.note);
+    this.state = el('div', { class: 'cell cell-state', role: 'gridcell' });
+    this.age = el('div', { class: 'cell cell-age', role: 'gridcell' });
+    this.cost = el('div', { class: 'cell cell-cost', role: 'gridcell' });
+    this.bar = el('div', { class: 'cell cell-bar', role: 'gridcell' });
+    this.track = el('div', { class: 'track', 'aria-hidden': 'true' });
+    this.bar.append(this.track);
+    this.element = el('div', { class: 'row', role: 'row' });
+    append(this.element, this.name, this.state, this.age, this.cost, this.bar);
+    /** @type {HTMLElement[]} */
+    this.segments = [];
+    /** The values that the DOM shows, by slot. @type {Map<string, string>} */
+    this.shown = new Map();
+    this.index = -1;
+    /** What the last rendering showed. */
+    this.stamp = '';
+    /** @type {Row | null} */
+    this.row = null;
+  }
+
+  hide() {
+    if (this.index === -1) return;
+    this.index = -1;
+    this.stamp = '';
+    this.row = null;
+    this.element.hidden = true;
+  }
+
+  /**
+   * @param {Row} row
+   * @param {number} index
+   * @param {number} height
+   */
+  moveTo(row, index, height) {
+    this.row = row;
+    if (this.index === index) return;
+    if (this.index === -1) this.element.hidden = false;
+    this.index = index;
+    this.element.id = `row-${index}`;
+    this.element.style.transform = `translateY(${index * height}px)`;
+    this.#attribute(this.element, 'aria-rowindex', String(index + 2));
+  }
+
+  /**
+   * @param {Row} row
+   * @param {RowContext} context
+   */
+  render(row, context) {
+    const { record } = row;
+    const { task } = record;
+    const { element } = this;
+    const symbol = stateSymbol(task.state);
+    this.#className(
+      element,
+      `row state-${symbol}${context.isActive ? ' is-active' : ''}${context.isSelected ? ' is-selected' : ''}` +
+        `${row.isContext ? ' is-context' : ''}${row.fold ? ' is-fold' : ''}${task.alive ? '' : ' is-ended'}`,
+    );
+    this.#attribute(element, 'aria-level', String(row.depth + 1));
+    this.#attribute(element, 'aria-posinset', String(row.position));
+    this.#attribute(element, 'aria-setsize', String(row.siblings));
+    this.#attribute(element, 'aria-selected', String(context.isSelected));
+    this.#attribute(element, 'aria-expanded', row.isExpandable ? String(row.isExpanded) : '');
+    const indent = `${Math.min(row.depth, MAX_INDENT) * INDENT_PX}px`;
+    if (this.#isNew('indent', indent)) this.name.style.setProperty('--indent', indent);
+    this.#className(this.twisty, row.isExpandable ? (row.isExpanded ? 'twisty is-open' : 'twisty') : 'twisty is-leaf');
+    if (this.#isNew('symbol', symbol)) this.use.setAttribute('href', `#i-${symbol}`);
+    if (row.fold) this.#renderFold(row, row.fold, context);
+    else this.#renderTask(record, context);
+  }
+
+  /**
+   * @param {TaskRecord} record
+   * @param {RowContext} context
+   */
+  #renderTask(record, context) {
+    const { task } = record;
+    this.#text(this.label, record.label);
+    this.#hidden(this.badge, !record.needsOperator);
+    const description = task.name ? visibleLine(task.description).slice(0, 120) : task.address;
+    this.#text(this.note, context.showsSession && !record.parent ? `${task.session_name} · ${description}` : description);
+    const state = task.stalled ? `${task.state}, stalled` : task.state;
+    this.#text(this.state, state);
+    this.#title(this.state, task.reason ? visibleLine(task.reason) : '');
+    const end = task.alive ? context.now : record.endedAt || record.spawnedAt;
+    this.#text(this.age, formatDuration(end - record.spawnedAt));
+    this.#text(this.cost, formatCost(task.usage));
+    if (this.#isNew('times', `${record.id} ${record.version}`)) {
+      const ended = task.ended_at && !task.alive ? `, ended ${formatFullTime(task.ended_at)}` : '';
+      this.age.title = `Spawned ${formatFullTime(task.spawned_at)}${ended}`;
+      this.cost.title = `With descendants: ${formatUsage(task.usage)}`;
+      this.name.title = `${task.address}  ${visibleLine(task.description)}`;
+    }
+    this.#renderBar(record, context, end);
+  }
+
+  /**
+   * @param {Row} row
+   * @param {TaskRecord[]} fold
+   * @param {RowContext} context
+   */
+  #renderFold(row, fold, context) {
+    const first = fold[0];
+    const last = fold[fold.length - 1];
+    const same = first.label === last.label;
+    this.#text(this.label, same ? first.label : `${first.label} … ${last.label}`);
+    this.#text(this.note, formatCount(fold.length, 'equal task'));
+    this.#hidden(this.badge, true);
+    this.#text(this.state, `${fold.length} ${row.record.task.state}`);
+    this.#title(this.state, first.task.reason ? visibleLine(first.task.reason) : '');
+    this.#text(this.age, '');
+    this.#text(this.cost, '');
+    if (this.#isNew('times', row.key)) this.name.title = '';
+    let from = Infinity;
+    let to = 0;
+    for (const record of fold) {
+      from = Math.min(from, record.spawnedAt);
+      to = Math.max(to, record.endedAt || record.spawnedAt);
+    }
+    this.#placeSegment(0, stateSymbol(first.task.state), from, to, context.axis);
+    this.#hideSegments(1);
+  }
+
+  /**
+   * @param {TaskRecord} record
+   * @param {RowContext} context
+   * @param {number} end
+   */
+  #renderBar(record, context, end) {
+    const { segments } = record;
+    let used = 0;
+    for (let index = 0; index < segments.length; index += 1) {
+      const segment = segments[index];
+      const to = index + 1 < segments.length ? segments[index + 1].from : end;
+      if (segment.state === 'ended' || to < context.axis.from) continue;
+      const isOver = !record.task.alive && !isIdle(segment.state);
+      const symbol = stateSymbol(isOver ? record.task.state : segment.state);
+      this.#placeSegment(used, symbol, segment.from, to, context.axis);
+      used += 1;
+    }
+    this.#hideSegments(used);
+  }
+
+  /**
+   * @param {number} slot
+   * @param {string} symbol
+   * @param {number} from
+   * @param {number} to
+   * @param {TimeAxis} axis
+   */
+  #placeSegment(slot, symbol, from, to, axis) {
+    let segment = this.segments[slot];
+    if (!segment) {
+      segment = el('div');
+      this.segments[slot] = segment;
+      this.track.append(segment);
+    }
+    const start = Math.max(0, axis.place(from));
+    const width = Math.max(0, Math.min(1, axis.place(to)) - start);
+    const place = `${(start * 100).toFixed(2)}% ${(width * 100).toFixed(2)}%`;
+    this.#className(segment, `segment segment-${symbol}`);
+    if (this.#isNew(`segment ${slot}`, place)) {
+      segment.style.left = `${(start * 100).toFixed(2)}%`;
+      segment.style.width = `${(width * 100).toFixed(2)}%`;
+    }
+  }
+
+  /** @param {number} from */
+  #hideSegments(from) {
+    for (let slot = from; slot < this.segments.length; slot += 1) {
+      this.#className(this.segments[slot], 'segment is-unused');
+    }
+  }
+
+  /**
+   * @param {string} slot
+   * @param {string} value
+   */
+  #isNew(slot, value) {
+    if (this.shown.get(slot) === value) return false;
+    this.shown.set(slot, value);
+    return true;
+  }
+
+  /** @param {HTMLElement} element @param {string} text */
+  #text(element, text) {
+    if (element.firstChild) {
+      const node = /** @type {Text} */ (element.firstChild);
+      if (node.data !== text) node.data = text;
+    } else {
+      element.append(text);
+    }
+  }
+
+  /** @param {HTMLElement} element @param {string} title */
+  #title(element, title) {
+    if (element.title !== title) element.title = title;
+  }
+
+  /** @param {HTMLElement} element @param {boolean} hidden */
+  #hidden(element, hidden) {
+    if (element.hidden !== hidden) element.hidden = hidden;
+  }
+
+  /** @param {HTMLElement} element @param {string} name */
+  #className(element, name) {
+    if (element.className !== name) element.className = name;
+  }
+
+  /** @param {HTMLElement} element @param {string} name @param {string} value */
+  #attribute(element, name, value) {
+    if (!this.#isNew(name, value)) return;
+    if (value === '') element.removeAttribute(name);
+    else element.setAttribute(name, value);
+  }
+}
+
+/** Idle time keeps its look when the task has ended. @param {string} state */
+function isIdle(state) {
+  return state === 'waiting' || state === 'queued' || state === 'away';
+}

@@ -1,0 +1,181 @@
+// The form that starts a process or an agent.
+
+/** @import {Definition, Session} from './api_types.d.ts' */
+/** @import {AppContext} from './app_context.js' */
+
+import { describeError, newKey } from './api.js';
+import { append, button, byId, el, field } from './dom.js';
+
+const DIRECTORY_KEY = 'brigade_directory';
+const OWN_SESSION = '';
+
+export class StartForm {
+  /** A repeated press starts the same task, not a second one. */
+  #key = newKey();
+  #definitionsFor = '';
+  processKind = el('input', { type: 'radio', name: 'kind', value: 'process', checked: true });
+  agentKind = el('input', { type: 'radio', name: 'kind', value: 'agent' });
+  command = el('textarea', { rows: '2', spellcheck: 'false', class: 'code' });
+  prompt = el('textarea', { rows: '4' });
+  directory = el('input', { type: 'text', required: true, spellcheck: 'false', autocomplete: 'off', class: 'code', placeholder: '/home/you/project' });
+  session = el('select', {}, el('option', { value: OWN_SESSION, text: 'The session of the directory' }));
+  name = el('input', { type: 'text', maxlength: '64', autocomplete: 'off', placeholder: 'Optional' });
+  definition = el('select', {}, el('option', { value: '', text: 'The default agent' }));
+  model = el('input', { type: 'text', autocomplete: 'off', placeholder: 'As defined' });
+  budget = el('input', { type: 'text', inputmode: 'decimal', pattern: '[0-9]*\\.?[0-9]+', autocomplete: 'off', placeholder: 'No limit' });
+  sandbox = el('input', { type: 'checkbox' });
+  submit = el('button', { type: 'submit', class: 'primary', text: 'Start' });
+  status = el('p', { class: 'form-status', role: 'status' });
+  processFields = el('div', { class: 'start-fields' }, field('Command line, run by the shell', this.command));
+  agentFields = el('div', { class: 'start-fields' }, field('Prompt', this.prompt), el('div', { class: 'field-row' }, field('Definition', this.definition), field('Model', this.model), field('Budget in dollars', this.budget)));
+
+  /** @param {AppContext} app */
+  constructor(app) {
+    this.app = app;
+    this.element = byId('start');
+    this.toggle = byId('start-toggle');
+    this.toggle.hidden = !app.canChange;
+    this.toggle.addEventListener('click', () => this.setOpen(!this.isOpen));
+    this.#build();
+  }
+
+  /** @param {boolean} isOpen */
+  setOpen(isOpen) {
+    if (!this.app.canChange) return;
+    this.element.hidden = !isOpen;
+    this.toggle.setAttribute('aria-expanded', String(isOpen));
+    if (!isOpen) {
+      this.toggle.focus();
+      return;
+    }
+    this.#loadSessions();
+    this.#loadDefinitions();
+    (this.isProcess ? this.command : this.prompt).focus();
+  }
+
+  get isOpen() {
+    return !this.element.hidden;
+  }
+
+  get isProcess() {
+    return this.processKind.checked;
+  }
+
+  #build() {
+    this.directory.value = localStorage.getItem(DIRECTORY_KEY) ?? '';
+    this.sandbox.checked = this.app.caller.scope !== 'operator';
+    this.sandbox.disabled = this.app.caller.scope !== 'operator';
+    const form = el(
+      'form',
+      { class: 'start-form' },
+      el('fieldset', { class: 'kinds' }, el('legend', { text: 'Start' }), el('label', {}, this.processKind, 'a process'), el('label', {}, this.agentKind, 'an agent')),
+      this.processFields,
+      this.agentFields,
+      el('div', { class: 'field-row' }, field('Directory', this.directory), field('Session', this.session), field('Name', this.name)),
+      el('label', { class: 'check' }, this.sandbox, 'Sandbox: only the directory is writable'),
+      el('div', { class: 'buttons' }, this.submit, button('Close', () => this.setOpen(false))),
+      this.status,
+    );
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#start();
+    });
+    form.addEventListener('change', () => this.#showKind());
+    form.addEventListener('input', () => {
+      this.#key = newKey();
+    });
+    form.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+      if (event.key !== 'Escape') return;
+      event.stopPropagation();
+      this.setOpen(false);
+    });
+    this.directory.addEventListener('change', () => this.#loadDefinitions());
+    this.element.replaceChildren(form);
+    this.#showKind();
+  }
+
+  #showKind() {
+    this.processFields.hidden = !this.isProcess;
+    this.agentFields.hidden = this.isProcess;
+    this.command.required = this.isProcess;
+    this.prompt.required = !this.isProcess;
+  }
+
+  async #loadSessions() {
+    try {
+      /** @type {{items: Session[]}} */
+      const { items } = await this.app.api.get('sessions');
+      const chosen = this.session.value;
+      this.session.replaceChildren(el('option', { value: OWN_SESSION, text: 'The session of the directory' }));
+      for (const session of items) append(this.session, el('option', { value: session.id, text: session.name }));
+      this.session.value = chosen;
+    } catch (error) {
+      this.#say(describeError(error), true);
+    }
+  }
+
+  async #loadDefinitions() {
+    const directory = this.directory.value;
+    if (directory === '' || directory === this.#definitionsFor) return;
+    try {
+      /** @type {{items: Definition[]}} */
+      const { items } = await this.app.api.get(`definitions?${new URLSearchParams({ cwd: directory })}`);
+      this.#definitionsFor = directory;
+      this.definition.replaceChildren(el('option', { value: '', text: 'The default agent' }));
+      for (const definition of items) append(this.definition, el('option', { value: definition.name, text: definition.name, title: definition.description }));
+    } catch {
+      // An unfinished path has no definitions.
+    }
+  }
+
+  async #start() {
+    this.submit.disabled = true;
+    this.#say('Starting…', false);
+    try {
+      const session = this.session.value || (await this.#openSession());
+      const task = await this.app.api.post(`sessions/${encodeURIComponent(session)}/tasks`, this.#body(), { key: this.#key });
+      this.#key = newKey();
+      localStorage.setItem(DIRECTORY_KEY, this.directory.value);
+      this.command.value = '';
+      this.prompt.value = '';
+      this.name.value = '';
+      this.#say('', false);
+      this.setOpen(false);
+      this.app.openTask(task.id, { tab: this.isProcess ? 'output' : 'transcript' });
+    } catch (error) {
+      this.#say(describeError(error), true);
+    }
+    this.submit.disabled = false;
+  }
+
+  async #openSession() {
+    const session = await this.app.api.post('sessions', { workspace: this.directory.value });
+    return session.id;
+  }
+
+  #body() {
+    /** @type {{[name: string]: unknown}} */
+    const body = { kind: this.isProcess ? 'process' : 'agent', cwd: this.directory.value };
+    if (this.name.value) body.name = this.name.value;
+    if (this.sandbox.checked) body.sandbox = {};
+    if (this.isProcess) {
+      body.shell = this.command.value;
+      return body;
+    }
+    body.prompt = this.prompt.value;
+    if (this.definition.value) body.definition = this.definition.value;
+    if (this.model.value) body.model = this.model.value;
+    if (this.budget.value) body.limits = { money: this.budget.value };
+    return body;
+  }
+
+  /**
+   * @param {string} text
+   * @param {boolean} isError
+   */
+  #say(text, isError) {
+    this.status.className = isError ? 'form-status error' : 'form-status';
+    this.status.textContent = text;
+  }
+}

@@ -1,0 +1,133 @@
+// The actions of a task: stop, resume, message. A destructive action asks once, in place, and says how
+// many tasks it ends.
+
+/** @import {AppContext} from './app_context.js' */
+/** @import {TaskRecord} from './task_store.js' */
+
+import { describeError } from './api.js';
+import { button, el, field } from './dom.js';
+import { formatCount } from './format.js';
+
+export class TaskActions {
+  #shown = '';
+
+  /**
+   * @param {AppContext} app
+   * @param {TaskRecord} record
+   */
+  constructor(app, record) {
+    this.app = app;
+    this.record = record;
+    this.bar = el('div', { class: 'buttons' });
+    this.strip = el('div', { class: 'action-strip', hidden: true });
+    this.status = el('p', { class: 'form-status', role: 'status', hidden: true });
+    this.element = el('div', { class: 'task-actions' }, this.bar, this.strip, this.status);
+    this.update();
+  }
+
+  /** Shows the actions that the task's state allows. */
+  update() {
+    const { task } = this.record;
+    const shown = !this.app.canChange ? 'none' : !task.alive ? 'ended' : task.state === 'stopping' ? 'stopping' : 'alive';
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    this.#closeStrip();
+    this.bar.replaceChildren();
+    if (shown === 'none') return;
+    if (shown === 'alive') this.bar.append(button('Stop…', () => this.askStop(), { class: 'danger-quiet' }));
+    if (shown === 'stopping') this.bar.append(button('Stop at once…', () => this.askStop(), { class: 'danger-quiet' }));
+    if (shown === 'ended') this.bar.append(button('Resume…', () => this.askResume()));
+    this.bar.append(button('Message', () => this.app.openTask(this.record.id, { tab: 'messages', action: 'message' })));
+  }
+
+  /** Asks whether to stop the task and its descendants. */
+  askStop() {
+    if (!this.app.canChange || !this.record.task.alive) return;
+    const descendants = this.app.store.countAliveDescendants(this.record);
+    const isForced = this.record.task.state === 'stopping';
+    const reason = el('input', { type: 'text', autocomplete: 'off', placeholder: 'Optional' });
+    const subject = descendants > 0 ? `${this.record.label} and its ${formatCount(descendants, 'alive descendant')}` : this.record.label;
+    const question = isForced ? `Kill ${subject} now, without the grace period?` : `Stop ${subject}?`;
+    const submit = el('button', { type: 'submit', class: 'danger', text: descendants > 0 ? `Stop ${formatCount(descendants + 1, 'task')}` : 'Stop the task' });
+    this.#openStrip(question, [field('Reason', reason)], submit, async () => {
+      const body = { ...(reason.value ? { reason: reason.value } : {}), ...(isForced ? { grace_ms: 0 } : {}) };
+      const answer = await this.#post('stop', body);
+      return answer.already ? 'It had already ended.' : `Stopping ${formatCount(answer.task_count ?? descendants + 1, 'task')}.`;
+    });
+    submit.focus();
+  }
+
+  /** Asks for the limits of the next run. */
+  askResume() {
+    if (!this.app.canChange || this.record.task.alive) return;
+    const money = el('input', { type: 'text', inputmode: 'decimal', placeholder: 'As before', pattern: '[0-9]*\\.?[0-9]*' });
+    const tokens = el('input', { type: 'number', min: '1', placeholder: 'As before' });
+    const submit = el('button', { type: 'submit', class: 'primary', text: 'Resume' });
+    this.#openStrip(`Start run ${this.record.task.run + 1} of ${this.record.label}?`, [field('Budget in dollars', money), field('Tokens', tokens)], submit, async () => {
+      /** @type {{money?: string, tokens?: number}} */
+      const limits = {};
+      if (money.value) limits.money = money.value;
+      if (tokens.value) limits.tokens = Number(tokens.value);
+      await this.#post('resume', Object.keys(limits).length > 0 ? { limits } : {});
+      return 'Resumed.';
+    });
+    submit.focus();
+  }
+
+  /**
+   * @param {string} action
+   * @param {object} body
+   */
+  #post(action, body) {
+    return this.app.api.post(`tasks/${encodeURIComponent(this.record.id)}/${action}`, body);
+  }
+
+  /**
+   * @param {string} question
+   * @param {HTMLElement[]} fields
+   * @param {HTMLButtonElement} submit
+   * @param {() => Promise<string>} perform Returns a text for the reader.
+   */
+  #openStrip(question, fields, submit, perform) {
+    const form = el('form', { class: 'inline-form' }, el('p', { class: 'question', text: question }), el('div', { class: 'field-row' }, ...fields), el('div', { class: 'buttons' }, submit, button('Cancel', () => this.#cancel())));
+    form.addEventListener('submit', async (event) => {
+      event.preventDefault();
+      submit.disabled = true;
+      try {
+        this.#say(await perform(), false);
+        this.#closeStrip();
+      } catch (error) {
+        submit.disabled = false;
+        this.#say(describeError(error), true);
+      }
+    });
+    form.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape') return;
+      event.stopPropagation();
+      this.#cancel();
+    });
+    this.status.hidden = true;
+    this.strip.replaceChildren(form);
+    this.strip.hidden = false;
+  }
+
+  #cancel() {
+    this.#closeStrip();
+    /** @type {HTMLElement | null} */ (this.bar.firstElementChild)?.focus();
+  }
+
+  #closeStrip() {
+    this.strip.hidden = true;
+    this.strip.replaceChildren();
+  }
+
+  /**
+   * @param {string} text
+   * @param {boolean} isError
+   */
+  #say(text, isError) {
+    this.status.hidden = false;
+    this.status.className = isError ? 'form-status error' : 'form-status';
+    this.status.textContent = text;
+  }
+}

@@ -1,0 +1,466 @@
+// The list of tasks: tree and timeline in the same rows. Only visible rows have DOM nodes.
+// The reader's place is never moved: rows that arrive above are counted instead of shown.
+
+/** @import {TaskId} from './api_types.d.ts' */
+/** @import {TaskRecord, TaskStore, StoreUpdate} from './task_store.js' */
+/** @import {Row, RowOptions} from './visible_rows.js' */
+/** @import {RowContext} from './row_view.js' */
+
+import { byId } from './dom.js';
+import { formatNumber } from './format.js';
+import { RowView } from './row_view.js';
+import { TimeAxis } from './time_axis.js';
+import { AxisHead } from './axis_head.js';
+import { WaitLines } from './wait_lines.js';
+import { buildRows } from './visible_rows.js';
+
+const ROW_PX = 28;
+const PHONE_ROW_PX = 52;
+const OVERSCAN = 6;
+/** The tree is rebuilt at most this often; the contents of rows change with every frame. */
+const REBUILD_MS = 150;
+const TICK_MS = 1000;
+
+/**
+ * @typedef {object} RowsHandlers
+ * @property {(id: TaskId) => void} onOpen
+ * @property {() => void} onExpandedChange
+ */
+
+export class TaskRows {
+  /** @type {Row[]} */
+  rows = [];
+  /** The index of each row by its key. @type {Map<string, number>} */
+  #places = new Map();
+  /** @type {RowView[]} */
+  #pool = [];
+  #rowPx = ROW_PX;
+  #activeKey = '';
+  /** @type {TaskId | null} */
+  #selected = null;
+  #hovered = -1;
+  #isDirty = true;
+  #isScheduled = false;
+  #lastBuild = 0;
+  #seenArrivals = 0;
+  #isPointerOver = false;
+  #tick = 0;
+  /** @type {{top: number, height: number, width: number}} */
+  #viewport = { top: 0, height: 0, width: 0 };
+
+  /**
+   * @param {TaskStore} store
+   * @param {RowOptions} options
+   * @param {RowsHandlers} handlers
+   */
+  constructor(store, options, handlers) {
+    this.store = store;
+    this.options = options;
+    this.handlers = handlers;
+    this.axis = new TimeAxis();
+    this.grid = byId('task-grid');
+    this.body = byId('task-rows');
+    this.newButton = byId('new-rows');
+    this.empty = byId('no-tasks');
+    this.head = new AxisHead(byId('axis-head'));
+    this.lines = new WaitLines(byId('row-area'));
+    this.#listen();
+    store.subscribe((update) => this.#onUpdate(update));
+    setInterval(() => this.#onTick(), TICK_MS);
+  }
+
+  /** Rebuilds the rows after an option changed. */
+  refresh() {
+    this.#isDirty = true;
+    this.#lastBuild = 0;
+    this.#schedule();
+  }
+
+  /** @param {TaskId | null} id */
+  select(id) {
+    this.#selected = id;
+    if (id) this.#activeKey = id;
+    this.#tick += 1;
+    this.#schedule();
+  }
+
+  /**
+   * Expands the ancestors of a task and scrolls to it.
+   * @param {TaskId} id
+   */
+  reveal(id) {
+    const record = this.store.get(id);
+    if (!record) return;
+    for (let parent = record.parent; parent; parent = parent.parent) {
+      this.options.expanded.set(parent.id, true);
+    }
+    this.#build();
+    let index = this.#indexOf(id);
+    if (index < 0) {
+      const fold = this.rows.find((row) => row.fold?.includes(record));
+      if (!fold) return;
+      this.options.expanded.set(fold.key, true);
+      this.#build();
+      index = this.#indexOf(id);
+    }
+    this.#setActive(index);
+  }
+
+  /** Moves the active row. @param {number} by */
+  moveActive(by) {
+    const index = this.#indexOf(this.#activeKey);
+    const start = index < 0 ? Math.floor(this.grid.scrollTop / this.#rowPx) - Math.sign(by) : index;
+    this.#setActive(Math.max(0, Math.min(this.rows.length - 1, start + by)));
+  }
+
+  moveToEdge(/** @type {'first' | 'last'} */ edge) {
+    this.#setActive(edge === 'first' ? 0 : this.rows.length - 1);
+  }
+
+  /** The number of rows on one screen. */
+  get pageSize() {
+    return Math.max(1, Math.floor(this.#viewport.height / this.#rowPx) - 2);
+  }
+
+  /** Collapses the active row, or goes to its parent. */
+  collapseActive() {
+    const index = this.#indexOf(this.#activeKey);
+    const row = this.rows[index];
+    if (!row) return;
+    if (row.isExpandable && row.isExpanded) {
+      this.#toggle(row);
+      return;
+    }
+    for (let at = index - 1; at >= 0; at -= 1) {
+      if (this.rows[at].depth < row.depth) {
+        this.#setActive(at);
+        return;
+      }
+    }
+  }
+
+  /** Expands the active row, or goes to its first child. */
+  expandActive() {
+    const index = this.#indexOf(this.#activeKey);
+    const row = this.rows[index];
+    if (!row?.isExpandable) return;
+    if (row.isExpanded) this.#setActive(index + 1);
+    else this.#toggle(row);
+  }
+
+  openActive() {
+    const row = this.rows[this.#indexOf(this.#activeKey)];
+    if (!row) return;
+    if (row.fold) this.#toggle(row);
+    else this.handlers.onOpen(row.record.id);
+  }
+
+  /** The task of the active row. @returns {TaskRecord | null} */
+  get activeTask() {
+    const row = this.rows[this.#indexOf(this.#activeKey)];
+    return row && !row.fold ? row.record : null;
+  }
+
+  /** Shows the newest rows. */
+  showNew() {
+    this.grid.scrollTop = 0;
+    this.#seenArrivals = this.store.arrivals;
+    this.#schedule();
+  }
+
+  focus() {
+    this.grid.focus({ preventScroll: true });
+    if (this.#indexOf(this.#activeKey) < 0) this.moveActive(1);
+  }
+
+  #listen() {
+    const { grid, body } = this;
+    grid.addEventListener('scroll', () => this.#schedule(), { passive: true });
+    grid.addEventListener('focus', () => {
+      if (this.#indexOf(this.#activeKey) < 0 && this.rows.length > 0) this.moveActive(1);
+    });
+    body.addEventListener('click', (event) => this.#onClick(event));
+    body.addEventListener('pointermove', (event) => this.#hover(this.#indexAt(event)), { passive: true });
+    grid.addEventListener('pointerenter', () => {
+      this.#isPointerOver = true;
+    });
+    grid.addEventListener('pointerleave', () => {
+      this.#isPointerOver = false;
+      this.#hover(-1);
+    });
+    this.newButton.addEventListener('click', () => this.showNew());
+    const phone = matchMedia('(max-width: 720px)');
+    const setHeight = () => {
+      this.#rowPx = phone.matches ? PHONE_ROW_PX : ROW_PX;
+      for (const view of this.#pool) view.hide();
+      this.refresh();
+    };
+    phone.addEventListener('change', setHeight);
+    setHeight();
+    new ResizeObserver(() => {
+      this.#measure();
+      this.#tick += 1;
+      this.#schedule();
+    }).observe(grid);
+  }
+
+  /** Reads the layout once, so that rendering never has to. */
+  #measure() {
+    this.#viewport.height = this.grid.clientHeight;
+    this.#viewport.width = this.grid.clientWidth;
+    this.#viewport.top = this.body.offsetTop;
+    this.head.measure();
+    this.lines.measure(this.grid, this.head.element);
+  }
+
+  /** @param {StoreUpdate} update */
+  #onUpdate(update) {
+    if (update.structure) this.#isDirty = true;
+    this.#schedule();
+  }
+
+  /** Time passes: ages and the ends of bars change. */
+  #onTick() {
+    if (document.hidden) return;
+    this.#tick += 1;
+    this.#schedule();
+  }
+
+  #schedule() {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    requestAnimationFrame(() => {
+      this.#isScheduled = false;
+      this.#render();
+    });
+  }
+
+  #render() {
+    const now = Date.now();
+    if (this.#isDirty) {
+      if (performance.now() - this.#lastBuild >= REBUILD_MS) this.#build();
+      else this.#schedule();
+    }
+    const top = this.grid.scrollTop;
+    const height = this.#viewport.height;
+    if (this.#viewport.width === 0) return;
+    this.axis.fit(this.store, Math.floor(now / TICK_MS) * TICK_MS);
+    this.head.render(this.axis);
+    const first = Math.max(0, Math.floor(top / this.#rowPx) - OVERSCAN);
+    const last = Math.min(this.rows.length, Math.ceil((top + height) / this.#rowPx) + OVERSCAN);
+    this.#fillPool(Math.ceil(height / this.#rowPx) + 2 * OVERSCAN + 1);
+    const used = this.#renderRows(first, last, now);
+    for (const view of this.#pool) {
+      if (!used.has(view)) view.hide();
+    }
+    this.#renderNewCount(top);
+    this.#renderLines(top, first, last, now);
+  }
+
+  /**
+   * @param {number} first
+   * @param {number} last
+   * @param {number} now
+   */
+  #renderRows(first, last, now) {
+    /** @type {RowContext} */
+    const context = { axis: this.axis, now, showsSession: this.store.sessions.size > 1, isActive: false, isSelected: false };
+    const used = new Set();
+    for (let index = first; index < last; index += 1) {
+      const row = this.rows[index];
+      const view = this.#pool[index % this.#pool.length];
+      used.add(view);
+      view.moveTo(row, index, this.#rowPx);
+      context.isActive = row.key === this.#activeKey;
+      context.isSelected = row.key === this.#selected;
+      const stamp = `${row.key} ${row.record.version} ${row.fold?.length ?? 0} ${row.isExpanded} ${row.isExpandable} ${row.depth} ${row.position} ${row.siblings} ${row.isContext} ${context.isActive} ${context.isSelected} ${this.axis.from} ${this.axis.to} ${this.#tick}`;
+      if (view.stamp === stamp) continue;
+      view.stamp = stamp;
+      view.render(row, context);
+    }
+    return used;
+  }
+
+  /** Rebuilds the list and keeps the row at the top edge where it is. */
+  #build() {
+    const top = this.grid.scrollTop;
+    const anchor = Math.floor(top / this.#rowPx);
+    const isFollowing = top < this.#rowPx / 2 && !this.#isReading();
+    const before = this.rows;
+    this.rows = buildRows(this.store, this.options);
+    this.#places = new Map();
+    for (let index = 0; index < this.rows.length; index += 1) this.#places.set(this.rows[index].key, index);
+    this.#isDirty = false;
+    this.#lastBuild = performance.now();
+    const height = `${this.rows.length * this.#rowPx}px`;
+    if (this.body.style.height !== height) this.body.style.height = height;
+    this.grid.setAttribute('aria-rowcount', String(this.rows.length + 1));
+    this.empty.hidden = this.rows.length > 0;
+    if (isFollowing) this.#seenArrivals = this.store.arrivals;
+    else this.#restoreAnchor(before, anchor, top);
+    const active = this.#indexOf(this.#activeKey);
+    if (active >= 0) this.grid.setAttribute('aria-activedescendant', `row-${active}`);
+    else this.grid.removeAttribute('aria-activedescendant');
+  }
+
+  /**
+   * @param {Row[]} before
+   * @param {number} anchor
+   * @param {number} top
+   */
+  #restoreAnchor(before, anchor, top) {
+    if (before[anchor] === undefined || this.rows[anchor]?.key === before[anchor].key) return;
+    for (let index = anchor; index < before.length; index += 1) {
+      const place = this.#indexOf(before[index].key);
+      if (place < 0) continue;
+      const target = top + (place - index) * this.#rowPx;
+      if (target !== top) this.grid.scrollTop = target;
+      return;
+    }
+  }
+
+  /** New rows may push the list down only while nobody points at it or steers it. */
+  #isReading() {
+    return this.#isPointerOver || document.activeElement === this.grid;
+  }
+
+  /** @param {number} top */
+  #renderNewCount(top) {
+    if (top < this.#rowPx / 2) this.#seenArrivals = this.store.arrivals;
+    let count = 0;
+    if (this.#seenArrivals < this.store.arrivals) {
+      const anchor = Math.min(this.rows.length, Math.floor(top / this.#rowPx));
+      for (let index = 0; index < anchor; index += 1) {
+        if (this.rows[index].record.arrival > this.#seenArrivals) count += 1;
+      }
+    }
+    const isHidden = count === 0;
+    if (this.newButton.hidden !== isHidden) this.newButton.hidden = isHidden;
+    const text = `↑ ${formatNumber(count)} new`;
+    if (!isHidden && this.newButton.textContent !== text) this.newButton.textContent = text;
+  }
+
+  /**
+   * @param {number} top
+   * @param {number} first
+   * @param {number} last
+   * @param {number} now
+   */
+  #renderLines(top, first, last, now) {
+    const hovered = this.rows[this.#hovered];
+    const index = hovered && hovered.record.task.waits.length > 0 ? this.#hovered : this.#indexOf(this.#selected ?? this.#activeKey);
+    const row = this.rows[index];
+    const targets = row && !row.fold ? this.#waitTargets(row.record) : [];
+    if (targets.length === 0) {
+      this.lines.clear();
+      return;
+    }
+    this.lines.render({
+      axis: this.axis,
+      now,
+      source: { record: row.record, y: this.#middle(index, top) },
+      targets: targets.map((target) => ({ record: target.record, y: this.#middle(target.index, top) })),
+      key: `${index} ${top} ${first} ${last} ${this.axis.from} ${this.axis.to} ${targets.map((target) => target.index).join()}`,
+    });
+  }
+
+  /**
+   * Returns the rows for which a task waits; for a collapsed one, the row that hides it.
+   * @param {TaskRecord} source
+   */
+  #waitTargets(source) {
+    /** @type {{record: TaskRecord, index: number}[]} */
+    const targets = [];
+    for (const wait of source.task.waits) {
+      for (const id of wait.tasks ?? []) {
+        const record = this.store.get(id);
+        if (!record) continue;
+        const index = this.#visibleIndex(record);
+        if (index >= 0 && this.rows[index].record !== source) targets.push({ record, index });
+      }
+    }
+    return targets;
+  }
+
+  /** @param {TaskRecord} record */
+  #visibleIndex(record) {
+    for (let next = /** @type {TaskRecord | null} */ (record); next; next = next.parent) {
+      const index = this.#indexOf(next.id);
+      if (index >= 0) return index;
+    }
+    return -1;
+  }
+
+  /**
+   * @param {number} index
+   * @param {number} top
+   */
+  #middle(index, top) {
+    return this.#viewport.top + index * this.#rowPx - top + this.#rowPx / 2;
+  }
+
+  /** @param {number} size */
+  #fillPool(size) {
+    if (this.#pool.length >= size) return;
+    for (const view of this.#pool) view.hide();
+    while (this.#pool.length < size) {
+      const view = new RowView();
+      view.element.hidden = true;
+      this.#pool.push(view);
+      this.body.append(view.element);
+    }
+  }
+
+  /** @param {string} key */
+  #indexOf(key) {
+    return this.#places.get(key) ?? -1;
+  }
+
+  /** @param {number} index */
+  #setActive(index) {
+    const row = this.rows[index];
+    if (!row) return;
+    this.#activeKey = row.key;
+    this.#tick += 1;
+    const top = index * this.#rowPx;
+    const visible = this.#viewport.height - this.#viewport.top;
+    if (top < this.grid.scrollTop) this.grid.scrollTop = top;
+    else if (top + this.#rowPx > this.grid.scrollTop + visible) this.grid.scrollTop = top + this.#rowPx - visible;
+    this.grid.setAttribute('aria-activedescendant', `row-${index}`);
+    this.#schedule();
+  }
+
+  /** @param {Row} row */
+  #toggle(row) {
+    this.options.expanded.set(row.key, !row.isExpanded);
+    this.#build();
+    this.#schedule();
+    this.handlers.onExpandedChange();
+  }
+
+  /** @param {MouseEvent} event */
+  #onClick(event) {
+    const row = this.rows[this.#indexAt(event)];
+    if (!row) return;
+    this.#activeKey = row.key;
+    this.#tick += 1;
+    const target = /** @type {Element} */ (event.target);
+    if (row.isExpandable && (row.fold || target.closest('.twisty'))) this.#toggle(row);
+    else if (!row.fold) this.handlers.onOpen(row.record.id);
+    this.#schedule();
+  }
+
+  /** @param {MouseEvent} event */
+  #indexAt(event) {
+    const element = /** @type {Element} */ (event.target).closest('.row');
+    const view = this.#pool.find((candidate) => candidate.element === element);
+    return view ? view.index : -1;
+  }
+
+  /** @param {number} index */
+  #hover(index) {
+    if (this.#hovered === index) return;
+    this.#hovered = index;
+    this.#schedule();
+  }
+}

@@ -1,0 +1,111 @@
+// The one time axis that all rows share.
+
+/** @import {TaskStore, TaskRecord} from './task_store.js' */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+const STEPS = [1000, 5000, 15_000, 30_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
+  HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY];
+const MIN_TICK_PX = 88;
+/** Ended top-level tasks that the automatic range shows when nothing is alive. */
+const RECENT_ROOTS = 30;
+
+/** The ranges that a reader can choose, in milliseconds. `auto` and `all` depend on the tasks. */
+export const RANGES = new Map([
+  ['5m', 5 * MINUTE],
+  ['15m', 15 * MINUTE],
+  ['1h', HOUR],
+  ['6h', 6 * HOUR],
+  ['24h', DAY],
+  ['7d', 7 * DAY],
+]);
+
+export class TimeAxis {
+  constructor() {
+    this.from = Date.now() - HOUR;
+    this.to = Date.now();
+    /** A subtree to which the axis is fitted. @type {TaskRecord | null} */
+    this.focus = null;
+    this.range = 'auto';
+  }
+
+  /**
+   * Sets both ends.
+   * @param {TaskStore} store
+   * @param {number} now
+   */
+  fit(store, now) {
+    let from;
+    let to = now;
+    if (this.focus) {
+      const extent = subtreeExtent(this.focus, now);
+      from = extent.from;
+      to = extent.to;
+    } else {
+      from = this.#start(store, now);
+    }
+    const span = Math.max(to - from, 10_000);
+    this.from = to - span * 1.01;
+    this.to = to + span * 0.02;
+  }
+
+  /**
+   * Returns the place of a time between 0 and 1. It may lie outside.
+   * @param {number} time
+   */
+  place(time) {
+    return (time - this.from) / (this.to - this.from);
+  }
+
+  /**
+   * Returns the times of the ticks for a width in pixels.
+   * @param {number} width
+   */
+  ticks(width) {
+    const span = this.to - this.from;
+    const most = Math.max(1, Math.floor(width / MIN_TICK_PX));
+    const step = STEPS.find((candidate) => span / candidate <= most) ?? STEPS[STEPS.length - 1];
+    const offset = new Date(this.to).getTimezoneOffset() * MINUTE;
+    const ticks = [];
+    let tick = Math.ceil((this.from - offset) / step) * step + offset;
+    for (; tick < this.to; tick += step) ticks.push(tick);
+    return { ticks, step };
+  }
+
+  /**
+   * @param {TaskStore} store
+   * @param {number} now
+   */
+  #start(store, now) {
+    const fixed = RANGES.get(this.range);
+    if (fixed) return now - fixed;
+    let from = now;
+    if (this.range === 'all') {
+      for (const root of store.roots) from = Math.min(from, root.spawnedAt);
+      return from;
+    }
+    for (const root of store.roots) {
+      if (root.task.alive && now - root.spawnedAt < DAY) from = Math.min(from, root.spawnedAt);
+    }
+    if (from !== now) return from;
+    for (const root of store.roots.slice(0, RECENT_ROOTS)) from = Math.min(from, root.spawnedAt);
+    return from;
+  }
+}
+
+/**
+ * @param {TaskRecord} record
+ * @param {number} now
+ */
+function subtreeExtent(record, now) {
+  let from = Infinity;
+  let to = 0;
+  const stack = [record];
+  for (let next = stack.pop(); next; next = stack.pop()) {
+    from = Math.min(from, next.spawnedAt);
+    to = Math.max(to, next.task.alive ? now : next.endedAt || next.spawnedAt);
+    stack.push(...next.children);
+  }
+  return { from, to };
+}

@@ -1,0 +1,125 @@
+// The transcript of an agent, with the model's text as it arrives.
+
+/** @import {Change, TranscriptItem} from './api_types.d.ts' */
+/** @import {AppContext} from './app_context.js' */
+/** @import {TaskRecord} from './task_store.js' */
+
+import { append, el } from './dom.js';
+import { formatJson, formatTime } from './format.js';
+import { PanelTab } from './panel_tab.js';
+import { followStream } from './stream_reader.js';
+import { TailScroller } from './tail_scroller.js';
+import { foreignText, visibleText } from './visible_text.js';
+
+const PAGE_ITEMS = 200;
+const RELOAD_MS = 1000;
+const MAX_LIVE_CHARS = 50_000;
+
+export class TranscriptTab extends PanelTab {
+  #nextIndex = 0;
+  /** The page token of the last page, which is read again for newer items. */
+  #lastPage = '';
+  #isLoading = false;
+  #isStale = false;
+  #liveText = '';
+  #isLiveScheduled = false;
+
+  /**
+   * @param {AppContext} app
+   * @param {TaskRecord} record
+   */
+  constructor(app, record) {
+    super(app, record);
+    this.scroller = new TailScroller('Transcript');
+    this.items = el('ol', { class: 'transcript' });
+    this.live = el('div', { class: 'transcript-live', hidden: true });
+    this.scroller.list.append(this.items, this.live);
+    this.element.classList.add('tab-fill');
+    this.element.append(this.scroller.element);
+    this.#load();
+    if (record.task.alive) this.#followText();
+  }
+
+  /** @override @param {Change} change */
+  receive(change) {
+    if (change.type === 'charged' || change.type === 'reserved') return;
+    if (this.#isStale) return;
+    this.#isStale = true;
+    setTimeout(() => {
+      this.#isStale = false;
+      if (!this.abort.signal.aborted) this.#load();
+    }, RELOAD_MS);
+  }
+
+  /** @override */
+  follow() {
+    this.scroller.follow();
+  }
+
+  async #load() {
+    if (this.#isLoading) return;
+    this.#isLoading = true;
+    try {
+      for (let page = /** @type {string | undefined} */ (this.#lastPage); page !== undefined;) {
+        const query = new URLSearchParams({ limit: String(PAGE_ITEMS) });
+        if (page !== '') query.set('page', page);
+        const answer = await this.app.api.get(`${this.path}/transcript?${query}`, { signal: this.abort.signal });
+        this.#lastPage = page;
+        this.#add(answer.items);
+        page = answer.next_page;
+      }
+      if (this.#nextIndex === 0) this.items.replaceChildren(el('li', { class: 'hint', text: 'Nothing is recorded yet.' }));
+    } catch (error) {
+      this.showError(error);
+    }
+    this.#isLoading = false;
+  }
+
+  /** @param {TranscriptItem[]} items */
+  #add(items) {
+    const fresh = items.filter((item) => item.index >= this.#nextIndex);
+    if (fresh.length === 0) return;
+    if (this.#nextIndex === 0) this.items.replaceChildren();
+    for (const item of fresh) this.items.append(renderItem(item));
+    this.#nextIndex = fresh[fresh.length - 1].index + 1;
+    this.scroller.grow(fresh.length);
+  }
+
+  #followText() {
+    followStream(this.app.api, `${this.path}/text/stream`, this.abort.signal, (event, data) => {
+      if (event === 'step' || event === 'end') this.#liveText = '';
+      else if (event === 'text' || event === 'reasoning') this.#liveText = (this.#liveText + (data.text ?? '')).slice(-MAX_LIVE_CHARS);
+      else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? data.name ?? 'tool call'}\n`;
+      else if (event === 'lagged') this.#liveText += ' … ';
+      this.#renderLive();
+    }).catch(() => {});
+  }
+
+  #renderLive() {
+    if (this.#isLiveScheduled) return;
+    this.#isLiveScheduled = true;
+    requestAnimationFrame(() => {
+      this.#isLiveScheduled = false;
+      this.live.hidden = this.#liveText === '';
+      this.live.textContent = visibleText(this.#liveText);
+      this.scroller.grow(0);
+    });
+  }
+}
+
+/** @param {TranscriptItem} item */
+function renderItem(item) {
+  const entry = el('li', { class: `entry entry-${/^[a-z]+$/.test(item.role) ? item.role : 'other'}` });
+  const head = el('div', { class: 'entry-head' }, el('span', { class: 'entry-role', text: item.role }), item.at ? el('time', { text: formatTime(item.at) }) : null);
+  append(entry, head);
+  if (item.reasoning) entry.append(el('details', { class: 'reasoning' }, el('summary', { text: 'Reasoning' }), foreignText('div', item.reasoning, 'prose')));
+  if (item.text) entry.append(foreignText('div', item.text, 'prose'));
+  for (const call of item.tool_calls ?? []) {
+    entry.append(el('details', { class: 'tool-call' }, el('summary', {}, '→ ', foreignText('code', call.tool), ' ', foreignText('span', formatJson(call.arguments).replace(/\s+/g, ' ').slice(0, 120), 'summary-text')), foreignText('pre', formatJson(call.arguments), 'long-value')));
+  }
+  if (item.tool_result) {
+    const text = item.tool_result.text ?? formatJson(item.tool_result.value);
+    entry.append(el('details', { class: item.tool_result.is_error ? 'tool-result is-error' : 'tool-result' }, el('summary', {}, item.tool_result.is_error ? '✕ ' : '← ', foreignText('code', item.tool_result.tool ?? 'result'), ' ', foreignText('span', text.replace(/\s+/g, ' ').slice(0, 120), 'summary-text')), foreignText('pre', text, 'long-value')));
+  }
+  return entry;
+}

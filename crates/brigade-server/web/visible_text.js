@@ -1,0 +1,52 @@
+// Foreign text made safe to read: control, bidirectional and invisible characters become visible,
+// so that a name or an argument cannot look like something that it is not.
+
+import { el } from './dom.js';
+
+// C0 without tab and newline, DEL and C1, soft hyphen, Arabic letter mark, zero-width characters,
+// line and paragraph separators, bidirectional controls, invisible operators, Hangul fillers,
+// variation selectors, byte order mark, interlinear marks, and the tag block.
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
+
+/**
+ * Returns the text with hidden characters spelled as `⟨U+202E⟩`.
+ * @param {string} text
+ */
+export function visibleText(text) {
+  return text.replace(HIDDEN, (character) => `⟨${codePoint(character)}⟩`);
+}
+
+/**
+ * Returns the text on one line, for a table cell.
+ * @param {string} text
+ */
+export function visibleLine(text) {
+  return visibleText(text.replace(/\s*[\r\n]+\s*/g, ' ⏎ '));
+}
+
+/**
+ * Returns an element that shows the text, with hidden characters marked.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {string} text
+ * @param {string} [className]
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function foreignText(tag, text, className) {
+  const element = el(tag, { class: className });
+  let from = 0;
+  for (const match of text.matchAll(HIDDEN)) {
+    element.append(text.slice(from, match.index));
+    element.append(el('span', { class: 'hidden-character', text: codePoint(match[0]) }));
+    from = match.index + match[0].length;
+  }
+  element.append(text.slice(from));
+  return element;
+}
+
+/** @param {string} character */
+function codePoint(character) {
+  const code = character.codePointAt(0) ?? 0;
+  return `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
+}
