@@ -57,7 +57,7 @@ function renderValue(value) {
   if (text.length <= SHORT_CHARS && !text.includes('\n')) return foreignText('code', text);
   const box = foreignText('pre', text, 'long-value');
   box.tabIndex = 0;
-  box.setAttribute('role', 'region');
+  box.setAttribute('role', 'group');
   box.setAttribute('aria-label', 'Argument in full');
   return box;
 }

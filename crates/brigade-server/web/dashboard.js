@@ -13,7 +13,11 @@ import { StartForm } from './start_form.js';
 import { TaskPanel } from './task_panel.js';
 import { TaskRows } from './task_rows.js';
 import { countedStates } from './task_states.js';
+import { throttle } from './throttle.js';
 import { readUrlState, writeUrlState } from './url_state.js';
+
+/** A browser redraws its tabs when a title changes. */
+const TITLE_MS = 1000;
 
 export class Dashboard {
   /** An action to perform when the task of the URL is shown. */
@@ -34,7 +38,11 @@ export class Dashboard {
     this.panel = new TaskPanel(app, { onClose: () => this.closeTask(), onTab: (tab) => this.#setTab(tab) });
     this.notifier = new Notifier(app.store, (id) => this.openTask(id, {}));
     this.rows.axis.range = this.url.range;
-    app.store.subscribe(() => this.#onStore());
+    const renderTitle = throttle(TITLE_MS, () => this.#renderTitle());
+    app.store.subscribe(() => {
+      this.#onStore();
+      renderTitle();
+    });
     window.addEventListener('popstate', () => this.#onPopState());
     this.#listenToKeys();
     this.#renderHelp();
@@ -95,7 +103,6 @@ export class Dashboard {
 
   #onStore() {
     if (this.url.task !== '' && this.panel.shownId !== this.url.task) this.#showTask(true);
-    this.#renderTitle();
   }
 
   #onPopState() {

@@ -7,7 +7,10 @@
 import { byId, el, icon } from './dom.js';
 import { formatNumber } from './format.js';
 import { countedStates, stateSymbol } from './task_states.js';
+import { throttle } from './throttle.js';
 import { ALL_LEVELS } from './url_state.js';
+
+const COUNT_MS = 250;
 
 export class FilterBar {
   /** @type {Map<string, {button: HTMLButtonElement, count: HTMLElement}>} */
@@ -38,7 +41,7 @@ export class FilterBar {
       this.#read();
     });
     this.sync();
-    store.subscribe(() => this.#render());
+    store.subscribe(throttle(COUNT_MS, () => this.#render()));
   }
 
   focus() {
@@ -105,7 +108,7 @@ export class FilterBar {
   #addState(state) {
     const count = el('span', { class: 'state-count' });
     const symbol = stateSymbol(state);
-    const toggle = el('button', { type: 'button', class: `state-filter state-${symbol}`, 'aria-pressed': 'false' }, icon(`i-${symbol}`), count, el('span', { class: 'state-name', text: state }));
+    const toggle = el('button', { type: 'button', class: `state-filter state-${symbol}`, title: state, 'aria-pressed': 'false' }, icon(`i-${symbol}`), count, el('span', { class: 'state-name', text: state }));
     toggle.addEventListener('click', () => this.#toggleState(state));
     this.#states.set(state, { button: toggle, count });
     const order = countedStates(new Map([...this.#states.keys()].map((name) => [name, 1])));

@@ -141,7 +141,7 @@ function formatLimit(name, value) {
 function longValue(text, label) {
   const box = foreignText('pre', text, 'long-value');
   box.tabIndex = 0;
-  box.setAttribute('role', 'region');
+  box.setAttribute('role', 'group');
   box.setAttribute('aria-label', label);
   return box;
 }

@@ -11,6 +11,8 @@ export class Notifier {
   /** @type {Set<string>} */
   #known = new Set();
   #isPrimed = false;
+  /** Asking the browser for the permission is slow, so the answer is kept. */
+  #isOn = false;
 
   /**
    * @param {TaskStore} store
@@ -35,10 +37,6 @@ export class Notifier {
     this.#isPrimed = true;
   }
 
-  get #isOn() {
-    return Notification.permission === 'granted' && localStorage.getItem(OPT_IN_KEY) === 'on';
-  }
-
   async #press() {
     if (this.#isOn) localStorage.removeItem(OPT_IN_KEY);
     else if ((await Notification.requestPermission()) === 'granted') localStorage.setItem(OPT_IN_KEY, 'on');
@@ -46,6 +44,7 @@ export class Notifier {
   }
 
   #render() {
+    this.#isOn = Notification.permission === 'granted' && localStorage.getItem(OPT_IN_KEY) === 'on';
     const isDenied = Notification.permission === 'denied';
     this.toggle.setAttribute('aria-pressed', String(this.#isOn));
     this.toggle.title = isDenied ? 'The browser blocks notifications of this page' : this.#isOn ? 'Notifications are on' : 'Notify me when somebody is needed';

@@ -3,9 +3,10 @@
 /** @import {TaskDetail, Wait} from './api_types.d.ts' */
 
 import { nameOf } from './app_context.js';
-import { append, button, el } from './dom.js';
+import { append, button, el, icon } from './dom.js';
 import { formatCount, formatDuration, formatFullTime, formatJson, formatName, formatTime, formatUsage } from './format.js';
 import { PanelTab } from './panel_tab.js';
+import { stateSymbol } from './task_states.js';
 import { foreignText } from './visible_text.js';
 
 const RESULT_LABELS = { result: 'Result', partial: 'Partial result', progress: 'Progress' };
@@ -66,19 +67,24 @@ export class OverviewTab extends PanelTab {
     /** @type {(Node | string)[]} */
     const parts = [];
     if (wait.type === 'tasks' && wait.tasks) {
-      parts.push(wait.tasks.length > 1 ? `${wait.mode === 'any' ? 'any' : 'all'} of ` : '');
-      wait.tasks.forEach((id, index) => {
-        if (index > 0) parts.push(', ');
-        const state = this.app.store.get(id)?.task.state ?? '';
-        parts.push(button(nameOf(this.app, id), () => this.app.openTask(id), { class: 'link' }), state ? ` ${state}` : '');
-      });
+      const count = wait.tasks.length;
+      parts.push(count > 1 ? `${wait.mode === 'any' ? 'Any' : 'All'} of ${formatCount(count, 'task')}` : 'A task');
+      parts.push(el('ul', {}, ...wait.tasks.map((id) => this.#waitedTask(id))));
     } else {
-      parts.push(`${/^[aeiou]/.test(wait.type) ? 'an' : 'a'} ${formatName(wait.type)}`);
+      parts.push(`${/^[aeiou]/.test(wait.type) ? 'An' : 'A'} ${formatName(wait.type)}`);
     }
     if (wait.name) parts.push(' ', foreignText('span', wait.name));
     if (wait.text) parts.push(': ', foreignText('span', wait.text));
     if (wait.until) parts.push(` until ${formatTime(wait.until)}`);
     return parts;
+  }
+
+  /** @param {string} id */
+  #waitedTask(id) {
+    const state = this.app.store.get(id)?.task.state ?? 'unknown';
+    const symbol = stateSymbol(state);
+    const link = button(nameOf(this.app, id), () => this.app.openTask(id), { class: 'link' });
+    return el('li', { class: `waited-task state-${symbol}` }, icon(`i-${symbol}`), link, el('span', { class: 'waited-state', text: state }));
   }
 
   /**
@@ -89,7 +95,7 @@ export class OverviewTab extends PanelTab {
     if (value === undefined || value === null) return null;
     const box = foreignText('pre', formatJson(value), 'long-value');
     box.tabIndex = 0;
-    box.setAttribute('role', 'region');
+    box.setAttribute('role', 'group');
     box.setAttribute('aria-label', RESULT_LABELS[name]);
     return section(RESULT_LABELS[name], box);
   }

@@ -198,8 +198,11 @@ export class TaskRows {
     phone.addEventListener('change', setHeight);
     setHeight();
     new ResizeObserver(() => {
+      const wasHidden = this.#viewport.height === 0;
       this.#measure();
       this.#tick += 1;
+      // A list that was hidden behind a task, or not laid out yet, could not be scrolled.
+      if (wasHidden && this.#viewport.height > 0) this.#setActive(this.#indexOf(this.#activeKey));
       this.#schedule();
     }).observe(grid);
   }
@@ -253,6 +256,7 @@ export class TaskRows {
     for (const view of this.#pool) {
       if (!used.has(view)) view.hide();
     }
+    this.#renderActive(first, last);
     this.#renderNewCount(top);
     this.#renderLines(top, first, last, now);
   }
@@ -281,6 +285,19 @@ export class TaskRows {
     return used;
   }
 
+  /**
+   * Names the active row for screen readers, while it has a node.
+   * @param {number} first
+   * @param {number} last
+   */
+  #renderActive(first, last) {
+    const index = this.#indexOf(this.#activeKey);
+    const id = index >= first && index < last ? `row-${index}` : null;
+    if (this.grid.getAttribute('aria-activedescendant') === id) return;
+    if (id) this.grid.setAttribute('aria-activedescendant', id);
+    else this.grid.removeAttribute('aria-activedescendant');
+  }
+
   /** Rebuilds the list and keeps the row at the top edge where it is. */
   #build() {
     const top = this.grid.scrollTop;
@@ -298,9 +315,6 @@ export class TaskRows {
     this.empty.hidden = this.rows.length > 0;
     if (isFollowing) this.#seenArrivals = this.store.arrivals;
     else this.#restoreAnchor(before, anchor, top);
-    const active = this.#indexOf(this.#activeKey);
-    if (active >= 0) this.grid.setAttribute('aria-activedescendant', `row-${active}`);
-    else this.grid.removeAttribute('aria-activedescendant');
   }
 
   /**
@@ -422,12 +436,12 @@ export class TaskRows {
     if (!row) return;
     this.#activeKey = row.key;
     this.#tick += 1;
+    this.#schedule();
+    if (this.#viewport.height === 0) return;
     const top = index * this.#rowPx;
     const visible = this.#viewport.height - this.#viewport.top;
     if (top < this.grid.scrollTop) this.grid.scrollTop = top;
     else if (top + this.#rowPx > this.grid.scrollTop + visible) this.grid.scrollTop = top + this.#rowPx - visible;
-    this.grid.setAttribute('aria-activedescendant', `row-${index}`);
-    this.#schedule();
   }
 
   /** @param {Row} row */

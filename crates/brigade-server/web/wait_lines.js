@@ -36,7 +36,8 @@ export class WaitLines {
    * @param {HTMLElement} axis
    */
   measure(grid, axis) {
-    this.#area = { left: axis.offsetLeft, width: axis.clientWidth, height: grid.clientHeight };
+    const left = axis.getBoundingClientRect().left - grid.getBoundingClientRect().left;
+    this.#area = { left, width: axis.clientWidth, height: grid.clientHeight };
     this.#key = '';
   }
 
@@ -61,14 +62,13 @@ export class WaitLines {
    */
   #path(lines, target) {
     const { axis, now, source } = lines;
-    const waitingSince = source.record.segments[source.record.segments.length - 1].from;
-    const x1 = this.#x(axis, Math.max(waitingSince, axis.from));
+    const x1 = this.#x(axis, source.record.task.alive ? now : source.record.endedAt);
     const x2 = this.#x(axis, target.record.task.alive ? now : target.record.endedAt);
     const y1 = this.#clamp(source.y);
     const y2 = this.#clamp(target.y);
     const path = document.createElementNS(SVG, 'path');
-    const elbow = Math.max(x2, x1) + 8;
-    path.setAttribute('d', `M ${x1} ${y1} V ${(y1 + y2) / 2} H ${elbow} V ${y2} H ${x2 + 2}`);
+    const elbow = Math.max(x1, x2) + 8;
+    path.setAttribute('d', `M ${x1} ${y1} H ${elbow} V ${y2} H ${x2 + 4}`);
     const dot = document.createElementNS(SVG, 'circle');
     dot.setAttribute('cx', String(x1));
     dot.setAttribute('cy', String(y1));

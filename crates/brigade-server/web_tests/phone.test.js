@@ -1,0 +1,29 @@
+// The dashboard on a phone.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { PHONE, expectAccessible, keepScreenshot, openDashboard, rowOf, startProcess, uniqueName, waitUntilLive } from './support.js';
+
+test('a task is a page of its own with a way back', async (t) => {
+  const name = uniqueName('phone');
+  await startProcess('echo on a phone; sleep 60', name);
+  const page = await openDashboard(t, { viewport: PHONE, withTouch: true });
+  await waitUntilLive(page);
+  await rowOf(page, name).waitFor();
+  const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.equal(await overflow(), 0);
+  await keepScreenshot(page, 'phone-list');
+  await expectAccessible(page, 'the list on a phone');
+  await rowOf(page, name).tap();
+  await page.locator('.panel-title', { hasText: name }).waitFor();
+  assert.equal(await page.locator('#task-grid').isVisible(), false);
+  assert.equal(await overflow(), 0);
+  await keepScreenshot(page, 'phone-task');
+  await expectAccessible(page, 'a task on a phone');
+  await page.getByRole('button', { name: 'Back to the list' }).tap();
+  await page.locator('#task-grid').waitFor({ state: 'visible' });
+  await rowOf(page, name).tap();
+  await page.locator('.panel-title', { hasText: name }).waitFor();
+  await page.goBack();
+  await page.locator('#task-grid').waitFor({ state: 'visible' });
+});

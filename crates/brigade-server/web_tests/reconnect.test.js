@@ -1,0 +1,78 @@
+// A lost connection is visible, and nothing is missed.
+
+import assert from 'node:assert/strict';
+import { execSync } from 'node:child_process';
+import { test } from 'node:test';
+import { CuttingProxy } from './cutting_proxy.js';
+import { openDashboard, rowOf, startProcess, uniqueName, url, waitUntilLive } from './support.js';
+
+async function openThroughProxy(t) {
+  const proxy = new CuttingProxy(url);
+  const base = await proxy.listen();
+  t.after(() => proxy.close());
+  const page = await openDashboard(t, { base });
+  await waitUntilLive(page);
+  return { proxy, page };
+}
+
+test('changes during an interruption appear once after it', async (t) => {
+  const { proxy, page } = await openThroughProxy(t);
+  const running = uniqueName('before');
+  await startProcess('sleep 2', running);
+  await rowOf(page, running).waitFor();
+  proxy.cut();
+  await page.getByText('Connection lost').waitFor();
+  const missed = uniqueName('missed');
+  await startProcess('echo missed', missed);
+  await page.waitForTimeout(2500);
+  assert.equal(await rowOf(page, missed).count(), 0);
+  const requests = proxy.paths.length;
+  proxy.restore();
+  await page.getByRole('button', { name: 'Now' }).click({ timeout: 1000 }).catch(() => {});
+  await waitUntilLive(page);
+  await rowOf(page, missed).locator('.cell-state', { hasText: 'succeeded' }).waitFor();
+  await rowOf(page, running).locator('.cell-state', { hasText: 'succeeded' }).waitFor();
+  assert.equal(await rowOf(page, missed).count(), 1);
+  const later = proxy.paths.slice(requests);
+  assert.ok(later.some((path) => path.startsWith('/v1/events?') && path.includes('after=')), 'the feed is resumed');
+  assert.ok(!later.some((path) => path.startsWith('/v1/tasks?')), 'nothing is loaded again');
+});
+
+test('a gap loads all tasks again', async (t) => {
+  const { proxy, page } = await openThroughProxy(t);
+  const name = uniqueName('gap');
+  proxy.cut();
+  await page.getByText('Connection lost').waitFor();
+  await startProcess('echo gap', name);
+  const { cursor } = await (await fetch(`${url}/v1/whoami`, { headers: { authorization: `Bearer ${process.env.BRIGADE_TOKEN}` } })).json();
+  proxy.nextAnswer = { path: '/v1/events', status: 200, type: 'text/event-stream', body: `event: gap\ndata: ${JSON.stringify({ cursor })}\n\n` };
+  const requests = proxy.paths.length;
+  proxy.restore();
+  await waitUntilLive(page);
+  await rowOf(page, name).waitFor();
+  assert.ok(proxy.paths.slice(requests).some((path) => path.startsWith('/v1/tasks?')));
+});
+
+test('a token that is no longer accepted leads to the login page', async (t) => {
+  const { proxy, page } = await openThroughProxy(t);
+  proxy.cut();
+  await page.getByText('Connection lost').waitFor();
+  proxy.nextAnswer = { path: '/v1/events', status: 401, type: 'application/problem+json', body: JSON.stringify({ code: 'unauthenticated', status: 401 }) };
+  proxy.restore();
+  await page.getByText('brigade dashboard').waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('brigade_token')), null);
+});
+
+const restart = process.env.BRIGADE_RESTART;
+
+test('the page survives kill -9 of the server', { skip: restart ? false : 'BRIGADE_RESTART is not set' }, async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  const name = uniqueName('survivor');
+  await startProcess('sleep 4', name);
+  await rowOf(page, name).waitFor();
+  execSync(restart, { stdio: 'inherit' });
+  await waitUntilLive(page);
+  await rowOf(page, name).locator('.cell-state', { hasText: 'succeeded' }).waitFor({ timeout: 30_000 });
+  assert.equal(await rowOf(page, name).count(), 1);
+});

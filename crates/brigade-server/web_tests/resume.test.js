@@ -1,0 +1,35 @@
+// Resuming a task that has ended, and what a read-only token sees.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { api, openDashboard, waitUntilLive } from './support.js';
+
+test('a failed agent is resumed with a larger budget', async (t) => {
+  const { items } = await api('GET', 'tasks?ended=true&limit=1000');
+  const failed = items.find((task) => task.kind === 'agent' && task.state === 'failed');
+  assert.ok(failed, 'the server has a failed agent');
+  const page = await openDashboard(t, { hash: `#task=${failed.id}` });
+  await waitUntilLive(page);
+  await page.locator('.ending', { hasText: 'Why it ended' }).waitFor();
+  await page.getByRole('button', { name: 'Resume…' }).click();
+  await page.locator('#task-panel').getByLabel('Budget in dollars').fill('5');
+  const sent = page.waitForRequest((request) => request.url().endsWith('/resume'));
+  await page.getByRole('button', { name: 'Resume', exact: true }).click();
+  assert.deepEqual((await sent).postDataJSON(), { limits: { money: '5' } });
+  await page.getByText(`Run ${failed.run + 1}`).waitFor();
+});
+
+test('a read-only caller gets no buttons that change anything', async (t) => {
+  const { items } = await api('GET', 'tasks?limit=1000');
+  const page = await openDashboard(t);
+  await page.route('**/v1/whoami', async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...(await response.json()), scope: 'read_only' } });
+  });
+  await page.goto(`${new URL(page.url()).origin}/?again#task=${items[0].id}`);
+  await waitUntilLive(page);
+  await page.locator('.panel-title').waitFor();
+  for (const name of ['Start…', 'Stop…', 'Message', 'Allow once', 'Answer']) {
+    assert.equal(await page.getByRole('button', { name }).and(page.locator(':visible')).count(), 0, name);
+  }
+});

@@ -1,0 +1,23 @@
+// Sending a message and following its receipt.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { api, openDashboard, uniqueName, waitUntilLive } from './support.js';
+
+test('a message is sent once and its receipt is shown', async (t) => {
+  const { items } = await api('GET', 'tasks?kind=agent&limit=1000');
+  const agent = items.find((task) => task.kind === 'agent' && task.alive);
+  assert.ok(agent, 'the server has an agent that is alive');
+  const page = await openDashboard(t, { hash: `#task=${agent.id}&tab=messages` });
+  await waitUntilLive(page);
+  const text = uniqueName('Use the staging database');
+  const input = page.locator('.composer textarea');
+  await input.fill(text);
+  await input.press('Control+Enter');
+  const message = page.locator('.message', { hasText: text });
+  await message.waitFor();
+  await message.locator('.receipt', { hasText: /accepted|delivered|read/ }).waitFor();
+  assert.equal(await input.inputValue(), '');
+  const { items: messages } = await api('GET', `tasks/${agent.id}/messages?limit=500`);
+  assert.equal(messages.filter((sent) => JSON.stringify(sent.body).includes(text)).length, 1);
+});

@@ -1,0 +1,115 @@
+// What the stories share: the server's address, a browser, pages with a token, the API, axe.
+
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before } from 'node:test';
+import { chromium } from 'playwright-core';
+
+export const url = required('BRIGADE_URL').replace(/\/$/, '');
+export const token = required('BRIGADE_TOKEN');
+export const directory = process.env.BRIGADE_CWD ?? mkdtempSync(join(tmpdir(), 'brigade-web-'));
+const shots = process.env.BRIGADE_SHOTS;
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+/** Closed networks and containers need these. */
+const CHROMIUM_ARGS = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update', '--no-first-run'];
+
+export const WIDE = { width: 1440, height: 900 };
+export const PHONE = { width: 390, height: 844 };
+
+let browser;
+
+before(async () => {
+  browser = await chromium.launch({ executablePath: process.env.BRIGADE_CHROMIUM ?? '/usr/bin/chromium', args: CHROMIUM_ARGS });
+});
+
+after(async () => {
+  await browser?.close();
+});
+
+/**
+ * Opens the dashboard in a new tab. Errors of the page and of its security policy fail the test.
+ * @param {import('node:test').TestContext} t
+ * @param {{hash?: string, theme?: 'light' | 'dark', viewport?: object, base?: string, withToken?: boolean, withTouch?: boolean}} [options]
+ */
+export async function openDashboard(t, options = {}) {
+  const context = await browser.newContext({ viewport: options.viewport ?? WIDE, colorScheme: options.theme ?? 'light', hasTouch: options.withTouch ?? false, reducedMotion: 'reduce' });
+  const errors = [];
+  if (options.withToken !== false) {
+    await context.addInitScript((value) => {
+      if (!sessionStorage.getItem('brigade_token_was_set')) sessionStorage.setItem('brigade_token', value);
+      sessionStorage.setItem('brigade_token_was_set', 'yes');
+    }, token);
+  }
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  page.on('pageerror', (error) => errors.push(error.message));
+  page.on('console', (message) => {
+    if (message.type() === 'error' && /Content Security Policy|Refused to/.test(message.text())) errors.push(message.text());
+  });
+  t.after(async () => {
+    await context.close();
+    assert.deepEqual(errors, [], 'the page has no errors');
+  });
+  await page.goto(`${options.base ?? url}/${options.hash ?? ''}`);
+  return page;
+}
+
+/** Waits until all tasks are loaded and the feed is followed. */
+export async function waitUntilLive(page) {
+  await page.locator('#connection-text', { hasText: /^Live$/ }).waitFor({ state: 'attached' });
+}
+
+/** Calls the API beside the page. */
+export async function api(method, path, body, headers = {}) {
+  const response = await fetch(`${url}/v1/${path}`, {
+    method,
+    headers: { authorization: `Bearer ${token}`, accept: 'application/json', ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...headers },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await response.text();
+  assert.ok(response.ok, `${method} ${path}: ${response.status} ${text}`);
+  return text === '' ? {} : JSON.parse(text);
+}
+
+/** Starts a process beside the page and returns its task. */
+export async function startProcess(shell, name) {
+  const session = await api('POST', 'sessions', { workspace: directory });
+  return api('POST', `sessions/${session.id}/tasks`, { kind: 'process', shell, cwd: directory, name }, { 'idempotency-key': uniqueName('key') });
+}
+
+let names = 0;
+
+/** Returns a name that no other test uses. */
+export function uniqueName(stem) {
+  names += 1;
+  return `${stem}-${process.pid}-${names}`;
+}
+
+/** Returns the row of a task by its name. */
+export function rowOf(page, name) {
+  return page.locator('.task-rows .row:not([hidden])', { has: page.locator('.label', { hasText: new RegExp(`^${name}$`) }) });
+}
+
+/** Fails if axe finds anything, on the whole page or in one part of it. */
+export async function expectAccessible(page, where, selector = 'html') {
+  await page.evaluate(axeSource);
+  const { violations } = await page.evaluate((part) => globalThis.axe.run(part, { resultTypes: ['violations'] }), selector);
+  const found = violations.map((violation) => `${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).slice(0, 5).join(', ')}`);
+  assert.deepEqual(found, [], `axe finds nothing on ${where}`);
+}
+
+/** Keeps a screenshot, if they are wanted. */
+export async function keepScreenshot(page, name) {
+  if (!shots) return;
+  mkdirSync(shots, { recursive: true });
+  await page.screenshot({ path: join(shots, `${name}.png`) });
+}
+
+function required(name) {
+  const value = process.env[name];
+  if (!value) throw new Error(`set ${name}; README.md has the list`);
+  return value;
+}
