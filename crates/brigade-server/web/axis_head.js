@@ -1,4 +1,4 @@
-// The head of the time axis: ticks with times, and lines through all rows.
+// The head of the time axis: ticks with times, and lines behind all rows.
 
 /** @import {TimeAxis} from './time_axis.js' */
 
@@ -10,19 +10,26 @@ const minutes = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2
 const days = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
 
 export class AxisHead {
-  /** @type {HTMLElement[]} */
+  /** @type {{label: HTMLElement, line: HTMLElement}[]} */
   #ticks = [];
   #width = 0;
   #shown = '';
 
-  /** @param {HTMLElement} element */
-  constructor(element) {
+  /**
+   * @param {HTMLElement} element
+   * @param {HTMLElement} lines An element behind the rows.
+   */
+  constructor(element, lines) {
     this.element = element;
+    this.lines = lines;
   }
 
   measure() {
     this.#width = this.element.clientWidth;
     this.#shown = '';
+    const area = /** @type {HTMLElement} */ (this.lines.parentElement).getBoundingClientRect();
+    this.lines.style.left = `${this.element.getBoundingClientRect().left - area.left}px`;
+    this.lines.style.width = `${this.#width}px`;
   }
 
   /** @param {TimeAxis} axis */
@@ -37,24 +44,28 @@ export class AxisHead {
       const place = axis.place(time);
       // A label at the right edge would be cut off.
       if (place < 0 || place > 1 - 40 / Math.max(this.#width, 1)) continue;
-      const tick = this.#tick(used);
-      tick.style.left = `${(place * 100).toFixed(2)}%`;
+      const { label, line } = this.#tick(used);
+      const left = `${(place * 100).toFixed(2)}%`;
+      label.style.left = left;
+      line.style.left = left;
       const text = format.format(time);
-      if (tick.textContent !== text) tick.textContent = text;
+      if (label.textContent !== text) label.textContent = text;
       used += 1;
     }
-    for (let index = used; index < this.#ticks.length; index += 1) this.#ticks[index].hidden = true;
+    this.#ticks.forEach((tick, index) => {
+      tick.label.hidden = index >= used;
+      tick.line.hidden = index >= used;
+    });
   }
 
   /** @param {number} index */
   #tick(index) {
-    let tick = this.#ticks[index];
-    if (!tick) {
-      tick = el('span', { class: 'tick' });
-      this.#ticks[index] = tick;
-      this.element.append(tick);
-    }
-    tick.hidden = false;
+    const known = this.#ticks[index];
+    if (known) return known;
+    const tick = { label: el('span', { class: 'tick' }), line: el('span', { class: 'axis-line' }) };
+    this.#ticks[index] = tick;
+    this.element.append(tick.label);
+    this.lines.append(tick.line);
     return tick;
   }
 }

@@ -184,6 +184,7 @@ export class PendingList {
       buttons.hidden = true;
       form.hidden = false;
       input.focus();
+      form.scrollIntoView({ block: 'nearest' });
     };
     if (approval.digest) {
       buttons.append(button('Allow once', () => send('allow_once', {}), { class: 'primary' }), button('Always allow…', () => open(always, rule)));

@@ -115,7 +115,8 @@ export class RowView {
     this.#text(this.state, state);
     this.#title(this.state, task.reason ? visibleLine(task.reason) : '');
     const end = task.alive ? context.now : record.endedAt || record.spawnedAt;
-    this.#text(this.age, formatDuration(end - record.spawnedAt));
+    const age = end - record.spawnedAt;
+    this.#text(this.age, task.alive && age < 1000 ? '0s' : formatDuration(age));
     this.#text(this.cost, formatCost(task.usage));
     if (this.#isNew('times', `${record.id} ${record.version}`)) {
       const ended = task.ended_at && !task.alive ? `, ended ${formatFullTime(task.ended_at)}` : '';

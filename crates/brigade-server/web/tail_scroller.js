@@ -10,6 +10,7 @@ export class TailScroller {
   #newCount = 0;
   #isFollowing = true;
   #isScheduled = false;
+  #lastTop = 0;
 
   /** @param {string} label The name of the list for a screen reader. */
   constructor(label) {
@@ -40,14 +41,26 @@ export class TailScroller {
     this.#isScheduled = true;
     requestAnimationFrame(() => {
       this.#isScheduled = false;
-      if (this.#isFollowing) this.list.scrollTop = this.list.scrollHeight;
+      this.#scrollToEnd();
       this.#renderCount();
+      // Lines that come into view get their true height only now.
+      requestAnimationFrame(() => this.#scrollToEnd());
     });
+  }
+
+  #scrollToEnd() {
+    if (!this.#isFollowing) return;
+    this.list.scrollTop = this.list.scrollHeight;
+    this.#lastTop = this.list.scrollTop;
   }
 
   #onScroll() {
     const { scrollHeight, scrollTop, clientHeight } = this.list;
-    this.#isFollowing = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    const isNearEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    // Only a reader scrolls up. The end of the list may also move away by itself.
+    if (isNearEnd) this.#isFollowing = true;
+    else if (scrollTop < this.#lastTop) this.#isFollowing = false;
+    this.#lastTop = scrollTop;
     if (this.#isFollowing) this.#newCount = 0;
     this.#renderCount();
   }

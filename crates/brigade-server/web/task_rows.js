@@ -62,7 +62,7 @@ export class TaskRows {
     this.body = byId('task-rows');
     this.newButton = byId('new-rows');
     this.empty = byId('no-tasks');
-    this.head = new AxisHead(byId('axis-head'));
+    this.head = new AxisHead(byId('axis-head'), byId('axis-lines'));
     this.lines = new WaitLines(byId('row-area'));
     this.#listen();
     store.subscribe((update) => this.#onUpdate(update));

@@ -10,6 +10,8 @@ const STEPS = [1000, 5000, 15_000, 30_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * 
 const MIN_TICK_PX = 88;
 /** Ended top-level tasks that the automatic range shows when nothing is alive. */
 const RECENT_ROOTS = 30;
+/** Alive top-level tasks to which the automatic range is fitted. */
+const RECENT_ALIVE = 100;
 
 /** The ranges that a reader can choose, in milliseconds. `auto` and `all` depend on the tasks. */
 export const RANGES = new Map([
@@ -85,10 +87,13 @@ export class TimeAxis {
       for (const root of store.roots) from = Math.min(from, root.spawnedAt);
       return from;
     }
+    const alive = [];
     for (const root of store.roots) {
-      if (root.task.alive && now - root.spawnedAt < DAY) from = Math.min(from, root.spawnedAt);
+      if (root.task.alive) alive.push(root.spawnedAt);
+      if (alive.length === RECENT_ALIVE) break;
     }
-    if (from !== now) return from;
+    // A few old tasks do not squeeze all others: their bars are cut off at the edge.
+    if (alive.length > 0) return alive[Math.ceil(0.9 * (alive.length - 1))];
     for (const root of store.roots.slice(0, RECENT_ROOTS)) from = Math.min(from, root.spawnedAt);
     return from;
   }
