@@ -1,6 +1,6 @@
 // Requests to the HTTP API: the token, problem details, idempotency keys.
 
-/** @import {ProblemBody} from './api_types.d.ts' */
+/** @import {NewToken, ProblemBody} from './api_types.d.ts' */
 
 const TOKEN_KEY = 'brigade_token';
 
@@ -52,8 +52,9 @@ export class Api {
    * @param {string} code
    */
   async login(code) {
+    /** @type {NewToken} */
     const answer = await this.post('login', { code });
-    this.setToken(answer.token);
+    this.setToken(answer.secret);
   }
 
   /**

@@ -12,11 +12,8 @@ export type Cursor = string;
 export type Json = unknown;
 
 export interface Usage {
-  tokens?: number;
-  total_tokens?: number;
-  input_tokens?: number;
-  output_tokens?: number;
-  money?: Money;
+  tokens: number;
+  money: Money;
 }
 
 export interface Wait {
@@ -26,8 +23,8 @@ export interface Wait {
   tasks?: TaskId[];
   mode?: string;
   until?: Timestamp;
+  /** The name of the messages that are waited for, or the call that is tried again. */
   name?: string;
-  text?: string;
 }
 
 export interface Question {
@@ -42,8 +39,8 @@ export interface Approval {
   tool: string;
   /** The call in one line. Not sufficient for a decision. */
   text: string;
-  /** Absent in a list if they are long. */
-  arguments?: Json;
+  /** All arguments as JSON text. Absent in a list if they are long. */
+  arguments?: string;
   /** Present only with the whole call. */
   digest?: string;
   directory?: string;
@@ -71,10 +68,9 @@ export interface Task {
   run: number;
   attempt: number;
   crashes: number;
-  child_count: number;
   spawned_at: Timestamp;
   last_activity_at: Timestamp;
-  /** The time at which the task entered its current state. */
+  /** The time at which the task entered its current state; not sent by every server. */
   state_since?: Timestamp;
   ended_at?: Timestamp;
   stalled?: boolean;
@@ -82,22 +78,26 @@ export interface Task {
   waits: Wait[];
   questions: Question[];
   approvals: Approval[];
-  usage?: Usage;
-  own_usage?: Usage;
+  usage: Usage;
+  own_usage: Usage;
   exit_code?: number;
   signal?: number;
   collected: boolean;
 }
 
 export interface Outcome {
+  /** succeeded, failed, cancelled, … */
   type: string;
-  code: string;
+  /** The kind of the failure, or who cancelled it. */
+  code?: string;
   text: string;
 }
 
-export interface EarlierRun extends Outcome {
+export interface EarlierRun {
   run: number;
+  outcome: Outcome;
   ended_at: Timestamp;
+  collected: boolean;
 }
 
 export interface Retry {
@@ -110,47 +110,55 @@ export interface Retry {
 export type Limits = { [name: string]: Json };
 
 export interface InheritedLimits {
-  /** The address of the holder; absent for the session. */
-  holder?: string;
-  holder_ended?: boolean;
+  /** Absent for the session. */
+  holder?: TaskId;
+  holder_ended: boolean;
   limits: Limits;
-  usage?: Usage;
+  usage: Usage;
+  remaining: Limits;
+}
+
+export interface SandboxLayer {
+  read?: string[];
+  write?: string[];
+  deny_tcp: boolean;
+  deny_network: boolean;
+}
+
+export interface SandboxState {
+  terminal?: { columns: number; rows: number };
+  resources: { [name: string]: number };
+  layers: SandboxLayer[];
+}
+
+export interface PermissionSource {
+  /** The source, such as a definition or a parent. */
+  by: string;
+  /** Without `allow`, all calls are allowed. */
+  rules: { allow?: string[]; ask?: string[]; deny?: string[] };
 }
 
 export interface TaskDetail extends Task {
   outcome?: Outcome;
   result?: Json;
   partial?: Json;
-  limits?: Limits;
-  inherited_limits?: InheritedLimits[];
-  sandbox?: Json;
-  sandbox_parts?: string[];
-  permissions?: { allow?: string[]; ask?: string[]; deny?: string[] };
+  sandbox?: SandboxState;
+  sandbox_parts: string[];
+  permissions: PermissionSource[];
   cwd?: string;
   model?: string;
   definition?: string;
-  retries?: Retry[];
-  earlier_runs?: EarlierRun[];
+  unattended?: boolean;
+  retries: Retry[];
+  earlier_runs: EarlierRun[];
   cursor: Cursor;
 }
 
-/** A holder of limits that apply to a task: the task, an ancestor or the session. */
-export interface LimitHolder {
-  holder?: TaskId;
-  address?: string;
-  limits: Limits;
-  used?: Limits;
-  remaining?: Limits;
-}
-
 export interface TaskLimits {
-  holders: LimitHolder[];
-}
-
-export interface TaskUsage {
-  own: Usage;
-  subtree: Usage;
-  unknown?: Usage;
+  limits: Limits;
+  remaining: Limits;
+  /** From the nearest holder to the session. */
+  inherited: InheritedLimits[];
 }
 
 export interface TaskPage {
@@ -161,51 +169,71 @@ export interface TaskPage {
 
 export interface Session {
   id: SessionId;
+  /** For a workspace, the path of its directory. */
   name: string;
   state: string;
-  workspace?: string;
 }
 
 export interface Caller {
-  name: string;
-  /** operator, client, read_only, … */
-  scope: string;
-  session?: SessionId;
+  token: {
+    name: string;
+    /** operator, client, read_only, … */
+    scope: string;
+    session?: SessionId;
+  };
   version: string;
   cursor: Cursor;
 }
 
+/** The answer to a login. */
+export interface NewToken {
+  secret: string;
+}
+
 export interface Message {
   number: number;
-  from: string;
-  to: string;
+  /** operator, client, parent, child, runtime, … */
+  from: { type: string; task?: TaskId };
+  /** Absent for the session. */
+  to?: TaskId;
   body: Json;
   sent_at: Timestamp;
   receipt: { state: string; reason?: string };
 }
 
 export interface ToolCall {
-  id?: string;
-  tool: string;
+  number: number;
+  name: string;
   arguments?: Json;
+  /** The problem of arguments that are not JSON. */
+  problem?: string;
 }
 
 export interface ToolResult {
-  id?: string;
-  tool?: string;
-  text?: string;
-  value?: Json;
-  is_error?: boolean;
+  number?: number;
+  name: string;
+  text: string;
+  failed: boolean;
 }
 
 export interface TranscriptItem {
   index: number;
-  at?: Timestamp;
+  /** task, inbox, assistant, tool, approval, note, run, summary, … */
   role: string;
   text?: string;
   reasoning?: string;
   tool_calls?: ToolCall[];
   tool_result?: ToolResult;
+}
+
+/** A piece of a process's output. */
+export interface ProcessOutput {
+  stream: string;
+  from: number;
+  next: number;
+  text?: string;
+  /** The piece, if it is not UTF-8. */
+  base64?: string;
 }
 
 export interface Change {
@@ -214,9 +242,15 @@ export interface Change {
   task?: TaskId;
   seq: number;
   at: Timestamp;
-  by?: Json;
-  data?: { [name: string]: Json };
+  data: { [name: string]: Json };
   row?: Task;
+}
+
+export interface ChangePage {
+  items: Change[];
+  cursor: Cursor;
+  has_more: boolean;
+  gap?: boolean;
 }
 
 export interface Definition {

@@ -1,6 +1,6 @@
 // The events of a task: what happened, when, and by whom.
 
-/** @import {Change} from './api_types.d.ts' */
+/** @import {Change, ChangePage} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
@@ -10,7 +10,7 @@ import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
 import { foreignText } from './visible_text.js';
 
-const PAGE_EVENTS = 500;
+const PAGE_EVENTS = 1000;
 const MAX_EVENTS = 2000;
 
 export class EventsTab extends PanelTab {
@@ -45,10 +45,17 @@ export class EventsTab extends PanelTab {
 
   async #load() {
     try {
-      const answer = await this.app.api.get(`${this.path}/events?limit=${PAGE_EVENTS}`, { signal: this.abort.signal });
-      const early = this.#early ?? [];
+      for (let after = '', hasMore = true; hasMore;) {
+        const query = new URLSearchParams({ limit: String(PAGE_EVENTS) });
+        if (after !== '') query.set('after', after);
+        /** @type {ChangePage} */
+        const page = await this.app.api.get(`${this.path}/events?${query}`, { signal: this.abort.signal });
+        this.#add(page.items);
+        after = page.cursor;
+        hasMore = page.has_more;
+      }
+      this.#add(this.#early ?? []);
       this.#early = null;
-      this.#add([...answer.items, ...early]);
     } catch (error) {
       this.showError(error);
     }
@@ -70,7 +77,15 @@ export class EventsTab extends PanelTab {
 
 /** @param {Change} change */
 function renderChange(change) {
-  const data = change.data && Object.keys(change.data).length > 0 ? JSON.stringify(change.data) : '';
-  const by = change.by === undefined ? '' : typeof change.by === 'string' ? change.by : JSON.stringify(change.by);
-  return el('li', { class: 'event' }, el('time', { text: formatTime(change.at), title: formatFullTime(change.at) }), el('span', { class: 'event-type', text: formatName(change.type) }), by ? el('span', { class: 'event-by' }, 'by ', foreignText('span', by)) : null, data ? foreignText('span', data, 'event-data') : null);
+  const data = renderData(change.data);
+  return el('li', { class: 'event' }, el('time', { text: formatTime(change.at), title: formatFullTime(change.at) }), el('span', { class: 'event-type', text: formatName(change.type) }), data ? foreignText('span', data, 'event-data') : null);
+}
+
+/**
+ * Returns the fields of a change on one line.
+ * @param {Change['data']} data
+ */
+function renderData(data) {
+  const fields = Object.entries(data ?? {});
+  return fields.map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`).join('  ');
 }

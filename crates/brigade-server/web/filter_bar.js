@@ -5,7 +5,7 @@
 /** @import {RowOptions} from './visible_rows.js' */
 
 import { byId, el, icon } from './dom.js';
-import { formatNumber } from './format.js';
+import { formatNumber, shortSession } from './format.js';
 import { countedStates, stateSymbol } from './task_states.js';
 import { throttle } from './throttle.js';
 import { ALL_LEVELS } from './url_state.js';
@@ -121,7 +121,7 @@ export class FilterBar {
     if (names === this.#sessionNames && this.session.options.length > 0) return;
     this.#sessionNames = names;
     this.session.replaceChildren(el('option', { value: '', text: 'All sessions' }));
-    for (const [id, name] of sessions) this.session.append(el('option', { value: id, text: name }));
+    for (const [id, name] of sessions) this.session.append(el('option', { value: id, text: shortSession(name), title: name }));
     this.session.value = this.url.session;
     this.session.hidden = sessions.length < 2;
   }

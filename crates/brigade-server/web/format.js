@@ -94,20 +94,12 @@ export function formatTokens(tokens) {
 }
 
 /**
- * Returns the number of tokens in a usage.
- * @param {Usage | undefined} usage
- */
-export function countTokens(usage) {
-  return usage?.tokens ?? usage?.total_tokens ?? 0;
-}
-
-/**
  * Formats a usage for a table cell: money, or tokens if no price is known, or nothing.
  * @param {Usage | undefined} usage
  */
 export function formatCost(usage) {
   if (Number(usage?.money ?? 0) > 0) return formatMoney(usage?.money);
-  const tokens = countTokens(usage);
+  const tokens = usage?.tokens ?? 0;
   return tokens > 0 ? `${formatTokens(tokens)} tok` : '';
 }
 
@@ -116,7 +108,7 @@ export function formatCost(usage) {
  * @param {Usage | undefined} usage
  */
 export function formatUsage(usage) {
-  return `${formatMoney(usage?.money)} · ${formatNumber(countTokens(usage))} tokens`;
+  return `${formatMoney(usage?.money)} · ${formatNumber(usage?.tokens ?? 0)} tokens`;
 }
 
 /**
@@ -135,6 +127,14 @@ export function formatJson(value) {
  */
 export function formatCount(count, noun) {
   return `${formatNumber(count)} ${noun}${count === 1 ? '' : 's'}`;
+}
+
+/**
+ * Returns the last part of a session's name, which for a workspace is a path.
+ * @param {string} name
+ */
+export function shortSession(name) {
+  return name.slice(name.lastIndexOf('/', name.length - 2) + 1);
 }
 
 /**

@@ -1,9 +1,10 @@
 // The limits of a task with what remains, its cost, and the sandbox and permissions in force.
 
-/** @import {Json, LimitHolder, Limits, TaskDetail, TaskLimits} from './api_types.d.ts' */
+/** @import {Json, Limits, SandboxLayer, TaskDetail, TaskLimits} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
+import { nameOf } from './app_context.js';
 import { append, el } from './dom.js';
 import { formatDuration, formatJson, formatMoney, formatName, formatNumber, formatUsage } from './format.js';
 import { PanelTab } from './panel_tab.js';
@@ -15,8 +16,8 @@ export class LimitsTab extends PanelTab {
   #shown = '';
   /** @type {TaskDetail | null} */
   #detail = null;
-  /** @type {LimitHolder[] | null} */
-  #holders = null;
+  /** @type {TaskLimits | null} */
+  #limits = null;
 
   /**
    * @param {AppContext} app
@@ -40,9 +41,7 @@ export class LimitsTab extends PanelTab {
 
   async #load() {
     try {
-      /** @type {TaskLimits} */
-      const answer = await this.app.api.get(`${this.path}/limits`, { signal: this.abort.signal });
-      this.#holders = answer.holders ?? null;
+      this.#limits = await this.app.api.get(`${this.path}/limits`, { signal: this.abort.signal });
       this.#render();
     } catch (error) {
       this.showError(error);
@@ -51,75 +50,125 @@ export class LimitsTab extends PanelTab {
 
   #render() {
     const { task } = this.record;
-    const holders = this.#holders ?? holdersOf(this.#detail);
-    const shown = JSON.stringify([holders, task.usage, task.own_usage, this.#detail?.sandbox, this.#detail?.permissions]);
+    const detail = this.#detail;
+    const shown = JSON.stringify([this.#limits, task.usage, task.own_usage, detail?.sandbox, detail?.sandbox_parts, detail?.permissions]);
     if (shown === this.#shown) return;
     this.#shown = shown;
-    this.element.replaceChildren(
-      el('section', {}, el('h3', { text: 'Cost' }), el('dl', { class: 'facts' }, el('dt', { text: 'Own' }), el('dd', { text: formatUsage(task.own_usage) }), el('dt', { text: 'With descendants' }), el('dd', { text: formatUsage(task.usage) }))),
-    );
-    for (const holder of holders) append(this.element, renderHolder(holder));
-    if (holders.length === 0) append(this.element, el('section', {}, el('h3', { text: 'Limits' }), el('p', { class: 'hint', text: 'No limits apply.' })));
-    append(this.element, this.#sandbox(), this.#permissions());
+    this.element.replaceChildren();
+    append(this.element, this.#cost(), ...this.#holders(), this.#sandbox(), this.#permissions());
+  }
+
+  #cost() {
+    const { task } = this.record;
+    const facts = el('dl', { class: 'facts' });
+    facts.append(el('dt', { text: 'Own' }), el('dd', { text: formatUsage(task.own_usage) }));
+    facts.append(el('dt', { text: 'With descendants' }), el('dd', { text: formatUsage(task.usage) }));
+    return el('section', {}, el('h3', { text: 'Cost' }), facts);
+  }
+
+  /** The limits of the task, of its ancestors and of the session. */
+  #holders() {
+    const limits = this.#limits;
+    if (!limits) return [];
+    const tables = [renderHolder('Limits of this task and its descendants', limits.limits, limits.remaining)];
+    for (const { holder, limits: inherited, remaining } of limits.inherited) {
+      const title = holder ? `Limits of ${nameOf(this.app, holder)}` : 'Limits of the session';
+      tables.push(renderHolder(title, inherited, remaining));
+    }
+    if (tables.some((table) => table !== null)) return tables;
+    return [el('section', {}, el('h3', { text: 'Limits' }), el('p', { class: 'hint', text: 'No limits apply.' }))];
   }
 
   #sandbox() {
     const detail = this.#detail;
     if (!detail) return null;
-    const parts = detail.sandbox_parts ?? [];
-    const force = parts.length > 0 ? `In force: ${parts.map(formatName).join(', ')}` : detail.sandbox ? 'No part is in force yet.' : 'None: it can do what the daemon’s user can.';
-    return el('section', {}, el('h3', { text: 'Sandbox' }), el('p', { text: force }), detail.sandbox ? longValue(formatJson(detail.sandbox), 'Sandbox') : null);
+    const parts = detail.sandbox_parts.map(formatName).join(', ');
+    const force = parts !== '' ? `In force: ${parts}.` : detail.sandbox ? 'For its processes.' : 'None: its processes can do what the server’s user can.';
+    const list = el('ul', { class: 'sandbox-layers' });
+    for (const layer of detail.sandbox?.layers ?? []) list.append(renderLayer(layer));
+    return el('section', {}, el('h3', { text: 'Sandbox' }), el('p', { text: force }), list);
   }
 
   #permissions() {
-    const permissions = this.#detail?.permissions;
-    if (!permissions) return null;
-    const list = el('dl', { class: 'facts' });
-    for (const effect of /** @type {const} */ (['deny', 'ask', 'allow'])) {
-      const rules = permissions[effect] ?? [];
-      if (rules.length === 0) continue;
-      const values = el('dd', {});
-      for (const rule of rules) values.append(foreignText('code', rule, 'rule'));
-      list.append(el('dt', { text: effect }), values);
+    const sources = this.#detail?.permissions ?? [];
+    if (sources.length === 0) return null;
+    const section = el('section', {}, el('h3', { text: 'Permissions' }));
+    if (sources.length > 1) section.append(el('p', { class: 'hint', text: 'A call must be allowed by every source.' }));
+    for (const { by, rules } of sources) {
+      const list = el('dl', { class: 'facts permission-source' });
+      list.append(el('dt', { text: 'source' }), el('dd', {}, foreignText('span', by)));
+      for (const effect of /** @type {const} */ (['deny', 'ask', 'allow'])) {
+        const listed = rules[effect] ?? (effect === 'allow' ? ['everything else'] : []);
+        if (listed.length === 0) continue;
+        const values = el('dd');
+        for (const rule of listed) values.append(foreignText(rules[effect] ? 'code' : 'span', rule, 'rule'));
+        list.append(el('dt', { text: effect }), values);
+      }
+      section.append(list);
     }
-    return el('section', {}, el('h3', { text: 'Permissions' }), list);
+    return section;
   }
 }
 
-/** The limits that the detail form carries, for a server without what remains. @param {TaskDetail | null} detail */
-function holdersOf(detail) {
-  /** @type {LimitHolder[]} */
-  const holders = [];
-  if (detail?.limits) holders.push({ holder: detail.id, address: detail.address, limits: detail.limits });
-  for (const inherited of detail?.inherited_limits ?? []) holders.push({ address: inherited.holder, limits: inherited.limits });
-  return holders;
+/** @param {SandboxLayer} layer */
+function renderLayer(layer) {
+  const item = el('li');
+  const facts = el('dl', { class: 'facts' });
+  for (const access of /** @type {const} */ (['write', 'read'])) {
+    const paths = layer[access] ?? [];
+    if (paths.length === 0) continue;
+    const values = el('dd');
+    for (const path of paths) values.append(foreignText('code', path, 'rule'));
+    facts.append(el('dt', { text: access }), values);
+  }
+  const network = layer.deny_network ? 'denied' : layer.deny_tcp ? 'no TCP' : 'allowed';
+  facts.append(el('dt', { text: 'network' }), el('dd', { text: network }));
+  item.append(facts);
+  return item;
 }
 
-/** @param {LimitHolder} holder */
-function renderHolder(holder) {
-  const title = holder.address ? `Limits of ${holder.address} and its descendants` : 'Limits of the session';
-  const table = el('table', { class: 'limits' }, el('thead', {}, el('tr', {}, el('th', { text: 'Limit', scope: 'col' }), el('th', { text: 'Used', scope: 'col' }), el('th', { text: 'Of', scope: 'col' }), el('th', { text: 'Remains', scope: 'col' }))));
+/**
+ * Returns a table of limits, or nothing if there are none.
+ * @param {string} title
+ * @param {Limits} limits
+ * @param {Limits} remaining
+ */
+function renderHolder(title, limits, remaining) {
+  const head = el('tr');
+  for (const name of ['Limit', 'Used', 'Of', 'Remains']) head.append(el('th', { text: name, scope: 'col' }));
   const body = el('tbody');
-  for (const [name, limit] of Object.entries(holder.limits)) {
+  for (const [name, limit] of Object.entries(limits)) {
     if (limit === null || limit === undefined) continue;
-    body.append(el('tr', {}, el('th', { scope: 'row', text: formatName(name.replace(/_ms$/, '')) }), el('td', {}, meter(name, holder.used, limit), formatLimit(name, holder.used?.[name])), el('td', { text: formatLimit(name, limit) }), el('td', { text: formatLimit(name, holder.remaining?.[name]) })));
+    const used = usedPart(limit, remaining[name]);
+    const row = el('tr', {}, el('th', { scope: 'row', text: formatName(name.replace(/_ms$/, '')) }));
+    row.append(el('td', {}, meter(name, used, limit), formatLimit(name, used)));
+    row.append(el('td', { text: formatLimit(name, limit) }), el('td', { text: formatLimit(name, remaining[name]) }));
+    body.append(row);
   }
   if (body.childElementCount === 0) return null;
-  table.append(body);
-  return el('section', {}, el('h3', { text: title }), table);
+  return el('section', {}, el('h3', { text: title }), el('table', { class: 'limits' }, el('thead', {}, head), body));
+}
+
+/**
+ * @param {Json} limit
+ * @param {Json} remaining
+ */
+function usedPart(limit, remaining) {
+  if (remaining === undefined || remaining === null) return undefined;
+  const used = Number(limit) - Number(remaining);
+  return Number.isFinite(used) ? used : undefined;
 }
 
 /**
  * @param {string} name
- * @param {Limits | undefined} used
+ * @param {number | undefined} used
  * @param {Json} limit
  */
 function meter(name, used, limit) {
-  const value = Number(used?.[name]);
   const most = Number(limit);
-  if (!(value >= 0) || !(most > 0)) return null;
+  if (used === undefined || !(most > 0)) return null;
   const bar = el('meter', { min: '0', max: String(most), high: String(most * 0.8), optimum: '0', 'aria-label': `${formatName(name)} used` });
-  bar.value = value;
+  bar.value = used;
   return bar;
 }
 
@@ -132,16 +181,4 @@ function formatLimit(name, value) {
   if (name === 'money') return formatMoney(String(value));
   if (name.endsWith('_ms') && typeof value === 'number') return formatDuration(value);
   return typeof value === 'number' ? formatNumber(value) : formatJson(value);
-}
-
-/**
- * @param {string} text
- * @param {string} label
- */
-function longValue(text, label) {
-  const box = foreignText('pre', text, 'long-value');
-  box.tabIndex = 0;
-  box.setAttribute('role', 'group');
-  box.setAttribute('aria-label', label);
-  return box;
 }

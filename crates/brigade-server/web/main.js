@@ -40,7 +40,7 @@ async function start() {
     api,
     store,
     caller,
-    canChange: caller.scope !== 'read_only',
+    canChange: caller.token.scope !== 'read_only',
     openTask: (id, options) => dashboard.openTask(id, options ?? {}),
     onChange: (listener) => {
       changeListeners.push(listener);

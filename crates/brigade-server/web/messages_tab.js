@@ -83,9 +83,10 @@ export class MessagesTab extends PanelTab {
       }
       const receipt = el('span', { class: 'receipt' });
       renderReceipt(receipt, message);
-      const isSent = message.from === this.record.id;
-      const other = nameOf(this.app, isSent ? message.to : message.from);
-      const element = el('li', { class: isSent ? 'message is-sent' : 'message' }, el('div', { class: 'entry-head' }, el('span', { class: 'entry-role' }, isSent ? 'to ' : 'from ', foreignText('span', other)), el('time', { text: formatTime(message.sent_at) }), receipt), foreignText('div', formatJson(message.body), 'prose'));
+      const isSent = message.from.task === this.record.id;
+      const other = isSent ? message.to : message.from.task;
+      const otherName = other ? nameOf(this.app, other) : isSent ? 'the session' : message.from.type;
+      const element = el('li', { class: isSent ? 'message is-sent' : 'message' }, el('div', { class: 'entry-head' }, el('span', { class: 'entry-role' }, isSent ? 'to ' : 'from ', foreignText('span', otherName)), el('time', { text: formatTime(message.sent_at) }), receipt), foreignText('div', formatJson(message.body), 'prose'));
       this.#shown.set(message.number, { element, receipt });
       this.list.append(element);
       added += 1;
@@ -98,7 +99,7 @@ export class MessagesTab extends PanelTab {
     const form = el('form', { class: 'composer' }, field(isProcess ? 'Send a line to its standard input' : `Message to ${this.record.label}`, this.input), el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary', text: 'Send' }), el('span', { class: 'hint', text: 'Ctrl+Enter' })), this.status);
     form.addEventListener('submit', (event) => {
       event.preventDefault();
-      this.#send(isProcess);
+      this.#send();
     });
     this.input.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();
@@ -106,14 +107,13 @@ export class MessagesTab extends PanelTab {
     return form;
   }
 
-  /** @param {boolean} isProcess */
-  async #send(isProcess) {
+  async #send() {
     const text = this.input.value;
     if (text === '') return;
     this.status.className = 'form-status';
     this.status.textContent = 'Sending…';
     try {
-      await this.app.api.post(`${this.path}/messages`, { body: isProcess ? `${text}\n` : text }, { key: this.#key });
+      await this.app.api.post(`${this.path}/messages`, { body: text }, { key: this.#key });
       this.#key = newKey();
       this.input.value = '';
       this.status.textContent = '';

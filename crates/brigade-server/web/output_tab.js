@@ -1,21 +1,21 @@
 // The live output of a process, with the colours of a terminal.
 
+/** @import {ProcessOutput} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
 import { AnsiWriter } from './ansi.js';
 import { el } from './dom.js';
+import { formatNumber } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { followStream } from './stream_reader.js';
 import { TailScroller } from './tail_scroller.js';
 
 const TAIL_BYTES = 262_144;
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
 
 export class OutputTab extends PanelTab {
-  /** The end of what is shown, in bytes of each stream; a new connection repeats nothing. @type {Map<string, number>} */
-  #next = new Map();
+  /** The end of what is shown, in bytes; a new connection goes on from there. */
+  #next = -1;
   /** @type {{text: string, stream: string}[]} */
   #chunks = [];
   #isScheduled = false;
@@ -42,21 +42,27 @@ export class OutputTab extends PanelTab {
   }
 
   #follow() {
-    followStream(this.app.api, `${this.path}/output/stream?tail=${TAIL_BYTES}`, this.abort.signal, (event, data) => {
+    const path = () => `${this.path}/output/stream?${this.#next < 0 ? `tail=${TAIL_BYTES}` : `from=${this.#next}`}`;
+    followStream(this.app.api, path, this.abort.signal, (event, data) => {
       if (event === 'output') this.#receive(data);
+      else if (event === 'dropped') this.#skip(data);
       else if (event === 'end') this.#finish();
     }).catch((error) => this.showError(error));
   }
 
-  /** @param {{stream: string, from: number, next?: number, text: string}} piece */
+  /** @param {ProcessOutput} piece */
   #receive(piece) {
-    const bytes = encoder.encode(piece.text);
-    const end = piece.next ?? piece.from + bytes.length;
-    const shown = this.#next.get(piece.stream) ?? 0;
-    if (end <= shown) return;
-    const text = piece.from < shown ? decoder.decode(bytes.subarray(shown - piece.from)) : piece.text;
-    this.#next.set(piece.stream, end);
+    this.#next = piece.next;
+    const text = piece.text ?? decodeBase64(piece.base64 ?? '');
     this.#chunks.push({ text, stream: piece.stream });
+    this.#schedule();
+  }
+
+  /** @param {{from: number, next: number}} dropped */
+  #skip(dropped) {
+    this.#next = dropped.next;
+    const bytes = formatNumber(dropped.next - dropped.from);
+    this.#chunks.push({ text: `\n[${bytes} bytes are no longer stored]\n`, stream: 'stdout' });
     this.#schedule();
   }
 
@@ -74,7 +80,12 @@ export class OutputTab extends PanelTab {
 
   #finish() {
     this.end.hidden = false;
-    this.end.textContent = this.#next.size === 0 ? 'There is no output.' : 'End of the output.';
+    this.end.textContent = this.#next <= 0 ? 'There is no output.' : 'End of the output.';
     this.scroller.grow(0);
   }
+}
+
+/** Returns the text of bytes that are not all UTF-8. @param {string} base64 */
+function decodeBase64(base64) {
+  return new TextDecoder().decode(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)));
 }

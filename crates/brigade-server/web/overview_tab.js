@@ -45,8 +45,8 @@ export class OverviewTab extends PanelTab {
     const title = task.alive ? `Why it is ${task.state}` : 'Why it ended';
     const facts = el('p', { class: 'ending-facts' });
     const parts = [];
-    if (outcome && outcome.code !== outcome.type) parts.push(formatName(outcome.code));
-    if (task.exit_code !== undefined) parts.push(`exit code ${task.exit_code}`);
+    if (outcome?.code) parts.push(outcome.type === 'cancelled' ? `by ${formatName(outcome.code)}` : formatName(outcome.code));
+    if (task.exit_code !== undefined && outcome?.code !== 'exit_code') parts.push(`exit code ${task.exit_code}`);
     if (task.signal !== undefined) parts.push(`signal ${task.signal}`);
     if (!task.alive) parts.push(task.collected ? 'result collected' : 'result not collected yet');
     facts.textContent = parts.join(' · ');
@@ -74,7 +74,6 @@ export class OverviewTab extends PanelTab {
       parts.push(`${/^[aeiou]/.test(wait.type) ? 'An' : 'A'} ${formatName(wait.type)}`);
     }
     if (wait.name) parts.push(' ', foreignText('span', wait.name));
-    if (wait.text) parts.push(': ', foreignText('span', wait.text));
     if (wait.until) parts.push(` until ${formatTime(wait.until)}`);
     return parts;
   }
@@ -110,7 +109,8 @@ export class OverviewTab extends PanelTab {
     };
     add('Address', `${task.session_name}/${task.address}`);
     add('Parent', parent ? button(nameOf(this.app, parent.id), () => this.app.openTask(parent.id), { class: 'link' }) : null);
-    add('Children', task.child_count > 0 ? `${formatCount(task.child_count, 'child').replace('childs', 'children')}, ${this.app.store.countAliveDescendants(this.record)} alive descendants` : null);
+    const children = this.record.children.length;
+    add('Children', children > 0 ? `${children}, with ${formatCount(this.app.store.countAliveDescendants(this.record), 'alive descendant')}` : null);
     add('Client', task.client);
     add('Spawned', formatFullTime(task.spawned_at));
     if (!task.alive && task.ended_at) add('Ended', formatFullTime(task.ended_at));
@@ -133,7 +133,7 @@ export class OverviewTab extends PanelTab {
       list.append(el('li', {}, `Attempt ${retry.attempt} of `, foreignText('span', retry.call), ' failed: ', foreignText('span', retry.error), ` Retries at ${formatTime(retry.retry_at)}.`));
     }
     for (const run of detail?.earlier_runs ?? []) {
-      list.append(el('li', {}, `Run ${run.run} ${run.type} at ${formatTime(run.ended_at)}: `, foreignText('span', run.text)));
+      list.append(el('li', {}, `Run ${run.run} ${run.outcome.type} at ${formatTime(run.ended_at)}: `, foreignText('span', run.outcome.text)));
     }
     return section('Runs and attempts', list);
   }

@@ -8,7 +8,7 @@
 import { describeError } from './api.js';
 import { renderCall } from './call_card.js';
 import { button, byId, el, field, icon } from './dom.js';
-import { formatDuration, formatJson } from './format.js';
+import { formatDuration, formatJson, shortSession } from './format.js';
 import { foreignText, visibleText } from './visible_text.js';
 
 /** More cards than this would be slow and would not help. */
@@ -111,7 +111,7 @@ export class PendingList {
     /** @type {TaskRecord[]} */
     const line = [];
     for (let next = /** @type {TaskRecord | null} */ (record); next; next = next.parent) line.unshift(next);
-    path.append(foreignText('span', record.task.session_name, 'card-session'), ' › ');
+    path.append(foreignText('span', shortSession(record.task.session_name), 'card-session'), ' › ');
     line.forEach((step, index) => {
       if (index > 0) path.append(' › ');
       const link = button('', () => this.app.openTask(step.id), { class: 'link' });

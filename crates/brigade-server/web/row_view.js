@@ -5,7 +5,7 @@
 /** @import {TimeAxis} from './time_axis.js' */
 
 import { append, el, icon } from './dom.js';
-import { formatCost, formatCount, formatDuration, formatFullTime, formatUsage } from './format.js';
+import { formatCost, formatCount, formatDuration, formatFullTime, formatUsage, shortSession } from './format.js';
 import { stateSymbol } from './task_states.js';
 import { visibleLine } from './visible_text.js';
 
@@ -110,7 +110,7 @@ export class RowView {
     this.#text(this.label, record.label);
     this.#hidden(this.badge, !record.needsOperator);
     const description = task.name ? visibleLine(task.description).slice(0, 120) : task.address;
-    this.#text(this.note, context.showsSession && !record.parent ? `${task.session_name} · ${description}` : description);
+    this.#text(this.note, context.showsSession && !record.parent ? `${visibleLine(shortSession(task.session_name))} · ${description}` : description);
     const state = task.stalled ? `${task.state}, stalled` : task.state;
     this.#text(this.state, state);
     this.#title(this.state, task.reason ? visibleLine(task.reason) : '');
@@ -122,7 +122,7 @@ export class RowView {
       const ended = task.ended_at && !task.alive ? `, ended ${formatFullTime(task.ended_at)}` : '';
       this.age.title = `Spawned ${formatFullTime(task.spawned_at)}${ended}`;
       this.cost.title = `With descendants: ${formatUsage(task.usage)}`;
-      this.name.title = `${task.address}  ${visibleLine(task.description)}`;
+      this.name.title = `${visibleLine(task.session_name)}/${task.address}  ${visibleLine(task.description)}`;
     }
     this.#renderBar(record, context, end);
   }

@@ -5,9 +5,17 @@
 
 import { describeError, newKey } from './api.js';
 import { append, button, byId, el, field } from './dom.js';
+import { shortSession } from './format.js';
 
 const DIRECTORY_KEY = 'brigade_directory';
 const OWN_SESSION = '';
+
+/** The upper bounds of an agent's permissions that the form offers. @type {[string, string, object | null][]} */
+const PERMISSIONS = [
+  ['read', 'Read, delegate and ask', null],
+  ['ask', 'Ask before it writes or runs', { ask: ['write_file', 'edit_file', 'run_process'] }],
+  ['all', 'All that its definition allows', {}],
+];
 
 export class StartForm {
   /** A repeated press starts the same task, not a second one. */
@@ -23,11 +31,13 @@ export class StartForm {
   definition = el('select', {}, el('option', { value: '', text: 'The default agent' }));
   model = el('input', { type: 'text', autocomplete: 'off', placeholder: 'As defined' });
   budget = el('input', { type: 'text', inputmode: 'decimal', pattern: '[0-9]*\\.?[0-9]+', autocomplete: 'off', placeholder: 'No limit' });
+  permissions = el('select', {}, ...PERMISSIONS.map(([name, label]) => el('option', { value: name, text: label })));
+  stdin = el('input', { type: 'checkbox' });
   sandbox = el('input', { type: 'checkbox' });
   submit = el('button', { type: 'submit', class: 'primary', text: 'Start' });
   status = el('p', { class: 'form-status', role: 'status' });
-  processFields = el('div', { class: 'start-fields' }, field('Command line, run by the shell', this.command));
-  agentFields = el('div', { class: 'start-fields' }, field('Prompt', this.prompt), el('div', { class: 'field-row' }, field('Definition', this.definition), field('Model', this.model), field('Budget in dollars', this.budget)));
+  processFields = el('div', { class: 'start-fields' }, field('Command line, run by the shell', this.command), el('label', { class: 'check' }, this.stdin, 'It reads the messages that are sent to it'));
+  agentFields = el('div', { class: 'start-fields' }, field('Prompt', this.prompt), el('div', { class: 'field-row' }, field('Definition', this.definition), field('Permissions', this.permissions), field('Model', this.model), field('Budget in dollars', this.budget)));
 
   /** @param {AppContext} app */
   constructor(app) {
@@ -63,8 +73,8 @@ export class StartForm {
 
   #build() {
     this.directory.value = localStorage.getItem(DIRECTORY_KEY) ?? '';
-    this.sandbox.checked = this.app.caller.scope !== 'operator';
-    this.sandbox.disabled = this.app.caller.scope !== 'operator';
+    this.sandbox.checked = this.app.caller.token.scope !== 'operator';
+    this.sandbox.disabled = this.app.caller.token.scope !== 'operator';
     const form = el(
       'form',
       { class: 'start-form' },
@@ -108,7 +118,7 @@ export class StartForm {
       const { items } = await this.app.api.get('sessions');
       const chosen = this.session.value;
       this.session.replaceChildren(el('option', { value: OWN_SESSION, text: 'The session of the directory' }));
-      for (const session of items) append(this.session, el('option', { value: session.id, text: session.name }));
+      for (const session of items) append(this.session, el('option', { value: session.id, text: shortSession(session.name), title: session.name }));
       this.session.value = chosen;
     } catch (error) {
       this.#say(describeError(error), true);
@@ -161,9 +171,12 @@ export class StartForm {
     if (this.sandbox.checked) body.sandbox = {};
     if (this.isProcess) {
       body.shell = this.command.value;
+      if (this.stdin.checked) body.stdin = true;
       return body;
     }
     body.prompt = this.prompt.value;
+    const permissions = PERMISSIONS.find(([name]) => name === this.permissions.value)?.[2];
+    if (permissions) body.permissions = permissions;
     if (this.definition.value) body.definition = this.definition.value;
     if (this.model.value) body.model = this.model.value;
     if (this.budget.value) body.limits = { money: this.budget.value };

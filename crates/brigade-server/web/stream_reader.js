@@ -10,14 +10,14 @@ const PAUSE_MS = 2000;
 /**
  * Reads events until the stream says `end`, the server refuses it, or the signal aborts.
  * @param {Api} api
- * @param {string} path
+ * @param {() => string} path The path of the next connection.
  * @param {AbortSignal} signal
  * @param {(event: string, data: any) => void} receive
  */
 export async function followStream(api, path, signal, receive) {
   while (!signal.aborted) {
     try {
-      const response = await api.request(path, { headers: { accept: 'text/event-stream' }, signal });
+      const response = await api.request(path(), { headers: { accept: 'text/event-stream' }, signal });
       for await (const event of readServerSentEvents(response)) {
         const data = event.data === '' ? {} : JSON.parse(event.data);
         receive(event.event, data);

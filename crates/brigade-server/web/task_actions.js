@@ -52,7 +52,7 @@ export class TaskActions {
     this.#openStrip(question, [field('Reason', reason)], submit, async () => {
       const body = { ...(reason.value ? { reason: reason.value } : {}), ...(isForced ? { grace_ms: 0 } : {}) };
       const answer = await this.#post('stop', body);
-      return answer.already ? 'It had already ended.' : `Stopping ${formatCount(answer.task_count ?? descendants + 1, 'task')}.`;
+      return answer.already && !isForced ? 'It was stopping before, or has ended.' : `Stopping ${formatCount(answer.task_count ?? descendants + 1, 'task')}.`;
     });
     submit.focus();
   }

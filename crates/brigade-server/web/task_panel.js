@@ -7,6 +7,7 @@
 
 import { append, button, byId, el, icon } from './dom.js';
 import { EventsTab } from './events_tab.js';
+import { shortSession } from './format.js';
 import { LimitsTab } from './limits_tab.js';
 import { MessagesTab } from './messages_tab.js';
 import { OutputTab } from './output_tab.js';
@@ -57,7 +58,7 @@ export class TaskPanel {
     this.element = byId('task-panel');
     this.head = el('header', { class: 'panel-head' });
     this.tabs = el('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the task' });
-    this.body = el('div', { class: 'panel-body', role: 'tabpanel', id: 'panel-body', tabindex: '-1' });
+    this.body = el('div', { class: 'panel-body', role: 'tabpanel', id: 'panel-body', tabindex: '0' });
     this.tabs.addEventListener('keydown', (event) => this.#onTabKey(event));
     app.store.subscribe((update) => this.#onUpdate(update));
     app.onChange((change) => this.#onChange(change));
@@ -207,7 +208,7 @@ export class TaskPanel {
     const symbol = stateSymbol(task.state);
     this.state.className = `panel-state state-${symbol}`;
     this.state.replaceChildren();
-    append(this.state, icon(`i-${symbol}`), el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }), el('span', { text: `${task.kind} · ${task.address}` }), foreignText('span', task.session_name));
+    append(this.state, icon(`i-${symbol}`), el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }), el('span', { text: `${task.kind} · ${task.address}` }), foreignText('span', shortSession(task.session_name)));
   }
 
   #scheduleDetail() {

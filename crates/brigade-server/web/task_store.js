@@ -171,9 +171,18 @@ export class TaskStore {
 
   /** @param {Change} change */
   apply(change) {
+    if (change.type === 'collected') this.#noteCollected(change.data.runs);
     if (!change.row) return;
     this.#touched?.add(change.row.id);
     this.#upsert(change.row, Date.parse(change.at));
+  }
+
+  /** One change collects the results of several tasks and carries no row. @param {unknown} runs */
+  #noteCollected(runs) {
+    for (const { task: id, run } of Array.isArray(runs) ? runs : []) {
+      const record = this.records.get(id);
+      if (record && record.task.run === run) this.#upsert({ ...record.task, collected: true }, Date.now());
+    }
   }
 
   /** @param {TaskId | null | undefined} id */

@@ -4,8 +4,8 @@
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
-import { append, el } from './dom.js';
-import { formatJson, formatTime } from './format.js';
+import { el } from './dom.js';
+import { formatJson } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { followStream } from './stream_reader.js';
 import { TailScroller } from './tail_scroller.js';
@@ -14,6 +14,7 @@ import { foreignText, visibleText } from './visible_text.js';
 const PAGE_ITEMS = 200;
 const RELOAD_MS = 1000;
 const MAX_LIVE_CHARS = 50_000;
+const SUMMARY_CHARS = 120;
 
 export class TranscriptTab extends PanelTab {
   #nextIndex = 0;
@@ -86,11 +87,12 @@ export class TranscriptTab extends PanelTab {
   }
 
   #followText() {
-    followStream(this.app.api, `${this.path}/text/stream`, this.abort.signal, (event, data) => {
-      if (event === 'step' || event === 'end') this.#liveText = '';
+    followStream(this.app.api, () => `${this.path}/text/stream`, this.abort.signal, (event, data) => {
+      if (event === 'step' || event === 'end' || event === 'restarted') this.#liveText = '';
       else if (event === 'text' || event === 'reasoning') this.#liveText = (this.#liveText + (data.text ?? '')).slice(-MAX_LIVE_CHARS);
-      else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? data.name ?? 'tool call'}\n`;
-      else if (event === 'lagged') this.#liveText += ' … ';
+      else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? 'tool call'}\n`;
+      // The current step follows again from its start.
+      else if (event === 'lagged') this.#liveText = '';
       this.#renderLive();
     }).catch(() => {});
   }
@@ -110,16 +112,29 @@ export class TranscriptTab extends PanelTab {
 /** @param {TranscriptItem} item */
 function renderItem(item) {
   const entry = el('li', { class: `entry entry-${/^[a-z]+$/.test(item.role) ? item.role : 'other'}` });
-  const head = el('div', { class: 'entry-head' }, el('span', { class: 'entry-role', text: item.role }), item.at ? el('time', { text: formatTime(item.at) }) : null);
-  append(entry, head);
+  entry.append(el('div', { class: 'entry-head' }, el('span', { class: 'entry-role', text: item.role })));
   if (item.reasoning) entry.append(el('details', { class: 'reasoning' }, el('summary', { text: 'Reasoning' }), foreignText('div', item.reasoning, 'prose')));
   if (item.text) entry.append(foreignText('div', item.text, 'prose'));
   for (const call of item.tool_calls ?? []) {
-    entry.append(el('details', { class: 'tool-call' }, el('summary', {}, '→ ', foreignText('code', call.tool), ' ', foreignText('span', formatJson(call.arguments).replace(/\s+/g, ' ').slice(0, 120), 'summary-text')), foreignText('pre', formatJson(call.arguments), 'long-value')));
+    const text = call.problem ?? formatJson(call.arguments);
+    entry.append(renderFoldable('tool-call', '→ ', call.name, text));
   }
-  if (item.tool_result) {
-    const text = item.tool_result.text ?? formatJson(item.tool_result.value);
-    entry.append(el('details', { class: item.tool_result.is_error ? 'tool-result is-error' : 'tool-result' }, el('summary', {}, item.tool_result.is_error ? '✕ ' : '← ', foreignText('code', item.tool_result.tool ?? 'result'), ' ', foreignText('span', text.replace(/\s+/g, ' ').slice(0, 120), 'summary-text')), foreignText('pre', text, 'long-value')));
+  const result = item.tool_result;
+  if (result) {
+    const className = result.failed ? 'tool-result is-error' : 'tool-result';
+    entry.append(renderFoldable(className, result.failed ? '✕ ' : '← ', result.name, result.text));
   }
   return entry;
+}
+
+/**
+ * @param {string} className
+ * @param {string} mark
+ * @param {string} name
+ * @param {string} text
+ */
+function renderFoldable(className, mark, name, text) {
+  const start = foreignText('span', text.replace(/\s+/g, ' ').slice(0, SUMMARY_CHARS), 'summary-text');
+  const summary = el('summary', {}, mark, foreignText('code', name), ' ', start);
+  return el('details', { class: className }, summary, foreignText('pre', text, 'long-value'));
 }

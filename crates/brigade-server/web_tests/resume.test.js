@@ -24,7 +24,8 @@ test('a read-only caller gets no buttons that change anything', async (t) => {
   const page = await openDashboard(t);
   await page.route('**/v1/whoami', async (route) => {
     const response = await route.fetch();
-    await route.fulfill({ response, json: { ...(await response.json()), scope: 'read_only' } });
+    const caller = await response.json();
+    await route.fulfill({ response, json: { ...caller, token: { ...caller.token, scope: 'read_only' } } });
   });
   await page.goto(`${new URL(page.url()).origin}/?again#task=${items[0].id}`);
   await waitUntilLive(page);
