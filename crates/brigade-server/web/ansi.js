@@ -10,14 +10,29 @@ const MAX_LINE_CHARS = 20_000;
 const ESCAPE = '\u001b';
 
 // CSI, OSC and other string sequences, two-character sequences. A string sequence ends with BEL or ST.
-const SEQUENCE = /\u001b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\u0007\u001b]*(?:\u0007|\u001b\\)|[ -/]*[0-OQ-WYZ\\`-~])/y;
+const SEQUENCE =
+  /\u001b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\u0007\u001b]*(?:\u0007|\u001b\\)|[ -/]*[0-OQ-WYZ\\`-~])/y;
 /** An unfinished sequence longer than this is text. */
 const MAX_SEQUENCE = 4096;
 
 /** The sixteen colours, for the nearest one to an RGB value. */
 const PALETTE = [
-  [0, 0, 0], [205, 49, 49], [13, 188, 121], [229, 229, 16], [36, 114, 200], [188, 63, 188], [17, 168, 205], [204, 204, 204],
-  [118, 118, 118], [241, 76, 76], [35, 209, 139], [245, 245, 67], [59, 142, 234], [214, 112, 214], [41, 184, 219], [255, 255, 255],
+  [0, 0, 0],
+  [205, 49, 49],
+  [13, 188, 121],
+  [229, 229, 16],
+  [36, 114, 200],
+  [188, 63, 188],
+  [17, 168, 205],
+  [204, 204, 204],
+  [118, 118, 118],
+  [241, 76, 76],
+  [35, 209, 139],
+  [245, 245, 67],
+  [59, 142, 234],
+  [214, 112, 214],
+  [41, 184, 219],
+  [255, 255, 255],
 ];
 
 class TextStyle {
@@ -141,7 +156,8 @@ export class AnsiWriter {
     for (let index = 0; index < codes.length; index += 1) {
       const code = codes[index];
       if (code === 0) this.#style = new TextStyle();
-      else if (code === 38 || code === 48) index += this.#setExtendedColour(code, codes.slice(index + 1));
+      else if (code === 38 || code === 48)
+        index += this.#setExtendedColour(code, codes.slice(index + 1));
       else if (code >= 30 && code <= 37) this.#style.foreground = code - 30;
       else if (code >= 90 && code <= 97) this.#style.foreground = code - 82;
       else if (code === 39) this.#style.foreground = null;
@@ -167,8 +183,21 @@ export class AnsiWriter {
   }
 }
 
-const FLAGS = new Map([[1, 'bold'], [2, 'dim'], [3, 'italic'], [4, 'underline'], [7, 'reverse'], [9, 'strike']]);
-const CLEARED = new Map([[22, ['bold', 'dim']], [23, ['italic']], [24, ['underline']], [27, ['reverse']], [29, ['strike']]]);
+const FLAGS = new Map([
+  [1, 'bold'],
+  [2, 'dim'],
+  [3, 'italic'],
+  [4, 'underline'],
+  [7, 'reverse'],
+  [9, 'strike'],
+]);
+const CLEARED = new Map([
+  [22, ['bold', 'dim']],
+  [23, ['italic']],
+  [24, ['underline']],
+  [27, ['reverse']],
+  [29, ['strike']],
+]);
 
 /**
  * @param {TextStyle} style
@@ -188,10 +217,15 @@ function isUnfinished(text) {
 /** @param {number} index */
 function indexedColour(index) {
   if (index < 16) return index;
-  if (index >= 232) return nearestColour([8 + (index - 232) * 10, 8 + (index - 232) * 10, 8 + (index - 232) * 10]);
+  if (index >= 232)
+    return nearestColour([8 + (index - 232) * 10, 8 + (index - 232) * 10, 8 + (index - 232) * 10]);
   const cube = index - 16;
   const level = (/** @type {number} */ step) => (step === 0 ? 0 : 55 + step * 40);
-  return nearestColour([level(Math.floor(cube / 36)), level(Math.floor(cube / 6) % 6), level(cube % 6)]);
+  return nearestColour([
+    level(Math.floor(cube / 36)),
+    level(Math.floor(cube / 6) % 6),
+    level(cube % 6),
+  ]);
 }
 
 /** @param {number[]} rgb */
@@ -199,7 +233,10 @@ function nearestColour(rgb) {
   let best = 7;
   let bestDistance = Infinity;
   PALETTE.forEach((colour, index) => {
-    const distance = colour.reduce((sum, value, channel) => sum + (value - (rgb[channel] ?? 0)) ** 2, 0);
+    const distance = colour.reduce(
+      (sum, value, channel) => sum + (value - (rgb[channel] ?? 0)) ** 2,
+      0,
+    );
     if (distance < bestDistance) {
       best = index;
       bestDistance = distance;

@@ -20,7 +20,13 @@ export function renderCall(approval) {
     addFact(facts, name, renderValue(value), true);
   }
   if (approval.directory) addFact(facts, 'Directory', foreignText('code', approval.directory));
-  const rule = el('span', {}, foreignText('code', approval.rule), ' of ', foreignText('span', approval.rule_source));
+  const rule = el(
+    'span',
+    {},
+    foreignText('code', approval.rule),
+    ' of ',
+    foreignText('span', approval.rule_source),
+  );
   addFact(facts, 'Rule', rule);
   return facts;
 }
@@ -42,7 +48,8 @@ export function listArguments(given) {
     }
     if (countKeys(given) !== countKeys(JSON.stringify(value))) return [['Arguments', given]];
   }
-  if (value === null || typeof value !== 'object' || Array.isArray(value)) return [['Arguments', value]];
+  if (value === null || typeof value !== 'object' || Array.isArray(value))
+    return [['Arguments', value]];
   return Object.entries(value);
 }
 

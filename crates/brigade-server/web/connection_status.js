@@ -36,14 +36,23 @@ export class ConnectionStatus {
     const { name } = this.#state;
     const shown = name === 'live' && this.#isLoading ? 'loading' : name;
     const countdown = byId('connection-countdown');
-    const seconds = this.#state.name === 'reconnecting' ? Math.max(0, Math.ceil((this.#state.retryAt - Date.now()) / 1000)) : 0;
+    const seconds =
+      this.#state.name === 'reconnecting'
+        ? Math.max(0, Math.ceil((this.#state.retryAt - Date.now()) / 1000))
+        : 0;
     // The countdown is outside of the live region, so that a screen reader does not read it every second.
     const wait = name === 'reconnecting' && seconds > 0 ? `in ${seconds} s` : '';
     if (countdown.textContent !== wait) countdown.textContent = wait;
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.element.className = `connection connection-${shown}`;
-    this.text.textContent = { loading: 'Loading…', connecting: 'Connecting…', live: 'Live', reconnecting: 'Connection lost. Reconnecting', stopped: 'Not connected' }[shown];
+    this.text.textContent = {
+      loading: 'Loading…',
+      connecting: 'Connecting…',
+      live: 'Live',
+      reconnecting: 'Connection lost. Reconnecting',
+      stopped: 'Not connected',
+    }[shown];
     this.retry.hidden = name !== 'reconnecting';
   }
 }

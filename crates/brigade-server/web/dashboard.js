@@ -35,7 +35,10 @@ export class Dashboard {
       onOpen: (id) => this.openTask(id, {}),
       onExpandedChange: () => {},
     });
-    this.panel = new TaskPanel(app, { onClose: () => this.closeTask(), onTab: (tab) => this.#setTab(tab) });
+    this.panel = new TaskPanel(app, {
+      onClose: () => this.closeTask(),
+      onTab: (tab) => this.#setTab(tab),
+    });
     this.notifier = new Notifier(app.store, (id) => this.openTask(id, {}));
     this.rows.axis.range = this.url.range;
     const renderTitle = throttle(TITLE_MS, () => this.#renderTitle());
@@ -135,13 +138,16 @@ export class Dashboard {
   #listenToKeys() {
     const { rows } = this;
     const onTask = (/** @type {string} */ action, /** @type {string | undefined} */ tab) => {
-      const id = document.activeElement?.closest('#task-panel') ? this.url.task : rows.activeTask?.id ?? this.url.task;
+      const id = document.activeElement?.closest('#task-panel')
+        ? this.url.task
+        : (rows.activeTask?.id ?? this.url.task);
       if (id) this.openTask(id, { tab, action });
     };
     const down = () => this.#moveRow(1);
     const up = () => this.#moveRow(-1);
     listenToKeys({
-      isInGrid: () => document.activeElement === rows.grid || document.activeElement === document.body,
+      isInGrid: () =>
+        document.activeElement === rows.grid || document.activeElement === document.body,
       gridKeys: {
         ArrowDown: down,
         ArrowUp: up,
@@ -180,7 +186,8 @@ export class Dashboard {
   }
 
   #follow() {
-    if (this.url.task !== '' && this.url.tab !== 'overview' && this.url.tab !== 'limits') this.panel.follow();
+    if (this.url.task !== '' && this.url.tab !== 'overview' && this.url.tab !== 'limits')
+      this.panel.follow();
     else this.rows.showNew();
   }
 

@@ -2,6 +2,8 @@
 
 /**
  * @typedef {Node | string | null | undefined | false} Child
+ * @typedef {{[event: string]: (event: any) => void}} Listeners
+ * @typedef {{class?: string, text?: string, on?: Listeners, [attribute: string]: any}} Properties
  */
 
 /**
@@ -9,7 +11,7 @@
  * `class`, `text` and `on` are shorthands, every other property is an attribute.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {{class?: string, text?: string, on?: {[event: string]: (event: any) => void}, [attribute: string]: any}} [properties]
+ * @param {Properties} [properties]
  * @param {...Child} children
  * @returns {HTMLElementTagNameMap[K]}
  */
@@ -96,7 +98,7 @@ export function field(label, control, hint) {
 
 /**
  * @param {HTMLElement} element
- * @param {{[event: string]: (event: any) => void}} listeners
+ * @param {Listeners} listeners
  */
 function addListeners(element, listeners) {
   for (const [event, listener] of Object.entries(listeners)) {

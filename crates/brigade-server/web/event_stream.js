@@ -14,12 +14,14 @@ const SILENCE_MS = 40_000;
 const WATCH_MS = 5_000;
 
 /**
- * @typedef {{name: 'connecting'} | {name: 'live'} | {name: 'reconnecting', retryAt: number} | {name: 'stopped'}} StreamState
+ * @typedef {{name: 'connecting' | 'live' | 'stopped'}} SimpleState
+ * @typedef {SimpleState | {name: 'reconnecting', retryAt: number}} StreamState
  *
  * @typedef {object} StreamHandlers
  * @property {(change: Change) => void} onChange
  * @property {(state: StreamState) => void} onState
  * @property {() => void} onGap Retention has removed changes that this client has not seen.
+ * @property {() => void} onUnknownCursor The server has another store, or an older state of it.
  */
 
 export class EventStream {
@@ -92,8 +94,7 @@ export class EventStream {
       }
     } catch (error) {
       if (error instanceof Problem && error.code === 'unauthenticated') this.stop();
-      // A cursor of another store, or one from the future: this server has other tasks.
-      if (error instanceof Problem && error.code === 'invalid') this.handlers.onGap();
+      if (error instanceof Problem && error.code === 'invalid') this.handlers.onUnknownCursor();
     } finally {
       connection.abort();
     }

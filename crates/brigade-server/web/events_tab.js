@@ -49,7 +49,9 @@ export class EventsTab extends PanelTab {
         const query = new URLSearchParams({ limit: String(PAGE_EVENTS) });
         if (after !== '') query.set('after', after);
         /** @type {ChangePage} */
-        const page = await this.app.api.get(`${this.path}/events?${query}`, { signal: this.abort.signal });
+        const page = await this.app.api.get(`${this.path}/events?${query}`, {
+          signal: this.abort.signal,
+        });
         this.#add(page.items);
         after = page.cursor;
         hasMore = page.has_more;
@@ -78,7 +80,13 @@ export class EventsTab extends PanelTab {
 /** @param {Change} change */
 function renderChange(change) {
   const data = renderData(change.data);
-  return el('li', { class: 'event' }, el('time', { text: formatTime(change.at), title: formatFullTime(change.at) }), el('span', { class: 'event-type', text: formatName(change.type) }), data ? foreignText('span', data, 'event-data') : null);
+  return el(
+    'li',
+    { class: 'event' },
+    el('time', { text: formatTime(change.at), title: formatFullTime(change.at) }),
+    el('span', { class: 'event-type', text: formatName(change.type) }),
+    data ? foreignText('span', data, 'event-data') : null,
+  );
 }
 
 /**
@@ -87,5 +95,7 @@ function renderChange(change) {
  */
 function renderData(data) {
   const fields = Object.entries(data ?? {});
-  return fields.map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`).join('  ');
+  return fields
+    .map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join('  ');
 }

@@ -82,7 +82,9 @@ export class FilterBar {
   /** @param {string} state */
   #toggleState(state) {
     const { url } = this;
-    url.states = url.states.includes(state) ? url.states.filter((one) => one !== state) : [...url.states, state];
+    url.states = url.states.includes(state)
+      ? url.states.filter((one) => one !== state)
+      : [...url.states, state];
     this.#setOptions();
     this.#render();
     this.onChange();
@@ -100,7 +102,8 @@ export class FilterBar {
       const isHidden = !present.has(state);
       if (view.button.hidden !== isHidden) view.button.hidden = isHidden;
       const pressed = String(this.url.states.includes(state));
-      if (view.button.getAttribute('aria-pressed') !== pressed) view.button.setAttribute('aria-pressed', pressed);
+      if (view.button.getAttribute('aria-pressed') !== pressed)
+        view.button.setAttribute('aria-pressed', pressed);
     }
   }
 
@@ -108,11 +111,23 @@ export class FilterBar {
   #addState(state) {
     const count = el('span', { class: 'state-count' });
     const symbol = stateSymbol(state);
-    const toggle = el('button', { type: 'button', class: `state-filter state-${symbol}`, title: state, 'aria-pressed': 'false' }, icon(`i-${symbol}`), count, el('span', { class: 'state-name', text: state }));
+    const toggle = el(
+      'button',
+      {
+        type: 'button',
+        class: `state-filter state-${symbol}`,
+        title: state,
+        'aria-pressed': 'false',
+      },
+      icon(`i-${symbol}`),
+      count,
+      el('span', { class: 'state-name', text: state }),
+    );
     toggle.addEventListener('click', () => this.#toggleState(state));
     this.#states.set(state, { button: toggle, count });
     const order = countedStates(new Map([...this.#states.keys()].map((name) => [name, 1])));
-    for (const name of order) this.bar.append(/** @type {{button: HTMLElement}} */ (this.#states.get(name)).button);
+    for (const name of order)
+      this.bar.append(/** @type {{button: HTMLElement}} */ (this.#states.get(name)).button);
   }
 
   #renderSessions() {
@@ -121,7 +136,8 @@ export class FilterBar {
     if (names === this.#sessionNames && this.session.options.length > 0) return;
     this.#sessionNames = names;
     this.session.replaceChildren(el('option', { value: '', text: 'All sessions' }));
-    for (const [id, name] of sessions) this.session.append(el('option', { value: id, text: shortSession(name), title: name }));
+    for (const [id, name] of sessions)
+      this.session.append(el('option', { value: id, text: shortSession(name), title: name }));
     this.session.value = this.url.session;
     this.session.hidden = sessions.length < 2;
   }

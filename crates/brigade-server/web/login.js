@@ -31,7 +31,10 @@ export function requestToken(api, message) {
         await api.get('whoami');
       } catch (error) {
         api.clearToken();
-        status.textContent = error instanceof Problem && error.code === 'unauthenticated' ? 'The server does not know this token.' : describeError(error);
+        status.textContent =
+          error instanceof Problem && error.code === 'unauthenticated'
+            ? 'The server does not know this token.'
+            : describeError(error);
         return;
       }
       form.removeEventListener('submit', submit);

@@ -30,8 +30,6 @@ api.onUnauthenticated = () => {
   location.reload();
 };
 
-await start();
-
 async function start() {
   const caller = await logIn();
   byId('app').hidden = false;
@@ -48,7 +46,7 @@ async function start() {
     },
   };
   const dashboard = new Dashboard(app);
-  await loadTasks(true);
+  await loadTasks();
   dashboard.onLoaded();
 }
 
@@ -81,13 +79,29 @@ async function logIn() {
   }
 }
 
+let isLoading = false;
+let isReloadNeeded = false;
+let isCursorUnknown = false;
+
+/** Loads all tasks, and again if that became necessary meanwhile. */
+async function loadTasks() {
+  isReloadNeeded = true;
+  if (isLoading) return;
+  isLoading = true;
+  status.setLoading(true);
+  while (isReloadNeeded) {
+    isReloadNeeded = false;
+    await loadPages();
+  }
+  isLoading = false;
+  status.setLoading(false);
+}
+
 /**
  * Loads all tasks page by page. The feed is followed from the first page's cursor on, so that no
  * change between the pages is lost.
- * @param {boolean} isFirst
  */
-async function loadTasks(isFirst) {
-  status.setLoading(true);
+async function loadPages() {
   store.beginLoad();
   let page = '';
   for (;;) {
@@ -96,9 +110,8 @@ async function loadTasks(isFirst) {
     try {
       /** @type {TaskPage} */
       const answer = await api.get(`tasks?${query}`);
+      if (page === '') useCursor(answer.cursor);
       store.addPage(answer.items);
-      if (page === '' && isFirst) follow(answer.cursor);
-      else if (page === '' && stream) stream.cursor = answer.cursor;
       if (!answer.next_page) break;
       page = answer.next_page;
     } catch (error) {
@@ -112,23 +125,39 @@ async function loadTasks(isFirst) {
     }
   }
   store.finishLoad();
-  status.setLoading(false);
 }
 
 /** @param {string} cursor */
-function follow(cursor) {
-  stream = new EventStream(api, cursor, {
+function useCursor(cursor) {
+  if (!stream) {
+    stream = followFeed(cursor);
+  } else if (isCursorUnknown) {
+    isCursorUnknown = false;
+    stream.cursor = cursor;
+  }
+}
+
+/** @param {string} cursor */
+function followFeed(cursor) {
+  const feed = new EventStream(api, cursor, {
     onChange: (change) => {
       store.apply(change);
       for (const listener of changeListeners) listener(change);
     },
     onState: (state) => status.setState(state),
-    onGap: () => loadTasks(false),
+    onGap: () => loadTasks(),
+    onUnknownCursor: () => {
+      isCursorUnknown = true;
+      loadTasks();
+    },
   });
-  stream.run();
+  feed.run();
+  return feed;
 }
 
 /** @param {number} ms */
 function pause(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
+
+await start();

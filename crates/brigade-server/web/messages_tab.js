@@ -60,7 +60,9 @@ export class MessagesTab extends PanelTab {
 
   async #load() {
     try {
-      const answer = await this.app.api.get(`${this.path}/messages?limit=500`, { signal: this.abort.signal });
+      const answer = await this.app.api.get(`${this.path}/messages?limit=500`, {
+        signal: this.abort.signal,
+      });
       this.#show(answer.items);
     } catch (error) {
       this.showError(error);
@@ -85,8 +87,28 @@ export class MessagesTab extends PanelTab {
       renderReceipt(receipt, message);
       const isSent = message.from.task === this.record.id;
       const other = isSent ? message.to : message.from.task;
-      const otherName = other ? nameOf(this.app, other) : isSent ? 'the session' : message.from.type;
-      const element = el('li', { class: isSent ? 'message is-sent' : 'message' }, el('div', { class: 'entry-head' }, el('span', { class: 'entry-role' }, isSent ? 'to ' : 'from ', foreignText('span', otherName)), el('time', { text: formatTime(message.sent_at) }), receipt), foreignText('div', formatJson(message.body), 'prose'));
+      const otherName = other
+        ? nameOf(this.app, other)
+        : isSent
+          ? 'the session'
+          : message.from.type;
+      const element = el(
+        'li',
+        { class: isSent ? 'message is-sent' : 'message' },
+        el(
+          'div',
+          { class: 'entry-head' },
+          el(
+            'span',
+            { class: 'entry-role' },
+            isSent ? 'to ' : 'from ',
+            foreignText('span', otherName),
+          ),
+          el('time', { text: formatTime(message.sent_at) }),
+          receipt,
+        ),
+        foreignText('div', formatJson(message.body), 'prose'),
+      );
       this.#shown.set(message.number, { element, receipt });
       this.list.append(element);
       added += 1;
@@ -96,7 +118,21 @@ export class MessagesTab extends PanelTab {
 
   #form() {
     const isProcess = this.record.task.kind === 'process';
-    const form = el('form', { class: 'composer' }, field(isProcess ? 'Send a line to its standard input' : `Message to ${this.record.label}`, this.input), el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary', text: 'Send' }), el('span', { class: 'hint', text: 'Ctrl+Enter' })), this.status);
+    const form = el(
+      'form',
+      { class: 'composer' },
+      field(
+        isProcess ? 'Send a line to its standard input' : `Message to ${this.record.label}`,
+        this.input,
+      ),
+      el(
+        'div',
+        { class: 'buttons' },
+        el('button', { type: 'submit', class: 'primary', text: 'Send' }),
+        el('span', { class: 'hint', text: 'Ctrl+Enter' }),
+      ),
+      this.status,
+    );
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       this.#send();
@@ -126,7 +162,13 @@ export class MessagesTab extends PanelTab {
   }
 }
 
-const RECEIPT_MARKS = new Map([['accepted', '✓'], ['delivered', '✓✓'], ['read', '✓✓'], ['dead_letter', '✕'], ['delivery_unknown', '?']]);
+const RECEIPT_MARKS = new Map([
+  ['accepted', '✓'],
+  ['delivered', '✓✓'],
+  ['read', '✓✓'],
+  ['dead_letter', '✕'],
+  ['delivery_unknown', '?'],
+]);
 
 /**
  * @param {HTMLElement} element
@@ -135,5 +177,6 @@ const RECEIPT_MARKS = new Map([['accepted', '✓'], ['delivered', '✓✓'], ['r
 function renderReceipt(element, message) {
   const { state, reason } = message.receipt;
   element.className = `receipt receipt-${/^[a-z_]+$/.test(state) ? state : 'other'}`;
-  element.textContent = `${RECEIPT_MARKS.get(state) ?? ''} ${formatName(state)}${reason ? `: ${reason}` : ''}`.trim();
+  element.textContent =
+    `${RECEIPT_MARKS.get(state) ?? ''} ${formatName(state)}${reason ? `: ${reason}` : ''}`.trim();
 }

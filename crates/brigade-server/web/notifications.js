@@ -39,7 +39,8 @@ export class Notifier {
 
   async #press() {
     if (this.#isOn) localStorage.removeItem(OPT_IN_KEY);
-    else if ((await Notification.requestPermission()) === 'granted') localStorage.setItem(OPT_IN_KEY, 'on');
+    else if ((await Notification.requestPermission()) === 'granted')
+      localStorage.setItem(OPT_IN_KEY, 'on');
     this.#render();
   }
 
@@ -47,7 +48,11 @@ export class Notifier {
     this.#isOn = Notification.permission === 'granted' && localStorage.getItem(OPT_IN_KEY) === 'on';
     const isDenied = Notification.permission === 'denied';
     this.toggle.setAttribute('aria-pressed', String(this.#isOn));
-    this.toggle.title = isDenied ? 'The browser blocks notifications of this page' : this.#isOn ? 'Notifications are on' : 'Notify me when somebody is needed';
+    this.toggle.title = isDenied
+      ? 'The browser blocks notifications of this page'
+      : this.#isOn
+        ? 'Notifications are on'
+        : 'Notify me when somebody is needed';
   }
 
   /** @param {Set<string>} changed */
@@ -66,13 +71,31 @@ export class Notifier {
   #note(record, isShown) {
     const { task } = record;
     for (const approval of task.approvals) {
-      this.#notify(record, `approval ${approval.call}`, `${record.label} asks for approval`, approval.text, isShown);
+      this.#notify(
+        record,
+        `approval ${approval.call}`,
+        `${record.label} asks for approval`,
+        approval.text,
+        isShown,
+      );
     }
     for (const question of task.questions) {
-      this.#notify(record, `question ${question.call}`, `${record.label} asks`, question.text, isShown);
+      this.#notify(
+        record,
+        `question ${question.call}`,
+        `${record.label} asks`,
+        question.text,
+        isShown,
+      );
     }
     if (task.state === 'failed' && !record.parent) {
-      this.#notify(record, `failed ${task.run}`, `${record.label} failed`, task.reason ?? '', isShown);
+      this.#notify(
+        record,
+        `failed ${task.run}`,
+        `${record.label} failed`,
+        task.reason ?? '',
+        isShown,
+      );
     }
   }
 

@@ -42,7 +42,8 @@ export class OutputTab extends PanelTab {
   }
 
   #follow() {
-    const path = () => `${this.path}/output/stream?${this.#next < 0 ? `tail=${TAIL_BYTES}` : `from=${this.#next}`}`;
+    const path = () =>
+      `${this.path}/output/stream?${this.#next < 0 ? `tail=${TAIL_BYTES}` : `from=${this.#next}`}`;
     followStream(this.app.api, path, this.abort.signal, (event, data) => {
       if (event === 'output') this.#receive(data);
       else if (event === 'dropped') this.#skip(data);
@@ -72,7 +73,8 @@ export class OutputTab extends PanelTab {
     requestAnimationFrame(() => {
       this.#isScheduled = false;
       let lines = 0;
-      for (const chunk of this.#chunks) lines += this.writer.write(chunk.text, chunk.stream === 'stderr' ? 'stderr' : '');
+      for (const chunk of this.#chunks)
+        lines += this.writer.write(chunk.text, chunk.stream === 'stderr' ? 'stderr' : '');
       this.#chunks = [];
       this.scroller.grow(lines);
     });
@@ -87,5 +89,7 @@ export class OutputTab extends PanelTab {
 
 /** Returns the text of bytes that are not all UTF-8. @param {string} base64 */
 function decodeBase64(base64) {
-  return new TextDecoder().decode(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)));
+  return new TextDecoder().decode(
+    Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)),
+  );
 }

@@ -4,7 +4,15 @@
 
 import { nameOf } from './app_context.js';
 import { append, button, el, icon } from './dom.js';
-import { formatCount, formatDuration, formatFullTime, formatJson, formatName, formatTime, formatUsage } from './format.js';
+import {
+  formatCount,
+  formatDuration,
+  formatFullTime,
+  formatJson,
+  formatName,
+  formatTime,
+  formatUsage,
+} from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { stateSymbol } from './task_states.js';
 import { foreignText } from './visible_text.js';
@@ -45,12 +53,22 @@ export class OverviewTab extends PanelTab {
     const title = task.alive ? `Why it is ${task.state}` : 'Why it ended';
     const facts = el('p', { class: 'ending-facts' });
     const parts = [];
-    if (outcome?.code) parts.push(outcome.type === 'cancelled' ? `by ${formatName(outcome.code)}` : formatName(outcome.code));
-    if (task.exit_code !== undefined && outcome?.code !== 'exit_code') parts.push(`exit code ${task.exit_code}`);
+    if (outcome?.code)
+      parts.push(
+        outcome.type === 'cancelled' ? `by ${formatName(outcome.code)}` : formatName(outcome.code),
+      );
+    if (task.exit_code !== undefined && outcome?.code !== 'exit_code')
+      parts.push(`exit code ${task.exit_code}`);
     if (task.signal !== undefined) parts.push(`signal ${task.signal}`);
     if (!task.alive) parts.push(task.collected ? 'result collected' : 'result not collected yet');
     facts.textContent = parts.join(' · ');
-    return el('section', { class: `ending ending-${task.alive ? 'alive' : task.state}` }, el('h3', { text: title }), foreignText('p', text ?? task.state, 'ending-text'), facts);
+    return el(
+      'section',
+      { class: `ending ending-${task.alive ? 'alive' : task.state}` },
+      el('h3', { text: title }),
+      foreignText('p', text ?? task.state, 'ending-text'),
+      facts,
+    );
   }
 
   /** What the task waits for. */
@@ -68,7 +86,11 @@ export class OverviewTab extends PanelTab {
     const parts = [];
     if (wait.type === 'tasks' && wait.tasks) {
       const count = wait.tasks.length;
-      parts.push(count > 1 ? `${wait.mode === 'any' ? 'Any' : 'All'} of ${formatCount(count, 'task')}` : 'A task');
+      parts.push(
+        count > 1
+          ? `${wait.mode === 'any' ? 'Any' : 'All'} of ${formatCount(count, 'task')}`
+          : 'A task',
+      );
       parts.push(el('ul', {}, ...wait.tasks.map((id) => this.#waitedTask(id))));
     } else {
       parts.push(`${/^[aeiou]/.test(wait.type) ? 'An' : 'A'} ${formatName(wait.type)}`);
@@ -83,7 +105,13 @@ export class OverviewTab extends PanelTab {
     const state = this.app.store.get(id)?.task.state ?? 'unknown';
     const symbol = stateSymbol(state);
     const link = button(nameOf(this.app, id), () => this.app.openTask(id), { class: 'link' });
-    return el('li', { class: `waited-task state-${symbol}` }, icon(`i-${symbol}`), link, el('span', { class: 'waited-state', text: state }));
+    return el(
+      'li',
+      { class: `waited-task state-${symbol}` },
+      icon(`i-${symbol}`),
+      link,
+      el('span', { class: 'waited-state', text: state }),
+    );
   }
 
   /**
@@ -103,19 +131,38 @@ export class OverviewTab extends PanelTab {
   #facts(detail) {
     const { task, parent } = this.record;
     const facts = el('dl', { class: 'facts' });
-    const add = (/** @type {string} */ name, /** @type {string | Node | undefined | null} */ value) => {
+    const add = (
+      /** @type {string} */ name,
+      /** @type {string | Node | undefined | null} */ value,
+    ) => {
       if (value === undefined || value === null || value === '') return;
-      facts.append(el('dt', { text: name }), el('dd', {}, typeof value === 'string' ? foreignText('span', value) : value));
+      facts.append(
+        el('dt', { text: name }),
+        el('dd', {}, typeof value === 'string' ? foreignText('span', value) : value),
+      );
     };
     add('Address', `${task.session_name}/${task.address}`);
-    add('Parent', parent ? button(nameOf(this.app, parent.id), () => this.app.openTask(parent.id), { class: 'link' }) : null);
+    add(
+      'Parent',
+      parent
+        ? button(nameOf(this.app, parent.id), () => this.app.openTask(parent.id), { class: 'link' })
+        : null,
+    );
     const children = this.record.children.length;
-    add('Children', children > 0 ? `${children}, with ${formatCount(this.app.store.countAliveDescendants(this.record), 'alive descendant')}` : null);
+    add(
+      'Children',
+      children > 0
+        ? `${children}, with ${formatCount(this.app.store.countAliveDescendants(this.record), 'alive descendant')}`
+        : null,
+    );
     add('Client', task.client);
     add('Spawned', formatFullTime(task.spawned_at));
     if (!task.alive && task.ended_at) add('Ended', formatFullTime(task.ended_at));
     const end = task.alive ? Date.parse(task.last_activity_at) : this.record.endedAt;
-    add(task.alive ? 'Last activity' : 'Took', task.alive ? formatFullTime(end) : formatDuration(end - this.record.spawnedAt));
+    add(
+      task.alive ? 'Last activity' : 'Took',
+      task.alive ? formatFullTime(end) : formatDuration(end - this.record.spawnedAt),
+    );
     add('Directory', detail?.cwd);
     add('Definition', detail?.definition);
     add('Model', detail?.model);
@@ -128,12 +175,31 @@ export class OverviewTab extends PanelTab {
   #attempts(detail) {
     const { task } = this.record;
     const list = el('ul', { class: 'attempts' });
-    list.append(el('li', { text: `Run ${task.run}, attempt ${task.attempt}${task.crashes > 0 ? `, ${formatCount(task.crashes, 'crash').replace('crashs', 'crashes')} since the last progress` : ''}` }));
+    const crashes = task.crashes === 1 ? '1 crash' : `${task.crashes} crashes`;
+    const sinceProgress = task.crashes > 0 ? `, ${crashes} since the last progress` : '';
+    list.append(el('li', { text: `Run ${task.run}, attempt ${task.attempt}${sinceProgress}` }));
     for (const retry of detail?.retries ?? []) {
-      list.append(el('li', {}, `Attempt ${retry.attempt} of `, foreignText('span', retry.call), ' failed: ', foreignText('span', retry.error), ` Retries at ${formatTime(retry.retry_at)}.`));
+      list.append(
+        el(
+          'li',
+          {},
+          `Attempt ${retry.attempt} of `,
+          foreignText('span', retry.call),
+          ' failed: ',
+          foreignText('span', retry.error),
+          ` Retries at ${formatTime(retry.retry_at)}.`,
+        ),
+      );
     }
     for (const run of detail?.earlier_runs ?? []) {
-      list.append(el('li', {}, `Run ${run.run} ${run.outcome.type} at ${formatTime(run.ended_at)}: `, foreignText('span', run.outcome.text)));
+      list.append(
+        el(
+          'li',
+          {},
+          `Run ${run.run} ${run.outcome.type} at ${formatTime(run.ended_at)}: `,
+          foreignText('span', run.outcome.text),
+        ),
+      );
     }
     return section('Runs and attempts', list);
   }

@@ -15,6 +15,13 @@ import { foreignText, visibleText } from './visible_text.js';
 const MAX_CARDS = 50;
 
 /**
+ * @typedef {object} PendingItem
+ * @property {string} key
+ * @property {TaskRecord} record
+ * @property {Approval | null} approval
+ * @property {Question | null} question
+ * @property {number} since
+ *
  * @typedef {object} Card
  * @property {string} key
  * @property {HTMLElement} element
@@ -75,28 +82,54 @@ export class PendingList {
 
   /** Approvals and questions of all visible tasks, the oldest first. */
   #wanted() {
+    /** @type {PendingItem[]} */
     const wanted = [];
     for (const record of this.app.store.needing.values()) {
       for (const approval of record.task.approvals) {
-        wanted.push({ key: `${record.id} approval ${approval.call}`, record, approval, question: null, since: Date.parse(approval.requested_at) });
+        wanted.push({
+          key: `${record.id} approval ${approval.call}`,
+          record,
+          approval,
+          question: null,
+          since: Date.parse(approval.requested_at),
+        });
       }
       for (const question of record.task.questions) {
         const since = Date.parse(record.task.state_since ?? record.task.last_activity_at);
-        wanted.push({ key: `${record.id} question ${question.call}`, record, approval: null, question, since });
+        wanted.push({
+          key: `${record.id} question ${question.call}`,
+          record,
+          approval: null,
+          question,
+          since,
+        });
       }
     }
     return wanted.sort((a, b) => a.since - b.since);
   }
 
-  /** @param {{key: string, record: TaskRecord, approval: Approval | null, question: Question | null, since: number}} item */
+  /** @param {PendingItem} item */
   #add(item) {
     const status = el('p', { class: 'card-status', role: 'status' });
     const age = el('span', { class: 'card-age' });
     const element = el('li', { class: 'card', tabindex: '-1' });
     /** @type {Card} */
     const card = { key: item.key, element, status, isDecided: false, since: item.since, age };
-    const verb = item.approval ? 'asks to run' : item.question?.client_call ? 'waits for its client' : 'asks';
-    element.append(el('header', { class: 'card-head' }, icon(item.approval ? 'i-approval' : 'i-question'), this.#asker(item.record), el('span', { class: 'card-verb', text: verb }), age));
+    const verb = item.approval
+      ? 'asks to run'
+      : item.question?.client_call
+        ? 'waits for its client'
+        : 'asks';
+    element.append(
+      el(
+        'header',
+        { class: 'card-head' },
+        icon(item.approval ? 'i-approval' : 'i-question'),
+        this.#asker(item.record),
+        el('span', { class: 'card-verb', text: verb }),
+        age,
+      ),
+    );
     if (item.approval) this.#fillApproval(card, item.record, item.approval);
     else if (item.question) this.#fillQuestion(card, item.record, item.question);
     element.append(status);
@@ -110,7 +143,8 @@ export class PendingList {
     const path = el('span', { class: 'card-asker' });
     /** @type {TaskRecord[]} */
     const line = [];
-    for (let next = /** @type {TaskRecord | null} */ (record); next; next = next.parent) line.unshift(next);
+    for (let next = /** @type {TaskRecord | null} */ (record); next; next = next.parent)
+      line.unshift(next);
     path.append(foreignText('span', shortSession(record.task.session_name), 'card-session'), ' › ');
     line.forEach((step, index) => {
       if (index > 0) path.append(' › ');
@@ -134,7 +168,14 @@ export class PendingList {
       body.replaceChildren(renderCall(approval));
       if (!this.app.canChange) return;
       if (approval.digest) body.append(this.#verdictForm(card, record, approval));
-      else body.append(el('p', { class: 'hint', text: 'This call is too large to be shown whole. It can only be denied.' }), this.#verdictForm(card, record, approval));
+      else
+        body.append(
+          el('p', {
+            class: 'hint',
+            text: 'This call is too large to be shown whole. It can only be denied.',
+          }),
+          this.#verdictForm(card, record, approval),
+        );
     };
     const known = listed.digest ? listed : this.#whole.get(card.key);
     if (known) {
@@ -155,7 +196,9 @@ export class PendingList {
    */
   async #loadWhole(card, id, listed) {
     const detail = await this.app.api.get(`tasks/${encodeURIComponent(id)}`);
-    const whole = detail.approvals.find((/** @type {Approval} */ approval) => approval.call === listed.call);
+    const whole = detail.approvals.find(
+      (/** @type {Approval} */ approval) => approval.call === listed.call,
+    );
     if (!whole) throw new Error('The call is no longer pending.');
     this.#whole.set(card.key, whole);
     return whole;
@@ -167,12 +210,50 @@ export class PendingList {
    * @param {Approval} approval
    */
   #verdictForm(card, record, approval) {
-    const reason = el('input', { type: 'text', placeholder: 'Optional: the agent reads it', autocomplete: 'off' });
-    const rule = el('input', { type: 'text', placeholder: 'Empty: exactly this call', autocomplete: 'off', spellcheck: 'false' });
+    const reason = el('input', {
+      type: 'text',
+      placeholder: 'Optional: the agent reads it',
+      autocomplete: 'off',
+    });
+    const rule = el('input', {
+      type: 'text',
+      placeholder: 'Empty: exactly this call',
+      autocomplete: 'off',
+      spellcheck: 'false',
+    });
     const send = (/** @type {string} */ verdict, /** @type {object} */ more) =>
-      this.#send(card, verdict === 'deny' ? 'Denied' : 'Allowed', `tasks/${encodeURIComponent(record.id)}/approvals/${approval.call}`, { verdict, digest: approval.digest, ...more });
-    const always = el('form', { class: 'inline-form', hidden: true }, field('Calls that are always allowed in this session', rule, `A rule such as ${visibleText(approval.rule)} allows every call that it matches.`), el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary', text: 'Always allow' }), button('Cancel', () => close())));
-    const deny = el('form', { class: 'inline-form', hidden: true }, field('Reason', reason), el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'danger', text: 'Deny' }), button('Cancel', () => close())));
+      this.#send(
+        card,
+        verdict === 'deny' ? 'Denied' : 'Allowed',
+        `tasks/${encodeURIComponent(record.id)}/approvals/${approval.call}`,
+        { verdict, digest: approval.digest, ...more },
+      );
+    const always = el(
+      'form',
+      { class: 'inline-form', hidden: true },
+      field(
+        'Calls that are always allowed in this session',
+        rule,
+        `A rule such as ${visibleText(approval.rule)} allows every call that it matches.`,
+      ),
+      el(
+        'div',
+        { class: 'buttons' },
+        el('button', { type: 'submit', class: 'primary', text: 'Always allow' }),
+        button('Cancel', () => close()),
+      ),
+    );
+    const deny = el(
+      'form',
+      { class: 'inline-form', hidden: true },
+      field('Reason', reason),
+      el(
+        'div',
+        { class: 'buttons' },
+        el('button', { type: 'submit', class: 'danger', text: 'Deny' }),
+        button('Cancel', () => close()),
+      ),
+    );
     const buttons = el('div', { class: 'buttons' });
     const close = () => {
       always.hidden = true;
@@ -187,7 +268,10 @@ export class PendingList {
       form.scrollIntoView({ block: 'nearest' });
     };
     if (approval.digest) {
-      buttons.append(button('Allow once', () => send('allow_once', {}), { class: 'primary' }), button('Always allow…', () => open(always, rule)));
+      buttons.append(
+        button('Allow once', () => send('allow_once', {}), { class: 'primary' }),
+        button('Always allow…', () => open(always, rule)),
+      );
     }
     buttons.append(button('Deny…', () => open(deny, reason)));
     always.addEventListener('submit', (event) => {
@@ -198,7 +282,8 @@ export class PendingList {
       event.preventDefault();
       send('deny', reason.value === '' ? {} : { reason: reason.value });
     });
-    for (const form of [always, deny]) form.addEventListener('keydown', (event) => closeOnEscape(event, close));
+    for (const form of [always, deny])
+      form.addEventListener('keydown', (event) => closeOnEscape(event, close));
     return el('div', { class: 'verdict' }, buttons, always, deny);
   }
 
@@ -208,13 +293,35 @@ export class PendingList {
    * @param {Question} question
    */
   #fillQuestion(card, record, question) {
-    card.element.append(el('div', { class: 'card-body' }, foreignText('p', question.text, 'question-text'), question.client_call ? foreignText('pre', formatJson(question.client_call), 'long-value') : null));
+    card.element.append(
+      el(
+        'div',
+        { class: 'card-body' },
+        foreignText('p', question.text, 'question-text'),
+        question.client_call
+          ? foreignText('pre', formatJson(question.client_call), 'long-value')
+          : null,
+      ),
+    );
     if (!this.app.canChange) return;
     const answer = el('textarea', { rows: '2' });
-    const form = el('form', { class: 'answer-form' }, field('Answer', answer), el('div', { class: 'buttons' }, el('button', { type: 'submit', class: 'primary', text: 'Answer' }), el('span', { class: 'hint', text: 'Ctrl+Enter' })));
+    const form = el(
+      'form',
+      { class: 'answer-form' },
+      field('Answer', answer),
+      el(
+        'div',
+        { class: 'buttons' },
+        el('button', { type: 'submit', class: 'primary', text: 'Answer' }),
+        el('span', { class: 'hint', text: 'Ctrl+Enter' }),
+      ),
+    );
     form.addEventListener('submit', (event) => {
       event.preventDefault();
-      this.#send(card, 'Answered', `tasks/${encodeURIComponent(record.id)}/answer`, { call: question.call, answer: answer.value });
+      this.#send(card, 'Answered', `tasks/${encodeURIComponent(record.id)}/answer`, {
+        call: question.call,
+        answer: answer.value,
+      });
     });
     answer.addEventListener('keydown', (event) => {
       if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();

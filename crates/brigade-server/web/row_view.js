@@ -5,7 +5,14 @@
 /** @import {TimeAxis} from './time_axis.js' */
 
 import { append, el, icon } from './dom.js';
-import { formatCost, formatCount, formatDuration, formatFullTime, formatUsage, shortSession } from './format.js';
+import {
+  formatCost,
+  formatCount,
+  formatDuration,
+  formatFullTime,
+  formatUsage,
+  shortSession,
+} from './format.js';
 import { stateSymbol } from './task_states.js';
 import { visibleLine } from './visible_text.js';
 
@@ -95,7 +102,10 @@ export class RowView {
     this.#attribute(element, 'aria-expanded', row.isExpandable ? String(row.isExpanded) : '');
     const indent = `${Math.min(row.depth, MAX_INDENT) * INDENT_PX}px`;
     if (this.#isNew('indent', indent)) this.name.style.setProperty('--indent', indent);
-    this.#className(this.twisty, row.isExpandable ? (row.isExpanded ? 'twisty is-open' : 'twisty') : 'twisty is-leaf');
+    this.#className(
+      this.twisty,
+      row.isExpandable ? (row.isExpanded ? 'twisty is-open' : 'twisty') : 'twisty is-leaf',
+    );
     if (this.#isNew('symbol', symbol)) this.use.setAttribute('href', `#i-${symbol}`);
     if (row.fold) this.#renderFold(row, row.fold, context);
     else this.#renderTask(record, context);
@@ -110,7 +120,12 @@ export class RowView {
     this.#text(this.label, record.label);
     this.#hidden(this.badge, !record.needsOperator);
     const description = task.name ? visibleLine(task.description).slice(0, 120) : task.address;
-    this.#text(this.note, context.showsSession && !record.parent ? `${visibleLine(shortSession(task.session_name))} · ${description}` : description);
+    this.#text(
+      this.note,
+      context.showsSession && !record.parent
+        ? `${visibleLine(shortSession(task.session_name))} · ${description}`
+        : description,
+    );
     const state = task.stalled ? `${task.state}, stalled` : task.state;
     this.#text(this.state, state);
     this.#title(this.state, task.reason ? visibleLine(task.reason) : '');

@@ -25,19 +25,62 @@ export class StartForm {
   agentKind = el('input', { type: 'radio', name: 'kind', value: 'agent' });
   command = el('textarea', { rows: '2', spellcheck: 'false', class: 'code' });
   prompt = el('textarea', { rows: '4' });
-  directory = el('input', { type: 'text', required: true, spellcheck: 'false', autocomplete: 'off', class: 'code', placeholder: '/home/you/project' });
-  session = el('select', {}, el('option', { value: OWN_SESSION, text: 'The session of the directory' }));
-  name = el('input', { type: 'text', maxlength: '64', autocomplete: 'off', placeholder: 'Optional' });
+  directory = el('input', {
+    type: 'text',
+    required: true,
+    spellcheck: 'false',
+    autocomplete: 'off',
+    class: 'code',
+    placeholder: '/home/you/project',
+  });
+  session = el(
+    'select',
+    {},
+    el('option', { value: OWN_SESSION, text: 'The session of the directory' }),
+  );
+  name = el('input', {
+    type: 'text',
+    maxlength: '64',
+    autocomplete: 'off',
+    placeholder: 'Optional',
+  });
   definition = el('select', {}, el('option', { value: '', text: 'The default agent' }));
   model = el('input', { type: 'text', autocomplete: 'off', placeholder: 'As defined' });
-  budget = el('input', { type: 'text', inputmode: 'decimal', pattern: '[0-9]*\\.?[0-9]+', autocomplete: 'off', placeholder: 'No limit' });
-  permissions = el('select', {}, ...PERMISSIONS.map(([name, label]) => el('option', { value: name, text: label })));
+  budget = el('input', {
+    type: 'text',
+    inputmode: 'decimal',
+    pattern: '[0-9]*\\.?[0-9]+',
+    autocomplete: 'off',
+    placeholder: 'No limit',
+  });
+  permissions = el(
+    'select',
+    {},
+    ...PERMISSIONS.map(([name, label]) => el('option', { value: name, text: label })),
+  );
   stdin = el('input', { type: 'checkbox' });
   sandbox = el('input', { type: 'checkbox' });
   submit = el('button', { type: 'submit', class: 'primary', text: 'Start' });
   status = el('p', { class: 'form-status', role: 'status' });
-  processFields = el('div', { class: 'start-fields' }, field('Command line, run by the shell', this.command), el('label', { class: 'check' }, this.stdin, 'It reads the messages that are sent to it'));
-  agentFields = el('div', { class: 'start-fields' }, field('Prompt', this.prompt), el('div', { class: 'field-row' }, field('Definition', this.definition), field('Permissions', this.permissions), field('Model', this.model), field('Budget in dollars', this.budget)));
+  processFields = el(
+    'div',
+    { class: 'start-fields' },
+    field('Command line, run by the shell', this.command),
+    el('label', { class: 'check' }, this.stdin, 'It reads the messages that are sent to it'),
+  );
+  agentFields = el(
+    'div',
+    { class: 'start-fields' },
+    field('Prompt', this.prompt),
+    el(
+      'div',
+      { class: 'field-row' },
+      field('Definition', this.definition),
+      field('Permissions', this.permissions),
+      field('Model', this.model),
+      field('Budget in dollars', this.budget),
+    ),
+  );
 
   /** @param {AppContext} app */
   constructor(app) {
@@ -78,12 +121,29 @@ export class StartForm {
     const form = el(
       'form',
       { class: 'start-form' },
-      el('fieldset', { class: 'kinds' }, el('legend', { text: 'Start' }), el('label', {}, this.processKind, 'a process'), el('label', {}, this.agentKind, 'an agent')),
+      el(
+        'fieldset',
+        { class: 'kinds' },
+        el('legend', { text: 'Start' }),
+        el('label', {}, this.processKind, 'a process'),
+        el('label', {}, this.agentKind, 'an agent'),
+      ),
       this.processFields,
       this.agentFields,
-      el('div', { class: 'field-row' }, field('Directory', this.directory), field('Session', this.session), field('Name', this.name)),
+      el(
+        'div',
+        { class: 'field-row' },
+        field('Directory', this.directory),
+        field('Session', this.session),
+        field('Name', this.name),
+      ),
       el('label', { class: 'check' }, this.sandbox, 'Sandbox: only the directory is writable'),
-      el('div', { class: 'buttons' }, this.submit, button('Close', () => this.setOpen(false))),
+      el(
+        'div',
+        { class: 'buttons' },
+        this.submit,
+        button('Close', () => this.setOpen(false)),
+      ),
       this.status,
     );
     form.addEventListener('submit', (event) => {
@@ -117,8 +177,18 @@ export class StartForm {
       /** @type {{items: Session[]}} */
       const { items } = await this.app.api.get('sessions');
       const chosen = this.session.value;
-      this.session.replaceChildren(el('option', { value: OWN_SESSION, text: 'The session of the directory' }));
-      for (const session of items) append(this.session, el('option', { value: session.id, text: shortSession(session.name), title: session.name }));
+      this.session.replaceChildren(
+        el('option', { value: OWN_SESSION, text: 'The session of the directory' }),
+      );
+      for (const session of items)
+        append(
+          this.session,
+          el('option', {
+            value: session.id,
+            text: shortSession(session.name),
+            title: session.name,
+          }),
+        );
       this.session.value = chosen;
     } catch (error) {
       this.#say(describeError(error), true);
@@ -130,10 +200,20 @@ export class StartForm {
     if (directory === '' || directory === this.#definitionsFor) return;
     try {
       /** @type {{items: Definition[]}} */
-      const { items } = await this.app.api.get(`definitions?${new URLSearchParams({ cwd: directory })}`);
+      const { items } = await this.app.api.get(
+        `definitions?${new URLSearchParams({ cwd: directory })}`,
+      );
       this.#definitionsFor = directory;
       this.definition.replaceChildren(el('option', { value: '', text: 'The default agent' }));
-      for (const definition of items) append(this.definition, el('option', { value: definition.name, text: definition.name, title: definition.description }));
+      for (const definition of items)
+        append(
+          this.definition,
+          el('option', {
+            value: definition.name,
+            text: definition.name,
+            title: definition.description,
+          }),
+        );
     } catch {
       // An unfinished path has no definitions.
     }
@@ -144,7 +224,11 @@ export class StartForm {
     this.#say('Starting…', false);
     try {
       const session = this.session.value || (await this.#openSession());
-      const task = await this.app.api.post(`sessions/${encodeURIComponent(session)}/tasks`, this.#body(), { key: this.#key });
+      const task = await this.app.api.post(
+        `sessions/${encodeURIComponent(session)}/tasks`,
+        this.#body(),
+        { key: this.#key },
+      );
       this.#key = newKey();
       localStorage.setItem(DIRECTORY_KEY, this.directory.value);
       this.command.value = '';

@@ -17,14 +17,23 @@ const PAUSE_MS = 2000;
 export async function followStream(api, path, signal, receive) {
   while (!signal.aborted) {
     try {
-      const response = await api.request(path(), { headers: { accept: 'text/event-stream' }, signal });
+      const response = await api.request(path(), {
+        headers: { accept: 'text/event-stream' },
+        signal,
+      });
       for await (const event of readServerSentEvents(response)) {
         const data = event.data === '' ? {} : JSON.parse(event.data);
         receive(event.event, data);
         if (event.event === 'end') return;
       }
     } catch (error) {
-      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+      if (
+        error instanceof Problem &&
+        error.status >= 400 &&
+        error.status < 500 &&
+        error.status !== 429
+      )
+        throw error;
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }

@@ -14,7 +14,12 @@ export class TailScroller {
 
   /** @param {string} label The name of the list for a screen reader. */
   constructor(label) {
-    this.list = el('div', { class: 'tail-list', tabindex: '0', role: 'region', 'aria-label': label });
+    this.list = el('div', {
+      class: 'tail-list',
+      tabindex: '0',
+      role: 'region',
+      'aria-label': label,
+    });
     this.jump = button('', () => this.follow(), { class: 'new-button tail-new', hidden: true });
     this.element = el('div', { class: 'tail' }, this.list, this.jump);
     this.list.addEventListener('scroll', () => this.#onScroll(), { passive: true });

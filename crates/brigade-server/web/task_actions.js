@@ -28,16 +28,28 @@ export class TaskActions {
   /** Shows the actions that the task's state allows. */
   update() {
     const { task } = this.record;
-    const shown = !this.app.canChange ? 'none' : !task.alive ? 'ended' : task.state === 'stopping' ? 'stopping' : 'alive';
+    const shown = !this.app.canChange
+      ? 'none'
+      : !task.alive
+        ? 'ended'
+        : task.state === 'stopping'
+          ? 'stopping'
+          : 'alive';
     if (shown === this.#shown) return;
     this.#shown = shown;
     this.#closeStrip();
     this.bar.replaceChildren();
     if (shown === 'none') return;
-    if (shown === 'alive') this.bar.append(button('Stop…', () => this.askStop(), { class: 'danger-quiet' }));
-    if (shown === 'stopping') this.bar.append(button('Stop at once…', () => this.askStop(), { class: 'danger-quiet' }));
+    if (shown === 'alive')
+      this.bar.append(button('Stop…', () => this.askStop(), { class: 'danger-quiet' }));
+    if (shown === 'stopping')
+      this.bar.append(button('Stop at once…', () => this.askStop(), { class: 'danger-quiet' }));
     if (shown === 'ended') this.bar.append(button('Resume…', () => this.askResume()));
-    this.bar.append(button('Message', () => this.app.openTask(this.record.id, { tab: 'messages', action: 'message' })));
+    this.bar.append(
+      button('Message', () =>
+        this.app.openTask(this.record.id, { tab: 'messages', action: 'message' }),
+      ),
+    );
   }
 
   /** Asks whether to stop the task and its descendants. */
@@ -46,13 +58,27 @@ export class TaskActions {
     const descendants = this.app.store.countAliveDescendants(this.record);
     const isForced = this.record.task.state === 'stopping';
     const reason = el('input', { type: 'text', autocomplete: 'off', placeholder: 'Optional' });
-    const subject = descendants > 0 ? `${this.record.label} and its ${formatCount(descendants, 'alive descendant')}` : this.record.label;
-    const question = isForced ? `Kill ${subject} now, without the grace period?` : `Stop ${subject}?`;
-    const submit = el('button', { type: 'submit', class: 'danger', text: descendants > 0 ? `Stop ${formatCount(descendants + 1, 'task')}` : 'Stop the task' });
+    const subject =
+      descendants > 0
+        ? `${this.record.label} and its ${formatCount(descendants, 'alive descendant')}`
+        : this.record.label;
+    const question = isForced
+      ? `Kill ${subject} now, without the grace period?`
+      : `Stop ${subject}?`;
+    const submit = el('button', {
+      type: 'submit',
+      class: 'danger',
+      text: descendants > 0 ? `Stop ${formatCount(descendants + 1, 'task')}` : 'Stop the task',
+    });
     this.#openStrip(question, [field('Reason', reason)], submit, async () => {
-      const body = { ...(reason.value ? { reason: reason.value } : {}), ...(isForced ? { grace_ms: 0 } : {}) };
+      const body = {
+        ...(reason.value ? { reason: reason.value } : {}),
+        ...(isForced ? { grace_ms: 0 } : {}),
+      };
       const answer = await this.#post('stop', body);
-      return answer.already && !isForced ? 'It was stopping before, or has ended.' : `Stopping ${formatCount(answer.task_count ?? descendants + 1, 'task')}.`;
+      return answer.already && !isForced
+        ? 'It was stopping before, or has ended.'
+        : `Stopping ${formatCount(answer.task_count ?? descendants + 1, 'task')}.`;
     });
     submit.focus();
   }
@@ -60,17 +86,27 @@ export class TaskActions {
   /** Asks for the limits of the next run. */
   askResume() {
     if (!this.app.canChange || this.record.task.alive) return;
-    const money = el('input', { type: 'text', inputmode: 'decimal', placeholder: 'As before', pattern: '[0-9]*\\.?[0-9]*' });
+    const money = el('input', {
+      type: 'text',
+      inputmode: 'decimal',
+      placeholder: 'As before',
+      pattern: '[0-9]*\\.?[0-9]*',
+    });
     const tokens = el('input', { type: 'number', min: '1', placeholder: 'As before' });
     const submit = el('button', { type: 'submit', class: 'primary', text: 'Resume' });
-    this.#openStrip(`Start run ${this.record.task.run + 1} of ${this.record.label}?`, [field('Budget in dollars', money), field('Tokens', tokens)], submit, async () => {
-      /** @type {{money?: string, tokens?: number}} */
-      const limits = {};
-      if (money.value) limits.money = money.value;
-      if (tokens.value) limits.tokens = Number(tokens.value);
-      await this.#post('resume', Object.keys(limits).length > 0 ? { limits } : {});
-      return 'Resumed.';
-    });
+    this.#openStrip(
+      `Start run ${this.record.task.run + 1} of ${this.record.label}?`,
+      [field('Budget in dollars', money), field('Tokens', tokens)],
+      submit,
+      async () => {
+        /** @type {{money?: string, tokens?: number}} */
+        const limits = {};
+        if (money.value) limits.money = money.value;
+        if (tokens.value) limits.tokens = Number(tokens.value);
+        await this.#post('resume', Object.keys(limits).length > 0 ? { limits } : {});
+        return 'Resumed.';
+      },
+    );
     submit.focus();
   }
 
@@ -89,7 +125,18 @@ export class TaskActions {
    * @param {() => Promise<string>} perform Returns a text for the reader.
    */
   #openStrip(question, fields, submit, perform) {
-    const form = el('form', { class: 'inline-form' }, el('p', { class: 'question', text: question }), el('div', { class: 'field-row' }, ...fields), el('div', { class: 'buttons' }, submit, button('Cancel', () => this.#cancel())));
+    const form = el(
+      'form',
+      { class: 'inline-form' },
+      el('p', { class: 'question', text: question }),
+      el('div', { class: 'field-row' }, ...fields),
+      el(
+        'div',
+        { class: 'buttons' },
+        submit,
+        button('Cancel', () => this.#cancel()),
+      ),
+    );
     form.addEventListener('submit', async (event) => {
       event.preventDefault();
       submit.disabled = true;

@@ -58,7 +58,12 @@ export class TaskPanel {
     this.element = byId('task-panel');
     this.head = el('header', { class: 'panel-head' });
     this.tabs = el('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the task' });
-    this.body = el('div', { class: 'panel-body', role: 'tabpanel', id: 'panel-body', tabindex: '0' });
+    this.body = el('div', {
+      class: 'panel-body',
+      role: 'tabpanel',
+      id: 'panel-body',
+      tabindex: '0',
+    });
     this.tabs.addEventListener('keydown', (event) => this.#onTabKey(event));
     app.store.subscribe((update) => this.#onUpdate(update));
     app.onChange((change) => this.#onChange(change));
@@ -118,11 +123,22 @@ export class TaskPanel {
     this.title = foreignText('h2', record.task.name ?? record.task.address, 'panel-title');
     this.title.tabIndex = -1;
     this.state = el('p', { class: 'panel-state' });
-    const close = button('', () => this.handlers.onClose(), { class: 'icon-button panel-close', 'aria-label': 'Close the task', title: 'Close (Esc)' });
+    const close = button('', () => this.handlers.onClose(), {
+      class: 'icon-button panel-close',
+      'aria-label': 'Close the task',
+      title: 'Close (Esc)',
+    });
     close.append(icon('i-close'));
-    const back = button('', () => this.handlers.onClose(), { class: 'icon-button panel-back', 'aria-label': 'Back to the list' });
+    const back = button('', () => this.handlers.onClose(), {
+      class: 'icon-button panel-back',
+      'aria-label': 'Back to the list',
+    });
     back.append(icon('i-back'));
-    this.head.replaceChildren(el('div', { class: 'panel-title-row' }, back, this.title, close), this.state, this.#actions.element);
+    this.head.replaceChildren(
+      el('div', { class: 'panel-title-row' }, back, this.title, close),
+      this.state,
+      this.#actions.element,
+    );
     this.element.replaceChildren(this.head, this.tabs, this.body);
     this.element.hidden = false;
     document.body.classList.add('has-panel');
@@ -136,7 +152,13 @@ export class TaskPanel {
     this.tabs.replaceChildren();
     for (const [name, label, , applies] of TABS) {
       if (!applies(kind)) continue;
-      this.tabs.append(button(label, () => this.#pressTab(name), { role: 'tab', id: `tab-${name}`, 'aria-controls': 'panel-body' }));
+      this.tabs.append(
+        button(label, () => this.#pressTab(name), {
+          role: 'tab',
+          id: `tab-${name}`,
+          'aria-controls': 'panel-body',
+        }),
+      );
     }
   }
 
@@ -150,7 +172,8 @@ export class TaskPanel {
   #showTab(wanted) {
     const record = this.#record;
     if (!record) return;
-    const found = TABS.find(([name, , , applies]) => name === wanted && applies(record.task.kind)) ?? TABS[0];
+    const found =
+      TABS.find(([name, , , applies]) => name === wanted && applies(record.task.kind)) ?? TABS[0];
     const [name, , Tab] = found;
     if (this.#tab && this.#tabName === name) return;
     this.#tab?.close();
@@ -188,7 +211,9 @@ export class TaskPanel {
       this.handlers.onClose();
       return;
     }
-    const isWaitedFor = record.task.waits.some((wait) => wait.tasks?.some((id) => update.changed.has(id)));
+    const isWaitedFor = record.task.waits.some((wait) =>
+      wait.tasks?.some((id) => update.changed.has(id)),
+    );
     if (!update.changed.has(record.id) && !isWaitedFor) return;
     this.#renderState();
     this.#actions?.update();
@@ -208,7 +233,13 @@ export class TaskPanel {
     const symbol = stateSymbol(task.state);
     this.state.className = `panel-state state-${symbol}`;
     this.state.replaceChildren();
-    append(this.state, icon(`i-${symbol}`), el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }), el('span', { text: `${task.kind} · ${task.address}` }), foreignText('span', shortSession(task.session_name)));
+    append(
+      this.state,
+      icon(`i-${symbol}`),
+      el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }),
+      el('span', { text: `${task.kind} · ${task.address}` }),
+      foreignText('span', shortSession(task.session_name)),
+    );
   }
 
   #scheduleDetail() {

@@ -180,7 +180,9 @@ export class TaskRows {
       if (this.#indexOf(this.#activeKey) < 0 && this.rows.length > 0) this.moveActive(1);
     });
     body.addEventListener('click', (event) => this.#onClick(event));
-    body.addEventListener('pointermove', (event) => this.#hover(this.#indexAt(event)), { passive: true });
+    body.addEventListener('pointermove', (event) => this.#hover(this.#indexAt(event)), {
+      passive: true,
+    });
     grid.addEventListener('pointerenter', () => {
       this.#isPointerOver = true;
     });
@@ -268,7 +270,13 @@ export class TaskRows {
    */
   #renderRows(first, last, now) {
     /** @type {RowContext} */
-    const context = { axis: this.axis, now, showsSession: this.store.sessions.size > 1, isActive: false, isSelected: false };
+    const context = {
+      axis: this.axis,
+      now,
+      showsSession: this.store.sessions.size > 1,
+      isActive: false,
+      isSelected: false,
+    };
     const used = new Set();
     for (let index = first; index < last; index += 1) {
       const row = this.rows[index];
@@ -277,7 +285,8 @@ export class TaskRows {
       view.moveTo(row, index, this.#rowPx);
       context.isActive = row.key === this.#activeKey;
       context.isSelected = row.key === this.#selected;
-      const stamp = `${row.key} ${row.record.version} ${row.fold?.length ?? 0} ${row.isExpanded} ${row.isExpandable} ${row.depth} ${row.position} ${row.siblings} ${row.isContext} ${context.isActive} ${context.isSelected} ${this.axis.from} ${this.axis.to} ${this.#tick}`;
+      // The tree is rebuilt often, so equal rows are new objects: they are compared by what they show.
+      const stamp = `${describeRow(row)} ${context.isActive} ${context.isSelected} ${this.axis.to} ${this.#tick}`;
       if (view.stamp === stamp) continue;
       view.stamp = stamp;
       view.render(row, context);
@@ -306,7 +315,8 @@ export class TaskRows {
     const before = this.rows;
     this.rows = buildRows(this.store, this.options);
     this.#places = new Map();
-    for (let index = 0; index < this.rows.length; index += 1) this.#places.set(this.rows[index].key, index);
+    for (let index = 0; index < this.rows.length; index += 1)
+      this.#places.set(this.rows[index].key, index);
     this.#isDirty = false;
     this.#lastBuild = performance.now();
     const height = `${this.rows.length * this.#rowPx}px`;
@@ -362,19 +372,26 @@ export class TaskRows {
    */
   #renderLines(top, first, last, now) {
     const hovered = this.rows[this.#hovered];
-    const index = hovered && hovered.record.task.waits.length > 0 ? this.#hovered : this.#indexOf(this.#selected ?? this.#activeKey);
+    const index =
+      hovered && hovered.record.task.waits.length > 0
+        ? this.#hovered
+        : this.#indexOf(this.#selected ?? this.#activeKey);
     const row = this.rows[index];
     const targets = row && !row.fold ? this.#waitTargets(row.record) : [];
     if (targets.length === 0) {
       this.lines.clear();
       return;
     }
+    const rows = targets.map((target) => target.index).join();
     this.lines.render({
       axis: this.axis,
       now,
       source: { record: row.record, y: this.#middle(index, top) },
-      targets: targets.map((target) => ({ record: target.record, y: this.#middle(target.index, top) })),
-      key: `${index} ${top} ${first} ${last} ${this.axis.from} ${this.axis.to} ${targets.map((target) => target.index).join()}`,
+      targets: targets.map((target) => ({
+        record: target.record,
+        y: this.#middle(target.index, top),
+      })),
+      key: `${index} ${rows} ${top} ${first} ${last} ${this.axis.from} ${this.axis.to}`,
     });
   }
 
@@ -441,7 +458,8 @@ export class TaskRows {
     const top = index * this.#rowPx;
     const visible = this.#viewport.height - this.#viewport.top;
     if (top < this.grid.scrollTop) this.grid.scrollTop = top;
-    else if (top + this.#rowPx > this.grid.scrollTop + visible) this.grid.scrollTop = top + this.#rowPx - visible;
+    else if (top + this.#rowPx > this.grid.scrollTop + visible)
+      this.grid.scrollTop = top + this.#rowPx - visible;
   }
 
   /** @param {Row} row */
@@ -477,4 +495,11 @@ export class TaskRows {
     this.#hovered = index;
     this.#schedule();
   }
+}
+
+/** Returns a text that differs if the row looks different. @param {Row} row */
+function describeRow(row) {
+  const { key, record, fold, depth, position, siblings, isExpandable, isExpanded, isContext } = row;
+  const flags = (isExpandable ? 1 : 0) + (isExpanded ? 2 : 0) + (isContext ? 4 : 0);
+  return `${key} ${record.version} ${fold?.length ?? 0} ${depth} ${position} ${siblings} ${flags}`;
 }

@@ -2,7 +2,17 @@
 // its name, with a neutral symbol.
 
 /** The known states in the order in which counts are shown. */
-export const STATES = ['running', 'waiting', 'queued', 'stopping', 'closing', 'away', 'failed', 'cancelled', 'succeeded'];
+export const STATES = [
+  'running',
+  'waiting',
+  'queued',
+  'stopping',
+  'closing',
+  'away',
+  'failed',
+  'cancelled',
+  'succeeded',
+];
 
 const KNOWN = new Set(STATES);
 

@@ -58,7 +58,8 @@ export class TaskRecord {
       const endedAt = Date.parse(previous.ended_at ?? '');
       this.#pushSegment('ended', Number.isNaN(endedAt) ? at : endedAt);
     }
-    if (task.state !== previous.state || task.run !== previous.run) this.#pushSegment(task.state, at);
+    if (task.state !== previous.state || task.run !== previous.run)
+      this.#pushSegment(task.state, at);
   }
 
   get needsOperator() {
@@ -181,7 +182,8 @@ export class TaskStore {
   #noteCollected(runs) {
     for (const { task: id, run } of Array.isArray(runs) ? runs : []) {
       const record = this.records.get(id);
-      if (record && record.task.run === run) this.#upsert({ ...record.task, collected: true }, Date.now());
+      if (record && record.task.run === run)
+        this.#upsert({ ...record.task, collected: true }, Date.now());
     }
   }
 

@@ -64,12 +64,15 @@ export class TranscriptTab extends PanelTab {
       for (let page = /** @type {string | undefined} */ (this.#lastPage); page !== undefined;) {
         const query = new URLSearchParams({ limit: String(PAGE_ITEMS) });
         if (page !== '') query.set('page', page);
-        const answer = await this.app.api.get(`${this.path}/transcript?${query}`, { signal: this.abort.signal });
+        const answer = await this.app.api.get(`${this.path}/transcript?${query}`, {
+          signal: this.abort.signal,
+        });
         this.#lastPage = page;
         this.#add(answer.items);
         page = answer.next_page;
       }
-      if (this.#nextIndex === 0) this.items.replaceChildren(el('li', { class: 'hint', text: 'Nothing is recorded yet.' }));
+      if (this.#nextIndex === 0)
+        this.items.replaceChildren(el('li', { class: 'hint', text: 'Nothing is recorded yet.' }));
     } catch (error) {
       this.showError(error);
     }
@@ -87,14 +90,20 @@ export class TranscriptTab extends PanelTab {
   }
 
   #followText() {
-    followStream(this.app.api, () => `${this.path}/text/stream`, this.abort.signal, (event, data) => {
-      if (event === 'step' || event === 'end' || event === 'restarted') this.#liveText = '';
-      else if (event === 'text' || event === 'reasoning') this.#liveText = (this.#liveText + (data.text ?? '')).slice(-MAX_LIVE_CHARS);
-      else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? 'tool call'}\n`;
-      // The current step follows again from its start.
-      else if (event === 'lagged') this.#liveText = '';
-      this.#renderLive();
-    }).catch(() => {});
+    followStream(
+      this.app.api,
+      () => `${this.path}/text/stream`,
+      this.abort.signal,
+      (event, data) => {
+        if (event === 'step' || event === 'end' || event === 'restarted') this.#liveText = '';
+        else if (event === 'text' || event === 'reasoning')
+          this.#liveText = (this.#liveText + (data.text ?? '')).slice(-MAX_LIVE_CHARS);
+        else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? 'tool call'}\n`;
+        // The current step follows again from its start.
+        else if (event === 'lagged') this.#liveText = '';
+        this.#renderLive();
+      },
+    ).catch(() => {});
   }
 
   #renderLive() {
@@ -111,9 +120,21 @@ export class TranscriptTab extends PanelTab {
 
 /** @param {TranscriptItem} item */
 function renderItem(item) {
-  const entry = el('li', { class: `entry entry-${/^[a-z]+$/.test(item.role) ? item.role : 'other'}` });
-  entry.append(el('div', { class: 'entry-head' }, el('span', { class: 'entry-role', text: item.role })));
-  if (item.reasoning) entry.append(el('details', { class: 'reasoning' }, el('summary', { text: 'Reasoning' }), foreignText('div', item.reasoning, 'prose')));
+  const entry = el('li', {
+    class: `entry entry-${/^[a-z]+$/.test(item.role) ? item.role : 'other'}`,
+  });
+  entry.append(
+    el('div', { class: 'entry-head' }, el('span', { class: 'entry-role', text: item.role })),
+  );
+  if (item.reasoning)
+    entry.append(
+      el(
+        'details',
+        { class: 'reasoning' },
+        el('summary', { text: 'Reasoning' }),
+        foreignText('div', item.reasoning, 'prose'),
+      ),
+    );
   if (item.text) entry.append(foreignText('div', item.text, 'prose'));
   for (const call of item.tool_calls ?? []) {
     const text = call.problem ?? formatJson(call.arguments);
@@ -134,7 +155,11 @@ function renderItem(item) {
  * @param {string} text
  */
 function renderFoldable(className, mark, name, text) {
-  const start = foreignText('span', text.replace(/\s+/g, ' ').slice(0, SUMMARY_CHARS), 'summary-text');
+  const start = foreignText(
+    'span',
+    text.replace(/\s+/g, ' ').slice(0, SUMMARY_CHARS),
+    'summary-text',
+  );
   const summary = el('summary', {}, mark, foreignText('code', name), ' ', start);
   return el('details', { class: className }, summary, foreignText('pre', text, 'long-value'));
 }

@@ -25,7 +25,10 @@ export function readUrlState() {
     states: (fields.get('state') ?? '').split(',').filter((state) => state !== ''),
     session: fields.get('session') ?? '',
     range: fields.get('range') ?? 'auto',
-    levels: fields.get('levels') === 'all' ? ALL_LEVELS : Number(fields.get('levels') ?? DEFAULT_LEVELS) || DEFAULT_LEVELS,
+    levels:
+      fields.get('levels') === 'all'
+        ? ALL_LEVELS
+        : Number(fields.get('levels') ?? DEFAULT_LEVELS) || DEFAULT_LEVELS,
   };
 }
 
@@ -42,7 +45,8 @@ export function writeUrlState(state, options) {
   if (state.states.length > 0) fields.set('state', state.states.join(','));
   if (state.session) fields.set('session', state.session);
   if (state.range !== 'auto') fields.set('range', state.range);
-  if (state.levels !== DEFAULT_LEVELS) fields.set('levels', state.levels === ALL_LEVELS ? 'all' : String(state.levels));
+  if (state.levels !== DEFAULT_LEVELS)
+    fields.set('levels', state.levels === ALL_LEVELS ? 'all' : String(state.levels));
   const text = fields.toString();
   const url = `${location.pathname}${location.search}${text === '' ? '' : `#${text}`}`;
   if (url === `${location.pathname}${location.search}${location.hash}`) return;

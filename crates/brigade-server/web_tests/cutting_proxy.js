@@ -51,10 +51,19 @@ export class CuttingProxy {
     }
     const headers = { ...request.headers, host: this.target.host };
     if (headers.origin) headers.origin = this.target.origin;
-    const upstream = http.request({ host: this.target.hostname, port: this.target.port, path: request.url, method: request.method, headers }, (answered) => {
-      response.writeHead(answered.statusCode, answered.headers);
-      answered.pipe(response);
-    });
+    const upstream = http.request(
+      {
+        host: this.target.hostname,
+        port: this.target.port,
+        path: request.url,
+        method: request.method,
+        headers,
+      },
+      (answered) => {
+        response.writeHead(answered.statusCode, answered.headers);
+        answered.pipe(response);
+      },
+    );
     upstream.on('error', () => response.destroy());
     response.on('close', () => upstream.destroy());
     request.pipe(upstream);

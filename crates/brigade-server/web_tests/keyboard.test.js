@@ -11,11 +11,16 @@ test('find, open, stop and close a task without a mouse', async (t) => {
   await waitUntilLive(page);
   await page.keyboard.press('/');
   await page.keyboard.type(name);
-  await page.waitForFunction(() => document.querySelectorAll('.task-rows .row:not([hidden]):not(.is-context)').length === 1);
+  await page.waitForFunction(
+    () => document.querySelectorAll('.task-rows .row:not([hidden]):not(.is-context)').length === 1,
+  );
   assert.ok(new URL(page.url()).hash.includes(`q=${name}`));
   await page.keyboard.press('Escape');
   await page.keyboard.press('j');
-  await page.waitForFunction((label) => document.querySelector('.row.is-active .label')?.textContent === label, name);
+  await page.waitForFunction(
+    (label) => document.querySelector('.row.is-active .label')?.textContent === label,
+    name,
+  );
   const active = await page.locator('#task-grid').getAttribute('aria-activedescendant');
   assert.equal(await page.locator(`#${active} .label`).textContent(), name);
   await page.keyboard.press('Enter');
@@ -63,7 +68,9 @@ test('m writes a message, and typing is not taken for keys', async (t) => {
   await startProcess('sleep 300', name);
   const page = await openDashboard(t, { hash: `#q=${name}` });
   await waitUntilLive(page);
-  await page.waitForFunction(() => document.querySelectorAll('.task-rows .row:not([hidden]):not(.is-context)').length === 1);
+  await page.waitForFunction(
+    () => document.querySelectorAll('.task-rows .row:not([hidden]):not(.is-context)').length === 1,
+  );
   await page.keyboard.press('j');
   await page.keyboard.press('m');
   await page.locator('.composer textarea:focus').waitFor();
@@ -81,6 +88,16 @@ test('Tab reaches every control in a sensible order with a visible focus', async
     if (id) reached.push(id);
     if (id === 'task-grid') break;
   }
-  const wanted = ['help-toggle', 'start-toggle', 'filter-text', 'filter-levels', 'filter-range', 'task-grid'];
-  assert.deepEqual(reached.filter((id) => wanted.includes(id)), wanted);
+  const wanted = [
+    'help-toggle',
+    'start-toggle',
+    'filter-text',
+    'filter-levels',
+    'filter-range',
+    'task-grid',
+  ];
+  assert.deepEqual(
+    reached.filter((id) => wanted.includes(id)),
+    wanted,
+  );
 });

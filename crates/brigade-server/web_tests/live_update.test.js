@@ -22,10 +22,16 @@ test('the title counts tasks by state', async (t) => {
 });
 
 test('rows that arrive above are counted and do not move the reader', async (t) => {
-  const page = await openDashboard(t, { viewport: { width: 1000, height: 500 }, hash: '#levels=all' });
-  for (let index = 0; index < 12; index += 1) await startProcess(`sleep ${30 + index}`, uniqueName('filler'));
+  const page = await openDashboard(t, {
+    viewport: { width: 1000, height: 500 },
+    hash: '#levels=all',
+  });
+  for (let index = 0; index < 12; index += 1)
+    await startProcess(`sleep ${30 + index}`, uniqueName('filler'));
   await waitUntilLive(page);
-  await page.waitForFunction(() => document.querySelectorAll('.task-rows .row:not([hidden])').length > 8);
+  await page.waitForFunction(
+    () => document.querySelectorAll('.task-rows .row:not([hidden])').length > 8,
+  );
   await page.waitForTimeout(500);
   await page.locator('#task-grid').evaluate((grid) => {
     grid.scrollTop = 84;
@@ -67,7 +73,9 @@ test('the ANSI writer keeps colours and removes the rest', async (t) => {
     const { AnsiWriter } = await import(new URL('assets/ansi.js', document.baseURI).href);
     const target = document.createElement('div');
     const writer = new AnsiWriter(target);
-    writer.write('\u001b[31mred\u001b[0m plain \u001b]0;title\u0007\u001b[2J\u001b[1;1H<b>text</b>\n');
+    writer.write(
+      '\u001b[31mred\u001b[0m plain \u001b]0;title\u0007\u001b[2J\u001b[1;1H<b>text</b>\n',
+    );
     writer.write('cut \u001b[3');
     writer.write('2mgreen\u001b[m\nold\rnew\n\u202etxt\n');
     return [...target.children].map((line) => line.innerHTML);
@@ -84,7 +92,8 @@ test('the SSE reader accepts frames that are cut anywhere', async (t) => {
   const page = await openDashboard(t);
   const events = await page.evaluate(async () => {
     const { SseParser } = await import(new URL('assets/sse_reader.js', document.baseURI).href);
-    const text = ': comment\r\nid: a\r\nevent: change\r\ndata: {"x":\r\ndata: 1}\r\n\r\nevent: heartbeat\ndata:\n\n';
+    const text =
+      ': comment\r\nid: a\r\nevent: change\r\ndata: {"x":\r\ndata: 1}\r\n\r\nevent: heartbeat\ndata:\n\n';
     const parser = new SseParser();
     return [...text].flatMap((letter) => parser.push(letter));
   });

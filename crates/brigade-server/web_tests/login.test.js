@@ -2,10 +2,19 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { expectAccessible, keepScreenshot, openDashboard, token, waitUntilLive } from './support.js';
+import {
+  expectAccessible,
+  keepScreenshot,
+  openDashboard,
+  token,
+  waitUntilLive,
+} from './support.js';
 
 test('a code in the fragment logs in once and leaves the URL at once', async (t) => {
-  const page = await openDashboard(t, { hash: `#code=${process.env.BRIGADE_CODE}`, withToken: false });
+  const page = await openDashboard(t, {
+    hash: `#code=${process.env.BRIGADE_CODE}`,
+    withToken: false,
+  });
   await waitUntilLive(page);
   assert.equal(new URL(page.url()).hash, '');
   assert.match(await page.evaluate(() => sessionStorage.getItem('brigade_token')), /^brg_/);

@@ -2,7 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PHONE, expectAccessible, keepScreenshot, openDashboard, rowOf, startProcess, uniqueName, waitUntilLive } from './support.js';
+import {
+  PHONE,
+  expectAccessible,
+  keepScreenshot,
+  openDashboard,
+  rowOf,
+  startProcess,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
 
 test('a task is a page of its own with a way back', async (t) => {
   const name = uniqueName('phone');
@@ -10,7 +19,10 @@ test('a task is a page of its own with a way back', async (t) => {
   const page = await openDashboard(t, { viewport: PHONE, withTouch: true });
   await waitUntilLive(page);
   await rowOf(page, name).waitFor();
-  const overflow = () => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  const overflow = () =>
+    page.evaluate(
+      () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    );
   assert.equal(await overflow(), 0);
   await keepScreenshot(page, 'phone-list');
   await expectAccessible(page, 'the list on a phone');

@@ -28,13 +28,19 @@ test('changes during an interruption appear once after it', async (t) => {
   assert.equal(await rowOf(page, missed).count(), 0);
   const requests = proxy.paths.length;
   proxy.restore();
-  await page.getByRole('button', { name: 'Now' }).click({ timeout: 1000 }).catch(() => {});
+  await page
+    .getByRole('button', { name: 'Now' })
+    .click({ timeout: 1000 })
+    .catch(() => {});
   await waitUntilLive(page);
   await rowOf(page, missed).locator('.cell-state', { hasText: 'succeeded' }).waitFor();
   await rowOf(page, running).locator('.cell-state', { hasText: 'succeeded' }).waitFor();
   assert.equal(await rowOf(page, missed).count(), 1);
   const later = proxy.paths.slice(requests);
-  assert.ok(later.some((path) => path.startsWith('/v1/events?') && path.includes('after=')), 'the feed is resumed');
+  assert.ok(
+    later.some((path) => path.startsWith('/v1/events?') && path.includes('after=')),
+    'the feed is resumed',
+  );
   assert.ok(!later.some((path) => path.startsWith('/v1/tasks?')), 'nothing is loaded again');
 });
 
@@ -44,8 +50,17 @@ test('a gap loads all tasks again', async (t) => {
   proxy.cut();
   await page.getByText('Connection lost').waitFor();
   await startProcess('echo gap', name);
-  const { cursor } = await (await fetch(`${url}/v1/whoami`, { headers: { authorization: `Bearer ${process.env.BRIGADE_TOKEN}` } })).json();
-  proxy.nextAnswer = { path: '/v1/events', status: 200, type: 'text/event-stream', body: `event: gap\ndata: ${JSON.stringify({ cursor })}\n\n` };
+  const { cursor } = await (
+    await fetch(`${url}/v1/whoami`, {
+      headers: { authorization: `Bearer ${process.env.BRIGADE_TOKEN}` },
+    })
+  ).json();
+  proxy.nextAnswer = {
+    path: '/v1/events',
+    status: 200,
+    type: 'text/event-stream',
+    body: `event: gap\ndata: ${JSON.stringify({ cursor })}\n\n`,
+  };
   const requests = proxy.paths.length;
   proxy.restore();
   await waitUntilLive(page);
@@ -57,7 +72,12 @@ test('a token that is no longer accepted leads to the login page', async (t) => 
   const { proxy, page } = await openThroughProxy(t);
   proxy.cut();
   await page.getByText('Connection lost').waitFor();
-  proxy.nextAnswer = { path: '/v1/events', status: 401, type: 'application/problem+json', body: JSON.stringify({ code: 'unauthenticated', status: 401 }) };
+  proxy.nextAnswer = {
+    path: '/v1/events',
+    status: 401,
+    type: 'application/problem+json',
+    body: JSON.stringify({ code: 'unauthenticated', status: 401 }),
+  };
   proxy.restore();
   await page.getByText('brigade dashboard').waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.getItem('brigade_token')), null);
@@ -65,14 +85,20 @@ test('a token that is no longer accepted leads to the login page', async (t) => 
 
 const restart = process.env.BRIGADE_RESTART;
 
-test('the page survives kill -9 of the server', { skip: restart ? false : 'BRIGADE_RESTART is not set' }, async (t) => {
-  const page = await openDashboard(t);
-  await waitUntilLive(page);
-  const name = uniqueName('survivor');
-  await startProcess('sleep 4', name);
-  await rowOf(page, name).waitFor();
-  execSync(restart, { stdio: 'inherit' });
-  await waitUntilLive(page);
-  await rowOf(page, name).locator('.cell-state', { hasText: 'succeeded' }).waitFor({ timeout: 30_000 });
-  assert.equal(await rowOf(page, name).count(), 1);
-});
+test(
+  'the page survives kill -9 of the server',
+  { skip: restart ? false : 'BRIGADE_RESTART is not set' },
+  async (t) => {
+    const page = await openDashboard(t);
+    await waitUntilLive(page);
+    const name = uniqueName('survivor');
+    await startProcess('sleep 4', name);
+    await rowOf(page, name).waitFor();
+    execSync(restart, { stdio: 'inherit' });
+    await waitUntilLive(page);
+    await rowOf(page, name)
+      .locator('.cell-state', { hasText: 'succeeded' })
+      .waitFor({ timeout: 30_000 });
+    assert.equal(await rowOf(page, name).count(), 1);
+  },
+);

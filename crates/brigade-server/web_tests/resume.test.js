@@ -25,12 +25,19 @@ test('a read-only caller gets no buttons that change anything', async (t) => {
   await page.route('**/v1/whoami', async (route) => {
     const response = await route.fetch();
     const caller = await response.json();
-    await route.fulfill({ response, json: { ...caller, token: { ...caller.token, scope: 'read_only' } } });
+    await route.fulfill({
+      response,
+      json: { ...caller, token: { ...caller.token, scope: 'read_only' } },
+    });
   });
   await page.goto(`${new URL(page.url()).origin}/?again#task=${items[0].id}`);
   await waitUntilLive(page);
   await page.locator('.panel-title').waitFor();
   for (const name of ['Start…', 'Stop…', 'Message', 'Allow once', 'Answer']) {
-    assert.equal(await page.getByRole('button', { name }).and(page.locator(':visible')).count(), 0, name);
+    assert.equal(
+      await page.getByRole('button', { name }).and(page.locator(':visible')).count(),
+      0,
+      name,
+    );
   }
 });

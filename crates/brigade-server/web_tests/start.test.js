@@ -40,9 +40,20 @@ test('a refusal is shown in the form', async (t) => {
   await page.getByLabel('Directory', { exact: true }).fill(directory);
   await page.route('**/tasks', (route) =>
     route.request().method() === 'POST'
-      ? route.fulfill({ status: 429, contentType: 'application/problem+json', body: JSON.stringify({ code: 'limit', status: 429, title: 'limit', detail: 'the session runs 4 of 4 tasks' }) })
+      ? route.fulfill({
+          status: 429,
+          contentType: 'application/problem+json',
+          body: JSON.stringify({
+            code: 'limit',
+            status: 429,
+            title: 'limit',
+            detail: 'the session runs 4 of 4 tasks',
+          }),
+        })
       : route.fallback(),
   );
   await page.getByRole('button', { name: 'Start', exact: true }).click();
-  await page.locator('#start .form-status.error', { hasText: 'the session runs 4 of 4 tasks' }).waitFor();
+  await page
+    .locator('#start .form-status.error', { hasText: 'the session runs 4 of 4 tasks' })
+    .waitFor();
 });

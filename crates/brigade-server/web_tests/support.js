@@ -12,9 +12,19 @@ export const url = required('BRIGADE_URL').replace(/\/$/, '');
 export const token = required('BRIGADE_TOKEN');
 export const directory = process.env.BRIGADE_CWD ?? mkdtempSync(join(tmpdir(), 'brigade-web-'));
 const shots = process.env.BRIGADE_SHOTS;
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const axeSource = readFileSync(
+  createRequire(import.meta.url).resolve('axe-core/axe.min.js'),
+  'utf8',
+);
 /** Closed networks and containers need these. */
-const CHROMIUM_ARGS = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update', '--no-first-run'];
+const CHROMIUM_ARGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-dev-shm-usage',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--no-first-run',
+];
 
 export const WIDE = { width: 1440, height: 900 };
 export const PHONE = { width: 390, height: 844 };
@@ -22,7 +32,10 @@ export const PHONE = { width: 390, height: 844 };
 let browser;
 
 before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.BRIGADE_CHROMIUM ?? '/usr/bin/chromium', args: CHROMIUM_ARGS });
+  browser = await chromium.launch({
+    executablePath: process.env.BRIGADE_CHROMIUM ?? '/usr/bin/chromium',
+    args: CHROMIUM_ARGS,
+  });
 });
 
 after(async () => {
@@ -35,11 +48,17 @@ after(async () => {
  * @param {{hash?: string, theme?: 'light' | 'dark', viewport?: object, base?: string, withToken?: boolean, withTouch?: boolean}} [options]
  */
 export async function openDashboard(t, options = {}) {
-  const context = await browser.newContext({ viewport: options.viewport ?? WIDE, colorScheme: options.theme ?? 'light', hasTouch: options.withTouch ?? false, reducedMotion: 'reduce' });
+  const context = await browser.newContext({
+    viewport: options.viewport ?? WIDE,
+    colorScheme: options.theme ?? 'light',
+    hasTouch: options.withTouch ?? false,
+    reducedMotion: 'reduce',
+  });
   const errors = [];
   if (options.withToken !== false) {
     await context.addInitScript((value) => {
-      if (!sessionStorage.getItem('brigade_token_was_set')) sessionStorage.setItem('brigade_token', value);
+      if (!sessionStorage.getItem('brigade_token_was_set'))
+        sessionStorage.setItem('brigade_token', value);
       sessionStorage.setItem('brigade_token_was_set', 'yes');
     }, token);
   }
@@ -47,7 +66,8 @@ export async function openDashboard(t, options = {}) {
   page.setDefaultTimeout(15_000);
   page.on('pageerror', (error) => errors.push(error.message));
   page.on('console', (message) => {
-    if (message.type() === 'error' && /Content Security Policy|Refused to/.test(message.text())) errors.push(message.text());
+    if (message.type() === 'error' && /Content Security Policy|Refused to/.test(message.text()))
+      errors.push(message.text());
   });
   t.after(async () => {
     await context.close();
@@ -66,7 +86,12 @@ export async function waitUntilLive(page) {
 export async function api(method, path, body, headers = {}) {
   const response = await fetch(`${url}/v1/${path}`, {
     method,
-    headers: { authorization: `Bearer ${token}`, accept: 'application/json', ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...headers },
+    headers: {
+      authorization: `Bearer ${token}`,
+      accept: 'application/json',
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   const text = await response.text();
@@ -77,7 +102,12 @@ export async function api(method, path, body, headers = {}) {
 /** Starts a process beside the page and returns its task. */
 export async function startProcess(shell, name) {
   const session = await api('POST', 'sessions', { workspace: directory });
-  return api('POST', `sessions/${session.id}/tasks`, { kind: 'process', shell, cwd: directory, name }, { 'idempotency-key': uniqueName('key') });
+  return api(
+    'POST',
+    `sessions/${session.id}/tasks`,
+    { kind: 'process', shell, cwd: directory, name },
+    { 'idempotency-key': uniqueName('key') },
+  );
 }
 
 let names = 0;
@@ -90,14 +120,25 @@ export function uniqueName(stem) {
 
 /** Returns the row of a task by its name. */
 export function rowOf(page, name) {
-  return page.locator('.task-rows .row:not([hidden])', { has: page.locator('.label', { hasText: new RegExp(`^${name}$`) }) });
+  return page.locator('.task-rows .row:not([hidden])', {
+    has: page.locator('.label', { hasText: new RegExp(`^${name}$`) }),
+  });
 }
 
 /** Fails if axe finds anything, on the whole page or in one part of it. */
 export async function expectAccessible(page, where, selector = 'html') {
   await page.evaluate(axeSource);
-  const { violations } = await page.evaluate((part) => globalThis.axe.run(part, { resultTypes: ['violations'] }), selector);
-  const found = violations.map((violation) => `${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).slice(0, 5).join(', ')}`);
+  const { violations } = await page.evaluate(
+    (part) => globalThis.axe.run(part, { resultTypes: ['violations'] }),
+    selector,
+  );
+  const found = violations.map(
+    (violation) =>
+      `${violation.id}: ${violation.nodes
+        .map((node) => node.target.join(' '))
+        .slice(0, 5)
+        .join(', ')}`,
+  );
   assert.deepEqual(found, [], `axe finds nothing on ${where}`);
 }
 

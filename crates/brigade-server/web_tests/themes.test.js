@@ -12,7 +12,10 @@ for (const theme of /** @type {const} */ (['light', 'dark'])) {
     await expectAccessible(page, 'the list');
     await keepScreenshot(page, `list-${theme}`);
     const isDark = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-    const brightness = isDark.match(/\d+/g).slice(0, 3).reduce((sum, value) => sum + Number(value), 0);
+    const brightness = isDark
+      .match(/\d+/g)
+      .slice(0, 3)
+      .reduce((sum, value) => sum + Number(value), 0);
     assert.equal(brightness < 384, theme === 'dark');
     await page.keyboard.press('?');
     await expectAccessible(page, 'the help');
@@ -26,7 +29,10 @@ for (const theme of /** @type {const} */ (['light', 'dark'])) {
 
   test(`the panel and its tabs in the ${theme} theme`, async (t) => {
     const { items } = await api('GET', 'tasks?ended=true&limit=1000');
-    const shown = [items.find((task) => task.kind === 'agent' && task.alive), items.find((task) => task.kind === 'process')];
+    const shown = [
+      items.find((task) => task.kind === 'agent' && task.alive),
+      items.find((task) => task.kind === 'process'),
+    ];
     for (const task of shown) {
       assert.ok(task, 'the server has an agent and a process');
       const page = await openDashboard(t, { theme, hash: `#task=${task.id}` });

@@ -10,6 +10,8 @@ import { test } from 'node:test';
 test('tsc accepts the sources', () => {
   const typescript = dirname(createRequire(import.meta.url).resolve('typescript/package.json'));
   const web = join(dirname(fileURLToPath(import.meta.url)), '..', 'web');
-  const run = spawnSync(process.execPath, [join(typescript, 'bin', 'tsc'), '--project', web], { encoding: 'utf8' });
+  const run = spawnSync(process.execPath, [join(typescript, 'bin', 'tsc'), '--project', web], {
+    encoding: 'utf8',
+  });
   assert.equal(run.status, 0, run.stdout + run.stderr);
 });
