@@ -50,6 +50,7 @@ export class ConnectionStatus {
       loading: 'Loading…',
       connecting: 'Connecting…',
       live: 'Live',
+      paused: 'Paused while hidden',
       reconnecting: 'Connection lost. Reconnecting',
       stopped: 'Not connected',
     }[shown];

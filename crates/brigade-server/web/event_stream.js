@@ -5,6 +5,7 @@
 /** @import {Api} from './api.js' */
 
 import { Problem } from './api.js';
+import { FeedSlot } from './feed_slot.js';
 import { readServerSentEvents } from './sse_reader.js';
 
 const FIRST_PAUSE_MS = 500;
@@ -14,7 +15,7 @@ const SILENCE_MS = 40_000;
 const WATCH_MS = 5_000;
 
 /**
- * @typedef {{name: 'connecting' | 'live' | 'stopped'}} SimpleState
+ * @typedef {{name: 'connecting' | 'live' | 'paused' | 'stopped'}} SimpleState
  * @typedef {SimpleState | {name: 'reconnecting', retryAt: number}} StreamState
  *
  * @typedef {object} StreamHandlers
@@ -30,6 +31,9 @@ export class EventStream {
   /** @type {(() => void) | null} */
   #endPause = null;
   #isStopped = false;
+  /** The tab is hidden, and others need its connection. */
+  #isPaused = false;
+  #slot = new FeedSlot();
   #lastBytesAt = 0;
   #pauseMs = FIRST_PAUSE_MS;
 
@@ -49,10 +53,11 @@ export class EventStream {
     const watchdog = setInterval(() => this.#endSilentConnection(), WATCH_MS);
     const wake = () => this.#wake();
     document.addEventListener('visibilitychange', wake);
+    this.#wake();
     window.addEventListener('online', wake);
     try {
       while (!this.#isStopped) {
-        await this.#follow();
+        if (!this.#isPaused) await this.#follow();
         if (!this.#isStopped) await this.#pause();
       }
     } finally {
@@ -123,28 +128,46 @@ export class EventStream {
   }
 
   async #pause() {
+    if (this.#isPaused) {
+      this.handlers.onState({ name: 'paused' });
+      await this.#waitFor(null);
+      return;
+    }
     // Jitter spreads the clients of a restarted server.
     const pause = this.#pauseMs * (0.75 + Math.random() * 0.5);
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
     this.handlers.onState({ name: 'reconnecting', retryAt: Date.now() + pause });
+    await this.#waitFor(pause);
+    if (!this.#isStopped && !this.#isPaused) this.handlers.onState({ name: 'connecting' });
+  }
+
+  /** Waits for a time, or without one until the pause is ended. @param {number | null} ms */
+  async #waitFor(ms) {
     await new Promise((/** @type {(value?: undefined) => void} */ resolve) => {
-      const timer = setTimeout(resolve, pause);
+      const timer = ms === null ? 0 : setTimeout(resolve, ms);
       this.#endPause = () => {
         clearTimeout(timer);
         resolve();
       };
     });
     this.#endPause = null;
-    if (!this.#isStopped) this.handlers.onState({ name: 'connecting' });
   }
 
   #endSilentConnection() {
     if (Date.now() - this.#lastBytesAt > SILENCE_MS) this.#connection?.abort();
   }
 
-  /** A page that was asleep checks its connection at once. */
-  #wake() {
-    if (document.hidden) return;
+  /** A page that was asleep or hidden checks its connection at once. */
+  async #wake() {
+    if (document.hidden) {
+      const isGranted = await this.#slot.take();
+      if (isGranted || !document.hidden) return;
+      this.#isPaused = true;
+      this.#connection?.abort();
+      return;
+    }
+    this.#slot.release();
+    this.#isPaused = false;
     this.#endSilentConnection();
     this.#endPause?.();
   }
