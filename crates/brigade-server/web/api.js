@@ -2,6 +2,8 @@
 
 /** @import {NewToken, ProblemBody} from './api_types.d.ts' */
 
+import { noteServerTime } from './server_clock.js';
+
 const TOKEN_KEY = 'brigade_token';
 
 /** A refusal by the server, or a failure to reach it (`code` is `unreachable`). */
@@ -105,6 +107,7 @@ export class Api {
       if (options.signal?.aborted) throw error;
       throw new Problem('unreachable', 0, 'The server cannot be reached.');
     }
+    noteServerTime(response);
     if (response.ok) return response;
     const problem = await readProblem(response);
     if (response.status === 401 && path !== 'login') this.onUnauthenticated();

@@ -9,6 +9,7 @@ import { describeError } from './api.js';
 import { renderCall } from './call_card.js';
 import { button, byId, el, field, icon } from './dom.js';
 import { formatDuration, formatJson, shortSession } from './format.js';
+import { serverNow } from './server_clock.js';
 import { foreignText, visibleText } from './visible_text.js';
 
 /** More cards than this would be slow and would not help. */
@@ -368,7 +369,7 @@ export class PendingList {
   }
 
   #renderAges() {
-    const now = Date.now();
+    const now = serverNow();
     for (const card of this.#cards.values()) {
       const text = card.since > 0 ? `${formatDuration(now - card.since)} ago` : '';
       if (!card.isDecided && card.age.textContent !== text) card.age.textContent = text;

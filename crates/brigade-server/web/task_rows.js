@@ -9,6 +9,7 @@
 import { byId } from './dom.js';
 import { formatNumber } from './format.js';
 import { RowView } from './row_view.js';
+import { serverNow } from './server_clock.js';
 import { TimeAxis } from './time_axis.js';
 import { AxisHead } from './axis_head.js';
 import { WaitLines } from './wait_lines.js';
@@ -241,7 +242,7 @@ export class TaskRows {
   }
 
   #render() {
-    const now = Date.now();
+    const now = serverNow();
     if (this.#isDirty) {
       if (performance.now() - this.#lastBuild >= REBUILD_MS) this.#build();
       else this.#schedule();

@@ -1,44 +1,72 @@
-// Deciding a pending approval on the page.
+// Deciding pending approvals on the page. The server has at least two.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { api, openDashboard, waitUntilLive } from './support.js';
 
-test('the card shows the whole call, and the verdict names its digest', async (t) => {
+/** Returns pending approvals with their whole calls, the oldest first. */
+async function pendingApprovals() {
+  const { approvals } = await api('GET', 'pending');
+  return approvals.sort((a, b) => a.approval.requested_at.localeCompare(b.approval.requested_at));
+}
+
+/** Returns the cards with an approval whose whole call is shown. */
+function approvalCards(page) {
+  return page.locator('.card:not(.is-decided)', {
+    has: page.getByRole('button', { name: 'Allow once' }),
+  });
+}
+
+test('a card shows the whole call', async (t) => {
   const page = await openDashboard(t);
   await waitUntilLive(page);
-  const { approvals } = await api('GET', 'pending');
-  assert.ok(approvals.length > 0, 'the server has a pending approval');
-  const { task, approval } = approvals.sort((a, b) =>
-    a.approval.requested_at.localeCompare(b.approval.requested_at),
-  )[0];
-  const card = page
-    .locator('.card', { has: page.getByRole('button', { name: 'Allow once' }) })
-    .first();
-  await card.waitFor();
-  const text = await card.innerText();
-  assert.ok(text.includes(approval.tool));
-  assert.ok(text.includes(approval.rule));
-  if (approval.directory) assert.ok(text.includes(approval.directory));
-  for (const name of Object.keys(JSON.parse(approval.arguments)))
-    assert.ok(text.includes(name), `the card shows ${name}`);
-  assert.doesNotMatch(
-    text,
-    /[\u202a-\u202e\u2066-\u2069]/,
-    'bidirectional controls are spelled out',
-  );
+  const pending = await pendingApprovals();
+  assert.ok(pending.length >= 2, 'the server has two pending approvals');
+  await approvalCards(page).nth(1).waitFor();
+  const texts = await approvalCards(page).allTextContents();
+  const shown = texts.join();
+  for (const { approval } of pending) {
+    assert.ok(shown.includes(approval.tool));
+    assert.ok(shown.includes(approval.rule));
+    if (approval.directory) assert.ok(shown.includes(approval.directory));
+    for (const [name, value] of Object.entries(JSON.parse(approval.arguments))) {
+      assert.ok(shown.includes(name), `the card shows ${name}`);
+      const isPlain = typeof value === 'string' && !/\p{Cf}/u.test(value);
+      if (isPlain) assert.ok(shown.includes(value), `the card shows all of ${name}`);
+    }
+  }
+  assert.doesNotMatch(shown, /[\u202a-\u202e\u2066-\u2069]/, 'such controls are spelled out');
+});
 
+test('a card that is decided elsewhere does not move the others under the pointer', async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  await approvalCards(page).nth(1).waitFor();
+  const [oldest] = await pendingApprovals();
+  const other = approvalCards(page).nth(1);
+  await other.getByRole('button', { name: 'Allow once' }).hover();
+  const before = await other.boundingBox();
+  await api('POST', `tasks/${oldest.task}/approvals/${oldest.approval.call}`, { verdict: 'deny' });
+  await page.locator('.card.is-decided', { hasText: 'Decided' }).waitFor();
+  assert.deepEqual(await approvalCards(page).first().boundingBox(), before);
+  await page.mouse.move(5, 895);
+  await page.locator('.card.is-decided').waitFor({ state: 'detached' });
+});
+
+test('the verdict names the digest of the call that was shown', async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  const [{ task, approval }] = await pendingApprovals();
+  const card = approvalCards(page).first();
   const sent = page.waitForRequest(
     (request) => request.method() === 'POST' && request.url().includes('/approvals/'),
   );
   await card.getByRole('button', { name: 'Allow once' }).click();
-  const body = (await sent).postDataJSON();
-  assert.equal(body.verdict, 'allow_once');
-  assert.equal(body.digest, approval.digest);
+  assert.deepEqual((await sent).postDataJSON(), {
+    verdict: 'allow_once',
+    digest: approval.digest,
+  });
   await page.locator('.card.is-decided', { hasText: 'Allowed' }).waitFor();
   const decided = await api('GET', `tasks/${task}`);
   assert.ok(!decided.approvals.some((pending) => pending.call === approval.call));
-  await page.mouse.move(5, 895);
-  await page.locator('#task-grid').focus();
-  await page.locator('.card.is-decided').waitFor({ state: 'detached' });
 });
