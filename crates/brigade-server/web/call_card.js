@@ -4,7 +4,7 @@
 
 import { el } from './dom.js';
 import { formatJson } from './format.js';
-import { foreignText } from './visible_text.js';
+import { foreignText, scrollableText } from './visible_text.js';
 
 /** A longer argument gets a scrollable box of its own, in full. */
 const SHORT_CHARS = 80;
@@ -62,11 +62,7 @@ function countKeys(json) {
 function renderValue(value) {
   const text = formatJson(value);
   if (text.length <= SHORT_CHARS && !text.includes('\n')) return foreignText('code', text);
-  const box = foreignText('pre', text, 'long-value');
-  box.tabIndex = 0;
-  box.setAttribute('role', 'group');
-  box.setAttribute('aria-label', 'Argument in full');
-  return box;
+  return scrollableText('pre', text, 'long-value', 'Argument in full');
 }
 
 /**

@@ -15,7 +15,7 @@ import {
 } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { stateSymbol } from './task_states.js';
-import { foreignText } from './visible_text.js';
+import { foreignText, scrollableText } from './visible_text.js';
 
 const RESULT_LABELS = { result: 'Result', partial: 'Partial result', progress: 'Progress' };
 
@@ -35,7 +35,7 @@ export class OverviewTab extends PanelTab {
       this.element,
       this.#ending(detail),
       this.#waits(),
-      section('Task', foreignText('pre', task.description, 'prose')),
+      section('Task', scrollableText('pre', task.description, 'prose', 'Task')),
       this.#value('result', task.alive ? undefined : detail?.result),
       this.#value('partial', task.alive ? undefined : detail?.partial),
       this.#value('progress', task.progress),
@@ -66,7 +66,7 @@ export class OverviewTab extends PanelTab {
       'section',
       { class: `ending ending-${task.alive ? 'alive' : task.state}` },
       el('h3', { text: title }),
-      foreignText('p', text ?? task.state, 'ending-text'),
+      scrollableText('pre', text ?? task.state, 'prose ending-text', title),
       facts,
     );
   }
@@ -120,11 +120,8 @@ export class OverviewTab extends PanelTab {
    */
   #value(name, value) {
     if (value === undefined || value === null) return null;
-    const box = foreignText('pre', formatJson(value), 'long-value');
-    box.tabIndex = 0;
-    box.setAttribute('role', 'group');
-    box.setAttribute('aria-label', RESULT_LABELS[name]);
-    return section(RESULT_LABELS[name], box);
+    const label = RESULT_LABELS[name];
+    return section(label, scrollableText('pre', formatJson(value), 'long-value', label));
   }
 
   /** @param {TaskDetail | null} detail */

@@ -10,7 +10,7 @@ import { renderCall } from './call_card.js';
 import { button, byId, el, field, icon } from './dom.js';
 import { formatDuration, formatJson, shortSession } from './format.js';
 import { serverNow } from './server_clock.js';
-import { foreignText, visibleText } from './visible_text.js';
+import { foreignText, scrollableText, visibleText } from './visible_text.js';
 
 /** More cards than this would be slow and would not help. */
 const MAX_CARDS = 50;
@@ -300,7 +300,7 @@ export class PendingList {
         { class: 'card-body' },
         foreignText('p', question.text, 'question-text'),
         question.client_call
-          ? foreignText('pre', formatJson(question.client_call), 'long-value')
+          ? scrollableText('pre', formatJson(question.client_call), 'long-value', 'Call')
           : null,
       ),
     );

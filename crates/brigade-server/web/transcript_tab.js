@@ -9,7 +9,7 @@ import { formatJson } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { followStream } from './stream_reader.js';
 import { TailScroller } from './tail_scroller.js';
-import { foreignText, visibleText } from './visible_text.js';
+import { foreignText, scrollableText, visibleText } from './visible_text.js';
 
 const PAGE_ITEMS = 200;
 const RELOAD_MS = 1000;
@@ -161,5 +161,10 @@ function renderFoldable(className, mark, name, text) {
     'summary-text',
   );
   const summary = el('summary', {}, mark, foreignText('code', name), ' ', start);
-  return el('details', { class: className }, summary, foreignText('pre', text, 'long-value'));
+  return el(
+    'details',
+    { class: className },
+    summary,
+    scrollableText('pre', text, 'long-value', name),
+  );
 }

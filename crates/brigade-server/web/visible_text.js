@@ -45,6 +45,23 @@ export function foreignText(tag, text, className) {
   return element;
 }
 
+/**
+ * Returns a box with text of any length. It scrolls, also with the keyboard.
+ * @template {'p' | 'pre'} K
+ * @param {K} tag
+ * @param {string} text
+ * @param {string} className
+ * @param {string} label
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function scrollableText(tag, text, className, label) {
+  const box = foreignText(tag, text, `${className} scrollable-text`);
+  box.tabIndex = 0;
+  box.setAttribute('role', 'group');
+  box.setAttribute('aria-label', label);
+  return box;
+}
+
 /** @param {string} character */
 function codePoint(character) {
   const code = character.codePointAt(0) ?? 0;
