@@ -160,4 +160,5 @@ function pause(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-await start();
+// Not awaited: the browser would show the page as loading until all tasks are here.
+start();
