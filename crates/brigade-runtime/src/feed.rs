@@ -230,6 +230,12 @@ impl FeedSubscription {
         self.next_to(None).await.transpose()
     }
 
+    /// Returns the next update, or `None` if there is none up to this position, which must not be of
+    /// the future. Dropping the future loses nothing.
+    pub async fn next_until(&mut self, end: Position) -> Result<Option<FeedUpdate>, Refusal> {
+        self.next_to(Some(end)).await
+    }
+
     /// Returns the next update, or `None` if there is none up to this position.
     pub(crate) async fn next_to(
         &mut self,
