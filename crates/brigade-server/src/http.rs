@@ -8,15 +8,17 @@
 //! Nobody is the operator by the address from which a request comes: every route of the API needs a
 //! token. Modules in reading order:
 //!
-//! - [`listener`], [`tls`]: one bound address and its connections. [`listeners`]: all of them, also after a
-//!   restart.
+//! - [`listener`], [`tls`], [`write_timeout`]: one bound address and its connections.
+//!   [`listeners`]: all of them, also after a restart.
 //! - [`request_guard`], [`caller`]: the checks before a route. [`access_token`], [`login_code`]: the
 //!   secrets behind them.
 //! - [`problem`], [`extract`], [`feed_cursor`]: errors, parameters and bodies, places in the feed.
+//! - [`change_feed`], [`server_sent_events`]: the feed, and responses that follow it.
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
 pub(crate) mod access_token;
 pub(crate) mod caller;
+pub(crate) mod change_feed;
 pub(crate) mod extract;
 pub(crate) mod feed_cursor;
 pub(crate) mod listener;
@@ -25,8 +27,10 @@ pub(crate) mod login_code;
 pub(crate) mod problem;
 pub(crate) mod request_guard;
 pub(crate) mod routes;
+pub(crate) mod server_sent_events;
 pub(crate) mod task_pages;
 pub(crate) mod tls;
+pub(crate) mod write_timeout;
 
 pub use listeners::{ListenOptions, ListenerPurpose, TlsFiles};
 pub use routes::openapi_document;

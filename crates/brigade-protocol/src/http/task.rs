@@ -224,7 +224,7 @@ impl TaskBody {
 }
 
 impl WaitBody {
-    fn of(session: SessionId, call: &ParkedCall) -> Self {
+    pub(super) fn of(session: SessionId, call: &ParkedCall) -> Self {
         let mut wait = Self {
             kind: String::new(),
             call: call.index.0,
@@ -303,14 +303,7 @@ impl OutcomeBody {
         let code = match outcome {
             Outcome::Succeeded { .. } => None,
             Outcome::Failed(failed) => Some(failure_code(&failed.failure)),
-            Outcome::Cancelled(cancelled) => Some(match cancelled.order.by {
-                StopInitiator::Operator => "operator",
-                StopInitiator::Client => "client",
-                StopInitiator::Owner => "owner",
-                StopInitiator::Itself => "itself",
-                StopInitiator::ParentEnded => "parent_ended",
-                StopInitiator::SessionClosed => "session_closed",
-            }),
+            Outcome::Cancelled(cancelled) => Some(initiator_code(&cancelled.order.by)),
         };
         Self {
             kind: outcome.label().to_owned(),
@@ -320,7 +313,18 @@ impl OutcomeBody {
     }
 }
 
-fn failure_code(failure: &Failure) -> &'static str {
+pub(super) fn initiator_code(by: &StopInitiator) -> &'static str {
+    match by {
+        StopInitiator::Operator => "operator",
+        StopInitiator::Client => "client",
+        StopInitiator::Owner => "owner",
+        StopInitiator::Itself => "itself",
+        StopInitiator::ParentEnded => "parent_ended",
+        StopInitiator::SessionClosed => "session_closed",
+    }
+}
+
+pub(super) fn failure_code(failure: &Failure) -> &'static str {
     match failure {
         Failure::Error(_) => "error",
         Failure::Panic(_) => "panic",

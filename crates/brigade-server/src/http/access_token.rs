@@ -197,13 +197,22 @@ pub(crate) async fn revoke_token(runtime: &Runtime, id: &str) -> Result<AccessTo
     if !is_id {
         return Err(unknown());
     }
-    // The keys are ordered, and a key starts with its id.
-    let query = RecordQuery::new(TOKEN_KIND).after(id.to_owned());
-    let page = runtime.records().list(&query).await?;
-    let found = page.items.into_iter().next().filter(|item| item.key.starts_with(id));
+    let found = find_by_id(runtime, id).await?;
     let RecordItem { key, record } = found.ok_or_else(unknown)?;
     runtime.records().take(&RecordKey::new(TOKEN_KIND, key.clone())?).await?;
     AccessToken::decode(&key, &record.value)
+}
+
+/// Returns true if the token with this id was neither revoked nor has expired.
+pub(crate) async fn is_valid_token(runtime: &Runtime, id: &str) -> Result<bool, Refusal> {
+    Ok(find_by_id(runtime, id).await?.is_some())
+}
+
+async fn find_by_id(runtime: &Runtime, id: &str) -> Result<Option<RecordItem>, Refusal> {
+    // The keys are ordered, and a key starts with its id.
+    let query = RecordQuery::new(TOKEN_KIND).after(id.to_owned()).limit(1)?;
+    let page = runtime.records().list(&query).await?;
+    Ok(page.items.into_iter().next().filter(|item| item.key.starts_with(id)))
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Refusal> {

@@ -15,6 +15,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::write_timeout::WriteTimeout;
+
 /// The time for the headers of a request to arrive, and for the next request of a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum size of a request's line and headers.
@@ -116,7 +118,7 @@ async fn serve_connection(
         .header_read_timeout(HEADER_TIMEOUT)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream)), TowerToHyperService::new(app));
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -1,6 +1,8 @@
 //! The routes, one file for each resource.
 
+mod events;
 mod health;
+mod live_output;
 mod login;
 mod openapi;
 mod sessions;
@@ -64,6 +66,11 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(tasks::list_tasks))
         .routes(routes!(tasks::list_session_tasks))
         .routes(routes!(tasks::show_task))
+        .routes(routes!(events::follow_events))
+        .routes(routes!(events::follow_session_events))
+        .routes(routes!(events::follow_task_events))
+        .routes(routes!(live_output::follow_output))
+        .routes(routes!(live_output::follow_text))
 }
 
 /// Returns the whole server for one listener.

@@ -1,0 +1,555 @@
+//! Changes: the events of the feed, as the API has them.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use brigade_model::approval::{ApprovalGrant, ApprovalVerdict, GrantScope};
+use brigade_model::event::{Event, EventRecord, SpawnedEvent};
+use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::message::{Message, MessagePurpose, MessageSender};
+use brigade_model::outcome::Outcome;
+use brigade_model::task::{QueueReason, StopCause};
+use brigade_model::truncate::truncate_chars;
+use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::task::{failure_code, initiator_code};
+use super::{ApiTime, OutcomeBody, TaskBody, TaskId, UsageBody, WaitBody};
+
+/// The maximum length of a text in a change.
+const TEXT_CHARS_MAX: usize = 200;
+/// The maximum size of a progress note in a change.
+const PROGRESS_BYTES_MAX: usize = 2_000;
+
+/// A change of a session or a task.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = Change)]
+pub struct ChangeBody {
+    /// Open: the name of the event, such as `spawned`, `parked`, `message_sent` or `ended`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The id of its session.
+    pub session: String,
+    /// The task that it concerns, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// The number within its session. Numbers of other sessions are unrelated.
+    pub seq: u64,
+    pub at: ApiTime,
+    /// The fields of this type.
+    #[schema(value_type = Object)]
+    pub data: Map<String, Value>,
+    /// The task as it is now, which may be newer than the change. Only with `rows=true`, and only if
+    /// the task is still stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row: Option<Box<TaskBody>>,
+}
+
+/// A page of changes.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = ChangeList)]
+pub struct ChangeListBody {
+    pub items: Vec<ChangeBody>,
+    /// The place after the page: the parameter `after` of the next one.
+    pub cursor: String,
+    /// There are more changes up to the time of the request.
+    pub has_more: bool,
+    /// Changes between the requested place and the page are no longer stored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gap: bool,
+}
+
+impl ChangeBody {
+    /// Returns the change without the task's row.
+    pub fn of(record: &EventRecord) -> Self {
+        let session = record.session;
+        let ChangeFields { kind, data } = describe(session, &record.event);
+        Self {
+            kind: kind.to_owned(),
+            session: session.to_string(),
+            task: record.event.task().map(|no| TaskId { session, no }),
+            seq: record.seq.0,
+            at: record.at.into(),
+            data: data.0,
+            row: None,
+        }
+    }
+}
+
+/// Returns the types of all changes.
+pub fn change_types() -> &'static [&'static str] {
+    static TYPES: LazyLock<&'static [&'static str]> = LazyLock::new(|| {
+        let mut variants: &'static [&'static str] = &[];
+        // The deserializer fails after it was told the names of the variants.
+        let _ = Event::deserialize(VariantNames { variants: &mut variants });
+        variants
+    });
+    *TYPES
+}
+
+struct ChangeFields {
+    kind: &'static str,
+    data: DataFields,
+}
+
+/// The fields of one type. An absent value is omitted.
+#[derive(Default)]
+struct DataFields(Map<String, Value>);
+
+impl DataFields {
+    fn with(self, name: &str, value: impl Serialize) -> Self {
+        self.with_some(name, Some(value))
+    }
+
+    fn with_some(mut self, name: &str, value: Option<impl Serialize>) -> Self {
+        if let Some(Ok(value)) = value.map(serde_json::to_value) {
+            self.0.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    fn with_text(self, name: &str, text: Option<&str>) -> Self {
+        self.with_some(name, text.map(|text| truncate_chars(text, TEXT_CHARS_MAX)))
+    }
+}
+
+/// Returns the type of an event and the fields that a reader may rely on. Values that may be large
+/// or secret are not among them: other routes have them.
+fn describe(session: SessionId, event: &Event) -> ChangeFields {
+    let none = DataFields::default();
+    let task = |no: TaskNo| TaskId { session, no };
+    let (kind, data) = match event {
+        Event::SessionOpened { name, .. } => ("session_opened", none.with("name", name.as_str())),
+        Event::SessionClosing { reason } => {
+            ("session_closing", none.with_text("reason", reason.as_deref()))
+        }
+        Event::SessionClosed => ("session_closed", none),
+        Event::LimitsSet { .. } => ("limits_set", none),
+        Event::Spawned(spawned) => ("spawned", describe_spawn(session, spawned)),
+        Event::Started { attempt, .. } => ("started", none.with("attempt", attempt.0)),
+        Event::Queued { reason, .. } => ("queued", with_queue_reason(none, session, reason)),
+        Event::Recovered { crashes, until, .. } => {
+            ("recovered", none.with("crashes", crashes).with("until", ApiTime(*until)))
+        }
+        Event::Recorded { index, .. } => ("recorded", none.with("call", index.0)),
+        Event::Parked { call, .. } => ("parked", none.with("wait", WaitBody::of(session, call))),
+        Event::CallCompleted { index, .. } => ("call_completed", none.with("call", index.0)),
+        Event::ApprovalDecided { index, verdict, .. } => {
+            ("approval_decided", with_verdict(none.with("call", index.0), verdict))
+        }
+        Event::GrantAdded(grant) => ("grant_added", describe_grant(grant)),
+        Event::GrantRevoked { grant } => ("grant_revoked", none.with("grant", grant)),
+        Event::Abandoned { index, .. } => ("abandoned", none.with("call", index.0)),
+        Event::Acknowledged { .. } => ("acknowledged", none),
+        Event::Suspended { .. } => ("suspended", none),
+        Event::Progressed { note, .. } => {
+            let note = Some(note).filter(|note| note.as_str().len() <= PROGRESS_BYTES_MAX);
+            ("progressed", none.with_some("progress", note))
+        }
+        Event::StateSet { .. } => ("state_set", none),
+        Event::SharedValueSet { name, .. } => {
+            ("shared_value_set", none.with_text("name", Some(name)))
+        }
+        Event::Stalled { nudged, .. } => ("stalled", none.with("nudged", nudged)),
+        Event::Reserved { amount, .. } => {
+            ("reserved", none.with("amount", UsageBody::from(**amount)))
+        }
+        Event::Charged { spent, at_most, .. } => {
+            let data = none.with("spent", UsageBody::from(**spent));
+            ("charged", data.with("at_most", at_most))
+        }
+        Event::MessageSent(message) => ("message_sent", describe_message(session, message)),
+        Event::MessageDelivered { message, .. } => {
+            ("message_delivered", none.with("message", message.0))
+        }
+        Event::MessageRead { message, .. } => ("message_read", none.with("message", message.0)),
+        Event::MessageDeliveryUnknown { message, .. } => {
+            ("message_delivery_unknown", none.with("message", message.0))
+        }
+        Event::DeadLettered { messages, reason, .. } => {
+            let data = none.with("messages", messages);
+            ("dead_lettered", data.with_text("reason", Some(reason)))
+        }
+        Event::StopRequested { cause, deadline, .. } => {
+            ("stop_requested", with_stop_cause(none, cause).with("deadline", ApiTime(*deadline)))
+        }
+        Event::StopForced { deadline, .. } => {
+            ("stop_forced", none.with("deadline", ApiTime(*deadline)))
+        }
+        Event::Swept { count } => ("swept", none.with("count", count)),
+        Event::Closing { outcome, .. } => ("closing", with_outcome(none, outcome)),
+        Event::Ended { run, outcome, lingering, .. } => {
+            let data = with_outcome(none.with("run", run.0), outcome);
+            ("ended", data.with("lingering", lingering))
+        }
+        Event::SlotReturned { .. } => ("slot_returned", none),
+        Event::PassedToSession { deadline, .. } => {
+            let deadline = deadline.as_ref().map(|deadline| ApiTime(deadline.at));
+            ("passed_to_session", none.with_some("deadline", deadline))
+        }
+        Event::Collected { runs } => {
+            let runs: Vec<CollectedRunBody> = runs
+                .iter()
+                .map(|run| CollectedRunBody { task: task(run.no), run: run.run.0 })
+                .collect();
+            ("collected", none.with("runs", runs))
+        }
+        Event::RunOpened { owner, .. } => {
+            ("run_opened", none.with_some("parent", owner.task().map(task)))
+        }
+        // Other crates cannot match all events. A test does.
+        _ => ("other", none),
+    };
+    ChangeFields { kind, data }
+}
+
+#[derive(Serialize)]
+struct CollectedRunBody {
+    task: TaskId,
+    run: u32,
+}
+
+fn describe_spawn(session: SessionId, spawned: &SpawnedEvent) -> DataFields {
+    let kind = spawned.spec.work.kind();
+    let parent = spawned.owner.task().map(|no| TaskId { session, no });
+    let client = spawned.client.as_ref().map(|client| client.name.to_string());
+    let data = DataFields::default()
+        .with("address", format!("{kind}:{}", spawned.no))
+        .with("kind", kind.to_string())
+        .with_some("name", spawned.spec.name.as_ref().map(|name| name.as_str()))
+        .with_text("description", Some(&spawned.spec.work.description()))
+        .with_some("parent", parent)
+        .with_some("client", client);
+    match &spawned.queued {
+        Some(reason) => with_queue_reason(data, session, reason),
+        None => data,
+    }
+}
+
+fn with_queue_reason(data: DataFields, session: SessionId, reason: &QueueReason) -> DataFields {
+    match reason {
+        QueueReason::RunningLimit(holder) => {
+            let holder = holder.task().map(|no| TaskId { session, no });
+            data.with("reason", "running_limit").with_some("holder", holder)
+        }
+        QueueReason::RuntimeLimit => data.with("reason", "runtime_limit"),
+        QueueReason::Backoff { until } => {
+            data.with("reason", "backoff").with("until", ApiTime(*until))
+        }
+        QueueReason::NoPerformer { reason } => {
+            data.with("reason", "no_performer").with_text("text", Some(reason))
+        }
+    }
+}
+
+fn with_verdict(data: DataFields, verdict: &ApprovalVerdict) -> DataFields {
+    match verdict {
+        ApprovalVerdict::AllowOnce => data.with("verdict", "allow_once"),
+        ApprovalVerdict::AllowAlways { rule } => {
+            let rule = rule.as_ref().map(ToString::to_string);
+            data.with("verdict", "allow_always").with_text("rule", rule.as_deref())
+        }
+        ApprovalVerdict::Deny { reason } => {
+            data.with("verdict", "deny").with_text("reason", Some(reason))
+        }
+    }
+}
+
+fn describe_grant(grant: &ApprovalGrant) -> DataFields {
+    let data = DataFields::default()
+        .with("grant", grant.no)
+        .with_text("directory", grant.directory.as_deref())
+        .with_some("client", grant.client.as_ref().map(ToString::to_string));
+    match &grant.scope {
+        GrantScope::Rule(rule) => data.with_text("rule", Some(&rule.to_string())),
+        GrantScope::Call { tool, .. } => data.with("tool", tool),
+    }
+}
+
+fn describe_message(session: SessionId, message: &Message) -> DataFields {
+    let task = |no: TaskNo| TaskId { session, no };
+    let from = match message.from {
+        MessageSender::Operator => "operator",
+        MessageSender::Client => "client",
+        MessageSender::Parent(_) => "parent",
+        MessageSender::Child(_) => "child",
+        MessageSender::Runtime => "runtime",
+    };
+    let question = match message.purpose {
+        MessagePurpose::Note => None,
+        MessagePurpose::Question(call) => Some(call.0),
+    };
+    DataFields::default()
+        .with("message", message.no.0)
+        .with("from", from)
+        .with_some("from_task", message.from.task().map(task))
+        .with_some("to_task", message.to.task().map(task))
+        .with_text("name", message.name.as_deref())
+        .with_some("question", question)
+        .with_some("reply_to", message.reply_to.map(|no| no.0))
+        .with("interrupt", message.interrupt)
+        .with("closes_input", message.closes_input)
+}
+
+fn with_stop_cause(data: DataFields, cause: &StopCause) -> DataFields {
+    match cause {
+        StopCause::Order(order) => data
+            .with("by", initiator_code(&order.by))
+            .with_text("reason", order.reason.as_deref())
+            .with_some("grace_ms", order.grace.map(|grace| grace.0)),
+        StopCause::Failure(failure) => {
+            data.with("code", failure_code(failure)).with_text("reason", Some(&failure.to_string()))
+        }
+    }
+}
+
+fn with_outcome(data: DataFields, outcome: &Outcome) -> DataFields {
+    let mut body = OutcomeBody::of(outcome);
+    body.text = truncate_chars(&body.text, TEXT_CHARS_MAX);
+    data.with("outcome", body)
+}
+
+/// A deserializer that only notes the names of an enum's variants.
+struct VariantNames<'a> {
+    variants: &'a mut &'static [&'static str],
+}
+
+#[derive(Debug)]
+struct NamesNoted;
+
+impl fmt::Display for NamesNoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the names were noted")
+    }
+}
+
+impl std::error::Error for NamesNoted {}
+
+impl serde::de::Error for NamesNoted {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self
+    }
+}
+
+impl<'de> Deserializer<'de> for VariantNames<'_> {
+    type Error = NamesNoted;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NamesNoted> {
+        Err(NamesNoted)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, NamesNoted> {
+        *self.variants = variants;
+        Err(NamesNoted)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::ids::{Seq, Time};
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const SESSION: &str = "019a92b4-7c51-7c3e-9d0b-4f0d6c1f2a3b";
+
+    /// Returns the body of a stored event.
+    fn change_of(event: &Value) -> ChangeBody {
+        let event: Event = serde_json::from_value(event.clone())
+            .unwrap_or_else(|error| panic!("{error} in {event}"));
+        let session = SessionId::from_uuid(Uuid::try_parse(SESSION).expect("an id"));
+        ChangeBody::of(&EventRecord { session, seq: Seq(7), at: Time(1_794_932_312_007), event })
+    }
+
+    fn task(no: u32) -> String {
+        format!("{SESSION}.{no}")
+    }
+
+    /// Returns an event of each type as it is stored, and the data of its change.
+    fn all_events() -> Vec<[Value; 2]> {
+        let until = "2026-11-17T16:18:32.007Z";
+        let time = 1_794_932_312_007_u64;
+        let failed = json!({ "failed": { "failure": { "exit_code": 2 } } });
+        let failed_body =
+            json!({ "type": "failed", "code": "exit_code", "text": "failed (exit code 2)" });
+        let call = |name: &str| json!({ name: { "no": 3, "index": 4, "digest": 5 } });
+        let receipt = |name: &str| json!({ name: { "to": { "Task": 3 }, "message": 8 } });
+        let usage = json!({ "tokens": 9, "money": 1_500_000 });
+        let usage_body = json!({ "tokens": 9, "money": "1.500000" });
+        let message = json!({
+            "no": 8, "to": { "Task": 3 }, "from": { "child": 5 }, "body": "secret", "sent_at": time,
+            "purpose": { "question": 2 }, "interrupt": true,
+        });
+        let process = json!({ "process": {
+            "command": { "shell": "echo $DISH" }, "env": { "DISH": { "text": "secret" } },
+        } });
+        let spawned = json!({
+            "no": 3, "owner": { "Task": 1 }, "owner_run": 1, "client": { "name": "bob" },
+            "spec": { "work": process, "name": "Cook" }, "queued": "runtime_limit",
+        });
+        let grant = json!({
+            "no": 6, "scope": { "rule": "run_process" }, "client": "bob", "granted_at": time,
+        });
+        let parked = json!({ "index": 4, "condition": { "timer": { "until": time } } });
+        let stop = json!({ "order": { "by": "operator", "reason": "late", "grace": 10 } });
+        vec![
+            [json!({ "session_opened": { "name": "a", "limits": {} } }), json!({ "name": "a" })],
+            [json!({ "session_closing": { "reason": "late" } }), json!({ "reason": "late" })],
+            [json!("session_closed"), json!({})],
+            [json!({ "limits_set": { "holder": "Session", "limits": {} } }), json!({})],
+            [
+                json!({ "spawned": spawned }),
+                json!({
+                    "address": "process:3", "kind": "process", "name": "Cook",
+                    "description": "echo $DISH", "parent": task(1), "client": "bob",
+                    "reason": "runtime_limit",
+                }),
+            ],
+            [json!({ "started": { "no": 3, "attempt": 2 } }), json!({ "attempt": 2 })],
+            [
+                json!({ "queued": { "no": 3, "reason": { "backoff": { "until": time } } } }),
+                json!({ "reason": "backoff", "until": until }),
+            ],
+            [
+                json!({ "recovered": { "no": 3, "crashes": 2, "until": time } }),
+                json!({ "crashes": 2, "until": until }),
+            ],
+            [call("recorded"), json!({ "call": 4 })],
+            [
+                json!({ "parked": { "no": 3, "call": parked } }),
+                json!({ "wait": { "type": "timer", "call": 4, "until": until } }),
+            ],
+            [call("call_completed"), json!({ "call": 4 })],
+            [
+                json!({ "approval_decided": {
+                    "no": 3, "index": 4, "verdict": { "deny": { "reason": "late" } },
+                } }),
+                json!({ "call": 4, "verdict": "deny", "reason": "late" }),
+            ],
+            [
+                json!({ "grant_added": grant }),
+                json!({ "grant": 6, "rule": "run_process", "client": "bob" }),
+            ],
+            [json!({ "grant_revoked": { "grant": 6 } }), json!({ "grant": 6 })],
+            [call("abandoned"), json!({ "call": 4 })],
+            [json!({ "acknowledged": { "no": 3 } }), json!({})],
+            [json!({ "suspended": { "no": 3, "partial": "secret" } }), json!({})],
+            [
+                json!({ "progressed": { "no": 3, "note": { "done": 1 } } }),
+                json!({ "progress": { "done": 1 } }),
+            ],
+            [json!({ "state_set": { "no": 3, "state": "secret" } }), json!({})],
+            [
+                json!({ "shared_value_set": { "no": 3, "name": "menu", "value": "secret" } }),
+                json!({ "name": "menu" }),
+            ],
+            [json!({ "stalled": { "no": 3 } }), json!({ "nudged": false })],
+            [json!({ "reserved": { "no": 3, "amount": usage } }), json!({ "amount": usage_body })],
+            [
+                json!({ "charged": { "no": 3, "spent": usage, "at_most": true } }),
+                json!({ "spent": usage_body, "at_most": true }),
+            ],
+            [
+                json!({ "message_sent": message }),
+                json!({
+                    "message": 8, "from": "child", "from_task": task(5), "to_task": task(3),
+                    "question": 2, "interrupt": true, "closes_input": false,
+                }),
+            ],
+            [receipt("message_delivered"), json!({ "message": 8 })],
+            [receipt("message_read"), json!({ "message": 8 })],
+            [receipt("message_delivery_unknown"), json!({ "message": 8 })],
+            [
+                json!({ "dead_lettered": {
+                    "to": { "Task": 3 }, "messages": [8], "reason": "ended",
+                } }),
+                json!({ "messages": [8], "reason": "ended" }),
+            ],
+            [
+                json!({ "stop_requested": { "no": 3, "cause": stop, "deadline": time } }),
+                json!({ "by": "operator", "reason": "late", "grace_ms": 10, "deadline": until }),
+            ],
+            [json!({ "stop_forced": { "no": 3, "deadline": time } }), json!({ "deadline": until })],
+            [json!({ "swept": { "count": 2 } }), json!({ "count": 2 })],
+            [
+                json!({ "closing": { "no": 3, "outcome": failed } }),
+                json!({ "outcome": failed_body }),
+            ],
+            [
+                json!({ "ended": { "no": 3, "run": 1, "outcome": failed, "lingering": false } }),
+                json!({ "run": 1, "outcome": failed_body, "lingering": false }),
+            ],
+            [json!({ "slot_returned": { "no": 3 } }), json!({})],
+            [
+                json!({ "passed_to_session": {
+                    "no": 3, "name_dropped": false,
+                    "deadline": { "at": time, "limit": 5, "holder": 1 },
+                } }),
+                json!({ "deadline": until }),
+            ],
+            [
+                json!({ "collected": { "runs": [{ "no": 3, "run": 1 }] } }),
+                json!({ "runs": [{ "task": task(3), "run": 1 }] }),
+            ],
+            [
+                json!({ "run_opened": {
+                    "no": 3, "owner": { "Task": 1 }, "limits": null, "name_dropped": false,
+                } }),
+                json!({ "parent": task(1) }),
+            ],
+        ]
+    }
+
+    #[test]
+    fn each_event_is_a_change_of_its_type() {
+        let mut types = Vec::new();
+        for [event, data] in all_events() {
+            let change = change_of(&event);
+            assert_eq!(Value::Object(change.data.clone()), data, "{event}");
+            let name = event.as_str().or_else(|| event.as_object()?.keys().next().map(|s| &**s));
+            assert_eq!(Some(change.kind.as_str()), name);
+            let text = serde_json::to_string(&change).expect("JSON");
+            assert!(!text.contains("secret"), "{text}");
+            types.push(change.kind);
+        }
+        types.sort();
+        let mut all = change_types().to_vec();
+        all.sort_unstable();
+        assert_eq!(types, all, "an event has no change: add it here and to `describe`");
+    }
+
+    #[test]
+    fn a_change_names_its_task_by_id() {
+        let change = change_of(&json!({ "started": { "no": 3, "attempt": 1 } }));
+        assert_eq!(
+            serde_json::to_value(&change).expect("JSON"),
+            json!({
+                "type": "started", "session": SESSION, "task": task(3), "seq": 7,
+                "at": "2026-11-17T16:18:32.007Z", "data": { "attempt": 1 },
+            })
+        );
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        let long = "x".repeat(5_000);
+        let change = change_of(&json!({ "progressed": { "no": 3, "note": long } }));
+        assert!(change.data.is_empty());
+        let change = change_of(&json!({ "session_closing": { "reason": long } }));
+        let reason = change.data["reason"].as_str().expect("text");
+        assert!(reason.chars().count() <= TEXT_CHARS_MAX + 1, "{}", reason.len());
+    }
+}
