@@ -42,6 +42,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     if filter.is_none_or(|filter| filter == "processes") {
         measure_processes()?;
     }
+    if filter.is_none_or(|filter| filter == "http") {
+        measure_http()?;
+    }
     Ok(())
 }
 
@@ -72,6 +75,13 @@ fn measure_processes() -> Result<(), String> {
     let mut bench = cargo_command();
     bench.args(["bench", "--quiet", "--package", "brigade", "--bench", "processes"]);
     run_command(&mut bench).map_err(|error| format!("measuring processes: {error}"))
+}
+
+/// Measures the HTTP API. The benchmark prints its own tables, with a bare handler as the baseline.
+fn measure_http() -> Result<(), String> {
+    let mut bench = cargo_command();
+    bench.args(["bench", "--quiet", "--package", "brigade-server", "--bench", "http"]);
+    run_command(&mut bench).map_err(|error| format!("measuring HTTP: {error}"))
 }
 
 /// Reads divan's table: rows of a tree, with the fastest time first and the median third.

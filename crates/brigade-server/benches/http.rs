@@ -1,0 +1,299 @@
+//! Measures the HTTP API: requests per second beside a bare axum handler, the time from a commit to
+//! the clients of its stream, and the memory of idle connections.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use brigade_protocol::StateDir;
+use brigade_protocol::daemon_connection::DaemonConnection;
+use brigade_protocol::frames::ClientRole;
+use brigade_protocol::http::TokenScope;
+use brigade_protocol::requests::CreateTokenRequest;
+use brigade_runtime::{Job, JobContext, JobError, Runtime};
+use brigade_server::daemon::{Daemon, DaemonOptions, StateDirLock};
+use brigade_server::http::ListenOptions;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const CONNECTIONS: usize = 32;
+const REQUESTS: usize = 1_000;
+const STREAMS: usize = 100;
+const EVENTS: usize = 5_000;
+const EVENTS_PER_SECOND: u64 = 1_000;
+/// Each has a socket at either end in this process.
+const IDLE_CONNECTIONS: usize = 4_000;
+const IDLE_STREAMS: usize = 1_000;
+const STREAMS_PER_TOKEN: usize = 100;
+
+const WAIT: Job<u32, ()> = Job::new("wait");
+const TICK: Job<(), ()> = Job::new("tick");
+
+/// The time at which each event was committed.
+static COMMITTED: [OnceLock<Instant>; EVENTS] = [const { OnceLock::new() }; EVENTS];
+
+fn main() -> BenchResult<()> {
+    let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    tokio.block_on(async {
+        let server = BenchServer::start().await?;
+        measure_requests(&server).await?;
+        measure_streams(&server).await?;
+        measure_memory(&server).await
+    })
+}
+
+/// A daemon in this process with a memory store and one session.
+struct BenchServer {
+    address: SocketAddr,
+    runtime: Runtime,
+    state_dir: StateDir,
+    _tasks: JoinSet<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl BenchServer {
+    async fn start() -> BenchResult<Self> {
+        let dir = tempfile::tempdir()?;
+        let state_dir = StateDir::new(dir.path().join("state"));
+        let lock = StateDirLock::acquire(&state_dir)?;
+        let builder = Runtime::builder().job(WAIT, wait).job(TICK, tick);
+        let daemon = Daemon::open(lock, DaemonOptions::new(state_dir.clone()), builder).await?;
+        let address = daemon.listen(ListenOptions::dashboard()).await?;
+        let runtime = daemon.runtime().clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let _ = daemon.run().await;
+        });
+        Ok(Self { address, runtime, state_dir, _tasks: tasks, _dir: dir })
+    }
+
+    async fn create_token(&self, name: String) -> BenchResult<String> {
+        let client = DaemonConnection::connect(&self.state_dir, ClientRole::Operator).await?;
+        let scope = TokenScope::Operator;
+        let request = CreateTokenRequest { name, scope, session: None, expires_in_ms: None };
+        Ok(client.call(request).await?.secret)
+    }
+}
+
+async fn wait(context: JobContext, _: u32) -> Result<(), JobError> {
+    context.receive().await?;
+    Ok(())
+}
+
+/// Commits events at a steady rate.
+async fn tick(context: JobContext, (): ()) -> Result<(), JobError> {
+    let mut ticks = tokio::time::interval(Duration::from_secs(1) / EVENTS_PER_SECOND as u32);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for (number, committed) in COMMITTED.iter().enumerate() {
+        ticks.tick().await;
+        context.progress(number).await?;
+        let _ = committed.set(Instant::now());
+    }
+    Ok(())
+}
+
+fn request(path: &str, secret: &str, more: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n{more}\r\n"
+    )
+}
+
+async fn measure_requests(server: &BenchServer) -> BenchResult<()> {
+    let secret = server.create_token("requests".to_owned()).await?;
+    let session = server.runtime.session("bench").await?;
+    for number in 0..100 {
+        session.spawn(WAIT.with(number)).await?;
+    }
+    let bare = serve_bare().await?;
+    let task = format!("/v1/tasks/{}.1", session.id());
+    let targets = [
+        ("bare axum handler", bare.address, "/".to_owned()),
+        ("GET /v1/whoami", server.address, "/v1/whoami".to_owned()),
+        ("GET /v1/tasks/{task}", server.address, task),
+        ("GET /v1/tasks, 100 tasks", server.address, "/v1/tasks?limit=100".to_owned()),
+    ];
+    println!("| request | per second | ratio |\n|---|---|---|");
+    let mut base = None;
+    for (name, address, path) in targets {
+        let text: Arc<str> = request(&path, &secret, "").into();
+        let mut clients = JoinSet::new();
+        let started_at = Instant::now();
+        for _ in 0..CONNECTIONS {
+            clients.spawn(repeat_request(address, text.clone()));
+        }
+        while let Some(done) = clients.join_next().await {
+            done??;
+        }
+        let rate = (CONNECTIONS * REQUESTS) as f64 / started_at.elapsed().as_secs_f64();
+        let ratio = rate / *base.get_or_insert(rate);
+        println!("| {name} | {rate:.0} | {ratio:.2} |");
+    }
+    Ok(())
+}
+
+struct BareServer {
+    address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+/// Serves a handler of axum that does nothing, as the daemon serves its own.
+async fn serve_bare() -> BenchResult<BareServer> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    let app = Router::new().route("/", get(async || "{\"name\":\"bench\"}"));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            let service = TowerToHyperService::new(app.clone());
+            connections
+                .spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    Ok(BareServer { address, _tasks: tasks })
+}
+
+async fn repeat_request(address: SocketAddr, text: Arc<str>) -> BenchResult<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let mut bytes = Vec::new();
+    for _ in 0..REQUESTS {
+        stream.write_all(text.as_bytes()).await?;
+        bytes.clear();
+        read_response(&mut stream, &mut bytes).await?;
+    }
+    Ok(())
+}
+
+/// Reads a response with a length.
+async fn read_response(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> BenchResult<()> {
+    loop {
+        if stream.read_buf(bytes).await? == 0 {
+            return Err("the connection was closed".into());
+        }
+        let Some(end) = find(bytes, b"\r\n\r\n") else { continue };
+        let head = std::str::from_utf8(&bytes[..end])?.to_ascii_lowercase();
+        if !head.starts_with("http/1.1 200 ") {
+            return Err(head.into());
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.ok_or("no length")?.parse()?;
+        if bytes.len() >= end + 4 + length {
+            return Ok(());
+        }
+    }
+}
+
+fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text)
+}
+
+async fn measure_streams(server: &BenchServer) -> BenchResult<()> {
+    let secret = server.create_token("streams".to_owned()).await?;
+    let text = request("/v1/events", &secret, "Accept: text/event-stream\r\n");
+    let mut clients = JoinSet::new();
+    for _ in 0..STREAMS {
+        let mut stream = TcpStream::connect(server.address).await?;
+        stream.write_all(text.as_bytes()).await?;
+        stream.read_u8().await?;
+        clients.spawn(read_latencies(stream));
+    }
+    let session = server.runtime.session("bench").await?;
+    session.spawn(TICK.with(())).await?.wait().await?;
+    let mut latencies = Vec::new();
+    while let Some(client) = clients.join_next().await {
+        latencies.append(&mut client??);
+    }
+    latencies.sort_unstable();
+    println!(
+        "\n{STREAMS} streams, {EVENTS_PER_SECOND} events per second, {} times:",
+        latencies.len()
+    );
+    for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0)] {
+        let index = ((latencies.len() - 1) as f64 * part) as usize;
+        println!("- {name}: {:.2} ms", latencies[index].as_secs_f64() * 1_000.0);
+    }
+    Ok(())
+}
+
+/// Returns the time from the commit of each event to its arrival.
+async fn read_latencies(mut stream: TcpStream) -> BenchResult<Vec<Duration>> {
+    const MARK: &[u8] = b"\"progress\":";
+    let mut latencies = Vec::with_capacity(EVENTS);
+    let mut bytes = Vec::with_capacity(64 * 1024);
+    while latencies.len() < EVENTS {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err("the stream has ended".into());
+        }
+        let now = Instant::now();
+        while let Some(at) = find(&bytes, MARK) {
+            let digits = &bytes[at + MARK.len()..];
+            let Some(length) = digits.iter().position(|byte| !byte.is_ascii_digit()) else { break };
+            let number: usize = std::str::from_utf8(&digits[..length])?.parse()?;
+            if number != latencies.len() {
+                return Err(format!("event {number} after {} events", latencies.len()).into());
+            }
+            // The event may arrive before its committer is told.
+            let committed_at = COMMITTED[number].get().copied().unwrap_or(now);
+            latencies.push(now.saturating_duration_since(committed_at));
+            bytes.drain(..at + MARK.len() + length);
+        }
+    }
+    Ok(latencies)
+}
+
+/// Measures the memory of idle connections. Their clients have sockets, and no other memory.
+async fn measure_memory(server: &BenchServer) -> BenchResult<()> {
+    let address = server.address;
+    let open = move |text: &str| -> BenchResult<std::net::TcpStream> {
+        let mut stream = std::net::TcpStream::connect(address)?;
+        stream.write_all(text.as_bytes())?;
+        stream.read_exact(&mut [0])?;
+        Ok(stream)
+    };
+    let before = resident_bytes()?;
+    let text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let idle = tokio::task::spawn_blocking(move || -> BenchResult<Vec<std::net::TcpStream>> {
+        (0..IDLE_CONNECTIONS).map(|_| open(text)).collect()
+    });
+    let idle = idle.await??;
+    print_memory("idle connections after a request", idle.len(), before)?;
+    drop(idle);
+    let mut texts = Vec::new();
+    for number in 0..IDLE_STREAMS.div_ceil(STREAMS_PER_TOKEN) {
+        let secret = server.create_token(format!("idle-{number}")).await?;
+        texts.push(request("/v1/events", &secret, "Accept: text/event-stream\r\n"));
+    }
+    let before = resident_bytes()?;
+    let streams = tokio::task::spawn_blocking(move || -> BenchResult<Vec<std::net::TcpStream>> {
+        (0..IDLE_STREAMS).map(|number| open(&texts[number / STREAMS_PER_TOKEN])).collect()
+    });
+    let streams = streams.await??;
+    print_memory("streams", streams.len(), before)?;
+    Ok(())
+}
+
+fn print_memory(name: &str, count: usize, before: u64) -> BenchResult<()> {
+    let bytes = resident_bytes()?.saturating_sub(before);
+    let each = bytes as f64 / count as f64;
+    println!("\n{count} {name}: {} KiB, {:.1} KiB each", bytes / 1024, each / 1024.0);
+    Ok(())
+}
+
+fn resident_bytes() -> BenchResult<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: u64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib * 1024)
+}
