@@ -15,38 +15,158 @@ use crate::tool::CallSlotRange;
 use crate::transcript::CompactionSummary;
 use brigade_model::entry_label::EntryLabel;
 
+/// An item of a transcript.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TranscriptItem {
+    /// `task`, `inbox`, `assistant`, `tool`, `approval`, `note`, `run` or `summary`.
+    pub role: &'static str,
+    pub content: TranscriptContent,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum TranscriptContent {
+    Text(String),
+    /// A reply of the model.
+    Reply(TranscriptReply),
+    /// The result of one of its tool calls.
+    ToolResult(TranscriptResult),
+}
+
+/// A reply of the model by the kinds of its parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TranscriptReply {
+    pub texts: Vec<String>,
+    pub reasoning: Vec<String>,
+    pub calls: Vec<TranscriptCall>,
+    /// All parts in their order.
+    rendered: String,
+}
+
+/// A tool call of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TranscriptCall {
+    /// The number within its reply, from 1.
+    pub number: u32,
+    pub name: String,
+    /// The arguments, or the problem of arguments that are not JSON.
+    pub arguments: Result<serde_json::Value, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TranscriptResult {
+    /// The number of the call within its reply.
+    pub number: Option<u32>,
+    pub name: String,
+    pub text: String,
+    pub failed: bool,
+    /// True if several calls of the reply have this name.
+    is_ambiguous: bool,
+}
+
+/// Returns the journal in the order of its commits. Items are added only at the end, so their indexes
+/// stay valid.
+pub fn list_transcript(
+    task: &str,
+    mark: Option<QuoteMark>,
+    mut journal: Vec<JournalEntry>,
+) -> Vec<TranscriptItem> {
+    journal.sort_by_key(|entry| entry.order);
+    let mut items = vec![TranscriptItem::text("task", task)];
+    let mut last_calls = LastCalls::default();
+    for entry in &journal {
+        if let Some(mut item) = read_entry(entry, &mut last_calls) {
+            if let Some(mark) = mark {
+                // The quote mark is of no use outside the agent.
+                item.remove_text(&format!(" {mark}"));
+            }
+            items.push(item);
+        }
+    }
+    items
+}
+
 /// Renders the journal in the order of its commits. The text only grows at its end, so positions in it
 /// stay valid. Bodies are indented, so that none looks like a heading. Calls of the same tool in one step
 /// are numbered, since their results arrive in any order.
 pub fn render_transcript(
     task: &str,
     mark: Option<QuoteMark>,
-    mut journal: Vec<JournalEntry>,
+    journal: Vec<JournalEntry>,
 ) -> String {
-    journal.sort_by_key(|entry| entry.order);
-    let mut text = format!("[task]\n{}\n", indent(task));
-    let mut last_calls = LastCalls::default();
-    for entry in &journal {
-        if let Some(RenderedEntry { heading, body }) = render_entry(entry, &mut last_calls) {
-            // The quote mark is of no use outside the agent.
-            let body = match mark {
-                Some(mark) => body.replace(&format!(" {mark}"), ""),
-                None => body,
-            };
-            text.push_str(&format!("\n[{}]\n{}\n", one_line(&heading), indent(&body)));
+    let items = list_transcript(task, mark, journal);
+    let sections = items
+        .iter()
+        .map(|item| format!("[{}]\n{}\n", one_line(&item.heading()), indent(item.rendered_text())));
+    sections.collect::<Vec<_>>().join("\n")
+}
+
+impl TranscriptItem {
+    fn text(role: &'static str, text: impl Into<String>) -> Self {
+        Self { role, content: TranscriptContent::Text(text.into()) }
+    }
+
+    fn heading(&self) -> String {
+        match &self.content {
+            TranscriptContent::Text(run) if self.role == "run" => format!("run {run}"),
+            TranscriptContent::ToolResult(result) => {
+                let failed = if result.failed { " failed" } else { "" };
+                let number = match result.number.filter(|_| result.is_ambiguous) {
+                    Some(number) => format!(", call {number}"),
+                    None => String::new(),
+                };
+                format!("{}{number}{failed}", result.name)
+            }
+            TranscriptContent::Text(_) | TranscriptContent::Reply(_) => self.role.to_owned(),
         }
     }
-    text
+
+    fn rendered_text(&self) -> &str {
+        match &self.content {
+            TranscriptContent::Text(_) if self.role == "run" => "",
+            TranscriptContent::Text(text) => text,
+            TranscriptContent::Reply(reply) => &reply.rendered,
+            TranscriptContent::ToolResult(result) => &result.text,
+        }
+    }
+
+    fn remove_text(&mut self, removed: &str) {
+        match &mut self.content {
+            TranscriptContent::Text(text) => *text = text.replace(removed, ""),
+            TranscriptContent::Reply(reply) => {
+                let texts = reply.texts.iter_mut().chain(&mut reply.reasoning);
+                for text in texts.chain([&mut reply.rendered]) {
+                    *text = text.replace(removed, "");
+                }
+            }
+            TranscriptContent::ToolResult(result) => {
+                result.text = result.text.replace(removed, "");
+            }
+        }
+    }
 }
 
-struct RenderedEntry {
-    heading: String,
-    body: String,
-}
-
-impl RenderedEntry {
-    fn new(heading: impl Into<String>, body: impl Into<String>) -> Self {
-        Self { heading: heading.into(), body: body.into() }
+impl TranscriptReply {
+    fn of(content: &[ContentBlock]) -> Self {
+        let mut reply = Self::default();
+        for block in content {
+            match block {
+                ContentBlock::Text(text) => reply.texts.push(text.to_string()),
+                ContentBlock::Reasoning(reasoning) => {
+                    reply.reasoning.push(reasoning.text.to_string());
+                }
+                ContentBlock::Call(call) => reply.calls.push(TranscriptCall {
+                    number: reply.calls.len() as u32 + 1,
+                    name: call.name.to_string(),
+                    arguments: match &call.arguments {
+                        ToolArguments::Json(arguments) => Ok(arguments.clone()),
+                        ToolArguments::Malformed { problem } => Err(problem.to_string()),
+                    },
+                }),
+            }
+        }
+        let blocks: Vec<String> = content.iter().map(render_content).collect();
+        reply.rendered = blocks.join("\n");
+        reply
     }
 }
 
@@ -63,65 +183,58 @@ struct LastCalls {
 }
 
 impl LastCalls {
-    /// Renders the number of a result's call, if several calls have its name.
-    fn call_number(&self, result: &ToolResult, index: CallIndex) -> String {
+    fn new_result(&self, result: &ToolResult, index: CallIndex) -> TranscriptItem {
+        let slots = index.0.checked_sub(self.reply_index + 1);
         let same = self.names.iter().filter(|name| **name == result.name).count();
-        match index.0.checked_sub(self.reply_index + 1) {
-            Some(slots) if same > 1 => {
-                format!(", call {}", slots / CallSlotRange::SLOTS_PER_CALL + 1)
-            }
-            _ => String::new(),
-        }
+        let result = TranscriptResult {
+            number: slots.map(|slots| slots / CallSlotRange::SLOTS_PER_CALL + 1),
+            name: result.name.to_string(),
+            text: result.text.to_string(),
+            failed: result.failed,
+            is_ambiguous: same > 1,
+        };
+        TranscriptItem { role: "tool", content: TranscriptContent::ToolResult(result) }
     }
 }
 
-fn render_entry(entry: &JournalEntry, last_calls: &mut LastCalls) -> Option<RenderedEntry> {
+fn read_entry(entry: &JournalEntry, last_calls: &mut LastCalls) -> Option<TranscriptItem> {
     match (&entry.label, &*entry.completion) {
         (EntryLabel::Inbox, CallCompletion::Inbox(batch)) => {
-            Some(RenderedEntry::new("inbox", Quoter::default().render_inbox(batch)))
+            Some(TranscriptItem::text("inbox", Quoter::default().render_inbox(batch)))
         }
         (EntryLabel::ModelReply, CallCompletion::Value(value)) => {
             let reply: ModelReply = value.decode().ok()?;
             let names = reply.message.calls().map(|call| call.name.clone());
             *last_calls = LastCalls { reply_index: entry.index.0, names: names.collect() };
-            let blocks: Vec<String> = reply.message.content.iter().map(render_content).collect();
-            Some(RenderedEntry::new("assistant", blocks.join("\n")))
+            let reply = TranscriptReply::of(&reply.message.content);
+            let content = TranscriptContent::Reply(reply);
+            Some(TranscriptItem { role: "assistant", content })
         }
         (EntryLabel::ToolResult, CallCompletion::Value(value)) => {
-            Some(render_tool_result(&value.decode().ok()?, last_calls, entry.index))
+            Some(last_calls.new_result(&value.decode().ok()?, entry.index))
         }
         (EntryLabel::ToolResultAndState, CallCompletion::Value(value)) => {
             let recorded: ResultEntry = value.decode().ok()?;
-            Some(render_tool_result(&recorded.result, last_calls, entry.index))
+            Some(last_calls.new_result(&recorded.result, entry.index))
         }
         (_, CallCompletion::Verdict(verdict)) => {
-            Some(RenderedEntry::new("approval", verdict.to_string()))
+            Some(TranscriptItem::text("approval", verdict.to_string()))
         }
         (EntryLabel::Note | EntryLabel::EndRefused, CallCompletion::Value(value)) => {
-            Some(RenderedEntry::new("note", value.decode::<String>().ok()?))
+            Some(TranscriptItem::text("note", value.decode::<String>().ok()?))
         }
         (EntryLabel::BudgetWarning, CallCompletion::Value(value)) => {
-            Some(RenderedEntry::new("note", value.decode::<BudgetWarning>().ok()?.text))
+            Some(TranscriptItem::text("note", value.decode::<BudgetWarning>().ok()?.text))
         }
         (EntryLabel::RunStarted, CallCompletion::Value(value)) => {
-            Some(RenderedEntry::new(format!("run {value}"), ""))
+            Some(TranscriptItem::text("run", value.to_string()))
         }
         (EntryLabel::Summary, CallCompletion::Value(value)) => {
             let summary: CompactionSummary = value.decode().ok()?;
-            Some(RenderedEntry::new("summary", &*summary.text))
+            Some(TranscriptItem::text("summary", &*summary.text))
         }
         _ => None,
     }
-}
-
-fn render_tool_result(
-    result: &ToolResult,
-    last_calls: &LastCalls,
-    index: CallIndex,
-) -> RenderedEntry {
-    let failed = if result.failed { " failed" } else { "" };
-    let number = last_calls.call_number(result, index);
-    RenderedEntry::new(format!("{}{number}{failed}", result.name), &*result.text)
 }
 
 fn render_content(content: &ContentBlock) -> String {
@@ -190,6 +303,19 @@ mod tests {
         }
         let results = "\n[look, call 2]\n  Mushrooms.\n\n[look, call 1]\n  Nothing.\n";
         assert!(whole.ends_with(results), "{whole}");
+    }
+
+    #[test]
+    fn the_items_name_calls_and_their_results() {
+        let items = list_transcript("go", None, journal());
+        let roles: Vec<&str> = items.iter().map(|item| item.role).collect();
+        assert_eq!(roles, ["task", "assistant", "tool", "tool"]);
+        let TranscriptContent::Reply(reply) = &items[1].content else { panic!("{items:?}") };
+        let calls: Vec<u32> = reply.calls.iter().map(|call| call.number).collect();
+        assert_eq!(calls, [1, 2]);
+        let TranscriptContent::ToolResult(result) = &items[2].content else { panic!("{items:?}") };
+        assert_eq!(result.number, Some(2));
+        assert_eq!(result.text, "Mushrooms.");
     }
 
     #[test]

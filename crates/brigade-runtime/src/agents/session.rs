@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brigade_agent::definition::{
     DefinitionOrigin, DefinitionSet, DefinitionText, LoadedDefinition,
 };
-use brigade_agent::transcript_text::render_transcript;
+use brigade_agent::transcript_text::{TranscriptItem, list_transcript, render_transcript};
 use brigade_model::address::TaskRef;
 use brigade_model::call::JournalEntry;
 use brigade_model::ids::TaskNo;
@@ -73,6 +73,17 @@ impl Session {
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
         let journal = self.journal(no).await?;
         Ok(Some(render_transcript(&agent.task, agent.quote_mark, journal)))
+    }
+
+    /// Returns the items of an agent's transcript so far. Returns `None` for other kinds of work.
+    pub async fn transcript_items(
+        &self,
+        task: TaskRef,
+    ) -> Result<Option<Vec<TranscriptItem>>, Refusal> {
+        let (no, row) = self.get(task).await?;
+        let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
+        let journal = self.journal(no).await?;
+        Ok(Some(list_transcript(&agent.task, agent.quote_mark, journal)))
     }
 
     pub(crate) async fn journal(&self, no: TaskNo) -> Result<Vec<JournalEntry>, Refusal> {
