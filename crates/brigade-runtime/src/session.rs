@@ -360,8 +360,20 @@ impl Session {
         }
     }
 
+    /// Sets the limits of the session, in place of its earlier ones.
     pub async fn set_limits(&self, limits: Limits) -> Result<(), Refusal> {
         let set = SetLimitsCommand { caller: self.caller.clone(), task: None, limits };
+        self.submit(Command::SetLimits(set)).await.map(|_| ())
+    }
+
+    /// Sets the limits of a task and its descendants, in place of its earlier ones.
+    pub async fn set_task_limits(
+        &self,
+        task: impl Into<TaskRef>,
+        limits: Limits,
+    ) -> Result<(), Refusal> {
+        let task = Some(task.into());
+        let set = SetLimitsCommand { caller: self.caller.clone(), task, limits };
         self.submit(Command::SetLimits(set)).await.map(|_| ())
     }
 
