@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use brigade_model::refusal::Refusal;
-use brigade_protocol::call::Call;
+use brigade_protocol::call::{Call, NoItems};
 use brigade_protocol::flow_window::FlowWindow;
 use brigade_protocol::frames::{LINE_BYTES_MAX, ServerFrame, ServerFrameBody};
 use serde::Serialize;
@@ -25,6 +25,18 @@ pub(crate) trait RequestHandler: Call {
         context: &RequestContext,
         items: &ItemSender<Self::Item>,
     ) -> impl Future<Output = Result<Self::Reply, Refusal>> + Send;
+}
+
+impl RequestContext {
+    /// Calls the handler of a request that sends no items.
+    pub(crate) async fn call<R>(&self, request: R) -> Result<R::Reply, Refusal>
+    where
+        R: RequestHandler<Item = NoItems>,
+    {
+        let (frames, _) = mpsc::channel(1);
+        let sink = ResponseSink { id: 0, frames, window: None };
+        request.handle(self, &ItemSender::new(sink)).await
+    }
 }
 
 /// Sends the items of one request to its client.

@@ -9,7 +9,7 @@ use crate::request_handler::{ItemSender, RequestHandler, ResponseSink, to_raw_js
 
 macro_rules! define_handlers {
     ($($module:ident :: $variant:ident($request:ident)),* $(,)?) => {
-        $(mod $module;)*
+        $(pub(crate) mod $module;)*
 
         /// Runs the handler of a request, and encodes its reply.
         pub(crate) async fn dispatch(

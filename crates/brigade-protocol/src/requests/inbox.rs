@@ -16,6 +16,9 @@ pub struct InboxRequest {
     /// Selects messages with a higher number.
     #[serde(default)]
     pub after: u64,
+    /// Selects these messages only; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbers: Vec<u64>,
     /// Marks the returned messages as read.
     #[serde(default)]
     pub mark_read: bool,

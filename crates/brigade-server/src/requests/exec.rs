@@ -77,7 +77,7 @@ impl RequestHandler for ExecRequest {
     }
 }
 
-pub(super) async fn new_start_reply<T>(
+pub(crate) async fn new_start_reply<T>(
     session: &Session,
     task: &TaskHandle<T>,
 ) -> Result<StartReply, Refusal> {

@@ -60,7 +60,8 @@ impl RequestHandler for InboxRequest {
 
 fn is_wanted(request: &InboxRequest, message: &Message) -> bool {
     let is_question = matches!(message.purpose, MessagePurpose::Question(_));
-    message.no.0 > request.after && !(request.notes_only && is_question)
+    let is_named = request.numbers.is_empty() || request.numbers.contains(&message.no.0);
+    is_named && message.no.0 > request.after && !(request.notes_only && is_question)
 }
 
 async fn list_messages(

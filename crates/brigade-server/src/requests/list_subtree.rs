@@ -10,11 +10,11 @@ use brigade_protocol::requests::ListSubtreeRequest;
 use brigade_protocol::task_info::TaskInfo;
 use brigade_store::TaskQuery;
 
-use crate::request_context::RequestContext;
+use crate::request_context::{LocatedTask, RequestContext};
 use crate::request_handler::{ItemSender, RequestHandler};
 
 /// The maximum number of tasks in one reply, so that it fits a line.
-const SUBTREE_TASKS_MAX: usize = 10_000;
+pub(crate) const SUBTREE_TASKS_MAX: usize = 10_000;
 
 impl RequestHandler for ListSubtreeRequest {
     async fn handle(
@@ -24,20 +24,26 @@ impl RequestHandler for ListSubtreeRequest {
     ) -> Result<Vec<TaskInfo>, Refusal> {
         let found = context.find_task(&self.target).await?;
         let name = found.session.row().name;
-        // A child has a higher number than its parent.
-        let after = found.no.get().checked_sub(1).and_then(TaskNo::new);
-        let query = TaskQuery { after, ..TaskQuery::default() };
-        let mut owners = HashSet::from([Owner::Task(found.no)]);
-        let mut tasks = Vec::new();
-        for StoredTask { no, row } in found.session.history(&query).await? {
-            if no == found.no || owners.contains(&row.owner) {
-                owners.insert(Owner::Task(no));
-                tasks.push(TaskInfo::for_list(&name, no, &row));
-            }
-            if tasks.len() == SUBTREE_TASKS_MAX {
-                break;
-            }
-        }
-        Ok(tasks)
+        let tasks = find_subtree(&found).await?.into_iter();
+        Ok(tasks.map(|task| TaskInfo::for_list(&name, task.no, &task.row)).collect())
     }
+}
+
+/// Returns a task and its descendants, parents first, and not more than [`SUBTREE_TASKS_MAX`].
+pub(crate) async fn find_subtree(found: &LocatedTask) -> Result<Vec<StoredTask>, Refusal> {
+    // A child has a higher number than its parent.
+    let after = found.no.get().checked_sub(1).and_then(TaskNo::new);
+    let query = TaskQuery { after, ..TaskQuery::default() };
+    let mut owners = HashSet::from([Owner::Task(found.no)]);
+    let mut tasks = Vec::new();
+    for task in found.session.history(&query).await? {
+        if task.no == found.no || owners.contains(&task.row.owner) {
+            owners.insert(Owner::Task(task.no));
+            tasks.push(task);
+        }
+        if tasks.len() == SUBTREE_TASKS_MAX {
+            break;
+        }
+    }
+    Ok(tasks)
 }

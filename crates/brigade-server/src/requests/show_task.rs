@@ -1,8 +1,11 @@
 //! `show_task`: shows one task with all details.
 
-use brigade_model::ids::Owner;
-use brigade_model::limits::Limits;
+use std::sync::Arc;
+
+use brigade_model::ids::{Owner, TaskNo};
+use brigade_model::limits::{Limits, Usage};
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task::TaskRow;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::ShowTaskRequest;
 use brigade_protocol::task_info::{InheritedLimits, TaskInfo};
@@ -18,13 +21,53 @@ impl RequestHandler for ShowTaskRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<TaskInfo, Refusal> {
         let found = context.find_task(&self.target).await?;
-        let mut info = TaskInfo::of(&found.session.row().name, found.no, &found.row);
-        info.conversation = context.describe_conversation(&found.row);
-        info.inherited_limits = list_inherited_limits(context, &found).await?;
-        info.held_ms = read_held_ms(&found).await;
-        match found.run.filter(|run| *run < found.row.run) {
-            Some(run) => Ok(info.for_run(&find_earlier_result(&found, run).await?)),
-            None => Ok(info),
+        let holders = list_limit_holders(context, &found).await?;
+        let mut info = describe_task(context, &found).await?;
+        info.inherited_limits = holders.into_iter().map(LimitHolder::inherited).collect();
+        Ok(info)
+    }
+}
+
+/// Returns the details of a task, or of its named run, without the limits of other holders.
+pub(crate) async fn describe_task(
+    context: &RequestContext,
+    found: &LocatedTask,
+) -> Result<TaskInfo, Refusal> {
+    let mut info = TaskInfo::of(&found.session.row().name, found.no, &found.row);
+    info.conversation = context.describe_conversation(&found.row);
+    info.held_ms = read_held_ms(found).await;
+    match found.run.filter(|run| *run < found.row.run) {
+        Some(run) => Ok(info.for_run(&find_earlier_result(found, run).await?)),
+        None => Ok(info),
+    }
+}
+
+/// A holder of limits that apply to a task.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitHolder {
+    /// The task; `None` for the session.
+    pub(crate) task: Option<HolderTask>,
+    pub(crate) limits: Limits,
+    /// The usage of all tasks that share the limits.
+    pub(crate) usage: Usage,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct HolderTask {
+    pub(crate) no: TaskNo,
+    pub(crate) row: Arc<TaskRow>,
+    /// It has ended and kept the task.
+    pub(crate) has_ended: bool,
+}
+
+impl LimitHolder {
+    fn inherited(self) -> InheritedLimits {
+        let Self { task, limits, usage } = self;
+        InheritedLimits {
+            holder: task.as_ref().map(|task| task.row.address(task.no)),
+            holder_ended: task.is_some_and(|task| task.has_ended),
+            limits,
+            usage,
         }
     }
 }
@@ -38,10 +81,10 @@ async fn read_held_ms(found: &LocatedTask) -> Option<u64> {
 }
 
 /// Returns the limits of every holder that apply to a task, also of ended holders that kept it.
-async fn list_inherited_limits(
+pub(crate) async fn list_limit_holders(
     context: &RequestContext,
     found: &LocatedTask,
-) -> Result<Vec<InheritedLimits>, Refusal> {
+) -> Result<Vec<LimitHolder>, Refusal> {
     // A task sees only its children, but may see all limits that apply to them.
     let session = context.runtime().operator_session(found.session.id()).await?;
     let mut inherited = Vec::new();
@@ -55,23 +98,16 @@ async fn list_inherited_limits(
             Err(refusal) => return Err(refusal),
         };
         if let Some(limits) = row.limits.as_deref().and_then(shared_limits) {
-            inherited.push(InheritedLimits {
-                holder: Some(row.address(no)),
-                holder_ended: kept && !row.is_alive(),
-                limits,
-                usage: row.usage(),
-            });
+            let has_ended = kept && !row.is_alive();
+            let task = Some(HolderTask { no, row: row.clone(), has_ended });
+            inherited.push(LimitHolder { task, limits, usage: row.usage() });
         }
         kept |= row.limit_holder() != row.owner;
         holder = row.limit_holder();
     }
     let row = session.row();
-    inherited.extend(shared_limits(&row.limits).map(|limits| InheritedLimits {
-        holder: None,
-        holder_ended: false,
-        limits,
-        usage: row.usage,
-    }));
+    let shared = shared_limits(&row.limits);
+    inherited.extend(shared.map(|limits| LimitHolder { task: None, limits, usage: row.usage }));
     Ok(inherited)
 }
 

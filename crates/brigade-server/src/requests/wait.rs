@@ -12,9 +12,9 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::{EarlierRun, StoredTask, TaskRow};
 use brigade_protocol::TaskTarget;
 use brigade_protocol::call::NoItems;
-use brigade_protocol::requests::{PendingApprovalItem, WaitReply, WaitRequest, WaitUntil};
+use brigade_protocol::requests::{WaitReply, WaitRequest, WaitUntil};
 use brigade_protocol::task_info::TaskInfo;
-use brigade_runtime::{FeedUpdate, Session, WaitResult};
+use brigade_runtime::{FeedUpdate, PendingApproval, Session, WaitResult};
 
 use super::list_approvals::new_approval_item;
 use crate::request_context::{LocatedTask, RequestContext};
@@ -26,13 +26,47 @@ impl RequestHandler for WaitRequest {
         context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<WaitReply, Refusal> {
-        let ResolvedWait { session, targets } = resolve_targets(&self, context).await?;
-        let result = match targets.is_empty() && context.consumes_results() {
-            true => wait_for_own(&self, context, &session).await?,
-            false => wait_for_targets(&self, context, &session, &targets).await?,
-        };
-        build_reply(&self, context, &session, targets, result).await
+        let finished = wait_for_tasks(&self, context).await?;
+        let session = finished.session.row().name.to_string();
+        let infos = |tasks: Vec<WaitedTask>| tasks.into_iter().map(|task| task.info).collect();
+        let approvals = finished.pending_approvals.into_iter();
+        Ok(WaitReply {
+            ended: infos(finished.ended),
+            still_running: infos(finished.still_running),
+            timed_out: finished.timed_out,
+            pending_approvals: approvals.map(|one| new_approval_item(&session, one)).collect(),
+        })
     }
+}
+
+/// The tasks after a wait.
+pub(crate) struct FinishedWait {
+    pub(crate) session: Session,
+    /// In the order in which they were named.
+    pub(crate) ended: Vec<WaitedTask>,
+    pub(crate) still_running: Vec<WaitedTask>,
+    pub(crate) timed_out: bool,
+    pub(crate) pending_approvals: Vec<PendingApproval>,
+}
+
+/// A task after a wait, or one of its runs.
+pub(crate) struct WaitedTask {
+    pub(crate) no: TaskNo,
+    pub(crate) row: Arc<TaskRow>,
+    pub(crate) info: TaskInfo,
+}
+
+/// Waits for the tasks of a request. A client's wait collects their results.
+pub(crate) async fn wait_for_tasks(
+    request: &WaitRequest,
+    context: &RequestContext,
+) -> Result<FinishedWait, Refusal> {
+    let ResolvedWait { session, targets } = resolve_targets(request, context).await?;
+    let result = match targets.is_empty() && context.consumes_results() {
+        true => wait_for_own(request, context, &session).await?,
+        false => wait_for_targets(request, context, &session, &targets).await?,
+    };
+    finish_wait(request, context, session, targets, result).await
 }
 
 /// The session and the tasks that a request names.
@@ -191,23 +225,29 @@ async fn wait_ended_or_input(
     Ok(results.map_or(interrupt, TaskWaitResult::Ended))
 }
 
-async fn build_reply(
+async fn finish_wait(
     request: &WaitRequest,
     context: &RequestContext,
-    session: &Session,
+    session: Session,
     mut targets: Vec<WaitTarget>,
     result: TaskWaitResult,
-) -> Result<WaitReply, Refusal> {
+) -> Result<FinishedWait, Refusal> {
     let timed_out = matches!(result, TaskWaitResult::TimedOut);
     let results = match result {
         TaskWaitResult::Ended(results) => results,
         TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
     };
-    let mut reply = WaitReply { timed_out, ..WaitReply::default() };
+    let mut finished = FinishedWait {
+        session: session.clone(),
+        ended: Vec::new(),
+        still_running: Vec::new(),
+        timed_out,
+        pending_approvals: Vec::new(),
+    };
     if request.until == WaitUntil::EndedOrInput {
         let named = targets.iter().map(|target| target.no).collect();
-        let watch = InputWatch::new(context, session, named).await?;
-        reply.pending_approvals = watch.pending_approvals();
+        let watch = InputWatch::new(context, &session, named).await?;
+        finished.pending_approvals = watch.pending_approvals();
     }
     if targets.is_empty() {
         targets = WaitTarget::of_results(&results);
@@ -220,14 +260,17 @@ async fn build_reply(
             ReplyScope { latest_run: row.run, consumes_results: context.consumes_results() };
         let selected = target.select_results(&results, scope);
         if !selected.is_empty() {
-            reply.ended.extend(selected.into_iter().map(|result| info.clone().for_run(result)));
+            finished.ended.extend(selected.into_iter().map(|result| {
+                let info = info.clone().for_run(result);
+                WaitedTask { no, row: row.clone(), info }
+            }));
         } else if row.is_alive() {
-            reply.still_running.push(info);
+            finished.still_running.push(WaitedTask { no, row, info });
         } else {
-            reply.ended.push(info);
+            finished.ended.push(WaitedTask { no, row, info });
         }
     }
-    Ok(reply)
+    Ok(finished)
 }
 
 fn timeout(request: &WaitRequest) -> Option<Duration> {
@@ -393,7 +436,7 @@ impl<'a> InputWatch<'a> {
     }
 
     /// Returns the pending approvals of the watched tasks and their descendants.
-    fn pending_approvals(&self) -> Vec<PendingApprovalItem> {
+    fn pending_approvals(&self) -> Vec<PendingApproval> {
         let pending = self.session.approvals();
         if pending.is_empty() {
             return Vec::new();
@@ -405,9 +448,7 @@ impl<'a> InputWatch<'a> {
             let mut owners = std::iter::successors(Some(no), owner);
             owners.any(|no| rows.get(&no).is_some_and(|row| self.is_selected(no, row)))
         };
-        let session = self.session.row().name.to_string();
-        let watched = pending.into_iter().filter(|approval| is_watched(approval.task));
-        watched.map(|approval| new_approval_item(&session, approval)).collect()
+        pending.into_iter().filter(|approval| is_watched(approval.task)).collect()
     }
 }
 
