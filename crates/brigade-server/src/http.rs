@@ -12,7 +12,8 @@
 //!   [`listeners`]: all of them, also after a restart.
 //! - [`request_guard`], [`caller`]: the checks before a route. [`access_token`], [`login_code`]: the
 //!   secrets behind them.
-//! - [`problem`], [`extract`], [`feed_cursor`]: errors, parameters and bodies, places in the feed.
+//! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
+//!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
 //! - [`change_feed`], [`server_sent_events`]: the feed, and responses that follow it.
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
@@ -24,11 +25,14 @@ pub(crate) mod feed_cursor;
 pub(crate) mod listener;
 pub(crate) mod listeners;
 pub(crate) mod login_code;
+pub(crate) mod path_target;
 pub(crate) mod problem;
 pub(crate) mod request_guard;
+pub(crate) mod request_headers;
 pub(crate) mod routes;
 pub(crate) mod server_sent_events;
 pub(crate) mod task_pages;
+pub(crate) mod task_view;
 pub(crate) mod tls;
 pub(crate) mod write_timeout;
 

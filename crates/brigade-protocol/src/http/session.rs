@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{ApiTime, UsageBody};
+use super::{ApiTime, LimitsBody, UsageBody};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Session)]
@@ -18,6 +18,9 @@ pub struct SessionBody {
     /// Ended tasks whose results were not collected.
     pub uncollected_tasks: usize,
     pub usage: UsageBody,
+    /// The limits of all its tasks together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsBody>,
     /// The place in the feed at which this was read.
     pub cursor: String,
 }

@@ -3,13 +3,14 @@
 use brigade_model::call::{Condition, ParkedCall, WaitMode};
 use brigade_model::ids::{Owner, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
-use brigade_model::limits::{Money, Usage};
+use brigade_model::limits::Usage;
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, Outcome, StopInitiator};
-use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task::TaskRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::limits::render_money;
 use super::{ApiTime, TaskId};
 use crate::task_info::{ApprovalInfo, QuestionInfo, TaskInfo};
 
@@ -150,6 +151,9 @@ pub struct OutcomeBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     pub text: String,
+    /// The reason of the stop that cancelled it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A page of tasks.
@@ -182,10 +186,10 @@ impl TaskBody {
         Self::from_info(session, no, row, TaskInfo::of(&session.name, no, row))
     }
 
-    fn from_info(session: &TaskSession, no: TaskNo, row: &TaskRow, info: TaskInfo) -> Self {
+    /// Returns the task with the facts of an info, which may be those of an earlier run.
+    pub fn from_info(session: &TaskSession, no: TaskNo, row: &TaskRow, info: TaskInfo) -> Self {
         let task = |no| TaskId { session: session.id, no };
-        let is_waiting = !matches!(row.state, TaskState::Ended(_));
-        let waits = row.parked_calls.iter().filter(|_| is_waiting);
+        let waits = row.parked_calls.iter().filter(|_| info.alive);
         Self {
             id: task(no),
             session: session.id.to_string(),
@@ -292,9 +296,7 @@ impl From<ApprovalInfo> for ApprovalBody {
 
 impl From<Usage> for UsageBody {
     fn from(usage: Usage) -> Self {
-        let Money(millionths) = usage.money;
-        let money = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
-        Self { tokens: usage.tokens, money }
+        Self { tokens: usage.tokens, money: render_money(usage.money) }
     }
 }
 
@@ -309,6 +311,12 @@ impl OutcomeBody {
             kind: outcome.label().to_owned(),
             code: code.map(str::to_owned),
             text: outcome.to_string(),
+            reason: match outcome {
+                Outcome::Cancelled(cancelled) => {
+                    cancelled.order.reason.as_deref().map(str::to_owned)
+                }
+                Outcome::Succeeded { .. } | Outcome::Failed(_) => None,
+            },
         }
     }
 }

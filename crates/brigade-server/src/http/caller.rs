@@ -15,6 +15,7 @@ use brigade_model::refusal::Refusal;
 use brigade_protocol::http::TaskId;
 use brigade_runtime::Session;
 use bytes::Bytes;
+use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -67,9 +68,17 @@ impl HttpCaller {
     /// Returns the context for a request that changes something, or refuses a token that only reads.
     pub(crate) fn writer(&self) -> Result<&RequestContext, Refusal> {
         match self.token.access {
-            TokenAccess::ReadOnly => Err(Refusal::forbidden("this token may only read")),
+            TokenAccess::ReadOnly => Err(read_only_refusal()),
             TokenAccess::Operator | TokenAccess::Client { .. } => Ok(&self.context),
         }
+    }
+
+    /// Returns false for a request that a token that only reads may not send, whatever the route does
+    /// with it. A wait changes nothing unless it collects, and MCP also reads with `POST`.
+    fn may_send(&self, method: &Method, path: &str) -> bool {
+        let is_reading = matches!(path, "/v1/logout" | "/mcp")
+            || path.starts_with("/v1/sessions/") && path.ends_with("/wait");
+        self.token.access != TokenAccess::ReadOnly || method.is_safe() || is_reading
     }
 
     /// Refuses tokens other than the operator's.
@@ -126,6 +135,10 @@ impl<S: Send + Sync> FromRequestParts<S> for HttpCaller {
     }
 }
 
+fn read_only_refusal() -> Refusal {
+    Refusal::forbidden("this token may only read")
+}
+
 /// Refuses requests without a valid token, and bounds the requests of each token.
 pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: Next) -> Response {
     let admitted = match identify(state, request.headers()).await {
@@ -133,6 +146,9 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
         Err(problem) => return problem.into_response(),
     };
     let AdmittedCaller { caller, permit } = admitted;
+    if !caller.may_send(request.method(), request.uri().path()) {
+        return Problem::from(read_only_refusal()).into_response();
+    }
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     response.map(|body| Body::new(CountedBody { body, _permit: permit }))

@@ -18,6 +18,8 @@ use super::problem::Problem;
 
 /// The maximum size of a body.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The maximum nesting of a body, as of most parsers of JSON.
+const DEPTH_MAX: usize = 127;
 /// The time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -118,10 +120,38 @@ pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
     Ok(collected?.to_bytes())
 }
 
-/// Parses a body of JSON.
+/// Parses a body of JSON, which is an object.
 pub(crate) fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Refusal::invalid("the body is not a JSON object").into());
+    }
+    if json_depth(body) > DEPTH_MAX {
+        let text = format!("the body is nested in more than {DEPTH_MAX} levels");
+        return Err(Refusal::invalid(text).into());
+    }
     serde_json::from_slice(body)
         .map_err(|error| Refusal::invalid(format!("the body is wrong: {error}")).into())
+}
+
+/// Returns the levels of nesting. Values that are stored as text are not parsed, and must not be
+/// deeper than others can read.
+fn json_depth(text: &[u8]) -> usize {
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    let mut is_string = false;
+    let mut is_escaped = false;
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'[' | b'{' if !is_string => depth += 1,
+            b']' | b'}' if !is_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -132,4 +162,21 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     }
     let refusal = Refusal::invalid("send JSON, with Content-Type: application/json");
     Err(Problem::with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nesting_of_json_is_counted_outside_of_strings() {
+        for (text, depth) in [
+            ("1", 0),
+            (r#"{"a": [1, {"b": 2}], "c": [[]]}"#, 3),
+            (r#"["[[[", "\"[[", "\\\\"]"#, 1),
+            ("]]][", 1),
+        ] {
+            assert_eq!(json_depth(text.as_bytes()), depth, "{text}");
+        }
+    }
 }

@@ -1,13 +1,23 @@
 //! The routes, one file for each resource.
 
+mod approvals;
+mod definitions;
 mod events;
 mod health;
+mod inbox;
+mod limits;
 mod live_output;
 mod login;
+mod messages;
+mod new_task;
 mod openapi;
+mod output;
 mod sessions;
+mod steering;
 mod tasks;
 mod tokens;
+mod transcript;
+mod wait;
 mod whoami;
 
 use std::sync::Arc;
@@ -63,14 +73,36 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(tokens::revoke_token))
         .routes(routes!(sessions::list_sessions, sessions::open_session))
         .routes(routes!(sessions::show_session))
+        .routes(routes!(sessions::close_session))
+        .routes(routes!(sessions::set_session_limits))
         .routes(routes!(tasks::list_tasks))
-        .routes(routes!(tasks::list_session_tasks))
+        .routes(routes!(tasks::list_session_tasks, new_task::start_task))
         .routes(routes!(tasks::show_task))
         .routes(routes!(events::follow_events))
         .routes(routes!(events::follow_session_events))
         .routes(routes!(events::follow_task_events))
         .routes(routes!(live_output::follow_output))
         .routes(routes!(live_output::follow_text))
+        .routes(routes!(tasks::show_run))
+        .routes(routes!(tasks::show_subtree))
+        .routes(routes!(wait::wait_for_tasks))
+        .routes(routes!(steering::stop_task))
+        .routes(routes!(steering::resume_task))
+        .routes(routes!(steering::answer_question))
+        .routes(routes!(messages::send_message, messages::list_messages))
+        .routes(routes!(messages::show_message))
+        .routes(routes!(inbox::read_inbox))
+        .routes(routes!(inbox::mark_read))
+        .routes(routes!(approvals::list_pending))
+        .routes(routes!(approvals::decide_approval))
+        .routes(routes!(approvals::list_grants))
+        .routes(routes!(approvals::revoke_grant))
+        .routes(routes!(limits::show_usage))
+        .routes(routes!(limits::show_limits, limits::set_limits))
+        .routes(routes!(output::read_output))
+        .routes(routes!(output::search_output))
+        .routes(routes!(transcript::read_transcript))
+        .routes(routes!(definitions::list_definitions))
 }
 
 /// Returns the whole server for one listener.

@@ -3,11 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod access;
+mod approving;
 mod events;
 mod listing;
 mod live_output;
+mod messaging;
 mod openapi;
+mod output;
 mod requests;
+mod scopes;
 mod sse_client;
+mod starting;
+mod steering;
 mod support;
+mod task_server;
 mod tls;
+mod transcripts;
+mod waiting;

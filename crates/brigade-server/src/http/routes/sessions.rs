@@ -6,7 +6,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
-use brigade_protocol::http::{SessionBody, SessionListBody, SessionRequestBody};
+use brigade_protocol::http::{
+    CloseRequestBody, LimitsBody, SessionBody, SessionListBody, SessionRequestBody,
+};
+use brigade_protocol::requests::CloseSessionRequest;
 use brigade_protocol::workspace::session_name_of;
 use brigade_runtime::Session;
 use http::StatusCode;
@@ -15,7 +18,7 @@ use utoipa::IntoParams;
 
 use super::HttpState;
 use crate::http::caller::HttpCaller;
-use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
+use crate::http::extract::{ApiPath, ApiQuery, JsonBody, OptionalJson};
 use crate::http::problem::Problem;
 
 /// Selects sessions.
@@ -96,6 +99,43 @@ pub(super) async fn show_session(
     Ok(JsonBody(new_session_body(&state, &caller.session(&id).await?)))
 }
 
+/// Close a session: its tasks are stopped, and nothing new starts in it
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/close", tag = "sessions",
+    params(("session" = String, Path)), request_body = Option<CloseRequestBody>,
+    responses((status = 200, description = "The session", body = SessionBody), Problem)
+)]
+pub(super) async fn close_session(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    OptionalJson(request): OptionalJson<CloseRequestBody>,
+) -> Result<JsonBody<SessionBody>, Problem> {
+    let session = caller.session(&id).await?;
+    let context = caller.writer()?.in_session(session.id());
+    let reason = request.reason;
+    context.call(CloseSessionRequest { session: String::new(), reason }).await?;
+    Ok(JsonBody(new_session_body(&state, &session)))
+}
+
+/// Set the limits of a session, in place of its earlier ones
+#[utoipa::path(
+    put, path = "/v1/sessions/{session}/limits", tag = "sessions",
+    params(("session" = String, Path)), request_body = LimitsBody,
+    responses((status = 200, description = "The session", body = SessionBody), Problem)
+)]
+pub(super) async fn set_session_limits(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    JsonBody(limits): JsonBody<LimitsBody>,
+) -> Result<JsonBody<SessionBody>, Problem> {
+    caller.require_operator("set the limits of a session")?;
+    let session = caller.session(&id).await?;
+    session.set_limits(limits.parse()?).await?;
+    Ok(JsonBody(new_session_body(&state, &session)))
+}
+
 fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
     // The cursor is read first, so that no later change is missed.
     let cursor = state.cursor().to_string();
@@ -114,6 +154,7 @@ fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
         alive_tasks,
         uncollected_tasks: tasks.len() - alive_tasks,
         usage: row.usage.into(),
+        limits: (!row.limits.is_empty()).then(|| LimitsBody::of(&row.limits)),
         cursor,
     }
 }

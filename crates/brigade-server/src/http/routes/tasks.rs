@@ -2,17 +2,23 @@
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use brigade_model::call::WaitMode;
+use brigade_model::ids::RunNo;
 use brigade_protocol::http::task::TaskSession;
-use brigade_protocol::http::{TaskBody, TaskId, TaskListBody};
+use brigade_protocol::http::{SubtreeBody, TaskBody, TaskDetailBody, TaskId, TaskListBody};
 use brigade_runtime::Session;
 use http::HeaderValue;
 use http::header::LINK;
+use serde::Deserialize;
 
 use super::HttpState;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
 use crate::http::problem::Problem;
+use crate::http::request_headers::PreferWait;
 use crate::http::task_pages::{TaskFilter, TaskPages};
+use crate::http::task_view::describe_whole;
+use crate::requests::list_subtree::{SUBTREE_TASKS_MAX, find_subtree};
 
 /// List tasks of all sessions
 ///
@@ -71,18 +77,68 @@ async fn list_page(
     Ok(response)
 }
 
-/// Show a task
+/// Show a task with all details
+///
+/// `Prefer: wait=SECONDS` waits for its end first, and collects nothing.
 #[utoipa::path(
-    get, path = "/v1/tasks/{task}", tag = "tasks", params(("task" = TaskId, Path)),
-    responses((status = 200, description = "The task", body = TaskBody), Problem)
+    get, path = "/v1/tasks/{task}", tag = "tasks",
+    params(("task" = TaskId, Path), ("prefer" = Option<String>, Header)),
+    responses((status = 200, description = "The task", body = TaskDetailBody), Problem)
 )]
 pub(super) async fn show_task(
+    State(state): State<HttpState>,
     caller: HttpCaller,
     ApiPath(id): ApiPath<TaskId>,
-) -> Result<JsonBody<TaskBody>, Problem> {
+    PreferWait(wait): PreferWait,
+) -> Result<JsonBody<TaskDetailBody>, Problem> {
+    let mut found = caller.task(id).await?;
+    if let Some(wait) = wait.filter(|_| found.row.is_alive()) {
+        // The operator's view collects nothing.
+        let view = state.daemon.runtime.operator_session(id.session).await?;
+        state.until_shutdown(view.wait_within(vec![id.no.into()], WaitMode::Any, wait)).await?;
+        found = caller.task(id).await?;
+    }
+    Ok(JsonBody(describe_whole(&state, caller.reader(), &found).await?))
+}
+
+/// Show a run of a task
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}/runs/{run}", tag = "tasks",
+    params(("task" = TaskId, Path), ("run" = u32, Path)),
+    responses((status = 200, description = "The run", body = TaskDetailBody), Problem)
+)]
+pub(super) async fn show_run(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(path): ApiPath<RunPath>,
+) -> Result<JsonBody<TaskDetailBody>, Problem> {
+    let found = caller.run(path.task, RunNo(path.run)).await?;
+    Ok(JsonBody(describe_whole(&state, caller.reader(), &found).await?))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunPath {
+    task: TaskId,
+    run: u32,
+}
+
+/// List a task and its descendants
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}/subtree", tag = "tasks", params(("task" = TaskId, Path)),
+    responses((status = 200, description = "The tasks", body = SubtreeBody), Problem)
+)]
+pub(super) async fn show_subtree(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<TaskId>,
+) -> Result<JsonBody<SubtreeBody>, Problem> {
+    let cursor = state.cursor().to_string();
     let found = caller.task(id).await?;
     let session = task_session(&found.session);
-    Ok(JsonBody(TaskBody::whole(&session, found.no, &found.row)))
+    let tasks = find_subtree(&found).await?;
+    let truncated = tasks.len() == SUBTREE_TASKS_MAX;
+    let items = tasks.iter().map(|(no, row)| TaskBody::of(&session, *no, row)).collect();
+    Ok(JsonBody(SubtreeBody { items, truncated, cursor }))
 }
 
 pub(crate) fn task_session(session: &Session) -> TaskSession {

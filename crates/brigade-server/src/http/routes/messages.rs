@@ -1,0 +1,174 @@
+//! `/v1/tasks/{task}/messages`, `/v1/sessions/{session}/messages/{number}`: messages and receipts.
+
+use brigade_model::ids::{MessageNo, Owner};
+use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::task_tree::MessageRow;
+use brigade_model::work::InboxMode;
+use brigade_protocol::http::{MessageBody, MessageListBody, MessageRequestBody, SentBody, TaskId};
+use brigade_runtime::{SendMessage, Session};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::http::caller::HttpCaller;
+use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
+use crate::http::problem::Problem;
+use crate::http::request_headers::IdempotencyHeader;
+use crate::request_context::LocatedTask;
+
+const PAGE_MESSAGES: usize = 100;
+const PAGE_MESSAGES_MAX: usize = 1_000;
+/// The number of stored messages that one page reads at most. A page may then be short or empty and
+/// have a next one.
+const READ_MESSAGES_MAX: u64 = 5_000;
+
+/// Send a message to a task
+///
+/// `Idempotency-Key` is the key of the message: the same message is accepted once, and another one
+/// with the same key is a conflict.
+#[utoipa::path(
+    post, path = "/v1/tasks/{task}/messages", tag = "messages", request_body = MessageRequestBody,
+    params(("task" = TaskId, Path), ("idempotency-key" = Option<String>, Header)),
+    responses((status = 202, description = "The messages are accepted", body = SentBody), Problem)
+)]
+pub(super) async fn send_message(
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<TaskId>,
+    IdempotencyHeader(key): IdempotencyHeader,
+    JsonBody(request): JsonBody<MessageRequestBody>,
+) -> Result<(StatusCode, JsonBody<SentBody>), Problem> {
+    caller.writer()?;
+    let found = caller.task(id).await?;
+    let numbers = send_all(&found, request, key.as_deref()).await?;
+    Ok((StatusCode::ACCEPTED, JsonBody(SentBody { numbers })))
+}
+
+async fn send_all(
+    found: &LocatedTask,
+    request: MessageRequestBody,
+    key: Option<&str>,
+) -> Result<Vec<u64>, Refusal> {
+    let MessageRequestBody { body, name, interrupt, close_input } = request;
+    if interrupt && found.row.spec.work.policy().inbox_mode == InboxMode::Push {
+        let address = found.row.address(found.no);
+        return Err(Refusal::invalid(format!(
+            "{address} is handed every message at once: there is nothing to interrupt"
+        )));
+    }
+    let keyed = |message: SendMessage, key: Option<&str>| match key {
+        Some(key) => message.key(key),
+        None => message,
+    };
+    let mut numbers = Vec::new();
+    if let Some(body) = &body {
+        let mut message = keyed(found.session.send(found.no, body), key);
+        if let Some(name) = &name {
+            message = message.named(name);
+        }
+        if interrupt {
+            message = message.urgent();
+        }
+        numbers.push(message.await?.0);
+    }
+    if close_input {
+        // The end of the input is a message of its own.
+        let key = key.map(|key| match &body {
+            Some(_) => format!("{key}#close"),
+            None => key.to_owned(),
+        });
+        let message = keyed(found.session.close_input(found.no), key.as_deref());
+        numbers.push(message.await?.0);
+    }
+    match numbers.is_empty() {
+        true => Err(Refusal::invalid("pass `body`, or `close_input`")),
+        false => Ok(numbers),
+    }
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct MessageFilter {
+    /// The number of messages, from 1 to 1000; 100 by default.
+    limit: Option<usize>,
+    /// `next_page` of the page before.
+    page: Option<String>,
+}
+
+/// List the messages to and from a task, the newest last
+#[utoipa::path(
+    get, path = "/v1/tasks/{task}/messages", tag = "messages",
+    params(("task" = TaskId, Path), MessageFilter),
+    responses((status = 200, description = "A page of messages", body = MessageListBody), Problem)
+)]
+pub(super) async fn list_messages(
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<TaskId>,
+    ApiQuery(filter): ApiQuery<MessageFilter>,
+) -> Result<JsonBody<MessageListBody>, Problem> {
+    let found = caller.task(id).await?;
+    let limit = filter.limit.unwrap_or(PAGE_MESSAGES);
+    if !(1..=PAGE_MESSAGES_MAX).contains(&limit) {
+        return Err(Refusal::invalid(format!("the limit is 1 to {PAGE_MESSAGES_MAX}")).into());
+    }
+    let last = found.session.row().last_message.0;
+    let wrong = || Refusal::invalid("this is not a page; pass `next_page` as it was received");
+    let before = match filter.page.as_deref().map(str::parse::<u64>) {
+        Some(before) => before.map_err(|_| wrong())?.min(last.saturating_add(1)),
+        None => last.saturating_add(1),
+    };
+    let oldest = before.saturating_sub(READ_MESSAGES_MAX).max(1);
+    let mut items = Vec::new();
+    let mut next = (oldest > 1).then_some(oldest);
+    for number in (oldest..before).rev() {
+        let row = visible_message(&found.session, MessageNo(number)).await?;
+        let Some(row) = row.filter(|row| is_of_task(row, &found)) else { continue };
+        items.push(MessageBody::of(id.session, &row));
+        if items.len() == limit {
+            next = (number > 1).then_some(number);
+            break;
+        }
+    }
+    items.reverse();
+    let next_page = next.map(|next| next.to_string());
+    Ok(JsonBody(MessageListBody { items, next_page }))
+}
+
+fn is_of_task(row: &MessageRow, found: &LocatedTask) -> bool {
+    let message = &row.message;
+    message.to == Owner::Task(found.no) || message.from.task() == Some(found.no)
+}
+
+/// Returns a message; `None` if it is not stored or the caller may not see it.
+async fn visible_message(session: &Session, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
+    match session.receipt(no).await {
+        Err(refusal) if matches!(refusal.kind, RefusalKind::Forbidden | RefusalKind::NotFound) => {
+            Ok(None)
+        }
+        found => found,
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MessagePath {
+    session: String,
+    number: u64,
+}
+
+/// Show a message and its receipt
+#[utoipa::path(
+    get, path = "/v1/sessions/{session}/messages/{number}", tag = "messages",
+    params(("session" = String, Path), ("number" = u64, Path)),
+    responses((status = 200, description = "The message", body = MessageBody), Problem)
+)]
+pub(super) async fn show_message(
+    caller: HttpCaller,
+    ApiPath(path): ApiPath<MessagePath>,
+) -> Result<JsonBody<MessageBody>, Problem> {
+    let session = caller.session(&path.session).await?;
+    let number = path.number;
+    let row = session.receipt(MessageNo(number)).await?;
+    let missing = || Refusal::not_found(format!("there is no message {number}"));
+    let row = row.ok_or_else(missing)?;
+    Ok(JsonBody(MessageBody::of(session.id(), &row)))
+}

@@ -1,0 +1,263 @@
+//! `POST /v1/sessions/{session}/tasks`: starts processes, agents and jobs.
+
+use std::path::{Path, PathBuf};
+
+use axum::response::{IntoResponse, Response};
+use brigade_model::limits::Limits;
+use brigade_model::refusal::Refusal;
+use brigade_model::work::{EnvValue, ProcessWork};
+use brigade_protocol::http::{
+    LimitsBody, NewAgentBody, NewJobBody, NewProcessBody, NewTaskBody, SandboxBody, TaskBody,
+    TaskId,
+};
+use brigade_protocol::requests::{ExecRequest, RunRequest};
+use brigade_protocol::{TaskTarget, requests::StartReply};
+use brigade_runtime::{NewTask, Session};
+use http::header::LOCATION;
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::task_session;
+use crate::http::caller::HttpCaller;
+use crate::http::extract::{ApiPath, JsonBody};
+use crate::http::problem::Problem;
+use crate::http::request_headers::IdempotencyHeader;
+use crate::request_context::RequestContext;
+use crate::requests::exec::new_start_reply;
+
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Start a process, an agent or a job
+///
+/// `Idempotency-Key` is the key of the task: the same request gets the same task, with the header
+/// `Idempotent-Replayed: true`, and another request is a conflict. A client's token starts processes
+/// and agents only in a sandbox.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/tasks", tag = "tasks", request_body = NewTaskBody,
+    params(("session" = String, Path), ("idempotency-key" = Option<String>, Header)),
+    responses(
+        (status = 200, description = "The task was started before", body = TaskBody),
+        (status = 201, description = "The new task", body = TaskBody),
+        Problem
+    )
+)]
+pub(super) async fn start_task(
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    IdempotencyHeader(key): IdempotencyHeader,
+    JsonBody(request): JsonBody<NewTaskBody>,
+) -> Result<Response, Problem> {
+    let context = caller.writer()?;
+    let session = caller.session(&id).await?;
+    let context = context.in_session(session.id());
+    let start = TaskStart { caller: &caller, context: &context, session: &session, key };
+    let reply = match request {
+        NewTaskBody::Process(process) => start.start_process(*process).await?,
+        NewTaskBody::Agent(agent) => start.start_agent(*agent).await?,
+        NewTaskBody::Job(job) => start.start_job(*job).await?,
+    };
+    start.respond(reply).await
+}
+
+/// A request to start a task in the session of the path.
+struct TaskStart<'a> {
+    caller: &'a HttpCaller,
+    context: &'a RequestContext,
+    session: &'a Session,
+    key: Option<String>,
+}
+
+/// The directories of a task, without links if a client requested them.
+struct TaskPlace {
+    cwd: String,
+    sandbox: Option<SandboxBody>,
+}
+
+impl TaskStart<'_> {
+    async fn start_process(&self, request: NewProcessBody) -> Result<StartReply, Refusal> {
+        let mut work = request.work()?;
+        if !self.caller.is_operator() {
+            check_env(&work)?;
+        }
+        let TaskPlace { cwd, sandbox } = self.check_place(request.cwd, request.sandbox).await?;
+        work.cwd = Some(cwd.into());
+        let limits = parse_limits(request.limits.as_ref())?;
+        let request = ExecRequest {
+            name: request.name,
+            key: self.key.clone(),
+            deadline_ms: request.deadline_ms,
+            grace_ms: request.grace_ms,
+            keep: request.keep,
+            terminal: request.terminal.map(Into::into),
+            resources: request.resources.unwrap_or_default().into(),
+            sandbox: sandbox.map(Into::into),
+            limits: limits.map(Box::new),
+            ..ExecRequest::new("", work)
+        };
+        self.context.call(request).await
+    }
+
+    async fn start_agent(&self, request: NewAgentBody) -> Result<StartReply, Refusal> {
+        let TaskPlace { cwd, sandbox } = self.check_place(request.cwd, request.sandbox).await?;
+        let permissions = match &request.permissions {
+            Some(permissions) => permissions.parse()?,
+            None => RunRequest::default_permissions([]),
+        };
+        let request = RunRequest {
+            name: request.name,
+            key: self.key.clone(),
+            agent: request.definition,
+            model: request.model,
+            config: request.config,
+            result_schema: request.result_schema,
+            cwd: Some(cwd),
+            limits: Box::new(parse_limits(request.limits.as_ref())?.unwrap_or_default()),
+            permissions,
+            mcp_servers: request.mcp_servers,
+            keep: request.keep,
+            unattended: request.unattended,
+            sandbox: sandbox.map(Into::into),
+            resources: request.resources.unwrap_or_default().into(),
+            ..RunRequest::new("", request.prompt)
+        };
+        self.context.call(request).await
+    }
+
+    async fn start_job(&self, request: NewJobBody) -> Result<StartReply, Refusal> {
+        let mut task = NewTask::job(&request.job, request.arguments);
+        if let Some(name) = &request.name {
+            task = task.name(name);
+        }
+        if let Some(key) = &self.key {
+            task = task.key(key);
+        }
+        if let Some(limits) = parse_limits(request.limits.as_ref())? {
+            task = task.limits(limits);
+        }
+        let task = self.session.spawn(task).await?;
+        new_start_reply(self.session, &task).await
+    }
+
+    /// Returns the directories of a task, or refuses those that the caller may not use. A client acts
+    /// in a sandbox, and in the workspace of its session.
+    async fn check_place(
+        &self,
+        cwd: String,
+        sandbox: Option<SandboxBody>,
+    ) -> Result<TaskPlace, Refusal> {
+        if !Path::new(&cwd).is_absolute() {
+            return Err(Refusal::invalid("`cwd` is not an absolute path"));
+        }
+        if self.caller.is_operator() {
+            return Ok(TaskPlace { cwd, sandbox });
+        }
+        let Some(sandbox) = sandbox else {
+            return Err(Refusal::forbidden(
+                "a client's token starts processes and agents only in a sandbox: pass `sandbox`, \
+                 such as {}",
+            ));
+        };
+        let name = self.session.row().name;
+        let workspace = Path::new(name.as_str());
+        if !workspace.is_absolute() {
+            return Ok(TaskPlace { cwd, sandbox: Some(sandbox) });
+        }
+        let workspace = workspace.to_owned();
+        let checked =
+            tokio::task::spawn_blocking(move || restrict_place(&workspace, &cwd, sandbox));
+        checked.await.map_err(|error| Refusal::internal(error.to_string()))?
+    }
+
+    async fn respond(&self, reply: StartReply) -> Result<Response, Problem> {
+        let StartReply { task, existed } = reply;
+        let target = TaskTarget { session: String::new(), task: task.address };
+        let found = self.context.find_task(&target).await?;
+        let body = TaskBody::whole(&task_session(self.session), found.no, &found.row);
+        let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
+        let mut response = (status, JsonBody(body)).into_response();
+        let headers = response.headers_mut();
+        let id = TaskId { session: self.session.id(), no: found.no };
+        if let Ok(location) = HeaderValue::from_str(&format!("/v1/tasks/{id}")) {
+            headers.insert(LOCATION, location);
+        }
+        if existed {
+            headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        Ok(response)
+    }
+}
+
+/// Refuses variables of the server, which may have secrets that a client must not read.
+fn check_env(work: &ProcessWork) -> Result<(), Refusal> {
+    match work.env.iter().find(|(_, value)| !matches!(value, EnvValue::Text(_))) {
+        Some((name, _)) => Err(Refusal::forbidden(format!(
+            "{name} refers to a variable of the server, which only an operator's token passes on"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn parse_limits(limits: Option<&LimitsBody>) -> Result<Option<Limits>, Refusal> {
+    limits.map(LimitsBody::parse).transpose()
+}
+
+/// Resolves links, and refuses paths outside of a workspace. The task gets the resolved paths, so
+/// that a link that changes later leads nowhere else.
+fn restrict_place(workspace: &Path, cwd: &str, sandbox: SandboxBody) -> Result<TaskPlace, Refusal> {
+    let resolve = |path: &Path| {
+        std::fs::canonicalize(path)
+            .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))
+    };
+    let workspace = resolve(workspace)?;
+    let restrict = |path: &str| -> Result<String, Refusal> {
+        let found: PathBuf = resolve(Path::new(path))?;
+        if !found.starts_with(&workspace) {
+            return Err(Refusal::forbidden(format!(
+                "{path} is outside of the session's workspace, which a client's token may not leave"
+            )));
+        }
+        let text = found.into_os_string().into_string();
+        text.map_err(|_| Refusal::invalid("the path is not UTF-8"))
+    };
+    let restrict_all = |paths: Vec<String>| -> Result<Vec<String>, Refusal> {
+        paths.iter().map(|path| restrict(path)).collect()
+    };
+    Ok(TaskPlace {
+        cwd: restrict(cwd)?,
+        sandbox: Some(SandboxBody {
+            read: restrict_all(sandbox.read)?,
+            write: restrict_all(sandbox.write)?,
+            ..sandbox
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::refusal::RefusalKind;
+
+    use super::*;
+
+    #[test]
+    fn a_client_does_not_leave_the_workspace() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("a path");
+        let workspace = root.join("work");
+        std::fs::create_dir_all(workspace.join("src")).expect("a directory");
+        std::os::unix::fs::symlink(&root, workspace.join("out")).expect("a link");
+        let place = |path: PathBuf, write: Vec<&str>| {
+            let write = write.into_iter().map(str::to_owned).collect();
+            let sandbox = SandboxBody { write, ..SandboxBody::default() };
+            restrict_place(&workspace, path.to_str().expect("UTF-8"), sandbox)
+        };
+        let inside = place(workspace.join("src/../src"), Vec::new()).expect("a place");
+        assert_eq!(inside.cwd, workspace.join("src").to_str().expect("UTF-8"));
+        for outside in [root.clone(), workspace.join("out"), workspace.join("src/../..")] {
+            let refusal = place(outside, Vec::new()).err().expect("a refusal");
+            assert_eq!(refusal.kind, RefusalKind::Forbidden);
+        }
+        let refusal = place(workspace.clone(), vec!["/"]).err().expect("a refusal");
+        assert_eq!(refusal.kind, RefusalKind::Forbidden);
+        let missing = place(workspace.join("missing"), Vec::new()).err().expect("a refusal");
+        assert_eq!(missing.kind, RefusalKind::Invalid);
+    }
+}
