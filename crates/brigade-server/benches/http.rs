@@ -69,7 +69,8 @@ impl BenchServer {
         let lock = StateDirLock::acquire(&state_dir)?;
         let builder = Runtime::builder().job(WAIT, wait).job(TICK, tick);
         let daemon = Daemon::open(lock, DaemonOptions::new(state_dir.clone()), builder).await?;
-        let address = daemon.listen(ListenOptions::dashboard()).await?;
+        let url = daemon.listen(ListenOptions::dashboard()).await?;
+        let address = url.trim_start_matches("http://").parse()?;
         let runtime = daemon.runtime().clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {

@@ -178,6 +178,7 @@ impl ReceiptBody {
             Receipt::Read => "read",
             Receipt::DeliveryUnknown => "delivery_unknown",
             Receipt::DeadLettered(_) => "dead_letter",
+            _ => "other",
         };
         let reason = match receipt {
             Receipt::DeadLettered(reason) => Some(reason.to_string()),

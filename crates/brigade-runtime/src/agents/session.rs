@@ -80,7 +80,7 @@ impl Session {
         &self,
         task: TaskRef,
     ) -> Result<Option<Vec<TranscriptItem>>, Refusal> {
-        let (no, row) = self.get(task).await?;
+        let StoredTask { no, row } = self.get(task).await?;
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
         let journal = self.journal(no).await?;
         Ok(Some(list_transcript(&agent.task, agent.quote_mark, journal)))

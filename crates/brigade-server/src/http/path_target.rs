@@ -63,7 +63,7 @@ impl HttpState {
         tokio::select! {
             biased;
             waited = wait => waited,
-            () = self.daemon.shutdown_token.cancelled() => {
+            () = self.daemon.shutdown.shutdown_token.cancelled() => {
                 Err(Refusal::unavailable("the server shuts down; ask the next one"))
             }
         }

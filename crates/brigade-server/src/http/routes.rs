@@ -9,9 +9,11 @@ mod limits;
 mod live_output;
 mod login;
 mod messages;
+mod metrics;
 mod new_task;
 mod openapi;
 mod output;
+mod pages;
 mod sessions;
 mod steering;
 mod tasks;
@@ -103,6 +105,7 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(output::search_output))
         .routes(routes!(transcript::read_transcript))
         .routes(routes!(definitions::list_definitions))
+        .routes(routes!(metrics::show_metrics))
 }
 
 /// Returns the whole server for one listener.
@@ -111,6 +114,7 @@ pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
     router
         .merge(health::routes())
         .merge(openapi::routes())
+        .merge(pages::routes())
         .fallback(refuse_path)
         .method_not_allowed_fallback(refuse_method)
         .layer(from_fn_with_state(state.clone(), authenticate_private))

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use brigade_model::approval::CallDigest;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 use brigade_protocol::http::approval::PendingQuestionBody;
 use brigade_protocol::http::{
     GrantBody, GrantListBody, PendingBody, TaskBody, TaskId, VerdictBody, VerdictKind,
@@ -45,7 +46,7 @@ pub(super) async fn list_pending(
 fn list_questions(session: &Session) -> Vec<PendingQuestionBody> {
     let names = task_session(session);
     let mut questions = Vec::new();
-    for (no, row) in session.list() {
+    for StoredTask { no, row } in session.list() {
         if row.parked_calls.is_empty() || !row.is_alive() {
             continue;
         }

@@ -137,7 +137,7 @@ pub(super) async fn show_subtree(
     let session = task_session(&found.session);
     let tasks = find_subtree(&found).await?;
     let truncated = tasks.len() == SUBTREE_TASKS_MAX;
-    let items = tasks.iter().map(|(no, row)| TaskBody::of(&session, *no, row)).collect();
+    let items = tasks.iter().map(|task| TaskBody::of(&session, task.no, &task.row)).collect();
     Ok(JsonBody(SubtreeBody { items, truncated, cursor }))
 }
 
