@@ -21,6 +21,9 @@ pub use brigade_agent::tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
     ToolInvocation, ToolReply, ToolSubject,
 };
+pub use brigade_agent::transcript_text::{
+    TranscriptCall, TranscriptContent, TranscriptItem, TranscriptReply, TranscriptResult,
+};
 pub use brigade_agent::{
     AgentOverrides, Backend, BackendRun, ClientTool, ClientToolCall, CostEstimate, Locale,
     LocalizedText, StopPolicy, ToolSet, ToolSource,
