@@ -10,8 +10,8 @@
 //!
 //! - [`listener`], [`tls`], [`write_timeout`]: one bound address and its connections.
 //!   [`listeners`]: all of them, also after a restart.
-//! - [`request_guard`], [`caller`]: the checks before a route. [`access_token`], [`login_code`]: the
-//!   secrets behind them.
+//! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
+//!   [`access_token`], [`login_code`]: the secrets behind them.
 //! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
 //!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
 //! - [`change_feed`], [`server_sent_events`]: the feed, and responses that follow it.
@@ -34,6 +34,7 @@ pub(crate) mod server_sent_events;
 pub(crate) mod task_pages;
 pub(crate) mod task_view;
 pub(crate) mod tls;
+pub(crate) mod workspace_scope;
 pub(crate) mod write_timeout;
 
 pub use listeners::{ListenOptions, ListenerPurpose, TlsFiles};

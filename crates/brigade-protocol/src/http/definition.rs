@@ -1,6 +1,5 @@
 //! Definitions of agents.
 
-use brigade_agent::definition::DefinitionOrigin;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -50,11 +49,7 @@ impl From<AgentInfo> for DefinitionBody {
             model: agent.model,
             mcp_servers: agent.mcp_servers,
             file: agent.file,
-            origin: match agent.origin {
-                DefinitionOrigin::Program => "program".to_owned(),
-                DefinitionOrigin::User => "user".to_owned(),
-                DefinitionOrigin::Workspace => "workspace".to_owned(),
-            },
+            origin: agent.origin.as_str().to_owned(),
             untrusted: agent.untrusted,
         }
     }

@@ -128,6 +128,7 @@ pub struct InboxBody {
 #[schema(as = ReadRequest)]
 pub struct ReadRequestBody {
     /// The messages to mark as read, from 1 to 1000.
+    #[schema(min_items = 1, max_items = 1000)]
     pub numbers: Vec<u64>,
 }
 

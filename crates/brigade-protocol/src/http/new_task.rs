@@ -79,6 +79,7 @@ pub struct NewProcessBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// The working directory, an absolute path.
+    #[schema(pattern = "^/")]
     pub cwd: String,
     /// Variables beside those that every process gets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -133,6 +134,7 @@ pub struct NewAgentBody {
     pub kind: AgentKind,
     pub prompt: String,
     /// The working directory, an absolute path, in which its definitions are found too.
+    #[schema(pattern = "^/")]
     pub cwd: String,
     /// The name of a definition. Without it, the agent is a general one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,7 +234,9 @@ pub struct EnvFromBody {
 #[serde(deny_unknown_fields)]
 #[schema(as = Terminal)]
 pub struct TerminalBody {
+    #[schema(minimum = 1)]
     pub columns: u16,
+    #[schema(minimum = 1)]
     pub rows: u16,
 }
 

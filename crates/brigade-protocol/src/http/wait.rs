@@ -20,6 +20,7 @@ use crate::task_info::TaskInfo;
 #[schema(as = WaitRequest)]
 pub struct WaitRequestBody {
     /// From 1 to 1000 tasks.
+    #[schema(min_items = 1, max_items = 1000)]
     pub tasks: Vec<TaskId>,
     #[serde(default)]
     pub mode: WaitModeBody,

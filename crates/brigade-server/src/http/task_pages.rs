@@ -49,6 +49,7 @@ pub(crate) struct TaskFilter {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ended: bool,
     /// The number of tasks, from 1 to 1000; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<usize>,
     /// `next_page` of the page before.

@@ -14,7 +14,7 @@ async fn a_message_has_a_key_a_name_and_a_receipt() {
     let path = format!("/v1/tasks/{task}/messages");
     let send = async |key: &str, body: Value| {
         let headers = [("idempotency-key", key)];
-        server.send_with(&operator, Method::POST, &path, &headers, Some(body)).await
+        server.send_with(&operator, &path, &headers, Some(body)).await
     };
     let note = json!({ "body": { "salt": 1 }, "name": "recipe" });
     let first = send("k", note.clone()).await.expect(202);
@@ -84,7 +84,7 @@ async fn a_process_reads_messages_until_its_input_is_closed() {
     let keyed = [("idempotency-key", "soup")];
     let send = async || {
         let sent = Some(sent.clone());
-        server.send_with(&operator, Method::POST, &path, &keyed, sent).await.expect(202)
+        server.send_with(&operator, &path, &keyed, sent).await.expect(202)
     };
     let first = send().await;
     assert_eq!(first["numbers"].as_array().unwrap().len(), 2);

@@ -1,6 +1,5 @@
 //! The output of processes: bytes, ranges, pages and searches.
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::TestResponse;
@@ -11,14 +10,14 @@ impl TaskServer {
         let path = format!("/v1/tasks/{task}/output");
         let headers = [("range", range)];
         let operator = self.server.operator.clone();
-        self.send_with(&operator, Method::GET, &path, &headers, None).await
+        self.send_with(&operator, &path, &headers, None).await
     }
 
     async fn read_page(&self, task: &str, query: &str) -> TestResponse {
         let path = format!("/v1/tasks/{task}/output{query}");
         let headers = [("accept", "text/html, application/json;q=0.9")];
         let operator = self.server.operator.clone();
-        self.send_with(&operator, Method::GET, &path, &headers, None).await
+        self.send_with(&operator, &path, &headers, None).await
     }
 
     /// Runs a shell command to its end.
@@ -50,7 +49,7 @@ async fn output_is_read_by_byte_ranges() {
     ] {
         let path = format!("/v1/tasks/{task}/output?stream=stdout");
         let operator = &server.server.operator;
-        let part = server.send_with(operator, Method::GET, &path, &[("range", range)], None).await;
+        let part = server.send_with(operator, &path, &[("range", range)], None).await;
         let shown = part.headers["content-range"].to_str().unwrap().to_owned();
         // The length is unknown until the output has been read to its end.
         let expected = [only(content), format!("bytes {content}/*")];

@@ -1,5 +1,6 @@
 //! Tasks that are started over HTTP.
 
+use brigade_protocol::http::TokenScope;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ async fn a_process_is_started_and_shown() {
     assert_eq!(task["kind"], "process");
     let secret = server.server.operator.clone();
     let prefer = [("prefer", "wait=30")];
-    let shown = server.send_with(&secret, Method::GET, &location, &prefer, None).await.expect(200);
+    let shown = server.send_with(&secret, &location, &prefer, None).await.expect(200);
     assert_eq!(shown["state"], "failed");
     assert_eq!(shown["exit_code"], 3);
     assert_eq!(shown["outcome"]["type"], "failed");
@@ -47,7 +48,7 @@ async fn a_key_starts_one_task() {
     let path = tasks_path(&server);
     let start = async |key: &str, body: Value| {
         let headers = [("idempotency-key", key)];
-        server.send_with(&secret, Method::POST, &path, &headers, Some(body)).await
+        server.send_with(&secret, &path, &headers, Some(body)).await
     };
     let echo = |arguments: u32| json!({ "kind": "job", "job": "echo", "arguments": arguments });
     let first = start("k", echo(1)).await;
@@ -65,7 +66,7 @@ async fn a_key_starts_one_task() {
     start("", echo(1)).await.expect_problem(400, "invalid");
     start(&"k".repeat(300), echo(1)).await.expect_problem(400, "invalid");
     let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
-    let twice = server.send_with(&secret, Method::POST, &path, &twice, Some(echo(1))).await;
+    let twice = server.send_with(&secret, &path, &twice, Some(echo(1))).await;
     twice.expect_problem(400, "invalid");
     let latin = reqwest::header::HeaderValue::from_bytes(b"\xff").unwrap();
     let request = server.server.client().post(server.server.url(&path)).bearer_auth(&secret);
@@ -120,6 +121,34 @@ async fn a_client_starts_only_what_is_sandboxed() {
     start(sandboxed).await.expect_problem(403, "forbidden");
     let job = json!({ "kind": "job", "job": "echo", "name": "Free" });
     assert_eq!(start(job).await.expect(201)["name"], "Free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_stays_in_the_workspace_of_its_session() {
+    let server = TaskServer::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join(".git")).unwrap();
+    std::os::unix::fs::symlink("/", root.join("link")).unwrap();
+    let root = root.to_str().unwrap();
+    let session = server.server.post("/v1/sessions", json!({ "workspace": root })).await;
+    let path = format!("/v1/sessions/{}/tasks", session.expect(201)["id"].as_str().unwrap());
+    let client = server.server.create_token("bob", TokenScope::Client, Some(root)).await;
+    let start = async |cwd: &str, sandbox: Value| {
+        let body =
+            json!({ "kind": "process", "command": ["true"], "cwd": cwd, "sandbox": sandbox });
+        server.server.send_as(&client, Method::POST, &path, Some(body)).await
+    };
+    start(root, json!({ "write": [root] })).await.expect(201);
+    for outside in ["/", &format!("{root}/.."), &format!("{root}/link")] {
+        start(outside, json!({})).await.expect_problem(403, "forbidden");
+        start(root, json!({ "write": [outside] })).await.expect_problem(403, "forbidden");
+        start(root, json!({ "read": [outside] })).await.expect_problem(403, "forbidden");
+        let definitions = format!("/v1/definitions?cwd={outside}");
+        let definitions = server.server.send_as(&client, Method::GET, &definitions, None).await;
+        definitions.expect_problem(403, "forbidden");
+    }
+    start(&format!("{root}/missing"), json!({})).await.expect_problem(400, "invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]

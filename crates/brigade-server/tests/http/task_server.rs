@@ -137,16 +137,16 @@ impl TaskServer {
         waited
     }
 
-    /// Sends a request with headers.
+    /// Sends a request with headers: `POST` with a body, and `GET` without one.
     pub(crate) async fn send_with(
         &self,
         secret: &str,
-        method: Method,
         path: &str,
         headers: &[(&str, &str)],
         body: Option<Value>,
     ) -> TestResponse {
         let client = self.server.client();
+        let method = if body.is_some() { Method::POST } else { Method::GET };
         let mut request = client.request(method, self.server.url(path)).bearer_auth(secret);
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -1,7 +1,6 @@
 //! Waits for tasks.
 
 use brigade_protocol::http::TokenScope;
-use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,7 +14,7 @@ impl TaskServer {
         let path = format!("/v1/sessions/{}/wait{query}", self.session);
         let prefer = format!("wait={secs}");
         let headers = [("prefer", prefer.as_str())];
-        self.send_with(secret, Method::POST, &path, &headers, Some(body)).await
+        self.send_with(secret, &path, &headers, Some(body)).await
     }
 }
 
@@ -96,7 +95,7 @@ async fn wrong_waits_are_refused() {
         let headers = [("prefer", format!("wait={secs}"))];
         let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
         let path = format!("/v1/tasks/{task}");
-        let shown = server.send_with(&operator, Method::GET, &path, &headers, None).await;
+        let shown = server.send_with(&operator, &path, &headers, None).await;
         shown.expect_problem(400, "invalid");
     }
     let other = server.server.runtime.session("other").await.unwrap().id();
@@ -118,7 +117,7 @@ async fn wrong_waits_are_refused() {
     server.wait_as(&operator, "?collect=7", "0", one).await.expect_problem(400, "invalid");
     let prefer = [("prefer", "wait=0")];
     let path = format!("/v1/tasks/{task}");
-    let shown = server.send_with(&operator, Method::GET, &path, &prefer, None).await.expect(200);
+    let shown = server.send_with(&operator, &path, &prefer, None).await.expect(200);
     assert_eq!(shown["alive"], true);
 }
 

@@ -8,15 +8,18 @@ use brigade_protocol::requests::ListAgentsRequest;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiQuery, JsonBody};
 use crate::http::problem::Problem;
+use crate::http::workspace_scope::WorkspaceScope;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DefinitionQuery {
-    /// The directory, an absolute path.
+    /// The directory, an absolute path. A client's token names one of its session's workspace.
+    #[param(pattern = "^/")]
     cwd: String,
     /// The language of titles and descriptions, as a tag such as `de-AT`.
     #[serde(default)]
@@ -36,6 +39,13 @@ pub(super) async fn list_definitions(
     if !Path::new(&cwd).is_absolute() {
         return Err(Refusal::invalid("`cwd` is not an absolute path").into());
     }
+    let cwd = match caller.token.access {
+        TokenAccess::Client { session } => {
+            let session = caller.session_of(session).await?;
+            WorkspaceScope::of(&session).restrict(cwd).await?
+        }
+        TokenAccess::Operator | TokenAccess::ReadOnly => cwd,
+    };
     let reply = caller.reader().call(ListAgentsRequest { cwd, lang }).await?;
     Ok(JsonBody(reply.into()))
 }

@@ -90,6 +90,7 @@ async fn send_all(
 #[into_params(parameter_in = Query)]
 pub(super) struct MessageFilter {
     /// The number of messages, from 1 to 1000; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// `next_page` of the page before.
     page: Option<String>,

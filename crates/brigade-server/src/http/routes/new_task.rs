@@ -1,6 +1,6 @@
 //! `POST /v1/sessions/{session}/tasks`: starts processes, agents and jobs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use axum::response::{IntoResponse, Response};
 use brigade_model::limits::Limits;
@@ -21,6 +21,7 @@ use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, JsonBody};
 use crate::http::problem::Problem;
 use crate::http::request_headers::IdempotencyHeader;
+use crate::http::workspace_scope::WorkspaceScope;
 use crate::request_context::RequestContext;
 use crate::requests::exec::new_start_reply;
 
@@ -156,15 +157,15 @@ impl TaskStart<'_> {
                  such as {}",
             ));
         };
-        let name = self.session.row().name;
-        let workspace = Path::new(name.as_str());
-        if !workspace.is_absolute() {
-            return Ok(TaskPlace { cwd, sandbox: Some(sandbox) });
-        }
-        let workspace = workspace.to_owned();
-        let checked =
-            tokio::task::spawn_blocking(move || restrict_place(&workspace, &cwd, sandbox));
-        checked.await.map_err(|error| Refusal::internal(error.to_string()))?
+        let scope = WorkspaceScope::of(self.session);
+        Ok(TaskPlace {
+            cwd: scope.restrict(cwd).await?,
+            sandbox: Some(SandboxBody {
+                read: scope.restrict_all(sandbox.read).await?,
+                write: scope.restrict_all(sandbox.write).await?,
+                ..sandbox
+            }),
+        })
     }
 
     async fn respond(&self, reply: StartReply) -> Result<Response, Problem> {
@@ -198,66 +199,4 @@ fn check_env(work: &ProcessWork) -> Result<(), Refusal> {
 
 fn parse_limits(limits: Option<&LimitsBody>) -> Result<Option<Limits>, Refusal> {
     limits.map(LimitsBody::parse).transpose()
-}
-
-/// Resolves links, and refuses paths outside of a workspace. The task gets the resolved paths, so
-/// that a link that changes later leads nowhere else.
-fn restrict_place(workspace: &Path, cwd: &str, sandbox: SandboxBody) -> Result<TaskPlace, Refusal> {
-    let resolve = |path: &Path| {
-        std::fs::canonicalize(path)
-            .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))
-    };
-    let workspace = resolve(workspace)?;
-    let restrict = |path: &str| -> Result<String, Refusal> {
-        let found: PathBuf = resolve(Path::new(path))?;
-        if !found.starts_with(&workspace) {
-            return Err(Refusal::forbidden(format!(
-                "{path} is outside of the session's workspace, which a client's token may not leave"
-            )));
-        }
-        let text = found.into_os_string().into_string();
-        text.map_err(|_| Refusal::invalid("the path is not UTF-8"))
-    };
-    let restrict_all = |paths: Vec<String>| -> Result<Vec<String>, Refusal> {
-        paths.iter().map(|path| restrict(path)).collect()
-    };
-    Ok(TaskPlace {
-        cwd: restrict(cwd)?,
-        sandbox: Some(SandboxBody {
-            read: restrict_all(sandbox.read)?,
-            write: restrict_all(sandbox.write)?,
-            ..sandbox
-        }),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use brigade_model::refusal::RefusalKind;
-
-    use super::*;
-
-    #[test]
-    fn a_client_does_not_leave_the_workspace() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let root = dir.path().canonicalize().expect("a path");
-        let workspace = root.join("work");
-        std::fs::create_dir_all(workspace.join("src")).expect("a directory");
-        std::os::unix::fs::symlink(&root, workspace.join("out")).expect("a link");
-        let place = |path: PathBuf, write: Vec<&str>| {
-            let write = write.into_iter().map(str::to_owned).collect();
-            let sandbox = SandboxBody { write, ..SandboxBody::default() };
-            restrict_place(&workspace, path.to_str().expect("UTF-8"), sandbox)
-        };
-        let inside = place(workspace.join("src/../src"), Vec::new()).expect("a place");
-        assert_eq!(inside.cwd, workspace.join("src").to_str().expect("UTF-8"));
-        for outside in [root.clone(), workspace.join("out"), workspace.join("src/../..")] {
-            let refusal = place(outside, Vec::new()).err().expect("a refusal");
-            assert_eq!(refusal.kind, RefusalKind::Forbidden);
-        }
-        let refusal = place(workspace.clone(), vec!["/"]).err().expect("a refusal");
-        assert_eq!(refusal.kind, RefusalKind::Forbidden);
-        let missing = place(workspace.join("missing"), Vec::new()).err().expect("a refusal");
-        assert_eq!(missing.kind, RefusalKind::Invalid);
-    }
 }

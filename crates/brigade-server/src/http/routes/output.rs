@@ -46,10 +46,12 @@ pub(super) struct OutputQuery {
     /// An earlier run; the latest by default.
     run: Option<u32>,
     /// Selects the last bytes, at most 4 MiB.
+    #[param(maximum = 4_194_304)]
     tail: Option<u64>,
     /// For JSON, the position to read from.
     from: Option<u64>,
     /// For JSON, the most bytes of a page, from 16 to 4 MiB; 256 KiB by default.
+    #[param(minimum = 16, maximum = 4_194_304)]
     limit: Option<usize>,
 }
 
@@ -330,6 +332,7 @@ pub(super) struct SearchQuery {
     #[serde(default)]
     ignore_case: bool,
     /// The number of lines, from 1 to 10000; 100 by default.
+    #[param(minimum = 1, maximum = 10_000)]
     #[serde(default)]
     limit: Option<usize>,
 }

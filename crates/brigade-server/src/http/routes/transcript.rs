@@ -25,6 +25,7 @@ pub(super) struct TranscriptQuery {
     #[param(inline)]
     format: TranscriptFormat,
     /// The number of items, from 1 to 1000; 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// `next_page` of the page before.
     page: Option<String>,

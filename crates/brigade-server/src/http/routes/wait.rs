@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::wait::{WaitRequestBody, WaitResultBody};
 use brigade_protocol::http::{EndedTaskBody, TaskBody};
 use brigade_protocol::requests::WaitRequest;
+use http::request::Parts;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -30,6 +31,24 @@ pub(super) struct WaitQuery {
     collect: bool,
 }
 
+/// The query and the headers of a wait.
+#[derive(Debug)]
+pub(super) struct WaitTerms {
+    timeout: Duration,
+    collect: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for WaitTerms {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let ApiQuery(query): ApiQuery<WaitQuery> =
+            ApiQuery::from_request_parts(parts, state).await?;
+        let PreferWait(timeout) = PreferWait::from_request_parts(parts, state).await?;
+        Ok(Self { timeout: timeout.unwrap_or(WAIT_DEFAULT), collect: query.collect })
+    }
+}
+
 /// Wait until any or all of some tasks have ended
 ///
 /// `Prefer: wait=SECONDS` is the timeout, from 0 to 600; 30 by default. A wait that times out answers
@@ -43,8 +62,7 @@ pub(super) async fn wait_for_tasks(
     State(state): State<HttpState>,
     caller: HttpCaller,
     ApiPath(id): ApiPath<String>,
-    ApiQuery(query): ApiQuery<WaitQuery>,
-    PreferWait(timeout): PreferWait,
+    terms: WaitTerms,
     JsonBody(request): JsonBody<WaitRequestBody>,
 ) -> Result<JsonBody<WaitResultBody>, Problem> {
     let session = caller.session(&id).await?;
@@ -54,15 +72,14 @@ pub(super) async fn wait_for_tasks(
     if request.tasks.iter().any(|task| task.session != session.id()) {
         return Err(Refusal::invalid("all tasks of one wait must be of its session").into());
     }
-    let timeout = timeout.unwrap_or(WAIT_DEFAULT).as_millis();
     let wait = WaitRequest {
         session: String::new(),
         tasks: request.tasks.iter().map(|task| task.no.to_string()).collect(),
         mode: request.mode.into(),
-        timeout_ms: Some(u64::try_from(timeout).unwrap_or(u64::MAX)),
+        timeout_ms: Some(u64::try_from(terms.timeout.as_millis()).unwrap_or(u64::MAX)),
         until: request.until.into(),
     };
-    let context: RequestContext = match query.collect {
+    let context: RequestContext = match terms.collect {
         true => caller.collector()?,
         false => caller.reader().clone(),
     };
