@@ -51,7 +51,7 @@ impl<T: Serialize> IntoResponse for JsonBody<T> {
     }
 }
 
-/// An optional body of JSON. An empty body is the default value.
+/// An optional body of JSON. An empty body and `null` are the default value.
 #[derive(Debug)]
 pub(crate) struct OptionalJson<T>(pub(crate) T);
 
@@ -65,6 +65,9 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJ
             return Ok(Self(T::default()));
         }
         declared?;
+        if body.trim_ascii() == b"null" {
+            return Ok(Self(T::default()));
+        }
         parse_json(&body).map(Self)
     }
 }

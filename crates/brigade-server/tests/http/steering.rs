@@ -41,6 +41,7 @@ async fn a_stop_needs_no_body_and_refuses_a_wrong_one() {
     let stopped = server.server.send(Method::POST, &path, None).await.expect(200);
     assert_eq!(stopped["task"]["id"], json!(task));
     assert_eq!(stopped["task_count"], 1);
+    server.post(&task, "stop", Value::Null).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
