@@ -1,7 +1,8 @@
-//! The MCP server for coding agents, over standard input and output.
+//! The MCP server for coding agents, over standard input and output or over HTTP.
 //!
 //! ```text
-//!  coding agent ─ JSON-RPC lines ─ McpServerHandler ─ tools, one file each ─ RequestClient
+//!  coding agent ─ JSON-RPC lines ──┬─ McpServerHandler ─ tools, one file each ─ RequestClient
+//!  coding agent ─ streamable HTTP ─┘
 //! ```
 //!
 //! The server (the bridge of the guides) stores nothing but the id of its conversation. Tasks
@@ -17,13 +18,17 @@
 //! - `summary`, `task_text`: tasks for models. `progress`: notifications during a wait.
 //! - `protocol_tasks`: runs as tasks of the protocol. `approval_forms`: approvals as forms.
 //! - `conversation_id`: the id of the open conversation.
-//! - `line_transport`: lines in and out. `error_codes`: refusals as errors of the protocol.
+//! - `mcp_caller`: the caller of a request. `client_message`: the messages of clients.
+//! - `line_transport`: lines in and out. [`streamable_http`]: requests and responses.
+//! - `error_codes`: refusals as errors of the protocol.
 
 mod approval_forms;
+mod client_message;
 mod conversation_id;
 mod error_codes;
 mod line_transport;
 mod list_tasks;
+mod mcp_caller;
 mod progress;
 mod protocol_tasks;
 mod read_output;
@@ -32,6 +37,7 @@ mod send_message;
 mod server_handler;
 mod spawn_agent;
 mod stop_task;
+pub mod streamable_http;
 mod summary;
 mod task_text;
 mod tool_call;
@@ -50,6 +56,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use self::line_transport::ServerLineTransport;
+pub use self::mcp_caller::McpCaller;
 use self::server_handler::McpServerHandler;
 use brigade_protocol::RequestClientFactory;
 
@@ -62,15 +69,17 @@ pub struct McpOptions {
     pub client_name: Option<String>,
     /// The client may control tasks of others in the session: stop, write to and answer them.
     pub shared: bool,
-    /// The directory of agents, and of processes without `cwd`.
-    pub directory: PathBuf,
+    /// The directory of agents, and of processes without `cwd`; `None` for a session that belongs
+    /// to no directory.
+    pub directory: Option<PathBuf>,
     /// Permissions of agents beside the default ones, such as running processes.
     pub allow: Vec<PermissionRule>,
     /// Permissions of agents that need an approval of the user.
     pub ask: Vec<PermissionRule>,
     /// Variables of every process beside those of the daemon.
     pub env: BTreeMap<Arc<str>, EnvValue>,
-    /// The words before the address in the command line that waits for a task.
+    /// The words before the address in the command line that waits for a task; none if the client
+    /// has no such command.
     pub wait_command: Vec<String>,
     /// The time after which ended tasks are removed automatically, if they are.
     pub retention: Option<Duration>,
@@ -89,7 +98,7 @@ impl McpOptions {
             session,
             client_name: None,
             shared: false,
-            directory: directory.into(),
+            directory: Some(directory.into()),
             allow: Vec::new(),
             ask: Vec::new(),
             env: BTreeMap::new(),
@@ -132,7 +141,10 @@ where
     // Waits and watches end with this conversation.
     let _cancel_on_drop = disconnected.clone().drop_guard();
     let transport = ServerLineTransport::new(input, output, disconnected.clone());
-    match McpServerHandler::new(request_clients, options, disconnected).serve(transport).await {
+    match McpServerHandler::for_connection(request_clients, options, disconnected)
+        .serve(transport)
+        .await
+    {
         Ok(service) => {
             service.waiting().await?;
             Ok(())

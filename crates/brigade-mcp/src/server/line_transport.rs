@@ -6,17 +6,15 @@
 use std::collections::HashMap;
 use std::io;
 
-use rmcp::model::{
-    ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerNotification,
-};
+use rmcp::model::{ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerNotification};
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::client_message::{InvalidMessage, TaskSubscription, parse_message};
 use crate::bounded_lines::{BoundedLine, BoundedLines, LineBounds, LineWriter};
 
 /// The maximum length of a line, below that of the daemon's protocol.
@@ -113,7 +111,7 @@ where
                         error: ErrorData::invalid_request(problem, None),
                     }
                 }
-                Ok(Some(BoundedLine::Whole(line))) => match parse_line(&line) {
+                Ok(Some(BoundedLine::Whole(line))) => match parse_message(&line) {
                     Ok(message) => {
                         let Some(message) = message else { continue };
                         if let Some(PendingSubscription { id, tasks }) =
@@ -137,32 +135,6 @@ where
     }
 }
 
-/// The tasks of a subscription. The filter of the library does not have them, so the request
-/// carries them as an extension.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TaskSubscription {
-    #[serde(default)]
-    pub(super) task_ids: Vec<String>,
-}
-
-fn attach_task_subscription(message: &mut RxJsonRpcMessage<RoleServer>, line: &[u8]) {
-    #[derive(Deserialize)]
-    struct ListenLine {
-        params: ListenParams,
-    }
-    #[derive(Deserialize)]
-    struct ListenParams {
-        notifications: TaskSubscription,
-    }
-    if let JsonRpcMessage::Request(request) = message
-        && let ClientRequest::SubscriptionsListenRequest(listen) = &mut request.request
-        && let Ok(line) = serde_json::from_slice::<ListenLine>(line)
-    {
-        listen.extensions.insert(line.params.notifications);
-    }
-}
-
 /// A subscription before its acknowledgement.
 struct PendingSubscription {
     /// The id as JSON.
@@ -175,48 +147,6 @@ fn find_task_subscription(message: &RxJsonRpcMessage<RoleServer>) -> Option<Pend
     let ClientRequest::SubscriptionsListenRequest(listen) = &request.request else { return None };
     let tasks = listen.extensions.get::<TaskSubscription>()?.clone();
     Some(PendingSubscription { id: serde_json::to_string(&request.id).ok()?, tasks })
-}
-
-/// The error for an invalid message, with the message's id if it is known.
-#[derive(Debug)]
-struct InvalidMessage {
-    id: Option<RequestId>,
-    error: ErrorData,
-}
-
-/// Parses a line; `None` for a blank line or an unknown notification. The error is boxed, since it
-/// is rare and large.
-fn parse_line(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Box<InvalidMessage>> {
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
-    if line.is_empty() {
-        return Ok(None);
-    }
-    if let Ok(mut message) = serde_json::from_slice(line) {
-        attach_task_subscription(&mut message, line);
-        return Ok(Some(message));
-    }
-    let value: Value = match serde_json::from_slice(line) {
-        Ok(value) => value,
-        Err(error) => {
-            let problem = format!("that is not JSON: {error}");
-            let error = ErrorData::new(ErrorCode::PARSE_ERROR, problem, None);
-            return Err(Box::new(InvalidMessage { id: None, error }));
-        }
-    };
-    let method = value.get("method").and_then(Value::as_str);
-    let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
-    let error = match method {
-        // The protocol requires that unknown notifications are ignored.
-        Some(_) if value.get("id").is_none() => return Ok(None),
-        _ if value.is_array() => {
-            ErrorData::invalid_request("batches are not served; send one message a line", None)
-        }
-        _ => ErrorData::invalid_request(
-            "that is not a JSON-RPC 2.0 message: it needs jsonrpc, method, and id for an answer",
-            None,
-        ),
-    };
-    Err(Box::new(InvalidMessage { id, error }))
 }
 
 /// Finds the id in the two ends of a message, at the places where common clients write it.
@@ -237,29 +167,6 @@ fn find_id_at_ends(ends: &[u8]) -> Option<RequestId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn problem(line: &str) -> (Option<RequestId>, i32) {
-        let InvalidMessage { id, error } = *parse_line(line.as_bytes()).unwrap_err();
-        (id, error.code.0)
-    }
-
-    #[test]
-    fn an_invalid_message_gets_an_error_with_its_id() {
-        assert_eq!(problem("{nonsense").1, -32700);
-        assert_eq!(problem("[]").1, -32600);
-        assert_eq!(problem("7").1, -32600);
-        let (id, code) = problem(r#"{"id":"a","method":"tools/list"}"#);
-        assert_eq!((id, code), (Some(RequestId::String("a".into())), -32600));
-    }
-
-    #[test]
-    fn notifications_and_blank_lines_get_no_reply() {
-        assert!(parse_line(b"  \r\n").unwrap().is_none());
-        assert!(parse_line(br#"{"jsonrpc":"2.0","method":5}"#).is_err());
-        let odd = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#;
-        assert!(parse_line(odd).err().is_none_or(|invalid| invalid.id.is_none()));
-    }
 
     #[test]
     fn the_id_of_a_message_that_is_too_long_is_found() {

@@ -11,7 +11,7 @@ use brigade_model::truncate::truncate_line;
 
 use super::summary::{summarize_task, to_user_approvals};
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
-use super::{approval_forms, protocol_tasks, task_text};
+use super::{McpOptions, approval_forms, protocol_tasks, task_text};
 use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{ExecRequest, StartReply};
 use brigade_protocol::task_info::TaskInfo;
@@ -50,7 +50,7 @@ fn exec_request<C: RequestClient>(
     call: &McpCallContext<C>,
 ) -> Result<ExecRequest, Refusal> {
     let mut process = ProcessWork::new(CommandLine::Shell(args.command.as_str().into()));
-    let cwd = resolve_directory(&call.options.directory, args.cwd.as_deref())?;
+    let cwd = resolve_directory(&call.options, args.cwd.as_deref())?;
     process.cwd = Some(cwd.into());
     process.env.clone_from(&call.options.env);
     for (name, value) in &args.env {
@@ -69,8 +69,21 @@ fn exec_request<C: RequestClient>(
 
 /// Returns the path of a working directory. It must exist, so that the model can correct the
 /// argument.
-pub(super) fn resolve_directory(workspace: &Path, cwd: Option<&str>) -> Result<String, Refusal> {
-    let path = cwd.map_or_else(|| workspace.to_owned(), |cwd| workspace.join(cwd));
+pub(super) fn resolve_directory(
+    options: &McpOptions,
+    cwd: Option<&str>,
+) -> Result<String, Refusal> {
+    let path = match (&options.directory, cwd.map(Path::new)) {
+        (Some(directory), cwd) => directory.join(cwd.unwrap_or(Path::new(""))),
+        (None, Some(cwd)) if cwd.is_absolute() => cwd.to_owned(),
+        (None, _) => {
+            return Err(Refusal::invalid(format!(
+                "the session {} belongs to no directory: pass an absolute path as `cwd` of a \
+                 command; sub-agents need the session of a directory",
+                options.session
+            )));
+        }
+    };
     let shown = truncate_line(&path.to_string_lossy(), 200);
     if !path.is_dir() {
         return Err(Refusal::invalid(format!("the argument `cwd`: {shown} is not a directory")));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brigade_delegation::{
     Audience, ClientProfile, ListTasks, ReadOutput, RunProcess, SendMessage, SpawnAgent, StopTask,
-    ToolArgs, WaitBounds, WaitTasks,
+    ToolArgs, WaitTasks,
 };
 use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
@@ -13,22 +13,23 @@ use brigade_model::truncate::truncate_line;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, CreateTaskResult, CustomRequest, CustomResult,
-    ErrorCode, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod,
-    ListPromptsResult, ListResourceTemplatesRequestMethod, ListResourceTemplatesResult,
-    ListResourcesRequestMethod, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, UpdateTaskParams,
+    ErrorCode, Extensions, GetTaskParams, GetTaskResult, Implementation, JsonObject,
+    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
+    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::client_message::TaskSubscription;
 use super::conversation_id::new_conversation_id;
-use super::line_transport::TaskSubscription;
+use super::mcp_caller::{CLIENT_NAME_CHARS_MAX, CallerSource, McpCaller};
 use super::progress::ProgressNotifier;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{McpOptions, error_codes, protocol_tasks};
-use brigade_protocol::frames::{ClientIntroduction, ClientRole};
 use brigade_protocol::{RequestClient, RequestClientFactory};
 
 /// The instructions for the model. Some clients show it nothing else until it asks for a tool.
@@ -47,9 +48,6 @@ const INSTRUCTIONS: &str = "Brigade runs commands and sub-agents as tasks that s
 /// Known methods, whose invalid parameters are reported as such.
 const KNOWN_METHODS: [&str; 5] =
     ["initialize", "tools/call", "tasks/get", "tasks/update", "tasks/cancel"];
-/// The client name of a client without a name.
-const DEFAULT_CLIENT_NAME: &str = "mcp";
-const CLIENT_NAME_CHARS_MAX: usize = 64;
 /// The names of clients that start a turn when a background command of their own shell ends.
 const SHELL_WOKEN_CLIENTS: [&str; 1] = ["claude-code"];
 /// The maximum number of tasks of one subscription.
@@ -57,13 +55,15 @@ const SUBSCRIBED_TASKS_MAX: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct McpServerHandler<F> {
-    request_clients: F,
-    options: Arc<McpOptions>,
+    callers: CallerSource<F>,
     disconnected: CancellationToken,
-    /// The id of this conversation, which is also part of its idempotency keys.
-    conversation: ConversationId,
+    /// A random id for the idempotency keys of this handler. An HTTP session has several handlers
+    /// in its life, so its id would give two calls the same key.
+    key_prefix: ConversationId,
     next_call: AtomicU64,
     watch_tasks: TaskTracker,
+    /// Watches end with this handler.
+    _cancel_on_drop: DropGuard,
 }
 
 fn is_woken_by_shell(client: &str) -> bool {
@@ -94,83 +94,76 @@ macro_rules! tools {
 tools!(SpawnAgent, RunProcess, ListTasks, WaitTasks, SendMessage, StopTask, ReadOutput);
 
 impl<F: RequestClientFactory> McpServerHandler<F> {
-    pub(super) fn new(
+    /// Returns the handler of one connection, whose presence it signals.
+    pub(super) fn for_connection(
         request_clients: F,
         options: McpOptions,
         disconnected: CancellationToken,
     ) -> Self {
         let conversation = new_conversation_id();
-        let watch_tasks = TaskTracker::new();
         let presence = request_clients.hold_presence(conversation.clone());
-        watch_tasks.spawn(disconnected.clone().run_until_cancelled_owned(presence));
-        Self {
+        let caller = McpCaller {
             request_clients,
             options: Arc::new(options),
+            conversation: Some(conversation.clone()),
+        };
+        let callers = CallerSource::Connection(Arc::new(caller));
+        let handler = Self::new(callers, conversation, disconnected.clone());
+        handler.watch_tasks.spawn(disconnected.run_until_cancelled_owned(presence));
+        handler
+    }
+
+    /// Returns the handler of HTTP requests, each of which carries its caller.
+    pub(super) fn for_http(disconnected: CancellationToken) -> Self {
+        Self::new(CallerSource::HttpRequest, new_conversation_id(), disconnected)
+    }
+
+    fn new(
+        callers: CallerSource<F>,
+        key_prefix: ConversationId,
+        disconnected: CancellationToken,
+    ) -> Self {
+        Self {
+            callers,
+            _cancel_on_drop: disconnected.clone().drop_guard(),
             disconnected,
-            conversation,
+            key_prefix,
             next_call: AtomicU64::new(0),
-            watch_tasks,
+            watch_tasks: TaskTracker::new(),
         }
     }
 
-    fn new_call_context(&self, context: &RequestContext<RoleServer>) -> McpCallContext<F::Client> {
+    fn new_call_context(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<McpCallContext<F::Client>, ErrorData> {
+        let caller = self.callers.find(context)?;
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
         let token = context.meta.get_progress_token();
         let client = context.client_capabilities();
-        McpCallContext {
-            options: self.options.clone(),
-            client_profile: self
-                .client_profile(context.client_info().map(|info| info.name).as_deref()),
-            request_client: self.request_clients.new_client(self.introduction(context)),
+        let program = context.client_info().map(|info| info.name);
+        let introduction = caller.introduction(program.as_deref());
+        Ok(McpCallContext {
+            client_profile: caller.client_profile(program.as_deref()),
+            request_client: caller.request_clients.new_client(introduction),
             cancelled: context.ct.clone(),
             disconnected: self.disconnected.clone(),
             progress: token.map(|token| ProgressNotifier::new(context.peer.clone(), token)),
-            is_woken_by_shell: context
-                .client_info()
-                .is_some_and(|info| is_woken_by_shell(&info.name)),
+            // A client on another machine has no command that waits.
+            is_woken_by_shell: !caller.options.wait_command.is_empty()
+                && program.as_deref().is_some_and(is_woken_by_shell),
             supports_tasks: client.as_ref().is_some_and(|client| client.supports_tasks()),
             // A client that names no mode of elicitation supports forms.
             supports_elicitation: client
                 .and_then(|client| client.elicitation)
                 .is_some_and(|modes| modes.form.is_some() || modes.url.is_none()),
-            idempotency_key: format!("mcp-{}-{number}", self.conversation),
-        }
-    }
-
-    /// Returns the profile of a client. An unknown one has the shortest waits.
-    fn client_profile(&self, client: Option<&str>) -> ClientProfile {
-        let is_within_task = self.options.is_within_task;
-        let wait = client.map_or(WaitBounds::DEFAULT, WaitBounds::for_client);
-        ClientProfile { is_within_task, wait }
-    }
-
-    fn listed_tools(&self, client: Option<&str>) -> Vec<rmcp::model::Tool> {
-        list_tools(Audience::Client(self.client_profile(client)))
-    }
-
-    fn introduction(&self, context: &RequestContext<RoleServer>) -> ClientIntroduction {
-        let name = self.client_name(context);
-        let role = if self.options.shared {
-            ClientRole::SharedClient(name)
-        } else {
-            ClientRole::Client(name)
-        };
-        ClientIntroduction { role, conversation: Some(self.conversation.clone()) }
-    }
-
-    /// Returns the client name, which is the same in every conversation with the same program.
-    fn client_name(&self, context: &RequestContext<RoleServer>) -> String {
-        if let Some(client) = &self.options.client_name {
-            return client.clone();
-        }
-        let named = context.client_info().map(|info| info.name).unwrap_or_default();
-        let plain = named.chars().filter(|c| !c.is_control()).take(CLIENT_NAME_CHARS_MAX);
-        let plain: String = plain.collect();
-        if plain.trim().is_empty() { DEFAULT_CLIENT_NAME.to_owned() } else { plain }
+            idempotency_key: format!("mcp-{}-{number}", self.key_prefix),
+            options: caller.options.clone(),
+        })
     }
 
     fn unknown_tool_error(&self, name: &str) -> ErrorData {
-        let known = self.listed_tools(None);
+        let known = list_tools(Audience::Client(ClientProfile::UNKNOWN));
         let known: Vec<&str> = known.iter().map(|tool| &*tool.name).collect();
         let name = truncate_line(name, CLIENT_NAME_CHARS_MAX);
         let problem = format!("there is no tool {name:?}; the tools are {}", known.join(", "));
@@ -185,9 +178,11 @@ impl<F: RequestClientFactory> McpServerHandler<F> {
         context: &RequestContext<RoleServer>,
     ) {
         let version = context.protocol_version();
-        if version.is_some_and(|version| version.has_initialize()) {
+        if version.is_some_and(|version| version.has_initialize())
+            && let Ok(call) = self.new_call_context(context)
+        {
             let watch = protocol_tasks::watch_status(
-                self.new_call_context(context),
+                call,
                 protocol_tasks::protocol_task_id(info),
                 context.peer.clone(),
                 None,
@@ -195,6 +190,14 @@ impl<F: RequestClientFactory> McpServerHandler<F> {
             self.watch_tasks.spawn(watch);
         }
     }
+}
+
+/// Returns the tasks of a subscription. A transport of lines adds them to the message, that of HTTP
+/// to the request.
+fn find_task_subscription(extensions: &Extensions) -> Option<&TaskSubscription> {
+    let parts = extensions.get::<http::request::Parts>();
+    let of_request = || parts.and_then(|parts| parts.extensions.get::<TaskSubscription>());
+    extensions.get::<TaskSubscription>().or_else(of_request)
 }
 
 impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
@@ -213,11 +216,13 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let program = context.client_info().map(|info| info.name);
-        Ok(ListToolsResult::with_all_items(self.listed_tools(program.as_deref())))
+        let profile = self.callers.find(&context)?.client_profile(program.as_deref());
+        Ok(ListToolsResult::with_all_items(list_tools(Audience::Client(profile))))
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        self.listed_tools(None).into_iter().find(|tool| tool.name == name)
+        let profile = self.callers.default_profile();
+        list_tools(Audience::Client(profile)).into_iter().find(|tool| tool.name == name)
     }
 
     async fn call_tool(
@@ -225,7 +230,7 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let call = self.new_call_context(&context);
+        let call = self.new_call_context(&context)?;
         let arguments = request.arguments.unwrap_or_default();
         match run_tool(&request.name, arguments, &call).await {
             Some(Ok(McpToolReply::Task(info))) => {
@@ -252,11 +257,11 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
     /// Notifies the client of the subscribed tasks until it ends the subscription.
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let context = subscription.request_context();
-        let tasks = context.extensions.get::<TaskSubscription>();
+        let tasks = find_task_subscription(&context.extensions);
         let ids = tasks.map(|tasks| tasks.task_ids.clone()).unwrap_or_default();
         for id in ids.into_iter().take(SUBSCRIBED_TASKS_MAX) {
             let watch = protocol_tasks::watch_status(
-                self.new_call_context(context),
+                self.new_call_context(context)?,
                 id,
                 context.peer.clone(),
                 Some(context.id.clone()),
@@ -327,7 +332,7 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
         let task =
-            protocol_tasks::get_task(&self.new_call_context(&context), &request.task_id).await;
+            protocol_tasks::get_task(&self.new_call_context(&context)?, &request.task_id).await;
         task.map(GetTaskResult::new).map_err(|refusal| error_codes::refusal_error(&refusal))
     }
 
@@ -336,7 +341,7 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let call = self.new_call_context(&context);
+        let call = self.new_call_context(&context)?;
         let updated =
             protocol_tasks::update_task(&call, &request.task_id, request.input_responses).await;
         updated.map_err(|refusal| error_codes::refusal_error(&refusal))
@@ -348,7 +353,7 @@ impl<F: RequestClientFactory> ServerHandler for McpServerHandler<F> {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let cancelled =
-            protocol_tasks::cancel_task(&self.new_call_context(&context), &request.task_id).await;
+            protocol_tasks::cancel_task(&self.new_call_context(&context)?, &request.task_id).await;
         cancelled.map_err(|refusal| error_codes::refusal_error(&refusal))
     }
 }

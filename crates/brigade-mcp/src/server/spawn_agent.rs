@@ -57,7 +57,7 @@ fn run_request<C: RequestClient>(
         model: args.model.clone(),
         config: args.config.as_ref().map(Json::of).transpose()?,
         result_schema: args.result_schema.as_ref().map(Json::of).transpose()?,
-        cwd: Some(resolve_directory(&call.options.directory, None)?),
+        cwd: Some(resolve_directory(&call.options, None)?),
         limits: limits.map_or_else(Box::default, Box::new),
         permissions: PermissionRules {
             ask: call.options.ask.clone(),

@@ -125,7 +125,12 @@ impl<C: RequestClient> McpCallContext<C> {
         let started_at = Instant::now();
         let own = if tasks.is_empty() { self.own_tasks().await? } else { Vec::new() };
         let own: Vec<String> = own.iter().map(|info| info.address.clone()).collect();
-        let was_sent = AtomicBool::new(false);
+        // A client without a conversation has to name its tasks.
+        let has_conversation = self.request_client.introduction().conversation.is_some();
+        if tasks.is_empty() && own.is_empty() && !has_conversation {
+            return Ok(WaitReply::default());
+        }
+        let was_sent = AtomicBool::new(!has_conversation);
         let wait = || {
             let remaining = timeout.saturating_sub(started_at.elapsed());
             let timeout_ms = Some(u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX));
