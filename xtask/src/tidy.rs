@@ -55,6 +55,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
         &[
             "brigade-agent",
             "brigade-file-tools",
+            "brigade-mcp",
             "brigade-model",
             "brigade-process",
             "brigade-protocol",

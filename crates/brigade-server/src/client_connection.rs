@@ -91,7 +91,13 @@ pub(crate) async fn serve_connection(
         ClientRole::SharedClient(_) => ClientControl::Shared,
         ClientRole::Operator | ClientRole::Client(_) => ClientControl::Own,
     };
-    let context = RequestContext { daemon: shared, caller: who, control, path_session: None };
+    let context = RequestContext {
+        daemon: shared,
+        caller: who,
+        control,
+        path_session: None,
+        session_scope: None,
+    };
     let mut connection = ClientConnection::new(context, counted, writer);
     connection.is_protocol_supported = hello.negotiate_protocol().is_some();
     connection.run(reader, shutdown_token).await

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use brigade_mcp::server::streamable_http::McpHttpService;
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
 use brigade_process::hardening::file_limit;
@@ -121,6 +122,7 @@ impl Daemon {
         let shutdown = ShutdownHandle::default();
         let store_id = ensure_store_id(&runtime).await?;
         let http_listeners = HttpListeners::new(limits.http, shutdown.shutdown_token.clone());
+        let mcp_service = McpHttpService::new(&shutdown.shutdown_token);
         let state = Arc::new(DaemonState {
             runtime,
             state_dir,
@@ -130,6 +132,7 @@ impl Daemon {
             store_id,
             http_listeners,
             is_server: options.listen.is_some(),
+            mcp_service,
             client_count: AtomicUsize::new(0),
             presence_count: AtomicUsize::new(0),
             conversations,

@@ -15,6 +15,8 @@
 //! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
 //!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
 //! - [`change_feed`], [`server_sent_events`]: the feed, and responses that follow it.
+//! - [`local_requests`], [`mcp_sessions`]: the callers and the stored sessions of MCP clients.
+//!   [`guarded_body`]: a value that lives until its response was sent.
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
 pub(crate) mod access_token;
@@ -22,9 +24,12 @@ pub(crate) mod caller;
 pub(crate) mod change_feed;
 pub(crate) mod extract;
 pub(crate) mod feed_cursor;
+pub(crate) mod guarded_body;
 pub(crate) mod listener;
 pub(crate) mod listeners;
+pub(crate) mod local_requests;
 pub(crate) mod login_code;
+pub(crate) mod mcp_sessions;
 pub(crate) mod path_target;
 pub(crate) mod problem;
 pub(crate) mod request_guard;

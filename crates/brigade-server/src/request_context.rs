@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use brigade_agent::definition::DefinitionSet;
+use brigade_mcp::server::streamable_http::McpHttpService;
 use brigade_model::address::{TaskAddress, TaskRef, TaskSelector};
 use brigade_model::command::ClientControl;
 use brigade_model::ids::{Attempt, ClientIdentity, Position, RunNo, SessionId, TaskNo};
@@ -17,6 +18,7 @@ use uuid::Uuid;
 use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::HttpListeners;
+use crate::http::local_requests::LocalRequests;
 use crate::shutdown_handle::ShutdownHandle;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
@@ -72,6 +74,8 @@ pub(crate) struct DaemonState {
     pub(crate) http_listeners: HttpListeners,
     /// The daemon was started to serve HTTP.
     pub(crate) is_server: bool,
+    /// The MCP server of all listeners.
+    pub(crate) mcp_service: McpHttpService<LocalRequests>,
     /// Connections that have sent a request, and all without a conversation.
     pub(crate) client_count: AtomicUsize,
     /// Connections that only signal the presence of a conversation.
@@ -99,6 +103,8 @@ pub struct RequestContext {
     pub(crate) control: ClientControl,
     /// The session of a request that names none. A path of the HTTP API has the id of a session.
     pub(crate) path_session: Option<SessionId>,
+    /// The only session that the caller may use, as a client's token has one.
+    pub(crate) session_scope: Option<SessionId>,
 }
 
 impl RequestContext {
@@ -114,19 +120,28 @@ impl RequestContext {
 
     /// Returns the session of this id, as the caller sees it.
     pub(crate) async fn session_by_id(&self, id: SessionId) -> Result<Session, Refusal> {
-        match &self.caller {
-            CallerIdentity::Operator => self.runtime().operator_session(id).await,
+        let session = match &self.caller {
+            CallerIdentity::Operator => self.runtime().operator_session(id).await?,
             CallerIdentity::Client(client) => {
                 let session = self.runtime().client_session(id, client.clone()).await?;
-                Ok(session.with_control(self.control))
+                session.with_control(self.control)
             }
             CallerIdentity::Task { id: own, attempt } => {
                 let session = self.runtime().task_session(*own, *attempt).await?;
-                match session.id() == id {
-                    true => Ok(session),
-                    false => Err(Refusal::forbidden("this session is not yours")),
+                if session.id() != id {
+                    return Err(Refusal::forbidden("this session is not yours"));
                 }
+                session
             }
+        };
+        self.check_session_scope(id)?;
+        Ok(session)
+    }
+
+    fn check_session_scope(&self, id: SessionId) -> Result<(), Refusal> {
+        match self.session_scope {
+            Some(own) if own != id => Err(Refusal::forbidden("this token is of another session")),
+            _ => Ok(()),
         }
     }
 
@@ -134,6 +149,9 @@ impl RequestContext {
     pub async fn open_session(&self, name: &str) -> Result<Session, Refusal> {
         if let Some(id) = self.path_session.filter(|_| name.is_empty()) {
             return self.session_by_id(id).await;
+        }
+        if self.session_scope.is_some() {
+            return self.existing_session(name).await;
         }
         match &self.caller {
             CallerIdentity::Operator => {
@@ -166,6 +184,7 @@ impl RequestContext {
         let Some(row) = self.runtime().find_session(name).await? else {
             return Err(Refusal::not_found(format!("there is no session {name}")));
         };
+        self.check_session_scope(row.id)?;
         match &self.caller {
             CallerIdentity::Client(client) => {
                 let session = self.runtime().client_session(row.id, client.clone()).await?;
@@ -185,6 +204,9 @@ impl RequestContext {
                 Err(refusal) if refusal.kind == RefusalKind::NotFound => Ok(Vec::new()),
                 Err(refusal) => Err(refusal),
             };
+        }
+        if let Some(id) = self.session_scope {
+            return Ok(vec![self.session_by_id(id).await?]);
         }
         let mut sessions = Vec::new();
         match &self.caller {

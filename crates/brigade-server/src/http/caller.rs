@@ -1,9 +1,7 @@
 //! The caller of a request, by its token.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request};
@@ -14,15 +12,14 @@ use brigade_model::ids::{ClientIdentity, SessionId};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::TaskId;
 use brigade_runtime::Session;
-use bytes::Bytes;
 use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
+use super::guarded_body::GuardedBody;
 use super::problem::Problem;
 use super::routes::HttpState;
 use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
@@ -52,6 +49,10 @@ impl HttpCaller {
             caller,
             control: ClientControl::Own,
             path_session: None,
+            session_scope: match token.access {
+                TokenAccess::Client { session } => Some(session),
+                TokenAccess::Operator | TokenAccess::ReadOnly => None,
+            },
         };
         Self { token: Arc::new(token), context }
     }
@@ -97,13 +98,7 @@ impl HttpCaller {
     }
 
     pub(crate) async fn session_of(&self, id: SessionId) -> Result<Session, Refusal> {
-        let session = self.context.session_by_id(id).await?;
-        match self.token.access {
-            TokenAccess::Client { session: own } if own != id => {
-                Err(Refusal::forbidden("this token is of another session"))
-            }
-            _ => Ok(session),
-        }
+        self.context.session_by_id(id).await
     }
 
     /// Returns a task that the caller sees.
@@ -151,7 +146,7 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
     }
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
-    response.map(|body| Body::new(CountedBody { body, _permit: permit }))
+    response.map(|body| Body::new(GuardedBody::new(body, permit)))
 }
 
 struct AdmittedCaller {
@@ -195,31 +190,5 @@ impl RequestSlots {
         slots.try_acquire_owned().map_err(|_| {
             Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
         })
-    }
-}
-
-/// A body that holds the slot of its request until it was sent.
-struct CountedBody {
-    body: Body,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl HttpBody for CountedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

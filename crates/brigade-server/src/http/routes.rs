@@ -8,6 +8,7 @@ mod inbox;
 mod limits;
 mod live_output;
 mod login;
+mod mcp;
 mod messages;
 mod metrics;
 mod new_task;
@@ -113,6 +114,7 @@ pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
     let (router, _) = documented_routes().split_for_parts();
     router
         .merge(health::routes())
+        .merge(mcp::routes())
         .merge(openapi::routes())
         .merge(pages::routes())
         .fallback(refuse_path)

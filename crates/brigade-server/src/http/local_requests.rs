@@ -1,0 +1,152 @@
+//! Requests of MCP tools, handled in this process as the caller of an HTTP request.
+
+use std::path::{Path, PathBuf};
+
+use brigade_model::ids::{ClientIdentity, ConversationId};
+use brigade_model::refusal::Refusal;
+use brigade_protocol::call::Call;
+use brigade_protocol::frames::ClientIntroduction;
+use brigade_protocol::requests::AnyRequest;
+use brigade_protocol::{RequestClient, RequestClientFactory};
+use tokio::sync::mpsc;
+
+use crate::request_context::{CallerIdentity, RequestContext};
+use crate::request_handler::ResponseSink;
+use crate::requests::dispatch;
+
+/// Creates clients that call the daemon's handlers with the rights of one token.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalRequests {
+    pub(crate) context: RequestContext,
+    pub(crate) processes: ProcessPolicy,
+}
+
+/// The processes that a caller may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessPolicy {
+    Any,
+    /// Only in a sandbox, and only in this directory if there is one.
+    Sandboxed {
+        directory: Option<PathBuf>,
+    },
+}
+
+impl RequestClientFactory for LocalRequests {
+    type Client = LocalRequestClient;
+
+    fn new_client(&self, introduction: ClientIntroduction) -> LocalRequestClient {
+        let name = introduction.role.client_name().unwrap_or_default();
+        let client =
+            ClientIdentity { name: name.into(), conversation: introduction.conversation.clone() };
+        let context =
+            RequestContext { caller: CallerIdentity::Client(client), ..self.context.clone() };
+        LocalRequestClient { introduction, context, processes: self.processes.clone() }
+    }
+
+    /// Signals nothing: a conversation is present while one of its HTTP requests is open.
+    fn hold_presence(&self, _: ConversationId) -> impl Future<Output = ()> + Send + 'static {
+        std::future::ready(())
+    }
+}
+
+/// A client whose requests are handled where they are sent.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalRequestClient {
+    introduction: ClientIntroduction,
+    context: RequestContext,
+    processes: ProcessPolicy,
+}
+
+impl RequestClient for LocalRequestClient {
+    fn introduction(&self) -> &ClientIntroduction {
+        &self.introduction
+    }
+
+    async fn call<C: Call>(
+        &self,
+        new_request: impl Fn() -> C + Send + Sync,
+    ) -> Result<C::Reply, Refusal> {
+        let mut request: AnyRequest = new_request().into();
+        self.processes.apply(&mut request)?;
+        // No request of a tool has items.
+        let (frames, _) = mpsc::channel(1);
+        let sink = ResponseSink { id: 0, frames, window: None };
+        let reply = tokio::select! {
+            biased;
+            reply = dispatch(request, &self.context, sink) => reply?,
+            () = self.context.daemon.shutdown.shutdown_token.cancelled() => {
+                return Err(Refusal::unavailable("the server shuts down; try again"));
+            }
+        };
+        serde_json::from_str(reply.get())
+            .map_err(|error| Refusal::internal(format!("a reply cannot be read: {error}")))
+    }
+
+    async fn call_once<C: Call>(
+        &self,
+        new_request: impl Fn() -> C + Send + Sync,
+    ) -> Result<C::Reply, Refusal> {
+        self.call(new_request).await
+    }
+}
+
+impl ProcessPolicy {
+    /// Puts new processes and agents into a sandbox, if the caller may start no others.
+    fn apply(&self, request: &mut AnyRequest) -> Result<(), Refusal> {
+        let Self::Sandboxed { directory } = self else { return Ok(()) };
+        match request {
+            AnyRequest::Exec(exec) => {
+                exec.sandbox.get_or_insert_default();
+                if let (Some(directory), Some(cwd)) = (directory, &mut exec.process.cwd) {
+                    *cwd = resolve_within(directory, cwd)?.into();
+                }
+            }
+            AnyRequest::Run(run) => {
+                run.sandbox.get_or_insert_default();
+                if let (Some(directory), Some(cwd)) = (directory, &mut run.cwd) {
+                    *cwd = resolve_within(directory, cwd)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Resolves the links of a working directory, and refuses one outside the directory of the session.
+/// A sandbox can write its working directory, so any other one would make it pointless.
+fn resolve_within(directory: &Path, cwd: &str) -> Result<String, Refusal> {
+    let resolve = |path: &Path| {
+        path.canonicalize()
+            .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))
+    };
+    let resolved = resolve(Path::new(cwd))?;
+    if !resolved.starts_with(resolve(directory)?) {
+        let directory = directory.display();
+        let text = format!("{cwd} is not in {directory}, the directory of this session");
+        return Err(Refusal::forbidden(text));
+    }
+    let resolved = resolved.into_os_string().into_string();
+    resolved.map_err(|_| Refusal::invalid(format!("the path {cwd} is not UTF-8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_directory_outside_the_workspace_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("a path");
+        let workspace = root.join("workspace");
+        let nested = workspace.join("src");
+        std::fs::create_dir_all(&nested).expect("a directory");
+        std::os::unix::fs::symlink(&root, workspace.join("out")).expect("a link");
+        let resolve = |cwd: &Path| resolve_within(&workspace, cwd.to_str().expect("UTF-8"));
+        assert_eq!(resolve(&nested.join("../src")), Ok(nested.display().to_string()));
+        assert_eq!(resolve(&workspace), Ok(workspace.display().to_string()));
+        for outside in [root.clone(), workspace.join(".."), workspace.join("out"), "/".into()] {
+            assert!(resolve(&outside).is_err(), "{}", outside.display());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! `/mcp`: the Model Context Protocol over streamable HTTP.
+//!
+//! A client's token acts as its client in the session of the token, at `/mcp`. An operator's token
+//! acts as a client with the name of the token, in the session that the path names:
+//! `/mcp/{session}`. The configuration of a coding agent has one URL, so the path is the place that
+//! all of them keep.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use brigade_mcp::server::streamable_http::{McpHttpRequest, McpHttpResponse, session_not_found};
+use brigade_mcp::server::{McpCaller, McpOptions};
+use brigade_model::ids::ConversationId;
+use brigade_model::refusal::Refusal;
+use brigade_runtime::Session;
+use bytes::Bytes;
+use http::Method;
+use http::header::AUTHORIZATION;
+
+use super::HttpState;
+use crate::http::access_token::TokenAccess;
+use crate::http::caller::HttpCaller;
+use crate::http::extract::{ApiPath, read_body};
+use crate::http::guarded_body::GuardedBody;
+use crate::http::local_requests::{LocalRequests, ProcessPolicy};
+use crate::http::mcp_sessions::McpSessions;
+use crate::http::problem::Problem;
+
+pub(super) fn routes() -> Router<HttpState> {
+    // The protocol has its own answers to other methods.
+    Router::new().route("/mcp", any(serve_at_root)).route("/mcp/{session}", any(serve_at_session))
+}
+
+async fn serve_at_root(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    request: Request,
+) -> Result<Response, Problem> {
+    caller.writer()?;
+    let session = match caller.token.access {
+        TokenAccess::Client { session } => caller.session_of(session).await?,
+        TokenAccess::Operator | TokenAccess::ReadOnly => {
+            let text = "this token is of no session: use /mcp/SESSION; /v1/sessions lists them";
+            return Err(Refusal::invalid(text).into());
+        }
+    };
+    serve(&state, &caller, &session, request).await
+}
+
+async fn serve_at_session(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(session): ApiPath<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    caller.writer()?;
+    let session = caller.session(&session).await?;
+    serve(&state, &caller, &session, request).await
+}
+
+async fn serve(
+    state: &HttpState,
+    caller: &HttpCaller,
+    session: &Session,
+    request: Request,
+) -> Result<Response, Problem> {
+    let daemon = &state.daemon;
+    let request = match McpHttpRequest::parse(read_request(request).await?) {
+        Ok(request) => request,
+        Err(response) => return Ok(to_response(*response)),
+    };
+    let sessions =
+        McpSessions { runtime: &daemon.runtime, token: &caller.token.id, session: session.id() };
+    let named = match request.session_id() {
+        Some(id) => match find_session(sessions, id).await? {
+            Some(named) => Some(named),
+            None => return Ok(to_response(session_not_found())),
+        },
+        None => None,
+    };
+    let conversation = named.as_ref().map(|named| named.id.clone());
+    if let Some(id) = conversation.as_ref().filter(|_| request.ends_session()) {
+        sessions.remove(id).await?;
+    }
+    // The conversation is present until the client has the whole response.
+    let presence = conversation.clone().map(|id| daemon.conversations.connect(id));
+    let mcp_caller = new_mcp_caller(caller, session, conversation)?;
+    let reply =
+        daemon.mcp_service.handle(request, mcp_caller, named.map(|named| named.params)).await;
+    if reply.response.status().is_server_error() && daemon.shutdown.shutdown_token.is_cancelled() {
+        return Err(Refusal::unavailable("the server shuts down").into());
+    }
+    if let Some(opened) = &reply.opened_session {
+        match sessions.add(opened).await {
+            Ok(ended) => {
+                for id in ended {
+                    daemon.mcp_service.close_session(&id).await;
+                }
+            }
+            Err(refusal) => {
+                daemon.mcp_service.close_session(&opened.id).await;
+                return Err(refusal.into());
+            }
+        }
+    }
+    let response = to_response(reply.response);
+    Ok(response.map(|body| Body::new(GuardedBody::new(body, presence))))
+}
+
+/// Reads the body of a POST. The secret of the token goes no further.
+async fn read_request(request: Request) -> Result<http::Request<Bytes>, Problem> {
+    let (mut parts, body) = request.into_parts();
+    parts.headers.remove(AUTHORIZATION);
+    let body = match parts.method {
+        Method::POST => read_body(Request::new(body)).await?,
+        _ => Bytes::new(),
+    };
+    Ok(http::Request::from_parts(parts, body))
+}
+
+/// A stored session that a request names. It is a conversation of its client.
+struct NamedSession {
+    id: ConversationId,
+    params: serde_json::Value,
+}
+
+async fn find_session(
+    sessions: McpSessions<'_>,
+    id: &str,
+) -> Result<Option<NamedSession>, Refusal> {
+    let Ok(id) = id.parse::<ConversationId>() else { return Ok(None) };
+    let params = sessions.find(&id).await?;
+    Ok(params.map(|params| NamedSession { id, params }))
+}
+
+fn new_mcp_caller(
+    caller: &HttpCaller,
+    session: &Session,
+    conversation: Option<ConversationId>,
+) -> Result<McpCaller<LocalRequests>, Refusal> {
+    let name = session.row().name.to_string();
+    // The session of a directory has its path as a name.
+    let directory = Some(PathBuf::from(&name)).filter(|path| path.is_absolute());
+    let processes = match caller.is_operator() {
+        true => ProcessPolicy::Any,
+        false => ProcessPolicy::Sandboxed { directory: directory.clone() },
+    };
+    let mut options = McpOptions::new(name, Path::new(""));
+    options.client_name = Some(caller.token.name.clone());
+    options.directory = directory;
+    // The client may be on another machine.
+    options.wait_command = Vec::new();
+    let context = caller.writer()?.clone();
+    Ok(McpCaller {
+        request_clients: LocalRequests { context, processes },
+        options: Arc::new(options),
+        conversation,
+    })
+}
+
+fn to_response(response: McpHttpResponse) -> Response {
+    response.map(Body::new)
+}
