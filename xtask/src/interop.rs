@@ -52,23 +52,30 @@ pub(crate) fn run() -> Result<(), String> {
     let dir = install_dir();
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let mut clients = Vec::new();
+    let mut http_clients = Vec::new();
     let mut servers = Vec::new();
     let mut settings = Vec::new();
     if let Some(python) = install_python_sdk(&dir.join("python")) {
         settings.push(EnvSetting { name: "BRIGADE_MCP_PYTHON", value: python });
         clients.push("interop::the_official_python_client");
+        http_clients.push("mcp_interop::the_official_python_client");
         servers.push("interop::the_official_python_server_over_its_streams");
         servers.push("interop::the_official_python_server_over_http");
     }
     if let Some(suite) = install_conformance_suite(&dir.join("conformance")) {
         settings.push(EnvSetting { name: "BRIGADE_MCP_CONFORMANCE", value: suite });
         clients.push("interop::the_conformance_suite");
+        http_clients.push("mcp_interop::the_conformance_suite");
     }
     // Other ignored tests of these targets need other programs.
     let exactly = |tests: Vec<&'static str>| [vec!["--exact"], tests].concat();
     if !clients.is_empty() {
         let target = TestTarget { package: "brigade-mcp", test: "server" };
         run_ignored_tests(target, &exactly(clients), &settings)?;
+    }
+    if !http_clients.is_empty() {
+        let target = TestTarget { package: "brigade-server", test: "http" };
+        run_ignored_tests(target, &exactly(http_clients), &settings)?;
     }
     if !servers.is_empty() {
         let target = TestTarget { package: "brigade-runtime", test: "mcp_servers" };

@@ -97,6 +97,7 @@ impl<F: RequestClientFactory> McpHttpService<F> {
         caller: McpCaller<F>,
         stored_params: Option<Value>,
     ) -> McpHttpReply {
+        let ends_session = request.ends_session();
         let McpHttpRequest { mut request, session_id, initialize_params, task_ids } = request;
         request.extensions_mut().insert(Arc::new(caller));
         let response = match (session_id, stored_params) {
@@ -104,7 +105,11 @@ impl<F: RequestClientFactory> McpHttpService<F> {
             (Some(_), None) => return session_not_found().into(),
             (None, _) => self.service.handle(request).await,
         };
-        let response = normalize_error(response).await;
+        let mut response = normalize_error(response).await;
+        if ends_session && response.status().is_success() {
+            // The session has ended, not only been accepted: some clients warn of another status.
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
         let opened_session = initialize_params.and_then(|params| {
             let id = response.headers().get(SESSION_ID_HEADER)?.to_str().ok()?.to_owned();
             response.status().is_success().then_some(OpenedMcpSession { id, params })

@@ -11,6 +11,7 @@ mod mcp;
 mod mcp_access;
 mod mcp_client;
 mod messaging;
+mod mcp_interop;
 mod openapi;
 mod output;
 mod requests;

@@ -1,10 +1,16 @@
 //! MCP over HTTP: sessions of older clients, newer clients without them, tools and tasks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_model::ids::Time;
+use brigade_testkit::ManualClock;
 use serde_json::{Value, json};
 
-use crate::mcp_client::{LEGACY, McpServer, read_events, text};
+use crate::mcp_client::{LEGACY, McpClient, McpServer, read_events, text};
+use crate::support::{SESSION, TestServer};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_client_has_a_session() {
@@ -138,7 +144,7 @@ async fn a_session_survives_a_restart() {
     let again = client.call("run_process", json!({ "command": "echo salad" })).await;
     assert!(text(&again).contains("salad"), "{again}");
     let _server = server.restart().await;
-    assert_eq!(client.delete().await.status, 202);
+    assert_eq!(client.delete().await.status, 204);
     client.request("ping", json!({})).await.expect_error(404, -32600);
 }
 
@@ -151,7 +157,7 @@ async fn an_ended_or_foreign_session_is_not_found() {
     other.request("ping", json!({})).await.expect_error(404, -32600);
     assert_eq!(other.delete().await.status, 404);
     client.request("ping", json!({})).await.result();
-    assert_eq!(client.delete().await.status, 202);
+    assert_eq!(client.delete().await.status, 204);
     client.request("ping", json!({})).await.expect_error(404, -32600);
     assert_eq!(client.listen().await.status(), 404);
     assert_eq!(client.delete().await.status, 404);
@@ -241,4 +247,44 @@ async fn a_token_has_a_bound_of_sessions() {
     }
     assert_eq!(found, 64);
     assert_eq!(client.request("ping", json!({})).await.status, 200, "the newest is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unused_session_expires() {
+    let clock = ManualClock::at(Time(1_000_000));
+    let server = TestServer::start(|builder| builder.clock(Arc::new(clock.clone()))).await;
+    let opened = server.post("/v1/sessions", json!({ "name": SESSION })).await.expect(201);
+    let path = format!("/mcp/{}", opened["id"].as_str().unwrap());
+    let used = McpClient::new(&server, &server.operator, &path).connect().await;
+    let unused = McpClient::new(&server, &server.operator, &path).connect().await;
+    for _ in 0..3 {
+        clock.advance(DAY * 3);
+        used.request("ping", json!({})).await.result();
+    }
+    unused.request("ping", json!({})).await.expect_error(404, -32600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_keeps_a_conversation_present() {
+    let clock = ManualClock::at(Time(1_000_000));
+    let server = McpServer::start_with(|builder| builder.clock(Arc::new(clock.clone()))).await;
+    let one = server.client("cook").await.connect().await;
+    let two = one.again().connect().await;
+    let stream = one.listen().await;
+    assert_eq!(stream.status(), 200);
+    one.call("run_process", json!({ "command": "echo soup", "background": true })).await;
+    clock.advance(Duration::from_secs(600));
+    let waited = two.call("wait_tasks", json!({})).await;
+    assert_eq!(waited["structuredContent"]["ended"], json!([]), "{waited}");
+    drop(stream);
+    // The server notices a lost connection soon. Then the conversation lapses by the clock.
+    let taken = loop {
+        clock.advance(Duration::from_secs(61));
+        let waited = two.call("wait_tasks", json!({})).await;
+        if waited["structuredContent"]["ended"] != json!([]) {
+            break waited;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(text(&taken).contains("soup"), "{taken}");
 }

@@ -27,10 +27,14 @@ pub(crate) struct McpServer {
 
 impl McpServer {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|builder| builder).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().canonicalize().unwrap().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
-        let server = TestServer::start(build(&dir)).await;
+        let server = TestServer::start(|builder| change(build(&dir)(builder))).await;
         let opened = server.post("/v1/sessions", json!({ "workspace": workspace })).await;
         let session_id = opened.expect(201)["id"].as_str().unwrap().to_owned();
         let workspace = workspace.to_str().unwrap().to_owned();
@@ -66,7 +70,7 @@ fn build(dir: &TempDir) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
     }
 }
 
-/// A client. Its clones have the same session.
+/// A client, with a session after `initialize`.
 #[derive(Debug)]
 pub(crate) struct McpClient {
     http: Client,
