@@ -17,6 +17,8 @@ use super::server_sent_events::{CHUNK_BYTES, FrameBuffer, FrameSource};
 
 /// The number of tasks whose place in a tree is remembered.
 const KNOWN_TASKS_MAX: usize = 16 * 1024;
+/// The number of updates that are taken at once. Other streams of the thread wait so long.
+const BATCH_UPDATES: usize = 64;
 /// The number of sessions that are held for the rows of their tasks.
 const HELD_SESSIONS_MAX: usize = 64;
 
@@ -166,9 +168,11 @@ impl FrameSource for ChangeFeed {
     async fn write(&mut self, update: FeedUpdate, frames: &mut FrameBuffer) {
         self.write_update(update, frames).await;
         // One write to the socket takes all that is there.
-        while frames.len() < CHUNK_BYTES
-            && let Some(Some(Ok(update))) = self.feed.next().now_or_never()
-        {
+        for _ in 1..BATCH_UPDATES {
+            if frames.len() >= CHUNK_BYTES {
+                return;
+            }
+            let Some(Some(Ok(update))) = self.feed.next().now_or_never() else { return };
             self.write_update(update, frames).await;
         }
     }

@@ -81,13 +81,13 @@ async fn a_client_stays_in_its_session_and_in_a_sandbox() {
         let refused = client.call("wait_tasks", json!({ "tasks": [task] })).await;
         assert!(!text(&refused).contains("sleep 60"), "{refused}");
     }
-    assert!(secret.list().iter().all(|(_, row)| row.is_alive()), "nothing was stopped");
+    assert!(secret.list().iter().all(|task| task.row.is_alive()), "nothing was stopped");
 
     let run = json!({ "command": "sleep 60", "background": true });
     client.call("run_process", run).await;
     let session = server.server.runtime.session(&server.workspace).await.unwrap();
     let tasks = session.list();
-    let (_, row) = tasks.last().unwrap();
+    let row = &tasks.last().unwrap().row;
     let sandbox = row.spec.work.sandbox().expect("a sandbox");
     let layer = &sandbox.layers[0];
     assert!(layer.write.iter().any(|path| **path == *server.workspace), "{layer:?}");

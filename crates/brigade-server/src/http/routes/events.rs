@@ -195,6 +195,8 @@ async fn read_page(
     let mut gap = false;
     let mut has_more = true;
     while items.len() < limit && started_at.elapsed() < PAGE_TIME {
+        // A store in memory never waits.
+        tokio::task::consume_budget().await;
         match feed.next_until(end).await? {
             Some(FeedUpdate::Event(item)) => {
                 items.extend(feed.select(&item).await.map(|found| found.body));
