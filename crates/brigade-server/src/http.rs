@@ -14,7 +14,8 @@
 //!   [`access_token`], [`login_code`]: the secrets behind them.
 //! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
 //!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
-//! - [`change_feed`], [`server_sent_events`]: the feed, and responses that follow it.
+//! - [`change_feed`], [`change_frames`], [`server_sent_events`]: the feed, and responses that follow
+//!   it.
 //! - [`local_requests`], [`mcp_sessions`]: the callers and the stored sessions of MCP clients.
 //!   [`guarded_body`]: a value that lives until its response was sent.
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
@@ -22,6 +23,7 @@
 pub(crate) mod access_token;
 pub(crate) mod caller;
 pub(crate) mod change_feed;
+pub(crate) mod change_frames;
 pub(crate) mod extract;
 pub(crate) mod feed_cursor;
 pub(crate) mod guarded_body;

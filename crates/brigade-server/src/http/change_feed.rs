@@ -58,13 +58,6 @@ pub(crate) struct ChangeFeed {
     rows: Option<RowReader>,
 }
 
-/// A selected change and its place.
-#[derive(Debug)]
-pub(crate) struct FoundChange {
-    pub(crate) cursor: FeedCursor,
-    pub(crate) body: ChangeBody,
-}
-
 /// Parses the types of a query, which are separated by commas.
 pub(crate) fn parse_types(text: &str) -> Result<BTreeSet<String>, Refusal> {
     let names = text.split(',').map(|name| match change_types().contains(&name) {
@@ -116,30 +109,52 @@ impl ChangeFeed {
     }
 
     /// Returns the change of an event, if it is selected.
-    pub(crate) async fn select(&mut self, item: &FeedItem) -> Option<FoundChange> {
-        let record = &item.record;
-        if let Some(task) = &mut self.task
-            && !task.includes(&record.event).await
-        {
+    pub(crate) async fn select(&mut self, item: &FeedItem) -> Option<ChangeBody> {
+        if !self.is_in_scope(item).await {
             return None;
         }
+        let record = &item.record;
         let mut body = ChangeBody::of(record);
-        if self.types.as_ref().is_some_and(|types| !types.contains(&body.kind)) {
+        if !self.is_wanted(&body.kind) {
             return None;
         }
         if let (Some(rows), Some(no)) = (&mut self.rows, record.event.task()) {
             body.row = rows.read(record.session, no).await.map(Box::new);
         }
-        Some(FoundChange { cursor: self.state.cursor_at(item.position), body })
+        Some(body)
+    }
+
+    async fn is_in_scope(&mut self, item: &FeedItem) -> bool {
+        match &mut self.task {
+            Some(task) => task.includes(&item.record.event).await,
+            None => true,
+        }
+    }
+
+    fn is_wanted(&self, kind: &str) -> bool {
+        self.types.as_ref().is_none_or(|types| types.contains(kind))
+    }
+
+    async fn write_event(&mut self, item: &FeedItem, frames: &mut FrameBuffer) {
+        let place = self.state.cursor_at(item.position);
+        if self.rows.is_some() {
+            if let Some(body) = self.select(item).await {
+                frames.push("change", Some(&place), &body);
+            }
+            return;
+        }
+        if !self.is_in_scope(item).await {
+            return;
+        }
+        let frame = self.state.change_frames.find_or_render(item, place);
+        if self.is_wanted(&frame.kind) {
+            frames.push_frame(&frame.bytes);
+        }
     }
 
     async fn write_update(&mut self, update: FeedUpdate, frames: &mut FrameBuffer) {
         match update {
-            FeedUpdate::Event(item) => {
-                if let Some(found) = self.select(&item).await {
-                    frames.push("change", Some(&found.cursor), &found.body);
-                }
-            }
+            FeedUpdate::Event(item) => self.write_event(&item, frames).await,
             FeedUpdate::Gap { to } => {
                 let cursor = self.state.cursor_at(to).to_string();
                 frames.push("gap", Some(&cursor), &CursorBody { cursor: Some(cursor.clone()) });

@@ -36,6 +36,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::{RequestSlots, authenticate};
+use super::change_frames::ChangeFrames;
 use super::feed_cursor::FeedCursor;
 use super::problem::Problem;
 use super::request_guard::{ServedNames, guard_request};
@@ -49,11 +50,12 @@ pub(crate) use tasks::task_session;
 pub(crate) struct HttpState {
     pub(crate) daemon: Arc<DaemonState>,
     pub(crate) request_slots: Arc<RequestSlots>,
+    pub(crate) change_frames: Arc<ChangeFrames>,
 }
 
 impl HttpState {
     pub(crate) fn new(daemon: Arc<DaemonState>) -> Self {
-        Self { daemon, request_slots: Arc::default() }
+        Self { daemon, request_slots: Arc::default(), change_frames: Arc::default() }
     }
 
     /// Returns the newest place in the feed.

@@ -139,11 +139,16 @@ impl FrameBuffer {
         self.bytes.extend_from_slice(b"\n\n");
     }
 
+    /// Adds a frame that was rendered before.
+    pub(crate) fn push_frame(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    fn take(&mut self) -> Bytes {
+    pub(crate) fn take(&mut self) -> Bytes {
         self.bytes.split().freeze()
     }
 }

@@ -199,7 +199,7 @@ async fn read_page(
         tokio::task::consume_budget().await;
         match feed.next_until(end).await? {
             Some(FeedUpdate::Event(item)) => {
-                items.extend(feed.select(&item).await.map(|found| found.body));
+                items.extend(feed.select(&item).await);
             }
             Some(FeedUpdate::Gap { .. }) => gap = true,
             Some(_) => {}
