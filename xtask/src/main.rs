@@ -22,6 +22,7 @@ mod public_api;
 mod test_run;
 mod test_stages;
 mod tidy;
+mod web;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{interop, package, public_api, tidy};
+use crate::{interop, package, public_api, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -25,7 +25,7 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 8] = [
+    let stages: [(&str, CheckStage); 9] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -34,6 +34,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("features", check_features),
         ("tests", run_tests),
         ("interop", interop::run),
+        ("web", web::run),
     ];
     if let Some(only) = only {
         // Run only by name: they download weights or programs, or take minutes.
@@ -41,6 +42,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
             "model" => return run_timed(only, interop::test_real_model),
             "clients" => return run_timed(only, interop::test_coding_agents),
             "attacks" => return run_timed(only, run_attacks),
+            "http" => return run_timed(only, test_http),
             _ => {}
         }
         return match stages.iter().find(|(name, _)| *name == only) {
@@ -127,6 +129,11 @@ fn test_alone(selection: &[&str]) -> Result<(), String> {
     run_alone(cargo_command().args(args))
 }
 
+/// Runs the stories of the HTTP API alone. The stage `tests` runs them too.
+fn test_http() -> Result<(), String> {
+    test_alone(&["--package", "brigade-server", "--test", "http"])
+}
+
 /// Runs each attack for a minute. The stage `tests` runs them for seconds.
 fn run_attacks() -> Result<(), String> {
     let mut tests = cargo_command();
@@ -156,7 +163,7 @@ fn ensure_tmux() {
     }
 }
 
-fn install(packages: &[&str]) -> bool {
+pub(crate) fn install(packages: &[&str]) -> bool {
     println!("missing: installing {} with apt-get", packages.join(" and "));
     let installed = Command::new("apt-get")
         .args(["install", "--yes", "--no-install-recommends"])
