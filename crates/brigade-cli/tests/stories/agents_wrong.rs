@@ -151,6 +151,8 @@ fn an_invalid_script_is_reported_with_its_line() {
 fn the_configuration_has_providers_and_prices() {
     let story = StoryEnv::new();
     let text = r#"idle_exit = "10m"
+retention = "never"
+drain = "0s"
 output_cap = 8388608
 pass_env = []
 shell = "/bin/sh"

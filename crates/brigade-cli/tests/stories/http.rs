@@ -134,6 +134,30 @@ fn a_server_takes_over_from_the_daemon_and_its_processes_go_on() {
 }
 
 #[test]
+fn a_client_names_no_file_as_a_model() {
+    let story = StoryEnv::new();
+    let url = story.json(["dashboard"])["url"].as_str().unwrap().to_owned();
+    let (url, _) = url.split_once("/#code=").unwrap();
+    let client = story.ok(["token", "add", "--client", "eve"]);
+    let sessions = send(url, "GET /v1/sessions", client.trim(), "");
+    let sessions: Value = serde_json::from_str(&sessions.body).unwrap();
+    let session = sessions["items"][0]["id"].as_str().unwrap();
+    let cwd = story.project();
+    let key = story.operator_key();
+    for model in ["script", "record"] {
+        let path = story.state().join("operator.key");
+        let body = serde_json::json!({
+            "kind": "agent", "prompt": "Go.", "cwd": cwd, "sandbox": {},
+            "model": format!("{model}:{}", path.display()),
+        });
+        let path = format!("POST /v1/sessions/{session}/tasks");
+        let answer = send(url, &path, client.trim(), &body.to_string());
+        assert_eq!(answer.status, 403, "{answer:?}");
+        assert!(!answer.body.contains(&key), "{answer:?}");
+    }
+}
+
+#[test]
 fn an_address_for_other_machines_needs_tls_or_a_proxy() {
     let story = StoryEnv::new();
     let ran = story.run(["serve", "--listen", "0.0.0.0:0"]);

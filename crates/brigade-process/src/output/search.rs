@@ -14,7 +14,7 @@ use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStre
 /// The bytes of one read.
 const PAGE_BYTES: usize = 256 * 1024;
 /// The most memory of a compiled pattern, and of the cache for its execution.
-const PATTERN_BYTES: usize = 1024 * 1024;
+const PATTERN_BYTES: usize = 256 * 1024;
 
 /// A search for lines.
 #[derive(Clone, Copy, Debug)]

@@ -33,6 +33,12 @@ impl Runtime {
         Ok(self.agent_services()?.usable_definitions(directory, None))
     }
 
+    /// Returns true if a model of this name is a file that the runtime reads or writes, such as a
+    /// script.
+    pub fn is_model_file(&self, model: &str) -> bool {
+        self.agent_services().is_ok_and(|agents| agents.options.models.is_file(model))
+    }
+
     /// Returns the texts of the definitions of a workspace, which the operator can trust.
     pub fn workspace_definitions(
         &self,

@@ -120,6 +120,15 @@ impl CreatedToken {
 }
 
 impl AccessToken {
+    /// Returns the name under which its bearer acts as a client. A client's token has names of its
+    /// own, so that it never acts as a client of the socket or as an operator's token.
+    pub(crate) fn client_name(&self) -> String {
+        match self.access {
+            TokenAccess::Client { .. } => format!("token:{}", self.name),
+            TokenAccess::Operator | TokenAccess::ReadOnly => self.name.clone(),
+        }
+    }
+
     pub(crate) fn body(&self) -> TokenBody {
         let (scope, session) = match self.access {
             TokenAccess::Operator => (TokenScope::Operator, None),

@@ -40,7 +40,7 @@ impl HttpCaller {
         let caller = match token.access {
             TokenAccess::Operator | TokenAccess::ReadOnly => CallerIdentity::Operator,
             TokenAccess::Client { .. } => {
-                let name = token.name.as_str().into();
+                let name = token.client_name().as_str().into();
                 CallerIdentity::Client(ClientIdentity { name, conversation: None })
             }
         };

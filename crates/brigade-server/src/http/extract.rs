@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::response::{IntoResponse, Response};
@@ -14,10 +15,13 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::caller::HttpCaller;
 use super::problem::Problem;
 
 /// The maximum size of a body.
-const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The maximum size of a body from a caller without a token.
+const PUBLIC_BODY_BYTES_MAX: usize = 1024;
 /// The maximum nesting of a body, as of most parsers of JSON.
 const DEPTH_MAX: usize = 127;
 /// The time for a body to arrive.
@@ -32,7 +36,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         require_json(request.headers())?;
-        parse_json(&read_body(request).await?).map(Self)
+        parse_json(&read_body_of(request).await?).map(Self)
     }
 }
 
@@ -60,7 +64,7 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJ
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let declared = require_json(request.headers());
-        let body = read_body(request).await?;
+        let body = read_body_of(request).await?;
         if body.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -103,9 +107,17 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuer
     }
 }
 
+/// Reads the whole body of a request.
+async fn read_body_of(request: Request) -> Result<Bytes, Problem> {
+    // Only a request with a token has a caller.
+    let has_caller = request.extensions().get::<HttpCaller>().is_some();
+    let bytes_max = if has_caller { BODY_BYTES_MAX } else { PUBLIC_BODY_BYTES_MAX };
+    read_body(request.into_body(), bytes_max).await
+}
+
 /// Reads a whole body, within its limits of size and time.
-pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
-    let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+pub(crate) async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    let body = Limited::new(body, bytes_max);
     let read = tokio::time::timeout(BODY_TIMEOUT, body.collect()).await;
     let timed_out = |_| {
         let secs = BODY_TIMEOUT.as_secs();
@@ -115,7 +127,7 @@ pub(crate) async fn read_body(request: Request) -> Result<Bytes, Problem> {
     let collected = read.map_err(timed_out)?;
     let collected = collected.map_err(|error| {
         if error.downcast_ref::<LengthLimitError>().is_some() {
-            let text = format!("the body has more than {BODY_BYTES_MAX} bytes");
+            let text = format!("the body has more than {bytes_max} bytes");
             return Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, Refusal::limit(text));
         }
         Refusal::invalid(format!("the body cannot be read: {error}")).into()

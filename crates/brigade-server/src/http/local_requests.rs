@@ -1,6 +1,6 @@
 //! Requests of MCP tools, handled in this process as the caller of an HTTP request.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use brigade_model::ids::{ClientIdentity, ConversationId};
 use brigade_model::refusal::Refusal;
@@ -10,6 +10,7 @@ use brigade_protocol::requests::AnyRequest;
 use brigade_protocol::{RequestClient, RequestClientFactory};
 use tokio::sync::mpsc;
 
+use super::workspace_scope::{no_workspace, restrict_path};
 use crate::request_context::{CallerIdentity, RequestContext};
 use crate::request_handler::ResponseSink;
 use crate::requests::dispatch;
@@ -97,56 +98,20 @@ impl ProcessPolicy {
         match request {
             AnyRequest::Exec(exec) => {
                 exec.sandbox.get_or_insert_default();
-                if let (Some(directory), Some(cwd)) = (directory, &mut exec.process.cwd) {
-                    *cwd = resolve_within(directory, cwd)?.into();
+                let directory = directory.as_ref().ok_or_else(no_workspace)?;
+                if let Some(cwd) = &mut exec.process.cwd {
+                    *cwd = restrict_path(directory, cwd)?.into();
                 }
             }
             AnyRequest::Run(run) => {
                 run.sandbox.get_or_insert_default();
-                if let (Some(directory), Some(cwd)) = (directory, &mut run.cwd) {
-                    *cwd = resolve_within(directory, cwd)?;
+                let directory = directory.as_ref().ok_or_else(no_workspace)?;
+                if let Some(cwd) = &mut run.cwd {
+                    *cwd = restrict_path(directory, cwd)?;
                 }
             }
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// Resolves the links of a working directory, and refuses one outside the directory of the session.
-/// A sandbox can write its working directory, so any other one would make it pointless.
-fn resolve_within(directory: &Path, cwd: &str) -> Result<String, Refusal> {
-    let resolve = |path: &Path| {
-        path.canonicalize()
-            .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))
-    };
-    let resolved = resolve(Path::new(cwd))?;
-    if !resolved.starts_with(resolve(directory)?) {
-        let directory = directory.display();
-        let text = format!("{cwd} is not in {directory}, the directory of this session");
-        return Err(Refusal::forbidden(text));
-    }
-    let resolved = resolved.into_os_string().into_string();
-    resolved.map_err(|_| Refusal::invalid(format!("the path {cwd} is not UTF-8")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_working_directory_outside_the_workspace_is_refused() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let root = dir.path().canonicalize().expect("a path");
-        let workspace = root.join("workspace");
-        let nested = workspace.join("src");
-        std::fs::create_dir_all(&nested).expect("a directory");
-        std::os::unix::fs::symlink(&root, workspace.join("out")).expect("a link");
-        let resolve = |cwd: &Path| resolve_within(&workspace, cwd.to_str().expect("UTF-8"));
-        assert_eq!(resolve(&nested.join("../src")), Ok(nested.display().to_string()));
-        assert_eq!(resolve(&workspace), Ok(workspace.display().to_string()));
-        for outside in [root.clone(), workspace.join(".."), workspace.join("out"), "/".into()] {
-            assert!(resolve(&outside).is_err(), "{}", outside.display());
-        }
     }
 }

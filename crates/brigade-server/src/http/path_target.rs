@@ -33,7 +33,7 @@ impl HttpCaller {
         let context = self.writer()?;
         Ok(match context.caller {
             CallerIdentity::Operator => {
-                let name = self.token.name.as_str().into();
+                let name = self.token.client_name().as_str().into();
                 let client = ClientIdentity { name, conversation: None };
                 RequestContext { caller: CallerIdentity::Client(client), ..context.clone() }
             }

@@ -8,7 +8,7 @@ use brigade_runtime::Session;
 /// The workspace of a session, which its clients do not leave.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkspaceScope {
-    /// `None` for a session with a name that is not a directory. Its clients may name any.
+    /// `None` for a session with a name that is not a directory. Its clients may name none.
     root: Option<PathBuf>,
 }
 
@@ -22,7 +22,7 @@ impl WorkspaceScope {
     /// Returns a path without links, or refuses one that is outside of the workspace. Callers use the
     /// returned path, so that a link that changes later leads nowhere else.
     pub(crate) async fn restrict(&self, path: String) -> Result<String, Refusal> {
-        let Some(root) = self.root.clone() else { return Ok(path) };
+        let root = self.root.clone().ok_or_else(no_workspace)?;
         let restricted = tokio::task::spawn_blocking(move || restrict_path(&root, &path));
         restricted.await.map_err(|error| Refusal::internal(error.to_string()))?
     }
@@ -36,7 +36,16 @@ impl WorkspaceScope {
     }
 }
 
-fn restrict_path(root: &Path, path: &str) -> Result<String, Refusal> {
+/// Refuses the directories of a client whose session is not that of a directory: any directory would
+/// be writable in its sandbox.
+pub(crate) fn no_workspace() -> Refusal {
+    Refusal::forbidden(
+        "this session is not that of a directory, so a client's token starts no processes and agents \
+         in it",
+    )
+}
+
+pub(crate) fn restrict_path(root: &Path, path: &str) -> Result<String, Refusal> {
     let resolve = |path: &Path| {
         std::fs::canonicalize(path)
             .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))

@@ -95,7 +95,12 @@ async fn new_inbox_item(
 ) -> Result<Option<InboxItem>, Refusal> {
     let MessageSender::Child(sender) = message.from else { return Ok(None) };
     let row = session.get(sender).await.ok().map(|task| task.row);
-    if row.as_ref().is_some_and(|row| !context.receives_from(row)) {
+    // Without its row, nobody knows to which client the sender belongs.
+    let is_received = match &row {
+        Some(row) => context.receives_from(row),
+        None => !context.consumes_results(),
+    };
+    if !is_received {
         return Ok(None);
     }
     let text = message.body.decode().unwrap_or_else(|_| message.body.as_str().to_owned());

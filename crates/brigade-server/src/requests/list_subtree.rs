@@ -16,6 +16,9 @@ use crate::request_handler::{ItemSender, RequestHandler};
 /// The maximum number of tasks in one reply, so that it fits a line.
 pub(crate) const SUBTREE_TASKS_MAX: usize = 10_000;
 
+/// The number of tasks that are read together.
+const READ_TASKS: usize = 500;
+
 impl RequestHandler for ListSubtreeRequest {
     async fn handle(
         self,
@@ -33,17 +36,21 @@ impl RequestHandler for ListSubtreeRequest {
 pub(crate) async fn find_subtree(found: &LocatedTask) -> Result<Vec<StoredTask>, Refusal> {
     // A child has a higher number than its parent.
     let after = found.no.get().checked_sub(1).and_then(TaskNo::new);
-    let query = TaskQuery { after, ..TaskQuery::default() };
+    let mut query = TaskQuery { after, limit: READ_TASKS, ..TaskQuery::default() };
     let mut owners = HashSet::from([Owner::Task(found.no)]);
     let mut tasks = Vec::new();
-    for task in found.session.history(&query).await? {
-        if task.no == found.no || owners.contains(&task.row.owner) {
-            owners.insert(Owner::Task(task.no));
-            tasks.push(task);
+    loop {
+        let page = found.session.history(&query).await?;
+        let Some(last) = page.last().map(|task| task.no) else { return Ok(tasks) };
+        for task in page {
+            if task.no == found.no || owners.contains(&task.row.owner) {
+                owners.insert(Owner::Task(task.no));
+                tasks.push(task);
+            }
+            if tasks.len() == SUBTREE_TASKS_MAX {
+                return Ok(tasks);
+            }
         }
-        if tasks.len() == SUBTREE_TASKS_MAX {
-            break;
-        }
+        query.after = Some(last);
     }
-    Ok(tasks)
 }

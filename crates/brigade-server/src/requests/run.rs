@@ -53,12 +53,40 @@ fn new_task(request: &RunRequest) -> NewTask<AgentTask<Json>> {
     if request.keep { task.keep() } else { task }
 }
 
+/// Refuses an agent of a client that is confined to its session, if the agent would leave its sandbox:
+/// the server reads a model that is a file, and MCP servers run outside of every sandbox.
+async fn check_scoped_agent(request: &RunRequest, context: &RequestContext) -> Result<(), Refusal> {
+    let names_file = |model: &str| context.runtime().is_model_file(model);
+    if let Some(model) = request.model.as_deref().filter(|model| names_file(model)) {
+        return Err(Refusal::forbidden(format!(
+            "the model {model} is a file, which only the operator names"
+        )));
+    }
+    let directory = request.cwd.as_deref().unwrap_or("/");
+    let defined = match &request.agent {
+        Some(name) => {
+            let definitions = context.definitions(directory).await?;
+            let found = definitions.find(name).ok();
+            found
+                .is_some_and(|found| found.definition.mcp_servers.iter().flatten().next().is_some())
+        }
+        None => false,
+    };
+    if defined || !request.mcp_servers.is_empty() {
+        return Err(Refusal::forbidden("only the operator starts agents that use MCP servers"));
+    }
+    Ok(())
+}
+
 impl RequestHandler for RunRequest {
     async fn handle(
         self,
         context: &RequestContext,
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
+        if context.session_scope.is_some() {
+            check_scoped_agent(&self, context).await?;
+        }
         let session = context.open_session(&self.session).await?;
         let task = session.spawn(new_task(&self)).await?;
         new_start_reply(&session, &task).await

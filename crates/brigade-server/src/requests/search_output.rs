@@ -13,6 +13,9 @@ use crate::request_handler::{ItemSender, RequestHandler, to_raw_json};
 
 const LINE_BYTES_MAX: usize = 2_000;
 
+/// The maximum memory of a compiled pattern, and of the cache for its execution.
+const PATTERN_BYTES: usize = 256 * 1024;
+
 const MATCHES_MAX: usize = 10_000;
 
 /// The maximum size of all matches of one reply as JSON, so that it fits a line.
@@ -26,7 +29,9 @@ impl RequestHandler for SearchOutputRequest {
     ) -> Result<SearchOutputReply, Refusal> {
         let found = context.find_task(&self.target).await?;
         if let Some(transcript) = found.session.transcript(found.task_ref()).await? {
-            return search_transcript(&self, &transcript);
+            let searched =
+                tokio::task::spawn_blocking(move || search_transcript(&self, &transcript));
+            return searched.await.map_err(|error| Refusal::internal(error.to_string()))?;
         }
         let output = found.session.output(found.task_ref()).await?;
         let max_matches = self.max_matches.min(MATCHES_MAX);
@@ -69,7 +74,11 @@ fn search_transcript(
     request: &SearchOutputRequest,
     transcript: &str,
 ) -> Result<SearchOutputReply, Refusal> {
-    let pattern = RegexBuilder::new(&request.pattern).case_insensitive(request.ignore_case).build();
+    let pattern = RegexBuilder::new(&request.pattern)
+        .case_insensitive(request.ignore_case)
+        .size_limit(PATTERN_BYTES)
+        .dfa_size_limit(PATTERN_BYTES)
+        .build();
     let pattern =
         pattern.map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
     let max_matches = request.max_matches.min(MATCHES_MAX);

@@ -4,6 +4,7 @@
 
 mod access;
 mod approving;
+mod confinement;
 mod events;
 mod listing;
 mod live_output;

@@ -95,7 +95,7 @@ async fn a_client_stays_in_its_session_and_in_a_sandbox() {
         let run = json!({ "command": "pwd", "cwd": cwd });
         let refused = client.call("run_process", run).await;
         assert_eq!(refused["isError"], true, "{cwd}: {refused}");
-        assert!(text(&refused).contains("directory of this session"), "{refused}");
+        assert!(text(&refused).contains("outside of the session's workspace"), "{refused}");
     }
 }
 

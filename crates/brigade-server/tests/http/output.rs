@@ -125,7 +125,7 @@ async fn a_large_output_is_sent_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_bytes_are_counted() {
     let server = TaskServer::start().await;
-    let session = server.server.runtime.session(crate::support::SESSION).await.unwrap();
+    let session = server.server.runtime.session(&server.cwd()).await.unwrap();
     let line = "head -c 3000000 /dev/zero | tr '\\0' x";
     let process = brigade_runtime::NewTask::shell(line).output_cap(65_536);
     let process = session.spawn(process).await.unwrap();

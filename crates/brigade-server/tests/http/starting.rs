@@ -114,7 +114,7 @@ async fn a_client_starts_only_what_is_sandboxed() {
     let mut sandboxed = process.clone();
     sandboxed["sandbox"] = json!({});
     let task = start(sandboxed.clone()).await.expect(201);
-    assert_eq!(task["client"], "bob");
+    assert_eq!(task["client"], "token:bob");
     let shown = server.get(task["id"].as_str().unwrap(), "").await.expect(200);
     assert_eq!(shown["sandbox"]["layers"][0]["write"], json!([server.cwd()]));
     sandboxed["env"] = json!({ "STOLEN": { "from": "PATH" } });
@@ -202,7 +202,7 @@ async fn wrong_tasks_are_refused() {
     let deep = format!("{}1{}", "[".repeat(50_000), "]".repeat(50_000));
     let deep = format!("{{\"kind\": \"job\", \"job\": \"echo\", \"arguments\": {deep}}}");
     server.post_bytes(&path, deep).await.expect_problem(400, "invalid");
-    let long = json!({ "kind": "job", "job": "echo", "arguments": "x".repeat(2 * 1024 * 1024) });
+    let long = json!({ "kind": "job", "job": "echo", "arguments": "x".repeat(3 * 512 * 1024) });
     start(long).await.expect_problem(400, "invalid");
     let huge = json!({ "kind": "job", "job": "echo", "arguments": "x".repeat(5 * 1024 * 1024) });
     start(huge).await.expect_problem(413, "limit");

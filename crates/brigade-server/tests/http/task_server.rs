@@ -14,7 +14,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::support::{SESSION, TEST_TIMEOUT, TestResponse, TestServer};
+use crate::support::{TEST_TIMEOUT, TestResponse, TestServer};
 
 /// Waits for a message, and returns it.
 const ECHO: Job<Value, Value> = Job::new("echo");
@@ -82,12 +82,13 @@ impl TaskServer {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().canonicalize().unwrap();
         let server = TestServer::start(|builder| build(builder, &path)).await;
-        let session = server.runtime.session(SESSION).await.unwrap().id().to_string();
+        let name = path.to_str().unwrap();
+        let session = server.runtime.session(name).await.unwrap().id().to_string();
         Self { server, session, dir }
     }
 
     pub(crate) async fn client(&self, name: &str) -> String {
-        self.server.create_token(name, TokenScope::Client, Some(SESSION)).await
+        self.server.create_token(name, TokenScope::Client, Some(&self.cwd())).await
     }
 
     /// Starts a task as the bearer of a token, and returns its id.

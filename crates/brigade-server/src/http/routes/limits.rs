@@ -54,8 +54,8 @@ pub(super) async fn set_limits(
     ApiPath(id): ApiPath<TaskId>,
     JsonBody(limits): JsonBody<LimitsBody>,
 ) -> Result<JsonBody<TaskLimitsBody>, Problem> {
-    caller.writer()?;
     let found = caller.task(id).await?;
+    caller.require_operator("change limits")?;
     found.session.set_task_limits(found.no, limits.parse()?).await?;
     Ok(JsonBody(read_limits(&state, &caller, id).await?))
 }

@@ -25,7 +25,7 @@ use http::header::AUTHORIZATION;
 use super::HttpState;
 use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
-use crate::http::extract::{ApiPath, read_body};
+use crate::http::extract::{ApiPath, BODY_BYTES_MAX, read_body};
 use crate::http::guarded_body::GuardedBody;
 use crate::http::local_requests::{LocalRequests, ProcessPolicy};
 use crate::http::mcp_sessions::McpSessions;
@@ -117,7 +117,7 @@ async fn read_request(request: Request) -> Result<http::Request<Bytes>, Problem>
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(AUTHORIZATION);
     let body = match parts.method {
-        Method::POST => read_body(Request::new(body)).await?,
+        Method::POST => read_body(body, BODY_BYTES_MAX).await?,
         _ => Bytes::new(),
     };
     Ok(http::Request::from_parts(parts, body))
@@ -151,7 +151,7 @@ fn new_mcp_caller(
         false => ProcessPolicy::Sandboxed { directory: directory.clone() },
     };
     let mut options = McpOptions::new(name, Path::new(""));
-    options.client_name = Some(caller.token.name.clone());
+    options.client_name = Some(caller.token.client_name());
     options.directory = directory;
     // The client may be on another machine.
     options.wait_command = Vec::new();

@@ -112,6 +112,7 @@ pub(super) async fn close_session(
     OptionalJson(request): OptionalJson<CloseRequestBody>,
 ) -> Result<JsonBody<SessionBody>, Problem> {
     let session = caller.session(&id).await?;
+    caller.require_operator("close sessions")?;
     let context = caller.writer()?.in_session(session.id());
     let reason = request.reason;
     context.call(CloseSessionRequest { session: String::new(), reason }).await?;
