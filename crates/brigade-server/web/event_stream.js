@@ -1,7 +1,7 @@
 // Follows the feed of changes. After a lost connection it resumes from the last cursor, so that
 // nothing is missed and nothing is seen twice. Its state is always visible to the reader.
 
-/** @import {Change, Cursor} from './api_types.d.ts' */
+/** @import {Change, Cursor, ProblemBody} from './api_types.d.ts' */
 /** @import {Api} from './api.js' */
 
 import { Problem } from './api.js';
@@ -119,12 +119,23 @@ export class EventStream {
         this.cursor = JSON.parse(data).cursor ?? this.cursor;
         this.handlers.onGap();
         break;
+      case 'error':
+        this.#fail(JSON.parse(data));
+        break;
       case 'too_slow':
       case 'bye':
         this.#connection?.abort();
         break;
     }
     if (id) this.cursor = id;
+  }
+
+  /** The server ends a stream with an error. A new connection follows, unless the token was revoked. */
+  #fail(/** @type {ProblemBody} */ problem) {
+    this.#connection?.abort();
+    if (problem.code !== 'unauthenticated') return;
+    this.stop();
+    this.api.onUnauthenticated();
   }
 
   async #pause() {

@@ -22,7 +22,9 @@ export async function followStream(api, path, signal, receive) {
       const headers = { accept: 'text/event-stream' };
       const response = await api.request(path(), { headers, signal: connection.signal });
       for await (const event of readServerSentEvents(response)) {
-        receive(event.event, event.data === '' ? {} : JSON.parse(event.data));
+        const data = event.data === '' ? {} : JSON.parse(event.data);
+        if (event.event === 'error') throw new Problem(data.code, data.status, data.detail);
+        receive(event.event, data);
         if (event.event === 'end') return;
       }
     } catch (error) {

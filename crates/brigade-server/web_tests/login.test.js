@@ -8,13 +8,12 @@ import {
   openDashboard,
   token,
   waitUntilLive,
+  world,
 } from './support.js';
 
 test('a code in the fragment logs in once and leaves the URL at once', async (t) => {
-  const page = await openDashboard(t, {
-    hash: `#code=${process.env.BRIGADE_CODE}`,
-    withToken: false,
-  });
+  const code = world ? world.loginCode() : process.env.BRIGADE_CODE;
+  const page = await openDashboard(t, { hash: `#code=${code}`, withToken: false });
   await waitUntilLive(page);
   assert.equal(new URL(page.url()).hash, '');
   assert.match(await page.evaluate(() => sessionStorage.getItem('brigade_token')), /^brg_/);

@@ -4,7 +4,15 @@ import assert from 'node:assert/strict';
 import { execSync } from 'node:child_process';
 import { test } from 'node:test';
 import { CuttingProxy } from './cutting_proxy.js';
-import { openDashboard, rowOf, startProcess, uniqueName, url, waitUntilLive } from './support.js';
+import {
+  openDashboard,
+  rowOf,
+  startProcess,
+  uniqueName,
+  url,
+  waitUntilLive,
+  world,
+} from './support.js';
 
 async function openThroughProxy(t) {
   const proxy = new CuttingProxy(url);
@@ -83,18 +91,23 @@ test('a token that is no longer accepted leads to the login page', async (t) => 
   assert.equal(await page.evaluate(() => sessionStorage.getItem('brigade_token')), null);
 });
 
-const restart = process.env.BRIGADE_RESTART;
+const command = process.env.BRIGADE_RESTART;
+
+async function restart() {
+  if (world) await world.restart();
+  else execSync(command, { stdio: 'inherit' });
+}
 
 test(
   'the page survives kill -9 of the server',
-  { skip: restart ? false : 'BRIGADE_RESTART is not set' },
+  { skip: world || command ? false : 'BRIGADE_RESTART is not set' },
   async (t) => {
     const page = await openDashboard(t);
     await waitUntilLive(page);
     const name = uniqueName('survivor');
     await startProcess('sleep 4', name);
     await rowOf(page, name).waitFor();
-    execSync(restart, { stdio: 'inherit' });
+    await restart();
     await waitUntilLive(page);
     await rowOf(page, name)
       .locator('.cell-state', { hasText: 'succeeded' })

@@ -7,11 +7,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before } from 'node:test';
 import { chromium } from 'playwright-core';
+import { World } from './world.js';
 
 export const url = required('BRIGADE_URL').replace(/\/$/, '');
 export const token = required('BRIGADE_TOKEN');
 export const directory = process.env.BRIGADE_CWD ?? mkdtempSync(join(tmpdir(), 'brigade-web-'));
+/** The world of this run, if run.js has started one. */
+export const world = process.env.BRIGADE_WORLD ? new World(process.env.BRIGADE_WORLD) : null;
 const shots = process.env.BRIGADE_SHOTS;
+/** A directory with sources of the page that replace those in the server. */
+const sources = process.env.BRIGADE_WEB;
 const axeSource = readFileSync(
   createRequire(import.meta.url).resolve('axe-core/axe.min.js'),
   'utf8',
@@ -62,6 +67,7 @@ export async function openDashboard(t, options = {}) {
       sessionStorage.setItem('brigade_token_was_set', 'yes');
     }, token);
   }
+  if (sources) await useSources(context);
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   page.on('pageerror', (error) => errors.push(error.message));
@@ -70,11 +76,23 @@ export async function openDashboard(t, options = {}) {
       errors.push(message.text());
   });
   t.after(async () => {
+    await context.unrouteAll({ behavior: 'ignoreErrors' });
     await context.close();
     assert.deepEqual(errors, [], 'the page has no errors');
   });
   await page.goto(`${options.base ?? url}/${options.hash ?? ''}`);
   return page;
+}
+
+/** Answers requests for the page with the sources, under the headers of the server. */
+async function useSources(context) {
+  const isPage = (address) => address.pathname === '/' || address.pathname.startsWith('/assets/');
+  await context.route(isPage, async (route) => {
+    const name = new URL(route.request().url()).pathname.replace(/^\/(assets\/)?/, '');
+    const body = readFileSync(join(sources, name || 'index.html'));
+    const response = await route.fetch();
+    await route.fulfill({ response, body });
+  });
 }
 
 /** Waits until all tasks are loaded and the feed is followed. */
