@@ -10,6 +10,7 @@ import { el, field } from './dom.js';
 import { formatJson, formatName, formatTime } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
+import { canReceiveMessages } from './task_states.js';
 import { foreignText } from './visible_text.js';
 
 const RELOAD_MS = 150;
@@ -34,8 +35,14 @@ export class MessagesTab extends PanelTab {
     this.element.append(this.scroller.element);
     this.input = el('textarea', { rows: '2' });
     this.status = el('p', { class: 'form-status', role: 'status' });
-    if (app.canChange) this.element.append(this.#form());
+    this.form = this.#form();
+    if (app.canChange) this.element.append(this.form);
     this.#load();
+  }
+
+  /** @override */
+  update() {
+    this.form.hidden = !canReceiveMessages(this.record.task);
   }
 
   /** @override @param {Change} change */

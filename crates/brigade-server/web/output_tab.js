@@ -19,6 +19,9 @@ export class OutputTab extends PanelTab {
   /** @type {{text: string, stream: string}[]} */
   #chunks = [];
   #isScheduled = false;
+  #run = 0;
+  /** Ends the stream of the shown run. */
+  #ofRun = new AbortController();
 
   /**
    * @param {AppContext} app
@@ -29,9 +32,24 @@ export class OutputTab extends PanelTab {
     this.scroller = new TailScroller('Output');
     this.output = el('div', { class: 'output' });
     this.end = el('p', { class: 'hint output-end', hidden: true });
+    this.scroller.list.classList.add('output-list');
     this.scroller.list.append(this.output, this.end);
     this.element.classList.add('tab-fill');
     this.element.append(this.scroller.element);
+    this.writer = new AnsiWriter(this.output);
+  }
+
+  /** Shows the output of the task's current run. @override */
+  update() {
+    const { run } = this.record.task;
+    if (run === this.#run) return;
+    this.#run = run;
+    this.#ofRun.abort();
+    this.#ofRun = new AbortController();
+    this.#next = -1;
+    this.#chunks = [];
+    this.output.replaceChildren();
+    this.end.hidden = true;
     this.writer = new AnsiWriter(this.output);
     this.#follow();
   }
@@ -44,7 +62,9 @@ export class OutputTab extends PanelTab {
   #follow() {
     const path = () =>
       `${this.path}/output/stream?${this.#next < 0 ? `tail=${TAIL_BYTES}` : `from=${this.#next}`}`;
-    followStream(this.app.api, path, this.abort.signal, (event, data) => {
+    const signal = AbortSignal.any([this.abort.signal, this.#ofRun.signal]);
+    followStream(this.app.api, path, signal, (event, data) => {
+      if (signal.aborted) return;
       if (event === 'output') this.#receive(data);
       else if (event === 'dropped') this.#skip(data);
       else if (event === 'end') this.#finish();

@@ -10,6 +10,7 @@ import {
   formatFullTime,
   formatJson,
   formatName,
+  formatNumber,
   formatTime,
   formatUsage,
 } from './format.js';
@@ -94,10 +95,18 @@ export class OverviewTab extends PanelTab {
       parts.push(el('ul', {}, ...wait.tasks.map((id) => this.#waitedTask(id))));
     } else {
       parts.push(`${/^[aeiou]/.test(wait.type) ? 'An' : 'A'} ${formatName(wait.type)}`);
+      const text = this.#pendingText(wait);
+      if (text) parts.push(': ', foreignText('span', text));
     }
     if (wait.name) parts.push(' ', foreignText('span', wait.name));
     if (wait.until) parts.push(` until ${formatTime(wait.until)}`);
     return parts;
+  }
+
+  /** Returns the text of the approval or question that is waited for. @param {Wait} wait */
+  #pendingText(wait) {
+    const { approvals, questions } = this.record.task;
+    return [...approvals, ...questions].find((pending) => pending.call === wait.call)?.text;
   }
 
   /** @param {string} id */
@@ -121,7 +130,24 @@ export class OverviewTab extends PanelTab {
   #value(name, value) {
     if (value === undefined || value === null) return null;
     const label = RESULT_LABELS[name];
+    const fields = this.#plainFields(value);
+    if (fields) return section(label, renderFields(fields));
     return section(label, scrollableText('pre', formatJson(value), 'long-value', label));
+  }
+
+  /**
+   * Returns the fields of an object that has no nested ones. The end of a process's output is left out:
+   * the tab of the output has it, with its colours.
+   * @param {unknown} value
+   * @returns {[string, string][] | null}
+   */
+  #plainFields(value) {
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return null;
+    const isProcess = this.record.task.kind === 'process';
+    const fields = Object.entries(value).filter(([name]) => !isProcess || name !== 'tail');
+    if (fields.some(([, field]) => typeof field === 'object' && field !== null)) return null;
+    const texts = fields.map(([name, field]) => [name, formatField(name, field)]);
+    return /** @type {[string, string][]} */ (texts.filter(([, text]) => text !== ''));
   }
 
   /** @param {TaskDetail | null} detail */
@@ -208,4 +234,20 @@ export class OverviewTab extends PanelTab {
  */
 function section(title, ...children) {
   return el('section', {}, el('h3', { text: title }), ...children);
+}
+
+/** @param {[string, string][]} fields */
+function renderFields(fields) {
+  const list = el('dl', { class: 'facts' });
+  for (const [name, text] of fields)
+    list.append(foreignText('dt', formatName(name)), el('dd', {}, foreignText('span', text)));
+  return list;
+}
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ */
+function formatField(name, value) {
+  return typeof value === 'number' && name !== 'exit_code' ? formatNumber(value) : String(value);
 }

@@ -7,6 +7,7 @@
 import { describeError } from './api.js';
 import { button, el, field } from './dom.js';
 import { formatCount } from './format.js';
+import { canReceiveMessages } from './task_states.js';
 
 export class TaskActions {
   #shown = '';
@@ -45,6 +46,7 @@ export class TaskActions {
     if (shown === 'stopping')
       this.bar.append(button('Stop at once…', () => this.askStop(), { class: 'danger-quiet' }));
     if (shown === 'ended') this.bar.append(button('Resume…', () => this.askResume()));
+    if (!canReceiveMessages(task)) return;
     this.bar.append(
       button('Message', () =>
         this.app.openTask(this.record.id, { tab: 'messages', action: 'message' }),

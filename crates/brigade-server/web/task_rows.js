@@ -406,7 +406,7 @@ export class TaskRows {
     for (const wait of source.task.waits) {
       for (const id of wait.tasks ?? []) {
         const record = this.store.get(id);
-        if (!record) continue;
+        if (!record?.task.alive) continue;
         const index = this.#visibleIndex(record);
         if (index >= 0 && this.rows[index].record !== source) targets.push({ record, index });
       }

@@ -22,8 +22,13 @@ export class TranscriptTab extends PanelTab {
   #lastPage = '';
   #isLoading = false;
   #isStale = false;
-  #liveText = '';
+  /** The reply that arrives now: its text, and the names of its tool calls. */
+  #live = new LiveReply();
+  /** The last recorded reply. @type {TranscriptItem | null} */
+  #lastReply = null;
   #isLiveScheduled = false;
+  /** The run whose text is followed. */
+  #run = 0;
 
   /**
    * @param {AppContext} app
@@ -38,7 +43,14 @@ export class TranscriptTab extends PanelTab {
     this.element.classList.add('tab-fill');
     this.element.append(this.scroller.element);
     this.#load();
-    if (record.task.alive) this.#followText();
+  }
+
+  /** @override */
+  update() {
+    const { alive, run } = this.record.task;
+    if (!alive || run === this.#run) return;
+    this.#run = run;
+    this.#followText();
   }
 
   /** @override @param {Change} change */
@@ -84,7 +96,11 @@ export class TranscriptTab extends PanelTab {
     const fresh = items.filter((item) => item.index >= this.#nextIndex);
     if (fresh.length === 0) return;
     if (this.#nextIndex === 0) this.items.replaceChildren();
-    for (const item of fresh) this.items.append(renderItem(item));
+    for (const item of fresh) {
+      this.items.append(renderItem(item));
+      if (item.role === 'assistant') this.#lastReply = item;
+    }
+    this.#renderLive();
     this.#nextIndex = fresh[fresh.length - 1].index + 1;
     this.scroller.grow(fresh.length);
   }
@@ -95,12 +111,12 @@ export class TranscriptTab extends PanelTab {
       () => `${this.path}/text/stream`,
       this.abort.signal,
       (event, data) => {
-        if (event === 'step' || event === 'end' || event === 'restarted') this.#liveText = '';
-        else if (event === 'text' || event === 'reasoning')
-          this.#liveText = (this.#liveText + (data.text ?? '')).slice(-MAX_LIVE_CHARS);
-        else if (event === 'tool_call') this.#liveText += `\n→ ${data.tool ?? 'tool call'}\n`;
-        // The current step follows again from its start.
-        else if (event === 'lagged') this.#liveText = '';
+        if (event === 'text') this.#live.text += data.text ?? '';
+        else if (event === 'reasoning') this.#live.reasoning += data.text ?? '';
+        else if (event === 'tool_call') this.#live.calls.push(data.tool ?? '');
+        // After `lagged` and `restarted`, the step follows again from its start.
+        else if (['step', 'end', 'restarted', 'lagged'].includes(event))
+          this.#live = new LiveReply();
         this.#renderLive();
       },
     ).catch(() => {});
@@ -111,10 +127,35 @@ export class TranscriptTab extends PanelTab {
     this.#isLiveScheduled = true;
     requestAnimationFrame(() => {
       this.#isLiveScheduled = false;
-      this.live.hidden = this.#liveText === '';
-      this.live.textContent = visibleText(this.#liveText);
+      const isRecorded = this.#lastReply !== null && this.#live.is(this.#lastReply);
+      const text = isRecorded ? '' : this.#live.shown();
+      this.live.hidden = text === '';
+      this.live.textContent = visibleText(text);
       this.scroller.grow(0);
     });
+  }
+}
+
+/** A reply of the model that is not recorded yet. */
+class LiveReply {
+  text = '';
+  reasoning = '';
+  /** @type {string[]} */
+  calls = [];
+
+  /** @param {TranscriptItem} item */
+  is(item) {
+    const calls = (item.tool_calls ?? []).map((call) => call.name);
+    return this.text.trim() === (item.text ?? '').trim() && this.calls.join() === calls.join();
+  }
+
+  shown() {
+    const calls = this.calls.map((name) => `→ ${name}`);
+    const parts = [this.text === '' ? this.reasoning : this.text, ...calls];
+    return parts
+      .filter((part) => part !== '')
+      .join('\n')
+      .slice(-MAX_LIVE_CHARS);
   }
 }
 

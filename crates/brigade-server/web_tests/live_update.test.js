@@ -2,7 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openDashboard, rowOf, startProcess, uniqueName, waitUntilLive } from './support.js';
+import {
+  openDashboard,
+  rowOf,
+  startProcess,
+  startTask,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
 
 test('a task that starts elsewhere appears, and its end too', async (t) => {
   const page = await openDashboard(t);
@@ -65,6 +72,18 @@ test('live output is text, whatever it says', async (t) => {
   await line.waitFor();
   assert.match(await line.textContent(), /<img src=x onerror=alert\(1\)>/);
   assert.equal(await page.locator('img').count(), 0);
+});
+
+test('a reply is shown while it arrives, and once when it is recorded', async (t) => {
+  const name = uniqueName('Helper-live');
+  const agent = await startTask({ kind: 'agent', prompt: 'Say hello.', name });
+  const page = await openDashboard(t, { hash: `#task=${agent.id}&tab=transcript` });
+  await waitUntilLive(page);
+  const reply = 'Hello. I looked around';
+  await page.locator('.transcript-live', { hasText: 'Hello.' }).waitFor();
+  await page.locator('.entry', { hasText: reply }).waitFor();
+  await page.locator('.transcript-live').waitFor({ state: 'hidden' });
+  assert.equal(await page.getByText(reply).and(page.locator(':visible')).count(), 1);
 });
 
 test('the ANSI writer keeps colours and removes the rest', async (t) => {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { api, openDashboard, waitUntilLive } from './support.js';
+import { api, openDashboard, startProcess, uniqueName, waitUntilLive } from './support.js';
 
 test('a failed agent is resumed with a larger budget', async (t) => {
   const { items } = await api('GET', 'tasks?ended=true&limit=1000');
@@ -17,6 +17,23 @@ test('a failed agent is resumed with a larger budget', async (t) => {
   await page.getByRole('button', { name: 'Resume', exact: true }).click();
   assert.deepEqual((await sent).postDataJSON(), { limits: { money: '5' } });
   await page.getByText(`Run ${failed.run + 1}`).waitFor();
+});
+
+test('a process is resumed, and the output of the new run is shown', async (t) => {
+  const name = uniqueName('again');
+  const task = await startProcess('echo run of $(date +%N)', name);
+  const page = await openDashboard(t, { hash: `#task=${task.id}&tab=output` });
+  await waitUntilLive(page);
+  await page.getByText('End of the output.').waitFor();
+  const first = await page.locator('.output .line', { hasText: 'run of' }).textContent();
+  assert.equal(await page.getByRole('button', { name: 'Message' }).count(), 0, 'it takes none');
+  await page.getByRole('button', { name: 'Resume…' }).click();
+  await page.getByRole('button', { name: 'Resume', exact: true }).click();
+  await page.waitForFunction((text) => {
+    const lines = [...document.querySelectorAll('.output .line')].map((line) => line.textContent);
+    return lines.some((line) => line.startsWith('run of') && line !== text);
+  }, first);
+  assert.equal(await page.locator('.output .line', { hasText: 'run of' }).count(), 1);
 });
 
 test('a read-only caller gets no buttons that change anything', async (t) => {

@@ -117,15 +117,20 @@ export async function api(method, path, body, headers = {}) {
   return text === '' ? {} : JSON.parse(text);
 }
 
-/** Starts a process beside the page and returns its task. */
-export async function startProcess(shell, name) {
+/** Starts a task beside the page and returns it. */
+export async function startTask(task) {
   const session = await api('POST', 'sessions', { workspace: directory });
   return api(
     'POST',
     `sessions/${session.id}/tasks`,
-    { kind: 'process', shell, cwd: directory, name },
+    { cwd: directory, ...task },
     { 'idempotency-key': uniqueName('key') },
   );
+}
+
+/** Starts a process beside the page and returns its task. */
+export function startProcess(shell, name) {
+  return startTask({ kind: 'process', shell, name });
 }
 
 let names = 0;

@@ -33,7 +33,10 @@ const UNIT_TESTS = [
 ].join('');
 
 /** Permission to run processes and write files after an approval. */
-const ASK = { allow: ['run_process', 'write_file', 'list_files'], ask: ['run_process', 'write_file'] };
+const ASK = {
+  allow: ['run_process', 'write_file', 'list_files'],
+  ask: ['run_process', 'write_file'],
+};
 
 export class World {
   /**
@@ -158,12 +161,16 @@ export class World {
   async #serve(address) {
     const output = join(this.root, 'serve.out');
     const errors = join(this.root, 'serve.err');
-    const server = spawn(this.#recall('binary'), ['serve', '--state', this.state, '--listen', address, '--json'], {
-      cwd: this.root,
-      env: this.#env(),
-      stdio: ['ignore', openSync(output, 'w'), openSync(errors, 'a')],
-      detached: true,
-    });
+    const server = spawn(
+      this.#recall('binary'),
+      ['serve', '--state', this.state, '--listen', address, '--json'],
+      {
+        cwd: this.root,
+        env: this.#env(),
+        stdio: ['ignore', openSync(output, 'w'), openSync(errors, 'a')],
+        detached: true,
+      },
+    );
     server.unref();
     await until('the server listens', () => {
       if (server.exitCode !== null) throw new Error(readFileSync(errors, 'utf8'));

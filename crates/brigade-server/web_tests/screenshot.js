@@ -1,0 +1,59 @@
+// `npm run screenshot`: the main view for the README, and every part of the page in both themes.
+
+import assert from 'node:assert/strict';
+import { mkdirSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { test } from 'node:test';
+import { PHONE, WIDE, api, keepScreenshot, openDashboard, waitUntilLive } from './support.js';
+
+const README_IMAGE = join(
+  dirname(fileURLToPath(import.meta.url)),
+  '../../../docs/images/dashboard.png',
+);
+const MAX_BYTES = 300_000;
+/** Time for lines and bars to grow beyond a dot. */
+const LIVED_MS = 20_000;
+
+async function taskNamed(name) {
+  const { items } = await api('GET', 'tasks?ended=true&limit=1000');
+  return items.find((task) => task.name === name);
+}
+
+async function open(t, hash, options = {}) {
+  const page = await openDashboard(t, { hash, ...options });
+  await waitUntilLive(page);
+  await page.waitForTimeout(700);
+  return page;
+}
+
+test('the main view for the README', async (t) => {
+  await new Promise((resolve) => setTimeout(resolve, LIVED_MS));
+  const release = await taskNamed('Release');
+  const viewport = { width: 1280, height: 800 };
+  const hash = `#task=${release.id}&tab=transcript&levels=all`;
+  const page = await open(t, hash, { viewport });
+  mkdirSync(dirname(README_IMAGE), { recursive: true });
+  await page.screenshot({ path: README_IMAGE });
+  assert.ok(statSync(README_IMAGE).size < MAX_BYTES);
+});
+
+for (const theme of /** @type {const} */ (['light', 'dark'])) {
+  test(`all parts in the ${theme} theme`, async (t) => {
+    const views = {
+      list: '',
+      agent: `#task=${(await taskNamed('Release')).id}&tab=transcript`,
+      overview: `#task=${(await taskNamed('Release')).id}`,
+      output: `#task=${(await taskNamed('unit-tests')).id}&tab=output`,
+      process: `#task=${(await taskNamed('unit-tests')).id}`,
+      failed: `#task=${(await taskNamed('Research')).id}`,
+      asking: `#task=${(await taskNamed('Migration')).id}`,
+    };
+    for (const [name, hash] of Object.entries(views)) {
+      const wide = await open(t, hash, { theme, viewport: WIDE });
+      await keepScreenshot(wide, `${name}-${theme}`);
+      const phone = await open(t, hash, { theme, viewport: PHONE, withTouch: true });
+      await keepScreenshot(phone, `${name}-${theme}-phone`);
+    }
+  });
+}
