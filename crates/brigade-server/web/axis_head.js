@@ -48,11 +48,12 @@ export class AxisHead {
     this.#shown = shown;
     const { ticks, step } = axis.ticks(this.#width);
     const format = step >= DAY ? days : step < 60_000 ? seconds : minutes;
+    const labelWidth = format === seconds ? 64 : 40;
     let used = 0;
     for (const time of ticks) {
       const place = axis.place(time);
       // A label at the right edge would be cut off.
-      if (place < 0 || place > 1 - 40 / Math.max(this.#width, 1)) continue;
+      if (place < 0 || place > 1 - labelWidth / Math.max(this.#width, 1)) continue;
       const { label, line } = this.#tick(used);
       const left = `${(place * 100).toFixed(2)}%`;
       label.style.left = left;

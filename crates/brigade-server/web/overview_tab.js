@@ -240,7 +240,10 @@ function section(title, ...children) {
 function renderFields(fields) {
   const list = el('dl', { class: 'facts' });
   for (const [name, text] of fields)
-    list.append(foreignText('dt', formatName(name)), el('dd', {}, foreignText('span', text)));
+    list.append(
+      foreignText('dt', formatName(name.replace(/_ms$/, ''))),
+      el('dd', {}, foreignText('span', text)),
+    );
   return list;
 }
 
@@ -249,5 +252,6 @@ function renderFields(fields) {
  * @param {unknown} value
  */
 function formatField(name, value) {
-  return typeof value === 'number' && name !== 'exit_code' ? formatNumber(value) : String(value);
+  if (typeof value !== 'number' || name === 'exit_code') return String(value);
+  return name.endsWith('_ms') ? formatDuration(value) : formatNumber(value);
 }

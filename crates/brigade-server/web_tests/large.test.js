@@ -3,15 +3,27 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openDashboard, waitUntilLive } from './support.js';
+import { World } from './world.js';
 
-const base = process.env.BRIGADE_LARGE_URL;
+const binary = process.env.BRIGADE_BIN;
+const TASKS = 10_000;
 const MEASURED_MS = 5000;
+/** Each task has two changes: its start and its end. */
+const TASKS_PER_SECOND = 100;
+const STARTERS = 4;
 
 test(
   'a large world scrolls while changes arrive',
-  { skip: base ? false : 'BRIGADE_LARGE_URL is not set' },
+  { skip: binary ? false : 'BRIGADE_BIN is not set' },
   async (t) => {
-    const page = await openDashboard(t, { base: base.replace(/\/$/, ''), hash: '#levels=all' });
+    const world = await World.start(binary);
+    t.after(() => world.stop());
+    await world.startMany(TASKS);
+    const page = await openDashboard(t, {
+      base: world.url,
+      withToken: world.token,
+      hash: '#levels=all',
+    });
     await page.locator('.task-rows .row:not([hidden])').first().waitFor();
     const firstRows = await timeSinceNavigation(page);
     await waitUntilLive(page);
@@ -22,9 +34,16 @@ test(
       const { metrics } = await session.send('Performance.getMetrics');
       return metrics.find((metric) => metric.name === 'TaskDuration').value * 1000;
     };
+    const beginning = (await world.api('GET', 'whoami')).cursor;
     const before = await processorTime();
+    const pause = () =>
+      new Promise((resolve) => setTimeout(resolve, (1000 * STARTERS) / TASKS_PER_SECOND));
+    const changes = world.startMany((TASKS_PER_SECOND * MEASURED_MS) / 1000, pause);
     const deltas = await page.evaluate(measureScroll, MEASURED_MS);
     const perFrame = (await processorTime()) - before;
+    await changes;
+    const { items } = await world.api('GET', `events?after=${beginning}&limit=1000`);
+    t.diagnostic(`${items.length} changes while scrolling`);
     deltas.sort((a, b) => a - b);
     const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
     t.diagnostic(`first rows after ${firstRows} ms, all after ${loaded} ms, ${nodes} DOM nodes`);

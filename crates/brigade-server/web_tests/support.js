@@ -50,7 +50,7 @@ after(async () => {
 /**
  * Opens the dashboard in a new tab. Errors of the page and of its security policy fail the test.
  * @param {import('node:test').TestContext} t
- * @param {{hash?: string, theme?: 'light' | 'dark', viewport?: object, base?: string, withToken?: boolean, withTouch?: boolean}} [options]
+ * @param {{hash?: string, theme?: 'light' | 'dark', viewport?: object, base?: string, withToken?: boolean | string, withTouch?: boolean}} [options]
  */
 export async function openDashboard(t, options = {}) {
   const context = await browser.newContext({
@@ -65,7 +65,7 @@ export async function openDashboard(t, options = {}) {
       if (!sessionStorage.getItem('brigade_token_was_set'))
         sessionStorage.setItem('brigade_token', value);
       sessionStorage.setItem('brigade_token_was_set', 'yes');
-    }, token);
+    }, options.withToken ?? token);
   }
   if (sources) await useSources(context);
   const page = await context.newPage();

@@ -19,6 +19,8 @@ import { fileURLToPath } from 'node:url';
 const HERE = dirname(fileURLToPath(import.meta.url));
 const START_MS = 30_000;
 const POLL_MS = 50;
+/** Requests at a time that start many tasks. */
+const STARTERS = 4;
 
 /** A program with colours, other escapes, and bytes that are no text. */
 const UNIT_TESTS = [
@@ -39,6 +41,9 @@ const ASK = {
 };
 
 export class World {
+  /** The number of tasks of `startMany`. */
+  #many = 0;
+
   /**
    * Starts a server and its tasks.
    * @param {string} binary
@@ -118,6 +123,26 @@ export class World {
   async startTask(body) {
     this.session ??= (await this.api('POST', 'sessions', { workspace: this.project })).id;
     return this.api('POST', `sessions/${this.session}/tasks`, { cwd: this.project, ...body });
+  }
+
+  /**
+   * Starts short processes that the list does not fold: neighbours have different names.
+   * @param {number} count
+   * @param {() => Promise<unknown>} [pause] Runs between two of them.
+   */
+  async startMany(count, pause) {
+    const stems = ['build', 'test', 'check', 'deploy'];
+    let started = 0;
+    const startNext = async () => {
+      while (started < count) {
+        const name = `${stems[started % stems.length]}-${this.#many}`;
+        started += 1;
+        this.#many += 1;
+        await this.startTask({ kind: 'process', shell: 'true', name });
+        await pause?.();
+      }
+    };
+    await Promise.all(Array.from({ length: STARTERS }, startNext));
   }
 
   async api(method, path, body) {
