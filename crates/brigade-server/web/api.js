@@ -1,6 +1,6 @@
 // Requests to the HTTP API: the token, problem details, idempotency keys.
 
-/** @import {NewToken, ProblemBody} from './api_types.d.ts' */
+/** @import {NewToken, Problem as ProblemBody} from './api_types.d.ts' */
 
 import { noteServerTime } from './server_clock.js';
 
@@ -131,7 +131,7 @@ export function describeError(error) {
 
 /** @param {Response} response */
 async function readProblem(response) {
-  /** @type {ProblemBody} */
+  /** @type {Partial<ProblemBody>} */
   let body = {};
   try {
     body = await response.json();

@@ -1,6 +1,6 @@
 // What the parts of the page share.
 
-/** @import {Caller, Change, TaskId} from './api_types.d.ts' */
+/** @import {Change, TaskId, WhoAmI} from './api_types.d.ts' */
 /** @import {Api} from './api.js' */
 /** @import {TaskStore} from './task_store.js' */
 
@@ -8,7 +8,7 @@
  * @typedef {object} AppContext
  * @property {Api} api
  * @property {TaskStore} store
- * @property {Caller} caller
+ * @property {WhoAmI} caller
  * @property {boolean} canChange False for a read-only token.
  * @property {(id: TaskId, options?: {tab?: string, action?: string}) => void} openTask
  * @property {(listener: (change: Change) => void) => () => void} onChange Returns a function that ends it.

@@ -1,6 +1,6 @@
 // A pending approval as a card: the whole call, so that a person knows what they allow.
 
-/** @import {Approval, Json} from './api_types.d.ts' */
+/** @import {Approval} from './api_types.d.ts' */
 
 import { el } from './dom.js';
 import { formatJson } from './format.js';
@@ -34,8 +34,8 @@ export function renderCall(approval) {
 /**
  * Returns the arguments by name. Arguments that are not an object, or a JSON text that says more
  * than its parsed form (a repeated key), are one value and shown as they are.
- * @param {Json} given
- * @returns {[string, Json][]}
+ * @param {unknown} given
+ * @returns {[string, unknown][]}
  */
 export function listArguments(given) {
   if (given === undefined) return [];
@@ -58,7 +58,7 @@ function countKeys(json) {
   return json.replace(/"(?:[^"\\]|\\.)*"/g, '').split(':').length;
 }
 
-/** @param {Json} value */
+/** @param {unknown} value */
 function renderValue(value) {
   const text = formatJson(value);
   if (text.length <= SHORT_CHARS && !text.includes('\n')) return foreignText('code', text);

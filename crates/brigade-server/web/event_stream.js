@@ -1,7 +1,7 @@
 // Follows the feed of changes. After a lost connection it resumes from the last cursor, so that
 // nothing is missed and nothing is seen twice. Its state is always visible to the reader.
 
-/** @import {Change, Cursor, ProblemBody} from './api_types.d.ts' */
+/** @import {Change, Problem as ProblemBody} from './api_types.d.ts' */
 /** @import {Api} from './api.js' */
 
 import { Problem } from './api.js';
@@ -39,7 +39,7 @@ export class EventStream {
 
   /**
    * @param {Api} api
-   * @param {Cursor} cursor
+   * @param {string} cursor
    * @param {StreamHandlers} handlers
    */
   constructor(api, cursor, handlers) {

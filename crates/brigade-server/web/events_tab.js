@@ -1,6 +1,6 @@
 // The events of a task: what happened, when, and by whom.
 
-/** @import {Change, ChangePage} from './api_types.d.ts' */
+/** @import {Change, ChangeList} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
@@ -48,7 +48,7 @@ export class EventsTab extends PanelTab {
       for (let after = '', hasMore = true; hasMore;) {
         const query = new URLSearchParams({ limit: String(PAGE_EVENTS) });
         if (after !== '') query.set('after', after);
-        /** @type {ChangePage} */
+        /** @type {ChangeList} */
         const page = await this.app.api.get(`${this.path}/events?${query}`, {
           signal: this.abort.signal,
         });

@@ -1,6 +1,6 @@
 // The limits of a task with what remains, its cost, and the sandbox and permissions in force.
 
-/** @import {Json, Limits, SandboxLayer, TaskDetail, TaskLimits} from './api_types.d.ts' */
+/** @import {Limits, Remaining, Sandbox, TaskDetail, TaskLimits} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
@@ -144,7 +144,7 @@ export class LimitsTab extends PanelTab {
   }
 }
 
-/** @param {SandboxLayer} layer */
+/** @param {Sandbox} layer */
 function renderLayer(layer) {
   const item = el('li');
   const facts = el('dl', { class: 'facts' });
@@ -165,16 +165,17 @@ function renderLayer(layer) {
  * Returns a table of limits, or nothing if there are none.
  * @param {string} title
  * @param {Limits} limits
- * @param {Limits} remaining
+ * @param {Remaining} remainingLimits
  */
-function renderHolder(title, limits, remaining) {
+function renderHolder(title, limits, remainingLimits) {
+  const remaining = new Map(Object.entries(remainingLimits));
   const head = el('tr');
   for (const name of ['Limit', 'Used', 'Of', 'Remains'])
     head.append(el('th', { text: name, scope: 'col' }));
   const body = el('tbody');
   for (const [name, limit] of Object.entries(limits)) {
     if (limit === null || limit === undefined) continue;
-    const used = usedPart(limit, remaining[name]);
+    const used = usedPart(limit, remaining.get(name));
     const row = el(
       'tr',
       {},
@@ -183,7 +184,7 @@ function renderHolder(title, limits, remaining) {
     row.append(el('td', {}, meter(name, used, limit), formatLimit(name, used)));
     row.append(
       el('td', { text: formatLimit(name, limit) }),
-      el('td', { text: formatLimit(name, remaining[name]) }),
+      el('td', { text: formatLimit(name, remaining.get(name)) }),
     );
     body.append(row);
   }
@@ -197,8 +198,8 @@ function renderHolder(title, limits, remaining) {
 }
 
 /**
- * @param {Json} limit
- * @param {Json} remaining
+ * @param {unknown} limit
+ * @param {unknown} remaining
  */
 function usedPart(limit, remaining) {
   if (remaining === undefined || remaining === null) return undefined;
@@ -209,7 +210,7 @@ function usedPart(limit, remaining) {
 /**
  * @param {string} name
  * @param {number | undefined} used
- * @param {Json} limit
+ * @param {unknown} limit
  */
 function meter(name, used, limit) {
   const most = Number(limit);
@@ -227,7 +228,7 @@ function meter(name, used, limit) {
 
 /**
  * @param {string} name
- * @param {Json} value
+ * @param {unknown} value
  */
 function formatLimit(name, value) {
   if (value === undefined || value === null) return '–';

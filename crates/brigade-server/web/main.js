@@ -1,6 +1,6 @@
 // The dashboard: logs in, loads all tasks, follows the feed, and connects the parts of the page.
 
-/** @import {Caller, Change, TaskPage} from './api_types.d.ts' */
+/** @import {Change, TaskList, WhoAmI} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 
 import { Api, describeError, Problem } from './api.js';
@@ -50,7 +50,7 @@ async function start() {
   dashboard.onLoaded();
 }
 
-/** @returns {Promise<Caller>} */
+/** @returns {Promise<WhoAmI>} */
 async function logIn() {
   const code = takeLoginCode();
   let message = '';
@@ -108,7 +108,7 @@ async function loadPages() {
     const query = new URLSearchParams({ ended: 'true', limit: String(PAGE_TASKS) });
     if (page !== '') query.set('page', page);
     try {
-      /** @type {TaskPage} */
+      /** @type {TaskList} */
       const answer = await api.get(`tasks?${query}`);
       if (page === '') useCursor(answer.cursor);
       store.addPage(answer.items);

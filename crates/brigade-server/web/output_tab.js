@@ -1,6 +1,5 @@
 // The live output of a process, with the colours of a terminal.
 
-/** @import {ProcessOutput} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
@@ -12,6 +11,11 @@ import { followStream } from './stream_reader.js';
 import { TailScroller } from './tail_scroller.js';
 
 const TAIL_BYTES = 262_144;
+
+/**
+ * A piece of the output. `base64` has bytes that are not UTF-8.
+ * @typedef {{stream: string, from: number, next: number, text?: string, base64?: string}} ProcessOutput
+ */
 
 export class OutputTab extends PanelTab {
   /** The end of what is shown, in bytes; a new connection goes on from there. */

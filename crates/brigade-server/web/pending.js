@@ -96,7 +96,7 @@ export class PendingList {
         });
       }
       for (const question of record.task.questions) {
-        const since = Date.parse(record.task.state_since ?? record.task.last_activity_at);
+        const since = Date.parse(record.task.last_activity_at);
         wanted.push({
           key: `${record.id} question ${question.call}`,
           record,

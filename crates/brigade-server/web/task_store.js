@@ -75,10 +75,10 @@ export class TaskRecord {
     this.foldKey = task.alive ? '' : `${task.kind} ${task.state} ${task.reason ?? ''} ${pattern}`;
   }
 
-  /** The list form knows when the current state began; before that the task ran. */
+  /** A waiting task has waited since its last activity; before that it ran. */
   #startSegments() {
     const { task } = this;
-    const since = Date.parse(task.state_since ?? (task.alive ? task.last_activity_at : ''));
+    const since = Date.parse(task.alive ? task.last_activity_at : '');
     const hasEarlier = task.state !== 'queued' && since > this.spawnedAt;
     this.segments.push({ state: hasEarlier ? 'running' : task.state, from: this.spawnedAt });
     if (task.alive && hasEarlier) this.#pushSegment(task.state, since);

@@ -5,6 +5,7 @@ import { execSync } from 'node:child_process';
 import { test } from 'node:test';
 import { CuttingProxy } from './cutting_proxy.js';
 import {
+  api,
   openDashboard,
   rowOf,
   startProcess,
@@ -107,11 +108,26 @@ test(
     const name = uniqueName('survivor');
     await startProcess('sleep 4', name);
     await rowOf(page, name).waitFor();
+    const requests = [];
+    page.on('request', (request) => requests.push(new URL(request.url())));
+    const cursor = (await api('GET', 'whoami')).cursor;
     await restart();
+    const later = uniqueName('after-restart');
+    await startProcess('echo back', later);
     await waitUntilLive(page);
+    await rowOf(page, later).locator('.cell-state', { hasText: 'succeeded' }).waitFor();
     await rowOf(page, name)
       .locator('.cell-state', { hasText: 'succeeded' })
       .waitFor({ timeout: 30_000 });
     assert.equal(await rowOf(page, name).count(), 1);
+    const paths = requests.map((address) => address.pathname);
+    assert.ok(paths.includes('/v1/events'), 'the feed is resumed');
+    assert.ok(!paths.includes('/v1/tasks'), 'nothing is loaded again');
+    // The server that was killed has lost no change either.
+    const { items, gap } = await api('GET', `events?after=${cursor}&limit=1000`);
+    assert.ok(!gap);
+    const types = (label) =>
+      items.filter((change) => change.data.name === label).map((change) => change.type);
+    assert.deepEqual(types(later), ['spawned']);
   },
 );
