@@ -1,6 +1,15 @@
 //! Runs Cargo as a child process.
 
+use std::path::PathBuf;
 use std::process::Command;
+
+use crate::tidy::workspace_root;
+
+/// Returns Cargo's target directory.
+pub(crate) fn target_dir() -> PathBuf {
+    let default = || workspace_root().join("target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from)
+}
 
 /// Returns a command for the Cargo that runs this program, or else for the one on the search path.
 pub(crate) fn cargo_command() -> Command {

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cargo::cargo_command;
+use crate::cargo::{cargo_command, target_dir};
 use crate::test_run::run_alone;
 
 const PYTHON_SDK: &str = "mcp==2.3.0";
@@ -123,9 +123,7 @@ fn run_ignored_tests(
 }
 
 fn install_dir() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let default = || here.parent().unwrap_or(here).join("target");
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(default, PathBuf::from).join("interop")
+    target_dir().join("interop")
 }
 
 fn install_python_sdk(dir: &Path) -> Option<PathBuf> {

@@ -34,7 +34,8 @@ usage: cargo xtask COMMAND
                        and servers of other vendors). NAME is one stage, a crate (brigade-model, ...),
                        or a stage that runs only by name: model (agents with a small real model),
                        attacks (on the daemon and the sandbox, a minute each), clients (coding
-                       agents of other vendors as MCP clients, offline)
+                       agents of other vendors as MCP clients, offline), web (the dashboard in a
+                       browser)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
   api                  write the public API of the facade to crates/brigade/public-api.txt

@@ -142,7 +142,7 @@ fn run_attacks() -> Result<(), String> {
     run_alone(&mut tests).map_err(|e| format!("an attack succeeded or could not run: {e}"))
 }
 
-fn has_program(program: &str) -> bool {
+pub(crate) fn has_program(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 

@@ -182,8 +182,9 @@ fn find_sources(dir: &Path, found: &mut Vec<PathBuf>) -> Result<(), String> {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if path.is_dir() {
+            let is_installed = name.starts_with("target") || name == "node_modules";
             // A linked directory is checked where it lies.
-            if !name.starts_with('.') && !name.starts_with("target") && !path.is_symlink() {
+            if !name.starts_with('.') && !is_installed && !path.is_symlink() {
                 find_sources(&path, found)?;
             }
         } else if name.ends_with(".rs") || name.ends_with(".md") || name.ends_with(".toml") {

@@ -1,54 +1,56 @@
-//! The stage `web`: the dashboard in a browser, against the real server.
+//! The stage `web`: the dashboard in headless Chromium against a real server.
+//!
+//! Missing programs are installed: Chromium and Node.js from Debian, the packages of the tests from
+//! the registry of npm. Screenshots stay in `web-shots` of the target directory.
 
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
-use crate::cargo::{run_cargo, run_command};
+use crate::cargo::{run_cargo, run_command, target_dir};
 use crate::test_run::run_alone;
-use crate::test_stages::install;
+use crate::test_stages::{has_program, install};
 use crate::tidy::workspace_root;
 
-/// Browsers under the names of Debian and of others.
-const BROWSERS: [&str; 3] =
-    ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const TESTS_DIR: &str = "crates/brigade-server/web_tests";
+/// The package that npm installs last.
+const LAST_PACKAGE: &str = "node_modules/typescript/package.json";
 
-/// Runs the tests of the page. Installs Node and Chromium if they are missing.
+/// Tests the dashboard in a browser.
 pub(crate) fn run() -> Result<(), String> {
-    ensure_node()?;
-    let browser = ensure_browser()?;
-    run_cargo(&["build", "--package", "brigade-cli"])?;
-    let tests = workspace_root().join("crates/brigade-server/web_tests");
-    run_command(
-        Command::new("npm")
-            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
-            .current_dir(&tests),
-    )
-    .map_err(|error| format!("npm ci: {error}"))?;
-    let mut npm = Command::new("npm");
-    npm.args(["test", "--silent"]).current_dir(&tests);
-    npm.env("BRIGADE_BIN", built_program()).env("BRIGADE_CHROMIUM", browser);
-    run_alone(&mut npm).map_err(|error| format!("npm test: {error}"))
+    let tests = workspace_root().join(TESTS_DIR);
+    ensure_programs()?;
+    ensure_packages(&tests)?;
+    run_cargo(&["build", "--package", "brigade-cli", "--bin", "brigade"])?;
+    let shots = absolute(target_dir().join("web-shots")).map_err(|error| error.to_string())?;
+    let mut node = Command::new("node");
+    node.arg("run.js").current_dir(tests);
+    node.env("BRIGADE_BIN", binary()?).env("BRIGADE_SHOTS", shots);
+    run_alone(&mut node).map_err(|error| format!("tests of the dashboard failed: {error}"))
 }
 
-fn built_program() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| workspace_root().join("target"));
-    target.join("debug/brigade")
+fn ensure_programs() -> Result<(), String> {
+    if !has_program("chromium") && !install(&["chromium"]) {
+        return Err("chromium cannot be installed".into());
+    }
+    let has_node = has_program("node") && has_program("npm");
+    if !has_node && !install(&["nodejs", "npm"]) {
+        return Err("nodejs and npm cannot be installed".into());
+    }
+    Ok(())
 }
 
-fn ensure_node() -> Result<(), String> {
-    let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if runs("node") && runs("npm") || install(&["nodejs", "npm"]) {
+fn ensure_packages(tests: &Path) -> Result<(), String> {
+    if tests.join(LAST_PACKAGE).exists() {
         return Ok(());
     }
-    Err("the dashboard's tests need node and npm".into())
+    println!("missing: installing the packages of {TESTS_DIR} with npm");
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    run_command(npm.current_dir(tests)).map_err(|error| format!("npm ci: {error}"))
 }
 
-fn ensure_browser() -> Result<&'static str, String> {
-    let find = || BROWSERS.into_iter().find(|path| Path::new(path).exists());
-    if let Some(browser) = find() {
-        return Ok(browser);
-    }
-    install(&["chromium"]);
-    find().ok_or_else(|| "the dashboard's tests need Chromium".to_owned())
+/// Returns the absolute path of the program that Cargo has built.
+fn binary() -> Result<PathBuf, String> {
+    let path = target_dir().join("debug/brigade");
+    path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))
 }
