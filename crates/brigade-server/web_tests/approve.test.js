@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { api, openDashboard, waitUntilLive } from './support.js';
+import { api, openDashboard, startTask, uniqueName, waitUntilLive } from './support.js';
 
 /** Returns pending approvals with their whole calls, the oldest first. */
 async function pendingApprovals() {
@@ -69,4 +69,46 @@ test('the verdict names the digest of the call that was shown', async (t) => {
   await page.locator('.card.is-decided', { hasText: 'Allowed' }).waitFor();
   const decided = await api('GET', `tasks/${task}`);
   assert.ok(!decided.approvals.some((pending) => pending.call === approval.call));
+});
+
+/** Starts an agent that asks to run a process, and returns it and its card. */
+async function startAsker(page) {
+  const name = uniqueName('Asker');
+  const permissions = { allow: ['run_process'], ask: ['run_process'] };
+  const task = await startTask({ kind: 'agent', prompt: 'Ask.', name, permissions });
+  const card = page.locator('.card:not(.is-decided)', { hasText: name });
+  await card.getByRole('button', { name: 'Deny…' }).waitFor();
+  return { task, card };
+}
+
+test('a rule that is always allowed becomes a grant', async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  const { task, card } = await startAsker(page);
+  await card.getByRole('button', { name: 'Always allow…' }).click();
+  const rule = card.getByLabel('Calls that are always allowed');
+  await rule.fill('run_process(make *)');
+  await card.getByRole('button', { name: 'Always allow', exact: true }).click();
+  await card.locator('.card-status.error', { hasText: 'does not allow' }).waitFor();
+  await rule.fill('run_process(echo *)');
+  await card.getByRole('button', { name: 'Always allow', exact: true }).click();
+  await page.locator('.card.is-decided', { hasText: 'Allowed' }).waitFor();
+  const { items } = await api('GET', 'grants');
+  assert.ok(items.some((grant) => grant.rule === 'run_process(echo *)'));
+  assert.deepEqual((await api('GET', `tasks/${task.id}`)).approvals, []);
+});
+
+test('the agent reads the reason of a denial', async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  for (const grant of (await api('GET', 'grants')).items)
+    await api('DELETE', `sessions/${grant.session}/grants/${grant.number}`);
+  const { task, card } = await startAsker(page);
+  await card.getByRole('button', { name: 'Deny…' }).click();
+  const reason = uniqueName('not before the release');
+  await card.getByLabel('Reason').fill(reason);
+  await card.getByRole('button', { name: 'Deny', exact: true }).click();
+  await page.locator('.card.is-decided', { hasText: 'Denied' }).waitFor();
+  await page.goto(`${new URL(page.url()).origin}/#task=${task.id}&tab=transcript`);
+  await page.locator('.entry-tool', { hasText: reason }).waitFor();
 });

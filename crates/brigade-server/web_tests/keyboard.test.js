@@ -4,6 +4,16 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { api, openDashboard, startProcess, uniqueName, waitUntilLive } from './support.js';
 
+/** Waits until the page has drawn what the last key changed. */
+async function untilRendered(page) {
+  await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        requestAnimationFrame(() => requestAnimationFrame(resolve));
+      }),
+  );
+}
+
 test('find, open, stop and close a task without a mouse', async (t) => {
   const name = uniqueName('by-key');
   const task = await startProcess('sleep 300', name);
@@ -43,6 +53,7 @@ test('rows expand and collapse with l and h, and ? shows the keys', async (t) =>
   const name = await parent.locator('.label').textContent();
   for (let step = 0; step < 200; step += 1) {
     await page.keyboard.press('j');
+    await untilRendered(page);
     const label = await page.locator('.row.is-active .label').textContent();
     if (label === name) break;
   }

@@ -92,6 +92,16 @@ test('a token that is no longer accepted leads to the login page', async (t) => 
   assert.equal(await page.evaluate(() => sessionStorage.getItem('brigade_token')), null);
 });
 
+test('a token that is revoked ends the page without any action', async (t) => {
+  const { secret, token } = await api('POST', 'tokens', { name: 'revoked', scope: 'operator' });
+  const page = await openDashboard(t, { withToken: secret });
+  await waitUntilLive(page);
+  await api('DELETE', `tokens/${token.id}`);
+  // The server checks the token of a stream with each heartbeat.
+  await page.getByText('brigade dashboard').waitFor({ timeout: 40_000 });
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('brigade_token')), null);
+});
+
 const command = process.env.BRIGADE_RESTART;
 
 async function restart() {
