@@ -32,8 +32,8 @@ export function renderCall(approval) {
 }
 
 /**
- * Returns the arguments by name. Arguments that are not an object, or a JSON text that says more
- * than its parsed form (a repeated key), are one value and shown as they are.
+ * Returns the arguments by name. Arguments that are not an object, or a JSON text that differs
+ * from its parsed form (a repeated key, a large number), are one value and shown as they are.
  * @param {unknown} given
  * @returns {[string, unknown][]}
  */
@@ -46,16 +46,16 @@ export function listArguments(given) {
     } catch {
       return [['Arguments', given]];
     }
-    if (countKeys(given) !== countKeys(JSON.stringify(value))) return [['Arguments', given]];
+    if (compactJson(given) !== JSON.stringify(value)) return [['Arguments', given]];
   }
   if (value === null || typeof value !== 'object' || Array.isArray(value))
     return [['Arguments', value]];
   return Object.entries(value);
 }
 
-/** Counts the colons outside of strings. @param {string} json */
-function countKeys(json) {
-  return json.replace(/"(?:[^"\\]|\\.)*"/g, '').split(':').length;
+/** Removes the space outside of strings. @param {string} json */
+function compactJson(json) {
+  return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, (_, text) => text ?? '');
 }
 
 /** @param {unknown} value */

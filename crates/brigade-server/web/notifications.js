@@ -3,6 +3,7 @@
 /** @import {TaskRecord, TaskStore} from './task_store.js' */
 
 import { byId } from './dom.js';
+import { visibleLine } from './visible_text.js';
 
 const OPT_IN_KEY = 'brigade_notify';
 const MAX_TEXT = 120;
@@ -75,7 +76,7 @@ export class Notifier {
         record,
         `approval ${approval.call}`,
         `${record.label} asks for approval`,
-        approval.text,
+        visibleLine(approval.text),
         isShown,
       );
     }
@@ -84,7 +85,7 @@ export class Notifier {
         record,
         `question ${question.call}`,
         `${record.label} asks`,
-        question.text,
+        visibleLine(question.text),
         isShown,
       );
     }
@@ -93,7 +94,7 @@ export class Notifier {
         record,
         `failed ${task.run}`,
         `${record.label} failed`,
-        task.reason ?? '',
+        visibleLine(task.reason ?? ''),
         isShown,
       );
     }

@@ -3,11 +3,11 @@
 
 import { el } from './dom.js';
 
-// C0 without tab and newline, DEL and C1, soft hyphen, Arabic letter mark, zero-width characters,
-// line and paragraph separators, bidirectional controls, invisible operators, Hangul fillers,
-// variation selectors, byte order mark, interlinear marks, and the tag block.
+// C0 without tab and newline, DEL and C1, line and paragraph separators, the blank of Braille,
+// interlinear marks, and all that Unicode calls a format character or ignorable, except the
+// selector of colour emoji.
 const HIDDEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u2028\u2029\u2800\ufff0-\ufffb]|(?!\ufe0f)[\p{Default_Ignorable_Code_Point}\p{Cf}]/gu;
 
 /**
  * Returns the text with hidden characters spelled as `⟨U+202E⟩`.
