@@ -144,11 +144,13 @@ fn a_client_names_no_file_as_a_model() {
     let session = sessions["items"][0]["id"].as_str().unwrap();
     let cwd = story.project();
     let key = story.operator_key();
-    for model in ["script", "record"] {
-        let path = story.state().join("operator.key");
+    let key_path = story.state().join("operator.key");
+    let key_path = key_path.display();
+    let recording = cwd.join("recording");
+    let recording = recording.display();
+    for model in [format!("script:{key_path}"), format!("record:script:{key_path}={recording}")] {
         let body = serde_json::json!({
-            "kind": "agent", "prompt": "Go.", "cwd": cwd, "sandbox": {},
-            "model": format!("{model}:{}", path.display()),
+            "kind": "agent", "prompt": "Go.", "cwd": cwd, "sandbox": {}, "model": model,
         });
         let path = format!("POST /v1/sessions/{session}/tasks");
         let answer = send(url, &path, client.trim(), &body.to_string());
