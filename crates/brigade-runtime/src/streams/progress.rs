@@ -23,7 +23,7 @@ impl<T> TaskHandle<T> {
     /// # let session = runtime.session("demo").await?;
     /// let bake = NewTask::closure("bake", |ctx: JobContext| async move {
     ///     ctx.progress("in the oven").await?;
-    ///     Ok::<_, JobError>("bread")
+    ///     Ok::<_, JobError>("bread".to_owned())
     /// });
     /// let task = session.spawn(bake).await?;
     /// task.result().await?;
@@ -53,7 +53,7 @@ impl<T> TaskHandle<T> {
     ///     for percent in [30, 60] {
     ///         ctx.progress(percent).await?;
     ///     }
-    ///     Ok::<_, JobError>("bread")
+    ///     Ok::<_, JobError>("bread".to_owned())
     /// });
     /// let task = session.spawn(bake).await?;
     /// let notes: Vec<u32> = task.progress::<u32>().try_collect().await?;
