@@ -1,26 +1,23 @@
-//! Brigade's daemon and its clients.
+//! Brigade's daemon: one per state directory.
 //!
 //! ```text
-//!  command line   MCP server                     one daemon per state directory
-//!       │             │                          ┌───────────────────────────────────┐
-//!       └─ DaemonConnection ─ Unix socket, JSON ─┤ Daemon ─ RequestContext ─ Runtime │
-//!                                                └───────────────────────────────────┘
+//!  command line, MCP server                      one daemon per state directory
+//!       └─ DaemonConnection ─ Unix socket, JSON ─┐
+//!  browser, program, MCP client                  ├─ Daemon ─ RequestContext ─ Runtime
+//!       └─ HTTP ─────────────────────────────────┘
 //! ```
 //!
-//! Clients store nothing: all state is in the daemon's store. Modules in reading order:
+//! Clients store nothing: all state is in the daemon's store. The protocol of the socket, its client
+//! and the types of the HTTP API are in `brigade-protocol`. Modules in reading order:
 //!
-//! - [`frames`]: the protocol. [`requests`]: each request with its reply, one file each.
-//! - [`call`], `request_context`: the trait of a request, and the services that a handler uses.
-//! - [`daemon`], [`daemon_lock`], `bound_socket`: the service, its lock and its socket.
-//! - `client_connection`, `admission`, [`operator_key`]: one client, bounds on clients, the secret.
-//! - `conversations`: the conversations of MCP clients.
+//! - [`daemon`], `bound_socket`, `shutdown_handle`: the service, its socket and its shutdown.
+//! - `client_connection`, `admission`: one client of the socket, and bounds on clients.
+//! - `request_context`, `request_handler`, `requests`: the services that a handler uses, the trait
+//!   of a handler, and the handlers, one file each.
 //! - [`http`]: the HTTP API and the dashboard, on the same handlers.
-//! - [`daemon_connection`], [`daemon_launcher`]: the client's side, which starts a daemon if
-//!   needed.
-//! - [`state_dir`]: the files of a daemon. [`trust_store`]: the definitions that the operator
+//! - `conversations`: the conversations of MCP clients.
+//! - [`task_lookup`]: a task as clients name it. [`trust_store`]: the definitions that the operator
 //!   trusts.
-//! - [`task_info`], [`task_lookup`]: a task as clients see it and as they name it.
-//! - [`mcp`]: the MCP server for coding agents.
 
 mod admission;
 mod bound_socket;

@@ -26,7 +26,7 @@ pub(crate) struct LocalRequests {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessPolicy {
     Any,
-    /// Only in a sandbox, and only in this directory if there is one.
+    /// Only in a sandbox and in this directory; none without a directory.
     Sandboxed {
         directory: Option<PathBuf>,
     },
