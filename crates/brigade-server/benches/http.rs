@@ -1,4 +1,4 @@
-//! Measures the HTTP API: requests per second beside a bare axum handler, the time from a commit to
+//! Measures the HTTP API: requests per second beside bare axum handlers, the time from a commit to
 //! the clients of its stream, and the memory of idle connections.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use brigade_protocol::StateDir;
 use brigade_protocol::daemon_connection::DaemonConnection;
 use brigade_protocol::frames::ClientRole;
@@ -17,6 +17,8 @@ use brigade_protocol::requests::CreateTokenRequest;
 use brigade_runtime::{Job, JobContext, JobError, Runtime};
 use brigade_server::daemon::{Daemon, DaemonOptions, StateDirLock};
 use brigade_server::http::ListenOptions;
+use bytes::Bytes;
+use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -39,6 +41,7 @@ const STREAMS_PER_TOKEN: usize = 100;
 
 const WAIT: Job<u32, ()> = Job::new("wait");
 const TICK: Job<(), ()> = Job::new("tick");
+const RETURN: Job<u32, u32> = Job::new("return");
 
 /// The time at which each event was committed.
 static COMMITTED: [OnceLock<Instant>; EVENTS] = [const { OnceLock::new() }; EVENTS];
@@ -67,7 +70,7 @@ impl BenchServer {
         let dir = tempfile::tempdir()?;
         let state_dir = StateDir::new(dir.path().join("state"));
         let lock = StateDirLock::acquire(&state_dir)?;
-        let builder = Runtime::builder().job(WAIT, wait).job(TICK, tick);
+        let builder = Runtime::builder().job(WAIT, wait).job(TICK, tick).job(RETURN, return_number);
         let daemon = Daemon::open(lock, DaemonOptions::new(state_dir.clone()), builder).await?;
         let url = daemon.listen(ListenOptions::dashboard()).await?;
         let address = url.trim_start_matches("http://").parse()?;
@@ -92,6 +95,10 @@ async fn wait(context: JobContext, _: u32) -> Result<(), JobError> {
     Ok(())
 }
 
+async fn return_number(_: JobContext, number: u32) -> Result<u32, JobError> {
+    Ok(number)
+}
+
 /// Commits events at a steady rate.
 async fn tick(context: JobContext, (): ()) -> Result<(), JobError> {
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / EVENTS_PER_SECOND as u32);
@@ -110,6 +117,15 @@ fn request(path: &str, secret: &str, more: &str) -> String {
     )
 }
 
+fn post_request(path: &str, secret: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// Measures each request beside the bare handler of its method.
 async fn measure_requests(server: &BenchServer) -> BenchResult<()> {
     let secret = server.create_token("requests".to_owned()).await?;
     let session = server.runtime.session("bench").await?;
@@ -117,30 +133,43 @@ async fn measure_requests(server: &BenchServer) -> BenchResult<()> {
         session.spawn(WAIT.with(number)).await?;
     }
     let bare = serve_bare().await?;
-    let task = format!("/v1/tasks/{}.1", session.id());
-    let targets = [
-        ("bare axum handler", bare.address, "/".to_owned()),
-        ("GET /v1/whoami", server.address, "/v1/whoami".to_owned()),
-        ("GET /v1/tasks/{task}", server.address, task),
-        ("GET /v1/tasks, 100 tasks", server.address, "/v1/tasks?limit=100".to_owned()),
-    ];
+    let get = |path: &str| request(path, &secret, "");
     println!("| request | per second | ratio |\n|---|---|---|");
-    let mut base = None;
-    for (name, address, path) in targets {
-        let text: Arc<str> = request(&path, &secret, "").into();
-        let mut clients = JoinSet::new();
-        let started_at = Instant::now();
-        for _ in 0..CONNECTIONS {
-            clients.spawn(repeat_request(address, text.clone()));
-        }
-        while let Some(done) = clients.join_next().await {
-            done??;
-        }
-        let rate = (CONNECTIONS * REQUESTS) as f64 / started_at.elapsed().as_secs_f64();
-        let ratio = rate / *base.get_or_insert(rate);
-        println!("| {name} | {rate:.0} | {ratio:.2} |");
+    let base = measure_rate(bare.address, get("/")).await?;
+    print_rate("GET of a bare axum handler", base, base);
+    let task = format!("/v1/tasks/{}.1", session.id());
+    for (name, path) in [
+        ("GET /v1/whoami", "/v1/whoami"),
+        ("GET /v1/tasks/{task}", &task),
+        ("GET /v1/tasks, 100 tasks", "/v1/tasks?limit=100"),
+    ] {
+        print_rate(name, measure_rate(server.address, get(path)).await?, base);
     }
+    let new_task = r#"{"kind": "job", "job": "return", "arguments": 7}"#;
+    let base = measure_rate(bare.address, post_request("/", &secret, new_task)).await?;
+    print_rate("POST to a bare axum handler that parses and returns JSON", base, base);
+    let path = format!("/v1/sessions/{}/tasks", session.id());
+    let rate = measure_rate(server.address, post_request(&path, &secret, new_task)).await?;
+    print_rate("POST /v1/sessions/{session}/tasks, a job that returns", rate, base);
     Ok(())
+}
+
+fn print_rate(name: &str, rate: f64, base: f64) {
+    println!("| {name} | {rate:.0} | {:.2} |", rate / base);
+}
+
+/// Returns the requests per second of several connections that repeat one request.
+async fn measure_rate(address: SocketAddr, text: String) -> BenchResult<f64> {
+    let text: Arc<str> = text.into();
+    let mut clients = JoinSet::new();
+    let started_at = Instant::now();
+    for _ in 0..CONNECTIONS {
+        clients.spawn(repeat_request(address, text.clone()));
+    }
+    while let Some(done) = clients.join_next().await {
+        done??;
+    }
+    Ok((CONNECTIONS * REQUESTS) as f64 / started_at.elapsed().as_secs_f64())
 }
 
 struct BareServer {
@@ -148,11 +177,11 @@ struct BareServer {
     _tasks: JoinSet<()>,
 }
 
-/// Serves a handler of axum that does nothing, as the daemon serves its own.
+/// Serves handlers of axum that do nothing, as the daemon serves its own.
 async fn serve_bare() -> BenchResult<BareServer> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
-    let app = Router::new().route("/", get(async || "{\"name\":\"bench\"}"));
+    let app = Router::new().route("/", get(async || "{\"name\":\"bench\"}").merge(post(echo)));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
@@ -164,6 +193,14 @@ async fn serve_bare() -> BenchResult<BareServer> {
         }
     });
     Ok(BareServer { address, _tasks: tasks })
+}
+
+/// Parses a body of JSON and returns it.
+async fn echo(body: Bytes) -> Result<(StatusCode, Vec<u8>), StatusCode> {
+    let value: serde_json::Value =
+        serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let text = serde_json::to_vec(&value).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok((StatusCode::CREATED, text))
 }
 
 async fn repeat_request(address: SocketAddr, text: Arc<str>) -> BenchResult<()> {
@@ -185,7 +222,7 @@ async fn read_response(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> BenchResu
         }
         let Some(end) = find(bytes, b"\r\n\r\n") else { continue };
         let head = std::str::from_utf8(&bytes[..end])?.to_ascii_lowercase();
-        if !head.starts_with("http/1.1 200 ") {
+        if !head.starts_with("http/1.1 200 ") && !head.starts_with("http/1.1 201 ") {
             return Err(head.into());
         }
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
