@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{ApprovalGrant, ApprovalVerdict};
 use crate::call::ParkedCall;
+use crate::event_author::EventAuthor;
 use crate::ids::{
     Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Owner, Position, RunNo, Seq,
     SessionId, TaskNo, Time,
@@ -24,6 +25,9 @@ pub struct EventRecord {
     pub session: SessionId,
     pub seq: Seq,
     pub at: Time,
+    /// The author of the command that the event was decided for. Consequences have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Arc<EventAuthor>>,
     pub event: Event,
 }
 

@@ -18,7 +18,8 @@
 //! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`]: a task as stored.
 //! - [`task_tree`]: a session and its tasks in memory; [`shared_values`]: values that the tasks
 //!   share.
-//! - [`command`], [`event`], [`action`], [`refusal`]: inputs, stored facts, effects and errors.
+//! - [`command`], [`event`], [`event_author`], [`action`], [`refusal`]: inputs, stored facts and their
+//!   authors, effects and errors.
 //! - [`decide`], [`apply`], `react`, [`transition`]: the transitions.
 //! - [`needs`]: the rows that must be in memory before a command is decided.
 //! - [`arguments`]: arguments of tools; [`result_text`], [`quote_mark`]: text for a model.
@@ -38,6 +39,7 @@ pub mod duration;
 pub mod entry_label;
 pub mod error_details;
 pub mod event;
+pub mod event_author;
 pub mod ids;
 pub mod json;
 pub mod limits;

@@ -9,6 +9,7 @@ use crate::call::{JournalEntry, TaskEntry};
 use crate::command::Command;
 use crate::decide::{CommandReply, Draft, EntryDraft, decide};
 use crate::event::{Event, EventRecord};
+use crate::event_author::{CallerOrigin, EventAuthor};
 use crate::ids::{Epoch, Owner, Seq, SessionId, Time};
 use crate::limits::Limits;
 use crate::name::SessionName;
@@ -48,11 +49,31 @@ pub struct SessionOpening {
 pub fn open_session(opening: SessionOpening) -> (TaskTree, Arc<EventRecord>) {
     let SessionOpening { id, name, limits, at, epoch } = opening;
     let event = Event::SessionOpened { name, limits: Box::new(limits) };
-    let record = EventRecord { session: id, seq: Seq(1), at, event };
+    let record = EventRecord { session: id, seq: Seq(1), at, by: None, event };
     let Some(tree) = TaskTree::open(&record, epoch) else {
         unreachable!("the event just made opens a session")
     };
     (tree, Arc::new(record))
+}
+
+/// A command on its way to the state machine. The origin is a label: it decides nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct SubmittedCommand<'a> {
+    pub command: &'a Command,
+    pub origin: Option<&'a CallerOrigin>,
+}
+
+impl<'a> From<&'a Command> for SubmittedCommand<'a> {
+    fn from(command: &'a Command) -> Self {
+        Self { command, origin: None }
+    }
+}
+
+impl SubmittedCommand<'_> {
+    /// Returns the author of the drafts that are decided for the command.
+    fn author(&self) -> Option<Arc<EventAuthor>> {
+        self.command.caller().map(|caller| Arc::new(EventAuthor::of(caller, self.origin)))
+    }
 }
 
 /// Decides a command and applies it with all its consequences. A refusal does not change the tree.
@@ -62,21 +83,24 @@ pub fn handle_command(
     at: Time,
 ) -> Result<HandledCommand, Refusal> {
     let mut outputs = CommandOutputs::default();
-    let reply = handle_command_into(tree, command, at, &mut outputs)?;
+    let reply = handle_command_into(tree, command.into(), at, &mut outputs)?;
     Ok(HandledCommand { reply, outputs })
 }
 
-/// Handles a command and appends its outputs to those of earlier commands.
+/// Handles a command and appends its outputs to those of earlier commands. The events that were
+/// decided for it name its author; their consequences do not.
 pub fn handle_command_into(
     tree: &mut TaskTree,
-    command: &Command,
+    submitted: SubmittedCommand<'_>,
     at: Time,
     outputs: &mut CommandOutputs,
 ) -> Result<CommandReply, Refusal> {
+    let command = submitted.command;
     let now = at.max(tree.row().now);
     let decision = decide(tree, command, now)?;
     let mut transition = Transition { now, outputs, freed: Vec::new() };
-    transition.run(tree, decision.drafts);
+    let by = if decision.drafts.is_empty() { None } else { submitted.author() };
+    transition.run_by(tree, decision.drafts, by.as_ref());
     transition.grant_slots(tree);
     match command {
         Command::Tick => transition.fire_due_timers(tree),
@@ -102,31 +126,50 @@ struct Transition<'a> {
 }
 
 impl Transition<'_> {
-    /// Applies drafts in order, each with its consequences before the next.
+    /// Applies drafts without an author.
     fn run(&mut self, tree: &mut TaskTree, drafts: Vec<Draft>) {
-        let mut queue: VecDeque<Draft> = drafts.into();
-        while let Some(draft) = queue.pop_front() {
-            if is_call_completed(tree, &draft.event) {
-                continue;
+        self.run_by(tree, drafts, None);
+    }
+
+    /// Applies drafts in order, each with its consequences before the next.
+    fn run_by(&mut self, tree: &mut TaskTree, drafts: Vec<Draft>, by: Option<&Arc<EventAuthor>>) {
+        let mut follow_ups: VecDeque<Draft> = VecDeque::new();
+        for draft in drafts {
+            self.apply_draft(tree, draft, by.cloned(), &mut follow_ups);
+            while let Some(follow_up) = follow_ups.pop_front() {
+                self.apply_draft(tree, follow_up, None, &mut follow_ups);
             }
-            let Draft { event, entry } = draft;
-            let seq = tree.row().seq.next();
-            let record = EventRecord { session: tree.id(), seq, at: self.now, event };
-            apply(tree, &record);
-            let reaction = react(tree, &record.event, entry.as_ref(), self.now);
-            if let (Some(no), Some(EntryDraft { index, label, completion })) =
-                (record.event.task(), entry)
-            {
-                let entry = JournalEntry { index, order: seq, label, completion };
-                self.outputs.journal.push(TaskEntry { no, entry });
-            }
-            self.outputs.actions.extend(reaction.actions);
-            self.freed.extend(reaction.freed);
-            for follow_up in reaction.drafts.into_iter().rev() {
-                queue.push_front(follow_up);
-            }
-            self.outputs.events.push(Arc::new(record));
         }
+    }
+
+    /// Applies one draft, and puts its direct consequences in front of the others.
+    fn apply_draft(
+        &mut self,
+        tree: &mut TaskTree,
+        draft: Draft,
+        by: Option<Arc<EventAuthor>>,
+        follow_ups: &mut VecDeque<Draft>,
+    ) {
+        if is_call_completed(tree, &draft.event) {
+            return;
+        }
+        let Draft { event, entry } = draft;
+        let seq = tree.row().seq.next();
+        let record = EventRecord { session: tree.id(), seq, at: self.now, by, event };
+        apply(tree, &record);
+        let reaction = react(tree, &record.event, entry.as_ref(), self.now);
+        if let (Some(no), Some(EntryDraft { index, label, completion })) =
+            (record.event.task(), entry)
+        {
+            let entry = JournalEntry { index, order: seq, label, completion };
+            self.outputs.journal.push(TaskEntry { no, entry });
+        }
+        self.outputs.actions.extend(reaction.actions);
+        self.freed.extend(reaction.freed);
+        for follow_up in reaction.drafts.into_iter().rev() {
+            follow_ups.push_front(follow_up);
+        }
+        self.outputs.events.push(Arc::new(record));
     }
 
     /// Grants the slots that became free in the session, and those of the runtime that it may take.

@@ -1,7 +1,7 @@
 //! The types of the HTTP API. Their names without `Body` are the names of the OpenAPI schemas.
 //!
 //! - [`api_time`], [`task_id`]: times and ids as text. [`problem`]: an error.
-//! - [`change`]: the feed. [`live_stream`]: output while it is produced.
+//! - [`change`], [`author`]: the feed, and who caused its changes. [`live_stream`]: output while it is produced.
 //! - [`access`]: tokens and logins. [`session`], [`task`], [`task_detail`], [`definition`]: what there
 //!   is. [`new_task`]: what is started.
 //! - [`wait`], [`steering`], [`approval`], [`message`], [`limits`]: what is done with tasks.
@@ -13,6 +13,7 @@
 pub mod access;
 pub mod api_time;
 pub mod approval;
+pub mod author;
 pub mod change;
 pub mod definition;
 mod json_object;
@@ -39,6 +40,7 @@ pub use approval::{
     GrantBody, GrantListBody, PendingApprovalBody, PendingBody, PendingQuestionBody, VerdictBody,
     VerdictKind,
 };
+pub use author::AuthorBody;
 pub use change::{ChangeBody, ChangeListBody, change_types};
 pub use definition::{DefinitionBody, DefinitionListBody};
 pub use limits::{InheritedLimitsBody, LimitsBody, RemainingBody, TaskLimitsBody, TaskUsageBody};

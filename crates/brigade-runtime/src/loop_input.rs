@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::command::{CollectCommand, Command};
 use brigade_model::decide::CommandReply;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::SessionId;
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
@@ -21,12 +22,15 @@ pub(crate) enum LoopInput {
     Submit {
         session: SessionId,
         command: Command,
+        /// The origin of the caller, a label of the events that the command makes.
+        origin: Option<CallerOrigin>,
         reply: oneshot::Sender<SubmitResult<CommandReply>>,
     },
     /// Many commands with one acknowledgement.
     SubmitAll {
         session: SessionId,
         commands: Vec<Command>,
+        origin: Option<CallerOrigin>,
         reply: oneshot::Sender<Vec<SubmitResult<CommandReply>>>,
     },
     /// A performer's report. If the store fails, the loop retries it.
@@ -54,5 +58,6 @@ pub(crate) struct WaitInput {
     pub(crate) id: u64,
     pub(crate) session: SessionId,
     pub(crate) collect: CollectCommand,
+    pub(crate) origin: Option<CallerOrigin>,
     pub(crate) reply: oneshot::Sender<SubmitResult<CommandReply>>,
 }

@@ -101,7 +101,7 @@ impl Supervisor {
             for command in
                 [Some(Command::Recover(RecoverCommand { no, finding })), ended].iter().flatten()
             {
-                let _ = self.decide(id, command, now, decided).await;
+                let _ = self.decide(id, command.into(), now, decided).await;
             }
         }
         Ok(())

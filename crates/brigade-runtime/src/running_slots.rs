@@ -138,7 +138,7 @@ impl Supervisor {
         while let Some(grant) = self.slots.next_grant() {
             let id = grant.session;
             let queued_before = self.slots.queued(id);
-            let done = self.decide_granted(grant, &Command::Sweep, now, decided).await;
+            let done = self.decide_granted(grant, (&Command::Sweep).into(), now, decided).await;
             if done.is_ok() && self.slots.queued(id) < queued_before {
                 self.slots.pass_turn(id);
             } else {

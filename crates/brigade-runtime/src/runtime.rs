@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brigade_model::command::{Caller, ClientCaller, Command};
 use brigade_model::decide::CommandReply;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{Attempt, Position, SessionId};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
@@ -128,7 +129,7 @@ impl Runtime {
     }
 
     pub(crate) fn attach(&self, view: Arc<SessionView>, caller: Caller) -> Session {
-        Session { runtime: self.clone(), id: view.row().id, caller, view }
+        Session { runtime: self.clone(), id: view.row().id, caller, origin: None, view }
     }
 
     /// Submits one command to the loop. Every other method uses this path.
@@ -205,9 +206,19 @@ pub(crate) async fn submit(
     session: SessionId,
     command: Command,
 ) -> Result<CommandReply, Refusal> {
+    submit_from(inputs, session, command, None).await
+}
+
+/// Sends one command of a caller with an origin.
+pub(crate) async fn submit_from(
+    inputs: &mpsc::Sender<LoopInput>,
+    session: SessionId,
+    command: Command,
+    origin: Option<CallerOrigin>,
+) -> Result<CommandReply, Refusal> {
     let (reply, received) = oneshot::channel();
     inputs
-        .send(LoopInput::Submit { session, command, reply })
+        .send(LoopInput::Submit { session, command, origin, reply })
         .await
         .map_err(|_| shutdown_refusal())?;
     received.await.map_err(|_| in_doubt_refusal())?

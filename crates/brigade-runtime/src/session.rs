@@ -12,6 +12,7 @@ use brigade_model::command::{
     StopCommand, StopTarget,
 };
 use brigade_model::decide::{CommandReply, StopResult};
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, Position, SessionId};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -35,7 +36,7 @@ use crate::feed::{FeedSubscription, OwnerScope};
 use crate::jobs::{ChildTask, JobContext};
 use crate::loop_input::{LoopInput, SubmitResult};
 use crate::new_task::{NewTask, TaskDraft, TaskType};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, submit_from};
 use crate::send_message::{MessageOrigin, SendMessage};
 use crate::spawn_parent::SpawnParent;
 use crate::task_handle::TaskHandle;
@@ -68,6 +69,7 @@ pub struct Session {
     pub(crate) runtime: Runtime,
     pub(crate) id: SessionId,
     pub(crate) caller: Caller,
+    pub(crate) origin: Option<CallerOrigin>,
     pub(crate) view: Arc<SessionView>,
 }
 
@@ -104,6 +106,14 @@ impl Session {
         if let Caller::Client(client) = &mut self.caller {
             client.lapsed = lapsed.into_iter().collect();
         }
+        self
+    }
+
+    /// Names the place from which the caller acts, such as `"web form"`. The events that it causes
+    /// have this label in their author (`EventRecord::by`). It gives no rights.
+    #[must_use]
+    pub fn with_origin(mut self, origin: impl Into<CallerOrigin>) -> Self {
+        self.origin = Some(origin.into());
         self
     }
 
@@ -391,7 +401,7 @@ impl Session {
     }
 
     pub(crate) async fn submit(&self, command: Command) -> SubmitResult<CommandReply> {
-        self.runtime.submit(self.id, command).await
+        submit_from(&self.runtime.inner.inputs, self.id, command, self.origin.clone()).await
     }
 
     /// Submits many commands with one acknowledgement. A command that was refused before keeps its
@@ -409,7 +419,9 @@ impl Session {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let input = LoopInput::SubmitAll { session: self.id, commands: accepted, reply };
+        let session = self.id;
+        let origin = self.origin.clone();
+        let input = LoopInput::SubmitAll { session, commands: accepted, origin, reply };
         self.runtime.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
         let mut replies = answer.await.map_err(|_| in_doubt_refusal())?;
         for (at, refusal) in refused {

@@ -102,7 +102,7 @@ impl Session {
         let collect = CollectCommand { caller: self.caller.clone(), tasks, mode };
         let (reply, mut answer) = oneshot::channel();
         let id = self.runtime.next_wait_id();
-        let wait = WaitInput { id, session: self.id, collect, reply };
+        let wait = WaitInput { id, session: self.id, collect, origin: self.origin.clone(), reply };
         let inputs = &self.runtime.inner.inputs;
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
         let mut cancel = CancelWaitOnDrop { id, inputs, armed: true };

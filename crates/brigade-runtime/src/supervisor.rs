@@ -19,7 +19,9 @@ use brigade_model::name::SessionName;
 use brigade_model::needs::needs;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::{SessionState, TaskTree};
-use brigade_model::transition::{SessionOpening, handle_command_into, open_session};
+use brigade_model::transition::{
+    SessionOpening, SubmittedCommand, handle_command_into, open_session,
+};
 use brigade_store::{Batch, LoadedSession, Store, StoreError, load_needed_rows};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -197,7 +199,7 @@ impl Supervisor {
         let ticks = inputs.due_sessions.into_iter().map(|session| (session, Command::Tick));
         let sweeps = inputs.sweeping_sessions.into_iter().map(|session| (session, Command::Sweep));
         for (session, command) in ticks.chain(sweeps) {
-            if self.decide(session, &command, now, &mut decided).await.is_err() {
+            if self.decide(session, (&command).into(), now, &mut decided).await.is_err() {
                 // The session cannot be loaded now: try again a little later.
                 self.timers.set(session, Some(now.after(RELOAD_PAUSE)));
             }
@@ -218,19 +220,21 @@ impl Supervisor {
                 let result = self.find_or_open_session(name, limits, now, decided).await;
                 decided.replies.push(DeferredReply::Open(reply, result));
             }
-            LoopInput::Submit { session, command, reply } => {
-                let result = self.decide(session, &command, now, decided).await;
+            LoopInput::Submit { session, command, origin, reply } => {
+                let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
+                let result = self.decide(session, submitted, now, decided).await;
                 decided.replies.push(DeferredReply::One(reply, result));
             }
-            LoopInput::SubmitAll { session, commands, reply } => {
+            LoopInput::SubmitAll { session, commands, origin, reply } => {
                 let mut results = Vec::with_capacity(commands.len());
                 for command in &commands {
-                    results.push(self.decide(session, command, now, decided).await);
+                    let submitted = SubmittedCommand { command, origin: origin.as_ref() };
+                    results.push(self.decide(session, submitted, now, decided).await);
                 }
                 decided.replies.push(DeferredReply::Many(reply, results));
             }
             LoopInput::Report { session, command } => {
-                match self.decide(session, &command, now, decided).await {
+                match self.decide(session, (&command).into(), now, decided).await {
                     Ok(_) => decided.reports.push(LoopInput::Report { session, command }),
                     Err(refusal) if matches!(refusal.kind, UNAVAILABLE | INTERNAL) => {
                         decided.undecided.push(LoopInput::Report { session, command });
@@ -250,7 +254,8 @@ impl Supervisor {
             return;
         }
         let command = Command::Collect(wait.collect.clone());
-        match self.decide(wait.session, &command, now, decided).await {
+        let submitted = SubmittedCommand { command: &command, origin: wait.origin.as_ref() };
+        match self.decide(wait.session, submitted, now, decided).await {
             Ok(CommandReply::Pending(pending)) => self.waiters.add(wait, pending),
             result => decided.replies.push(DeferredReply::One(wait.reply, result)),
         }
@@ -260,27 +265,27 @@ impl Supervisor {
     pub(crate) async fn decide(
         &mut self,
         id: SessionId,
-        command: &Command,
+        submitted: SubmittedCommand<'_>,
         now: Time,
         decided: &mut Decided,
     ) -> SubmitResult<CommandReply> {
         self.load_session(id).await?;
         let starts = self.trees.get(&id).and_then(|tree| self.slots.starts_for(tree));
-        self.decide_granted(SlotGrant { session: id, starts }, command, now, decided).await
+        self.decide_granted(SlotGrant { session: id, starts }, submitted, now, decided).await
     }
 
     /// Decides one command with the starts that are granted to its session.
     pub(crate) async fn decide_granted(
         &mut self,
         grant: SlotGrant,
-        command: &Command,
+        submitted: SubmittedCommand<'_>,
         now: Time,
         decided: &mut Decided,
     ) -> SubmitResult<CommandReply> {
         let SlotGrant { session: id, starts } = grant;
         self.load_session(id).await?;
-        let resolved = self.performers.resolve(command);
-        let command = resolved.as_ref().unwrap_or(command);
+        let resolved = self.performers.resolve(submitted.command);
+        let command = resolved.as_ref().unwrap_or(submitted.command);
         let Some(tree) = self.trees.get_mut(&id) else {
             return Err(Refusal::not_found("there is no such session"));
         };
@@ -297,7 +302,8 @@ impl Supervisor {
         self.drain.check(tree, command, now)?;
         tree.allow_starts(starts);
         let outputs = decided.session_outputs(id, tree.row().seq);
-        let result = handle_command_into(tree, command, now, outputs);
+        let submitted = SubmittedCommand { command, ..submitted };
+        let result = handle_command_into(tree, submitted, now, outputs);
         self.slots.observe(tree);
         result
     }
@@ -535,7 +541,7 @@ impl Supervisor {
         let all: Vec<_> = tree.rows().map(|(no, _)| no).collect();
         for no in all.into_iter().rev() {
             let command = Command::Recover(RecoverCommand { no, finding: finding.clone() });
-            let _ = self.decide(id, &command, now, &mut decided).await;
+            let _ = self.decide(id, (&command).into(), now, &mut decided).await;
         }
         decided
     }

@@ -1,6 +1,7 @@
 //! Behaviour of the state machine, one file per area.
 
 mod approvals_and_questions;
+mod authors;
 mod conversations;
 mod grants;
 mod inbox;

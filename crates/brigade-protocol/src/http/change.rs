@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::task::{failure_code, initiator_code};
-use super::{ApiTime, OutcomeBody, TaskBody, TaskId, UsageBody, WaitBody};
+use super::{ApiTime, AuthorBody, OutcomeBody, TaskBody, TaskId, UsageBody, WaitBody};
 
 /// The maximum length of a text in a change.
 const TEXT_CHARS_MAX: usize = 200;
@@ -38,6 +38,10 @@ pub struct ChangeBody {
     /// The number within its session. Numbers of other sessions are unrelated.
     pub seq: u64,
     pub at: ApiTime,
+    /// The author of the request that caused the change. Absent if the change is a consequence of
+    /// another one, or if no request caused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<AuthorBody>,
     /// The fields of this type.
     #[schema(value_type = Object)]
     pub data: Map<String, Value>,
@@ -72,6 +76,7 @@ impl ChangeBody {
             task: record.event.task().map(|no| TaskId { session, no }),
             seq: record.seq.0,
             at: record.at.into(),
+            by: record.by.as_deref().map(|author| AuthorBody::of(session, author)),
             data: data.0,
             row: None,
         }
@@ -371,7 +376,8 @@ mod tests {
         let event: Event = serde_json::from_value(event.clone())
             .unwrap_or_else(|error| panic!("{error} in {event}"));
         let session = SessionId::from_uuid(Uuid::try_parse(SESSION).expect("an id"));
-        ChangeBody::of(&EventRecord { session, seq: Seq(7), at: Time(1_794_932_312_007), event })
+        let at = Time(1_794_932_312_007);
+        ChangeBody::of(&EventRecord { session, seq: Seq(7), at, by: None, event })
     }
 
     fn task(no: u32) -> String {
@@ -541,6 +547,32 @@ mod tests {
                 "at": "2026-11-17T16:18:32.007Z", "data": { "attempt": 1 },
             })
         );
+    }
+
+    #[test]
+    fn a_change_has_the_author_of_its_event() {
+        let session = SessionId::from_uuid(Uuid::try_parse(SESSION).expect("an id"));
+        for (author, body) in [
+            (
+                json!({ "kind": "operator", "origin": "token laptop (0a1b)" }),
+                json!({ "kind": "operator", "origin": "token laptop (0a1b)" }),
+            ),
+            (
+                json!({ "kind": "client", "name": "codex" }),
+                json!({ "kind": "client", "name": "codex" }),
+            ),
+            (json!({ "kind": "task", "task": 3 }), json!({ "kind": "task", "task": task(3) })),
+            (json!({ "kind": "robot", "size": 9 }), json!({ "kind": "robot" })),
+        ] {
+            let by = Some(serde_json::from_value(author).expect("an author"));
+            let event = Event::SessionClosed;
+            let record = EventRecord { session, seq: Seq(7), at: Time(1), by, event };
+            let change = serde_json::to_value(ChangeBody::of(&record)).expect("a change");
+            assert_eq!(change["by"], body);
+        }
+        let change = change_of(&json!("session_closed"));
+        let change = serde_json::to_value(change).expect("a change");
+        assert!(change.get("by").is_none(), "{change}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod slow_store;
 mod support;
 
 mod ambient;
+mod authors;
 mod bad_input;
 mod counting;
 mod custom_kinds;
