@@ -1,7 +1,9 @@
 //! Reads rows and events. Each call is one transaction.
 
+use std::sync::Arc;
+
 use brigade_model::call::JournalEntry;
-use brigade_model::event::FeedItem;
+use brigade_model::event::{EventRecord, FeedItem};
 use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
@@ -221,9 +223,12 @@ impl<'a> ReadTransaction<'a> {
     }
 
     fn all_events(&self, after: Position, most: usize, page: &mut EventPage) -> Result<()> {
-        let sql = "SELECT position, body FROM events WHERE position > ?1 \
-                   ORDER BY position LIMIT ?2";
-        let mut statement = self.tx.prepare_cached(sql)?;
+        let author = self.author_column()?;
+        let sql = format!(
+            "SELECT position, body, {author} FROM events WHERE position > ?1 \
+             ORDER BY position LIMIT ?2"
+        );
+        let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         read_events(statement.query(params![to_i64(after.0), most])?, page)
     }
@@ -236,12 +241,23 @@ impl<'a> ReadTransaction<'a> {
         page: &mut EventPage,
     ) -> Result<()> {
         let Some(key) = self.session_key(id)? else { return Ok(()) };
-        let sql = "SELECT position, body FROM events WHERE session = ?1 AND seq >= ?2 \
-                   ORDER BY seq LIMIT ?3";
-        let mut statement = self.tx.prepare_cached(sql)?;
+        let author = self.author_column()?;
+        let sql = format!(
+            "SELECT position, body, {author} FROM events WHERE session = ?1 AND seq >= ?2 \
+             ORDER BY seq LIMIT ?3"
+        );
+        let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let from = self.first_seq_after(key, after)?;
         read_events(statement.query(params![key, from, most])?, page)
+    }
+
+    /// Returns the column of authors, or no value for a file of an earlier version, which is open for
+    /// reading only.
+    fn author_column(&self) -> Result<&'static str> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('events') WHERE name = 'author')";
+        let exists: bool = self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        Ok(if exists { "author" } else { "NULL" })
     }
 
     /// Returns the sequence number of a session's first event after a position. A binary search
@@ -272,8 +288,15 @@ fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()>
     while let Some(row) = rows.next()? {
         let position = Position(read_u64(row, 0)?);
         let what = format_args!("the event at {position}");
-        let record = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
-        page.items.push(FeedItem { position, record });
+        let mut record: EventRecord = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
+        if let Some(author) = row.get_ref(2)?.as_str_or_null()? {
+            let author = serde_json::from_str(author);
+            record.by = Some(
+                author
+                    .map_err(|e| corrupt(format!("the author of the event at {position}: {e}")))?,
+            );
+        }
+        page.items.push(FeedItem { position, record: Arc::new(record) });
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
 //! Writes each batch in one transaction.
 
 use brigade_model::call::TaskEntry;
-use brigade_model::event::EventRecord;
-use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
+use brigade_model::event::{Event, EventRecord};
+use brigade_model::event_author::EventAuthor;
+use brigade_model::ids::{Owner, Position, Seq, SessionId, TaskNo, Time};
 use brigade_model::message::Receipt;
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{SessionRow, SessionState};
 use brigade_store::{Batch, Residency, SessionBatch, StoreError, SupersededRun, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use crate::error::Result;
+use crate::error::{Result, corrupt};
 use crate::read::{last_position, read_task};
 
 /// The connection that writes, with the buffer for encoded rows.
@@ -232,19 +233,41 @@ impl RowWriter<'_> {
         first: Position,
         part: &SessionBatch,
     ) -> Result<Position> {
-        let sql = "INSERT INTO events(position, session, seq, at, body) VALUES(?1, ?2, ?3, ?4, ?5)";
+        let sql = "INSERT INTO events(position, session, seq, at, body, author) \
+                   VALUES(?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut position = first;
         for record in &part.events {
-            let record: &EventRecord = record;
-            let body = encode_row(self.buffer, record)?;
+            let body = encode_row(self.buffer, &EventBody::of(record))?;
+            let author = record.by.as_deref().map(encode_author).transpose()?;
             let seq = to_i64(record.seq.0);
             let at = to_i64(record.at.0);
-            statement.execute(params![to_i64(position.0), key, seq, at, body])?;
+            statement.execute(params![to_i64(position.0), key, seq, at, body, author])?;
             position = position.next();
         }
         Ok(position)
     }
+}
+
+/// The part of a record that the column `body` holds: all but the author.
+#[derive(serde::Serialize)]
+struct EventBody<'a> {
+    session: SessionId,
+    seq: Seq,
+    at: Time,
+    event: &'a Event,
+}
+
+impl<'a> EventBody<'a> {
+    fn of(record: &'a EventRecord) -> Self {
+        let EventRecord { session, seq, at, by: _, event } = record;
+        Self { session: *session, seq: *seq, at: *at, event }
+    }
+}
+
+fn encode_author(author: &EventAuthor) -> Result<String> {
+    serde_json::to_string(author)
+        .map_err(|error| corrupt(format!("an author cannot be encoded: {error}")))
 }
 
 /// The values of a task's row that have columns of their own.

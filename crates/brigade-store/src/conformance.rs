@@ -12,7 +12,7 @@
 //! - [`commits`]: a batch is written whole or not at all, in order, by one writer.
 //! - [`message_keys`]: keys and names of messages.
 //! - [`reads`]: reads by number, by name and by query.
-//! - [`feed`]: pages from any position, without gap or repeat.
+//! - [`feed`]: pages from any position, without gap or repeat, and with the authors of events.
 //! - [`records`]: compare-and-set, expiry, single use, pages and bounds of records.
 //! - [`retention`]: `prune` removes finished data and nothing else.
 
@@ -70,6 +70,7 @@ macro_rules! conformance_tests {
             reads::earlier_runs_keep_their_outcomes
             reads::sessions_by_name
             feed::pages_from_every_position
+            feed::authors_of_events_are_stored
             feed::a_gap_is_reported_after_pruning
             retention::alive_and_uncollected_tasks_stay
             retention::finished_tasks_go_with_their_descendants

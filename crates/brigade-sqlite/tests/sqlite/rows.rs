@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{Session, batch, create_store, id, open};
-use brigade_model::ids::{Seq, TaskNo, Time};
+use brigade_model::ids::{Position, Seq, TaskNo, Time};
 use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 use brigade_store::{
     EventQuery, ExpectedVersion, NewRecord, RECORD_VALUE_BYTES_MAX, RecordKey, RecordKind,
@@ -86,6 +86,41 @@ async fn an_unknown_field_is_skipped() {
     let store = open(&path).unwrap();
     let loaded = store.load(id(1)).await.unwrap().unwrap().into_tree();
     assert!(loaded == session.tree);
+}
+
+/// Replaces the author of an event, as a newer version or a damage could.
+fn rewrite_author(path: &Path, seq: u32, author: &str) {
+    let conn = Connection::open(path).unwrap();
+    let sql = "UPDATE events SET author = ?2 WHERE session = 1 AND seq = ?1";
+    assert_eq!(conn.execute(sql, (seq, author)).unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_author_of_an_unknown_kind_is_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
+    rewrite_author(&path, 2, r#"{"kind":"robot","model":{"r":2},"origin":"orbit"}"#);
+    let store = open(&path).unwrap();
+    let query = EventQuery { session: Some(id(1)), after: Position(0), limit: 10 };
+    let page = store.events(&query).await.unwrap();
+    let author = page.items[1].record.by.as_ref().unwrap();
+    assert_eq!(author.to_string(), "robot, orbit");
+    assert!(store.load(id(1)).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_damaged_author_is_an_error_that_names_its_event() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    create_store(&path).await;
+    rewrite_author(&path, 2, "{");
+    let store = open(&path).unwrap();
+    let query = EventQuery { session: None, after: Position(0), limit: 10 };
+    let error = store.events(&query).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
+    assert!(error.to_string().contains("the author of the event at 2"), "{error}");
+    assert!(store.load(id(1)).await.unwrap().is_some(), "the session itself can be read");
 }
 
 #[tokio::test]

@@ -6,13 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::ids::{Owner, RunNo, Time};
+use brigade_model::ids::{Owner, Position, RunNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_sqlite::SqliteStore;
-use brigade_store::conformance::fixture::{check_fixture, check_fixture_records, write_fixture};
+use brigade_store::conformance::fixture::{
+    check_fixture, check_fixture_authors, check_fixture_records, write_fixture,
+};
 use brigade_store::{
-    ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind, RecordQuery, Store,
-    StoreError,
+    EventQuery, ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind, RecordQuery,
+    Store, StoreError,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -20,10 +22,13 @@ use tempfile::TempDir;
 use crate::support::{Session, batch, id, open};
 
 /// The versions with a fixture. The last one is the current version.
-const VERSIONS: [i64; 3] = [3, 4, 5];
+const VERSIONS: [i64; 4] = [3, 4, 5, 6];
 
 /// The first version with records.
 const FIRST_WITH_RECORDS: i64 = 5;
+
+/// The first version with authors of events.
+const FIRST_WITH_AUTHORS: i64 = 6;
 
 fn fixture(version: i64) -> PathBuf {
     let file = format!("tests/fixtures/version_{version}.db");
@@ -60,6 +65,7 @@ async fn every_version_is_opened_and_written_on() {
         if version >= FIRST_WITH_RECORDS {
             check_fixture_records(&store).await;
         }
+        check_authors(&store, version).await;
         let key = RecordKey::new(RecordKind::from_static("fixture"), "new").unwrap();
         let record = NewRecord::new(key.clone(), "new").unwrap();
         let put = store.put_record(&record, ExpectedVersion::Absent, Time(1)).await.unwrap();
@@ -85,6 +91,7 @@ async fn every_version_is_read_without_a_change() {
         if version >= FIRST_WITH_RECORDS {
             check_fixture_records(&store).await;
         }
+        check_authors(&store, version).await;
         let key = RecordKey::new(RecordKind::from_static("other"), "unknown").unwrap();
         assert_eq!(store.record(&key, Time(1)).await.unwrap(), None, "{version}");
         let query = RecordQuery::new(RecordKind::from_static("other"));
@@ -94,6 +101,15 @@ async fn every_version_is_read_without_a_change() {
         drop(store);
         assert!(std::fs::read(&path).unwrap() == before, "the file has changed");
     }
+}
+
+async fn check_authors(store: &Arc<dyn Store>, version: i64) {
+    if version >= FIRST_WITH_AUTHORS {
+        return check_fixture_authors(store).await;
+    }
+    let query = EventQuery { session: Some(id(1)), after: Position(0), limit: usize::MAX };
+    let page = store.events(&query).await.unwrap();
+    assert!(page.items.iter().all(|item| item.record.by.is_none()), "{version}");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::Caller;
+use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::event::FeedItem;
+use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
 use brigade_model::ids::{Millis, Position, SessionId};
 use brigade_model::limits::Limits;
 
 use super::StoreHarness;
 use super::writer::{SessionWriter, job, session_id};
+use crate::batch::Batch;
 use crate::store::{EventPage, EventQuery, Retention, Store};
 
 pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
@@ -32,6 +34,40 @@ pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
             }
         }
         store = harness.reopen(store);
+    }
+}
+
+/// Checks that an event has its author after it was stored, also one of a kind that this version
+/// does not know.
+pub async fn authors_of_events_are_stored(harness: &dyn StoreHarness) {
+    let store = harness.empty();
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
+    let origin = CallerOrigin::new("token 'laptop' \"ünïcode\"");
+    let mut authors = vec![None];
+    for caller in [Caller::Operator, Caller::Client("codex".into())] {
+        authors.push(Some(Arc::new(EventAuthor::of(&caller, None))));
+        authors.push(Some(Arc::new(EventAuthor::of(&caller, Some(&origin)))));
+    }
+    let mut newer = EventAuthor::of(&Caller::Operator, Some(&origin));
+    newer.kind = AuthorKind::Other("robot".into());
+    authors.push(Some(Arc::new(newer)));
+    let mut committed = page(&store, None, 0, usize::MAX).await.items;
+    for author in authors {
+        let spawn = SpawnCommand { caller: Caller::Operator, spec: Arc::new(job()), call: None };
+        let (_, mut part) = writer.decide(&Command::Spawn(spawn)).await;
+        for record in &mut part.events {
+            Arc::make_mut(record).by = author.clone();
+        }
+        let records = part.events.clone();
+        let first = store.commit(&Batch { sessions: vec![part] }).await.expect("a commit");
+        let positions = (first.0..).map(Position);
+        let items = positions.zip(records);
+        committed.extend(items.map(|(position, record)| FeedItem { position, record }));
+    }
+    drop(writer);
+    let store = harness.reopen(store);
+    for session in [None, Some(session_id(1))] {
+        assert_eq!(read_all_pages(&store, session, 0, 2).await, committed);
     }
 }
 

@@ -5,11 +5,12 @@ use brigade_model::task::StoredTask;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::Time;
 
 use super::folding::{CommitCheck, check_folded, fold};
 use super::scenario::{limits, play_scenario};
-use super::writer::{SessionWriter, all_events, session_id};
+use super::writer::{ORIGIN, SessionWriter, all_events, session_id};
 use crate::record::{ExpectedVersion, NewRecord, Record, RecordKey, RecordKind, RecordQuery};
 use crate::store::{Store, TaskQuery};
 
@@ -51,6 +52,22 @@ pub async fn check_fixture_records(store: &Arc<dyn Store>) {
             assert_eq!(found, Some(item.record));
         }
     }
+}
+
+/// Checks the authors of the events that [`write_fixture`] stored. Versions before the first with
+/// authors have none.
+pub async fn check_fixture_authors(store: &Arc<dyn Store>) {
+    let id = session_id(FIXTURE_SESSION);
+    let events = all_events(&**store, Some(id)).await.expect("events are read");
+    let mut kinds: Vec<&str> = Vec::new();
+    for author in events.iter().filter_map(|record| record.by.as_deref()) {
+        assert_eq!(author.origin.as_ref().map(CallerOrigin::as_str), Some(ORIGIN));
+        kinds.push(author.kind.as_str());
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, ["client", "operator", "task"]);
+    assert!(events.iter().any(|record| record.by.is_none()), "a report has no author");
 }
 
 /// Reads everything that [`write_fixture`] of an earlier version stored. Checks that its rows equal

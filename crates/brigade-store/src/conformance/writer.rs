@@ -13,6 +13,7 @@ use brigade_model::decide::CommandReply;
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::error_details::ErrorDetails;
 use brigade_model::event::EventRecord;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -22,7 +23,9 @@ use brigade_model::outcome::Failure;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxLayer, TerminalSize};
 use brigade_model::spec::TaskSpec;
 use brigade_model::task_tree::{ChangedRows, TaskTree};
-use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
+use brigade_model::transition::{
+    CommandOutputs, SessionOpening, SubmittedCommand, handle_command_into, open_session,
+};
 use brigade_model::work::{
     AgentWork, CommandLine, EnvValue, JobWork, ProcessWork, RecoveryPolicy, Work,
 };
@@ -36,6 +39,9 @@ use crate::needed_rows::load_needed_rows;
 use crate::store::Store;
 
 pub(super) const EPOCH: Epoch = Epoch(1);
+
+/// The origin of every command.
+pub(super) const ORIGIN: &str = "conformance suite";
 
 /// The task of a spawn: a new one, or the one that has the key already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,9 +128,12 @@ impl SessionWriter {
         self.load_needs(command).await;
         self.now = self.now.after(Millis(1));
         let base = self.tree.row().seq;
-        let handled = handle_command(&mut self.tree, command, self.now)
+        let origin = CallerOrigin::new(ORIGIN);
+        let submitted = SubmittedCommand { command, origin: Some(&origin) };
+        let mut outputs = CommandOutputs::default();
+        let reply = handle_command_into(&mut self.tree, submitted, self.now, &mut outputs)
             .unwrap_or_else(|refusal| panic!("{command:?} is refused: {refusal}"));
-        (handled.reply, self.session_batch(base, handled.outputs))
+        (reply, self.session_batch(base, outputs))
     }
 
     async fn load_needs(&mut self, command: &Command) {
