@@ -66,6 +66,17 @@ fn a_stopped_subtree_is_a_consequence() {
 }
 
 #[test]
+fn a_waiting_task_ends_with_the_stop_itself() {
+    let mut env = Env::new();
+    let task = env.spawn(agent());
+    env.park(task, 1, approval_of("rm -rf x"));
+    assert_eq!(env.state(task), "waiting");
+    env.clear();
+    env.stop_task(task);
+    assert_eq!(authors(&env)[0], ("ended".to_owned(), "operator".to_owned()));
+}
+
+#[test]
 fn an_approval_names_who_decided_it() {
     let mut env = Env::new();
     let agent = env.try_spawn(client("codex"), agent()).unwrap().no;
