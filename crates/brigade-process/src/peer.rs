@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::lineage::{self, ProcessTable, SystemTable};
-use crate::process_identity::{HeldProcess, ProcessId};
+use crate::process_identity::{HeldProcess, ProcessId, ProcessStat};
 
 /// A connected process.
 #[derive(Debug)]
@@ -47,6 +47,16 @@ impl PeerProcess {
         self.pid == std::process::id()
     }
 
+    /// Describes the peer for a person by facts of the kernel: its controlling terminal, as in
+    /// `terminal pts/3`, or `process 41 (python3)`. Returns `None` if the system does not tell. A
+    /// process can choose its name, so that part may be any text.
+    pub fn describe(&self) -> Option<String> {
+        let held = self.held.as_ref()?;
+        let stat = crate::process_identity::stat_if_readable(self.pid)?;
+        // The peer is still alive, so the pid was its own.
+        held.is_alive().then(|| describe_process(self.pid, &stat))
+    }
+
     pub fn lineage(&self) -> PeerLineage {
         self.lineage_in(&SystemTable)
     }
@@ -58,6 +68,30 @@ impl PeerProcess {
             Some(ancestors) if held.is_alive() => PeerLineage::Complete(ancestors),
             _ => PeerLineage::Broken,
         }
+    }
+}
+
+fn describe_process(pid: u32, stat: &ProcessStat) -> String {
+    match terminal_name(stat.terminal) {
+        Some(terminal) => format!("terminal {terminal}"),
+        None => format!("process {pid} ({})", stat.name),
+    }
+}
+
+/// Returns the name of a terminal under `/dev` by its device number.
+fn terminal_name(device: u32) -> Option<String> {
+    /// The first and the last major number of pseudo-terminals.
+    const PTS_FIRST: u32 = 136;
+    const PTS_LAST: u32 = 143;
+    const FIRST_SERIAL: u32 = 64;
+    let major = (device >> 8) & 0xfff;
+    let minor = (device & 0xff) | ((device >> 12) & 0xf_ff00);
+    match (major, minor) {
+        (0, 0) => None,
+        (PTS_FIRST..=PTS_LAST, _) => Some(format!("pts/{}", (major - PTS_FIRST) * 256 + minor)),
+        (4, ..FIRST_SERIAL) => Some(format!("tty{minor}")),
+        (4, _) => Some(format!("ttyS{}", minor - FIRST_SERIAL)),
+        _ => Some(format!("{major}:{minor}")),
     }
 }
 
@@ -185,6 +219,35 @@ mod tests {
         connected.end();
         assert_eq!(peer.lineage(), PeerLineage::Broken, "the peer is dead");
         connected.stream.flush().unwrap();
+    }
+
+    #[test]
+    fn a_peer_is_described_while_it_is_alive() {
+        let mut connected = Connected::new();
+        let peer = PeerProcess::from_socket(&connected.stream).unwrap().expect("the peer is alive");
+        let described = peer.describe().unwrap();
+        let own = format!("process {} (python3", connected.child.id());
+        assert!(described.starts_with(&own) || described.starts_with("terminal "), "{described}");
+        connected.end();
+        assert_eq!(peer.describe(), None);
+    }
+
+    #[test]
+    fn a_terminal_is_named_by_its_device() {
+        for (device, name) in [
+            (0, None),
+            (0x8800, Some("pts/0")),
+            (0x8803, Some("pts/3")),
+            (0x88ff, Some("pts/255")),
+            // The kernel splits larger numbers.
+            (0x0010_8801, Some("pts/257")),
+            (0x8901, Some("pts/257")),
+            (0x0401, Some("tty1")),
+            (0x0440, Some("ttyS0")),
+            (0x0501, Some("5:1")),
+        ] {
+            assert_eq!(terminal_name(device).as_deref(), name, "{device:#x}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use brigade_model::command::ClientControl;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{ClientIdentity, ConversationId};
 use brigade_model::refusal::Refusal;
 use brigade_process::PeerProcess;
@@ -50,6 +51,7 @@ pub(crate) async fn serve_connection(
     // A dead peer has no identity.
     let Some(peer) = PeerProcess::from_socket(&stream)? else { return Ok(()) };
     let origin = shared.runtime.origin_of(&peer);
+    let caller_origin = peer.describe().map(CallerOrigin::from);
     drop(peer);
     let (reader, mut writer) = stream.into_split();
     let mut reader = BoundedLineReader::new(BufReader::new(reader));
@@ -94,6 +96,7 @@ pub(crate) async fn serve_connection(
     let context = RequestContext {
         daemon: shared,
         caller: who,
+        origin: caller_origin,
         control,
         path_session: None,
         session_scope: None,

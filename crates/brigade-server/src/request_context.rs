@@ -8,6 +8,7 @@ use brigade_agent::definition::DefinitionSet;
 use brigade_mcp::server::streamable_http::McpHttpService;
 use brigade_model::address::{TaskAddress, TaskRef, TaskSelector};
 use brigade_model::command::ClientControl;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{Attempt, ClientIdentity, Position, RunNo, SessionId, TaskNo};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
@@ -99,6 +100,8 @@ impl std::fmt::Debug for MetricsRenderer {
 pub struct RequestContext {
     pub(crate) daemon: Arc<DaemonState>,
     pub(crate) caller: CallerIdentity,
+    /// The place from which the caller acts, as a label in the authors of events. It gives no rights.
+    pub(crate) origin: Option<CallerOrigin>,
     /// The tasks that a client may control.
     pub(crate) control: ClientControl,
     /// The session of a request that names none. A path of the HTTP API has the id of a session.
@@ -135,7 +138,15 @@ impl RequestContext {
             }
         };
         self.check_session_scope(id)?;
-        Ok(session)
+        Ok(self.label(session))
+    }
+
+    /// Labels a session with the origin of this caller.
+    fn label(&self, session: Session) -> Session {
+        match &self.origin {
+            Some(origin) => session.with_origin(origin.clone()),
+            None => session,
+        }
     }
 
     fn check_session_scope(&self, id: SessionId) -> Result<(), Refusal> {
@@ -153,19 +164,20 @@ impl RequestContext {
         if self.session_scope.is_some() {
             return self.existing_session(name).await;
         }
-        match &self.caller {
+        let session = match &self.caller {
             CallerIdentity::Operator => {
                 let session = self.runtime().session(name).await?;
-                self.runtime().operator_session(session.id()).await
+                self.runtime().operator_session(session.id()).await?
             }
             CallerIdentity::Client(client) => {
                 let session = self.runtime().session_as(name, client.clone()).await?;
-                Ok(session.with_control(self.control))
+                session.with_control(self.control)
             }
             CallerIdentity::Task { id, attempt } => {
-                self.runtime().task_session(*id, *attempt).await
+                self.runtime().task_session(*id, *attempt).await?
             }
-        }
+        };
+        Ok(self.label(session))
     }
 
     /// Returns the session of this name, or refuses if there is none.
@@ -176,7 +188,7 @@ impl RequestContext {
         if let CallerIdentity::Task { id, attempt } = &self.caller {
             let session = self.runtime().task_session(*id, *attempt).await?;
             return if session.row().name.to_string() == name {
-                Ok(session)
+                Ok(self.label(session))
             } else {
                 Err(Refusal::forbidden(format!("the session {name} is not yours")))
             };
@@ -185,15 +197,16 @@ impl RequestContext {
             return Err(Refusal::not_found(format!("there is no session {name}")));
         };
         self.check_session_scope(row.id)?;
-        match &self.caller {
+        let session = match &self.caller {
             CallerIdentity::Client(client) => {
                 let session = self.runtime().client_session(row.id, client.clone()).await?;
-                Ok(session.with_control(self.control))
+                session.with_control(self.control)
             }
             CallerIdentity::Operator | CallerIdentity::Task { .. } => {
-                self.runtime().operator_session(row.id).await
+                self.runtime().operator_session(row.id).await?
             }
-        }
+        };
+        Ok(self.label(session))
     }
 
     /// Returns the named session, or all open ones.
@@ -211,7 +224,8 @@ impl RequestContext {
         let mut sessions = Vec::new();
         match &self.caller {
             CallerIdentity::Task { id, attempt } => {
-                sessions.push(self.runtime().task_session(*id, *attempt).await?);
+                let session = self.runtime().task_session(*id, *attempt).await?;
+                sessions.push(self.label(session));
             }
             CallerIdentity::Operator | CallerIdentity::Client(_) => {
                 for row in self.runtime().sessions().await? {
@@ -230,7 +244,8 @@ impl RequestContext {
         if self.caller == CallerIdentity::Operator {
             for row in self.runtime().sessions().await? {
                 if row.state == SessionState::Closed {
-                    sessions.push(self.runtime().operator_session(row.id).await?);
+                    let session = self.runtime().operator_session(row.id).await?;
+                    sessions.push(self.label(session));
                 }
             }
         }

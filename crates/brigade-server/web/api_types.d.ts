@@ -30,9 +30,29 @@ export interface Approval {
   tool: string;
 }
 
+/** The author of the request that caused a change. It is a label: rights follow from the token. */
+export interface Author {
+  /** Open: `operator`, `client` or `task`. */
+  kind: string;
+  /** The name of a client. */
+  name?: string;
+  /**
+   * The place from which the author acted, for people: `terminal pts/3`, `process 41 (python3)`,
+   * or `token laptop` or `dashboard` with the id of the token.
+   */
+  origin?: string;
+  /** The task that acted. */
+  task?: TaskId;
+}
+
 /** A change of a session or a task. */
 export interface Change {
   at: ApiTime;
+  /**
+   * The author of the request that caused the change. Absent if the change is a consequence of
+   * another one, or if no request caused it.
+   */
+  by?: Author;
   /** The fields of this type. */
   data: { [name: string]: unknown };
   /**

@@ -13,6 +13,8 @@ pub(crate) struct ProcessStat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
     pub(crate) session: u32,
+    /// The device number of the controlling terminal; 0 if there is none.
+    pub(crate) terminal: u32,
     /// Clock ticks since boot.
     pub(crate) start: u64,
 }
@@ -143,8 +145,15 @@ fn parse_stat(line: &[u8]) -> Option<ProcessStat> {
         state: *fields.next()?.first()?,
         parent: parse_number(fields.next()?)? as u32,
         session: parse_number(fields.nth(1)?)? as u32,
-        start: parse_number(fields.nth(15)?)?,
+        terminal: parse_device(fields.next()?),
+        start: parse_number(fields.nth(14)?)?,
     })
+}
+
+/// Parses the number of a device, which the kernel prints with a sign.
+fn parse_device(digits: &[u8]) -> u32 {
+    let number: Option<i32> = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+    number.map_or(0, i32::cast_unsigned)
 }
 
 fn parse_number(digits: &[u8]) -> Option<u64> {
@@ -158,12 +167,13 @@ mod tests {
     #[test]
     fn a_name_may_contain_anything() {
         let line =
-            b"41 (a) R 7 (b c)) S 40 41 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
+            b"41 (a) R 7 (b c)) S 40 41 41 34819 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 2 3";
         let expected = ProcessStat {
             name: "a) R 7 (b c)".into(),
             state: b'S',
             parent: 40,
             session: 41,
+            terminal: 34_819,
             start: 987654,
         };
         assert_eq!(parse_stat(line), Some(expected));

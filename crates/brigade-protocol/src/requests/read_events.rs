@@ -1,6 +1,9 @@
 //! `read_events`: reads stored events and follows new ones.
 
+use std::sync::Arc;
+
 use brigade_model::event::Event;
+use brigade_model::event_author::EventAuthor;
 use brigade_model::ids::{Seq, Time};
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +30,13 @@ pub enum EventItem {
         session: String,
         seq: Seq,
         at: Time,
+        /// The author of the command that the event was decided for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Arc<EventAuthor>>,
         event: Event,
     },
     /// Events up to this position are no longer stored.
-    Gap {
-        to: u64,
-    },
+    Gap { to: u64 },
 }
 
 impl Call for ReadEventsRequest {

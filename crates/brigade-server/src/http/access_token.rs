@@ -6,6 +6,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::{Millis, SessionId, Time};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{NewTokenBody, TokenBody, TokenScope};
@@ -68,6 +69,9 @@ pub(crate) struct AccessToken {
     pub(crate) created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<Time>,
+    /// True if a browser got the token for a login code.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) from_login: bool,
     /// The id, which is part of the record's key.
     #[serde(skip)]
     pub(crate) id: String,
@@ -89,6 +93,7 @@ pub(crate) struct NewToken {
     pub(crate) access: TokenAccess,
     /// `None` is valid until it is revoked.
     pub(crate) expires_in: Option<Millis>,
+    pub(crate) from_login: bool,
 }
 
 /// A token with its secret.
@@ -129,6 +134,16 @@ impl AccessToken {
         }
     }
 
+    /// Returns the label of events that its bearer causes. Another token of the same name has
+    /// another id.
+    pub(crate) fn origin(&self) -> CallerOrigin {
+        let Self { name, id, .. } = self;
+        match self.from_login {
+            true => CallerOrigin::from(format!("dashboard ({id})")),
+            false => CallerOrigin::from(format!("token {name} ({id})")),
+        }
+    }
+
     pub(crate) fn body(&self) -> TokenBody {
         let (scope, session) = match self.access {
             TokenAccess::Operator => (TokenScope::Operator, None),
@@ -157,14 +172,14 @@ pub(crate) async fn create_token(
     runtime: &Runtime,
     request: NewToken,
 ) -> Result<CreatedToken, Refusal> {
-    let NewToken { name, access, expires_in } = request;
+    let NewToken { name, access, expires_in, from_login } = request;
     check_name(&name)?;
     let secret = AccessSecret::generate()?;
     let digest = secret.digest();
     let created_at = runtime.clock().now();
     let expires_at = expires_in.map(|lifetime| created_at.after(lifetime));
     let id = digest.chars().take(ID_DIGITS).collect();
-    let token = AccessToken { name, access, created_at, expires_at, id };
+    let token = AccessToken { name, access, created_at, expires_at, from_login, id };
     let mut record = NewRecord::new(RecordKey::new(TOKEN_KIND, digest)?, encode(&token)?)?;
     if let Some(expires_at) = expires_at {
         record = record.expires_at(expires_at);

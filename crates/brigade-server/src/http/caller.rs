@@ -47,6 +47,7 @@ impl HttpCaller {
         let context = RequestContext {
             daemon: state.daemon.clone(),
             caller,
+            origin: Some(token.origin()),
             control: ClientControl::Own,
             path_session: None,
             session_scope: match token.access {

@@ -47,6 +47,7 @@ pub(crate) async fn exchange_login_code(
         name: BROWSER_NAME.to_owned(),
         access: TokenAccess::Operator,
         expires_in: Some(BROWSER_TOKEN_LIFETIME.into()),
+        from_login: true,
     };
     create_token(runtime, token).await.map(Some)
 }

@@ -25,6 +25,7 @@ impl RequestHandler for CreateTokenRequest {
             name: self.name,
             access: TokenAccess::of(self.scope, session)?,
             expires_in: self.expires_in_ms.map(Millis),
+            from_login: false,
         };
         Ok(create_token(context.runtime(), token).await?.body())
     }

@@ -52,6 +52,7 @@ impl RequestHandler for ReadEventsRequest {
                         session: context.session_name(record.session).await?,
                         seq: record.seq,
                         at: record.at,
+                        by: record.by.clone(),
                         event: record.event.clone(),
                     }
                 }

@@ -4,6 +4,7 @@
 
 mod access;
 mod approving;
+mod authors;
 mod confinement;
 mod events;
 mod listing;

@@ -45,6 +45,7 @@ pub(super) async fn create_token(
         name: request.name,
         access: TokenAccess::of(request.scope, session)?,
         expires_in: request.expires_in_ms.map(Millis),
+        from_login: false,
     };
     let created = access_token::create_token(&state.daemon.runtime, token).await?;
     Ok((StatusCode::CREATED, JsonBody(created.body())))
