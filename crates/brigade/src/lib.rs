@@ -152,6 +152,7 @@ pub use brigade_model::call::{RunResult, WaitMode};
 pub use brigade_model::command::GivenAnswer;
 pub use brigade_model::decide::StopResult;
 pub use brigade_model::event::{Event, EventRecord};
+pub use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
 pub use brigade_model::ids::{
     CallIndex, MessageNo, Millis, Position, RunNo, SessionId, TaskNo, Time,
 };

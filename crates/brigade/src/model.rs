@@ -21,6 +21,7 @@ pub use brigade_model::decide::{CommandReply, StopResult};
 pub use brigade_model::entry_label::EntryLabel;
 pub use brigade_model::error_details::ErrorDetails;
 pub use brigade_model::event::{CollectedRun, Event, EventRecord, FeedItem, SpawnedEvent};
+pub use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
 pub use brigade_model::ids::{
     Attempt, CallIndex, ClientIdentity, ClientName, ConversationId, Epoch, MessageNo, Millis,
     Owner, Position, RunNo, Seq, SessionId, TaskNo, Time,
