@@ -2,6 +2,7 @@
 
 use brigade_model::call::Condition;
 use brigade_model::event::Event;
+use brigade_model::event_author::EventAuthor;
 use brigade_protocol::DaemonConnection;
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{self, EventItem};
@@ -10,7 +11,7 @@ use crate::context::{CliContext, follow_over, note_lost_daemon};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{duration, render};
 
-/// Print the events of this workspace; -f follows
+/// Print the events of this workspace and who caused them; -f follows
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EventsArgs {
@@ -69,15 +70,21 @@ impl EventsArgs {
 fn render_item(item: &EventItem, all: bool) -> String {
     match item {
         EventItem::Gap { to } => format!("{to:>6}  events up to this position were deleted"),
-        EventItem::Event { position, session, at, event, .. } => {
+        EventItem::Event { position, session, at, by, event, .. } => {
             let session =
                 if all { format!("{}  ", render::render_one_line(session)) } else { String::new() };
             let task = event.task().map_or_else(|| "-".to_owned(), |no| no.to_string());
             let at = duration::render_timestamp(at.0);
             let text = render_event(event);
-            format!("{position:>6}  {at}  {session}{task:>4}  {text}")
+            let by = by.as_ref().map(|author| render_author(author)).unwrap_or_default();
+            format!("{position:>6}  {at}  {session}{task:>4}  {text}{by}")
         }
     }
+}
+
+/// Renders the author of an event, as a suffix.
+fn render_author(author: &EventAuthor) -> String {
+    format!(" · by {}", render::render_one_line(&author.to_string()))
 }
 
 /// Renders the name of an event, and details of some.

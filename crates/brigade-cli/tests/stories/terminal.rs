@@ -23,6 +23,36 @@ fn colours_are_for_terminals_only() {
 }
 
 #[test]
+fn a_stop_at_a_terminal_is_an_event_by_that_terminal() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "-d", "--", "sleep", "60"]);
+    let mut script = Command::new("script");
+    story.hermetic(&mut script);
+    let line = format!("tty; {BRIGADE} stop --wait 1");
+    let shown = script.args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let terminal = shown.lines().next().unwrap().trim().trim_start_matches("/dev/").to_owned();
+    assert!(terminal.starts_with("pts/"), "{shown}");
+
+    let author = format!("operator, terminal {terminal}");
+    let events = story.ok(["events"]);
+    let by = |name: &str| -> Vec<&str> {
+        let lines = events.lines().filter(|line| line.contains(name));
+        lines.map(|line| line.split_once(" · by ").map_or("", |(_, by)| by)).collect()
+    };
+    assert_eq!(by("stop requested"), [author.as_str()], "{events}");
+    assert_eq!(by("ended"), [""], "{events}");
+    assert!(by("spawned")[0].starts_with("operator, "), "{events}");
+    let json = story.ok(["events", "--json"]);
+    let events = json.lines().map(|line| serde_json::from_str(line).unwrap());
+    let events: Vec<serde_json::Value> = events.collect();
+    let stop = events.iter().find(|item| item["event"]["event"].get("stop_requested").is_some());
+    let origin = format!("terminal {terminal}");
+    let expect = serde_json::json!({ "kind": "operator", "origin": origin });
+    assert_eq!(stop.unwrap()["event"]["by"], expect);
+}
+
+#[test]
 fn a_table_fits_a_narrow_terminal() {
     let story = StoryEnv::new();
     story.ok(["exec", "-d", "--", "sleep", "60", "61", "62", "63", "64", "65", "66", "67", "68"]);
