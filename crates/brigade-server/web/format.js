@@ -1,6 +1,6 @@
 // Numbers, times and JSON as people read them.
 
-/** @import {Usage} from './api_types.d.ts' */
+/** @import {Author, Usage} from './api_types.d.ts' */
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -143,4 +143,15 @@ export function shortSession(name) {
  */
 export function formatName(name) {
   return name.replaceAll('_', ' ');
+}
+
+/**
+ * Returns an author as in `operator, terminal pts/3`. It is foreign text.
+ * @param {Author} author
+ */
+export function formatAuthor(author) {
+  const task = author.task?.slice(author.task.lastIndexOf('.') + 1);
+  const name = author.name ?? task;
+  const who = name ? `${author.kind} ${name}` : author.kind;
+  return author.origin ? `${who}, ${author.origin}` : who;
 }

@@ -1,13 +1,13 @@
 // Messages to and from a task, each with its receipt, and a form that sends one.
 
-/** @import {Change, Message} from './api_types.d.ts' */
+/** @import {Author, Change, ChangeList, Message} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
 import { describeError, newKey } from './api.js';
 import { nameOf } from './app_context.js';
 import { el, field } from './dom.js';
-import { formatJson, formatName, formatTime } from './format.js';
+import { formatAuthor, formatJson, formatName, formatTime } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
 import { canReceiveMessages } from './task_states.js';
@@ -16,8 +16,10 @@ import { foreignText } from './visible_text.js';
 const RELOAD_MS = 150;
 
 export class MessagesTab extends PanelTab {
-  /** @type {Map<number, {element: HTMLElement, receipt: HTMLElement}>} */
+  /** @type {Map<number, {role: HTMLElement, receipt: HTMLElement}>} */
   #shown = new Map();
+  /** The senders of messages by number, as far as events name them. @type {Map<number, Author>} */
+  #authors = new Map();
   #isStale = false;
   /** A repeated press sends the same message, not a second one. */
   #key = newKey();
@@ -47,6 +49,7 @@ export class MessagesTab extends PanelTab {
 
   /** @override @param {Change} change */
   receive(change) {
+    this.#noteAuthor(change);
     if (!change.type.includes('message') && !change.type.includes('dead_letter')) return;
     if (this.#isStale) return;
     this.#isStale = true;
@@ -70,9 +73,26 @@ export class MessagesTab extends PanelTab {
       const answer = await this.app.api.get(`${this.path}/messages?limit=500`, {
         signal: this.abort.signal,
       });
+      if (this.#shown.size === 0 && answer.items.length > 0) await this.#loadAuthors();
       this.#show(answer.items);
     } catch (error) {
       this.showError(error);
+    }
+  }
+
+  async #loadAuthors() {
+    /** @type {ChangeList} */
+    const page = await this.app.api.get(`${this.path}/events?types=message_sent&limit=1000`, {
+      signal: this.abort.signal,
+    });
+    for (const change of page.items) this.#noteAuthor(change);
+  }
+
+  /** @param {Change} change */
+  #noteAuthor(change) {
+    const number = change.data.message;
+    if (change.type === 'message_sent' && change.by && typeof number === 'number') {
+      this.#authors.set(number, change.by);
     }
   }
 
@@ -88,39 +108,49 @@ export class MessagesTab extends PanelTab {
       const known = this.#shown.get(message.number);
       if (known) {
         renderReceipt(known.receipt, message);
+        this.#renderRole(known.role, message);
         continue;
       }
       const receipt = el('span', { class: 'receipt' });
       renderReceipt(receipt, message);
-      const isSent = message.from.task === this.record.id;
-      const other = isSent ? message.to : message.from.task;
-      const otherName = other
-        ? nameOf(this.app, other)
-        : isSent
-          ? 'the session'
-          : message.from.type;
+      const role = el('span', { class: 'entry-role' });
+      this.#renderRole(role, message);
       const element = el(
         'li',
-        { class: isSent ? 'message is-sent' : 'message' },
+        { class: this.#isSent(message) ? 'message is-sent' : 'message' },
         el(
           'div',
           { class: 'entry-head' },
-          el(
-            'span',
-            { class: 'entry-role' },
-            isSent ? 'to ' : 'from ',
-            foreignText('span', otherName),
-          ),
+          role,
           el('time', { text: formatTime(message.sent_at) }),
           receipt,
         ),
         foreignText('div', formatJson(message.body), 'prose'),
       );
-      this.#shown.set(message.number, { element, receipt });
+      this.#shown.set(message.number, { role, receipt });
       this.list.append(element);
       added += 1;
     }
     this.scroller.grow(added);
+  }
+
+  /** @param {Message} message */
+  #isSent(message) {
+    return message.from.task === this.record.id;
+  }
+
+  /**
+   * Names the other side. The event that names a person may arrive after the message.
+   * @param {HTMLElement} role
+   * @param {Message} message
+   */
+  #renderRole(role, message) {
+    const isSent = this.#isSent(message);
+    const other = isSent ? message.to : message.from.task;
+    const author = this.#authors.get(message.number);
+    const person = isSent ? 'the session' : author ? formatAuthor(author) : message.from.type;
+    const name = other ? nameOf(this.app, other) : person;
+    role.replaceChildren(isSent ? 'to ' : 'from ', foreignText('span', name));
   }
 
   #form() {

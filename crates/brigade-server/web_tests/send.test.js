@@ -17,6 +17,7 @@ test('a message is sent once and its receipt is shown', async (t) => {
   const message = page.locator('.message', { hasText: text });
   await message.waitFor();
   await message.locator('.receipt', { hasText: /accepted|delivered|read/ }).waitFor();
+  await message.locator('.entry-role', { hasText: /from operator, token / }).waitFor();
   assert.equal(await input.inputValue(), '');
   const { items: messages } = await api('GET', `tasks/${agent.id}/messages?limit=500`);
   assert.equal(messages.filter((sent) => JSON.stringify(sent.body).includes(text)).length, 1);

@@ -22,4 +22,9 @@ test('stop asks once, in place, and then stops', async (t) => {
   await rowOf(page, name).locator('.cell-state', { hasText: 'cancelled' }).waitFor();
   assert.equal((await api('GET', `tasks/${task.id}`)).state, 'cancelled');
   assert.equal(await page.getByRole('button', { name: 'Stop…' }).count(), 0);
+  await page.getByRole('tab', { name: 'Events' }).click();
+  const stop = page.locator('.event', { hasText: 'stop requested' });
+  await stop.locator('.event-author', { hasText: /^by operator, token / }).waitFor();
+  const end = page.locator('.event', { hasText: 'ended' }).last();
+  assert.equal(await end.locator('.event-author').count(), 0);
 });
