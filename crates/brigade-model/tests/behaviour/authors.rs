@@ -11,9 +11,10 @@ use crate::support::*;
 
 /// Returns the name of an event and its author.
 fn named(record: &EventRecord) -> (String, String) {
-    let name = match serde_json::to_value(&record.event).unwrap() {
-        serde_json::Value::String(name) => name,
-        other => other.as_object().unwrap().keys().next().unwrap().clone(),
+    let name = match serde_json::to_value(&record.event) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(serde_json::Value::Object(fields)) => fields.keys().next().cloned().unwrap_or_default(),
+        other => panic!("not an event: {other:?}"),
     };
     (name, record.by.as_ref().map(ToString::to_string).unwrap_or_default())
 }
