@@ -22,6 +22,7 @@ use crate::bound_socket::BoundSocket;
 use crate::client_connection::serve_connection;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::{HttpListeners, ListenOptions};
+use crate::http::shared_state::HttpShared;
 use crate::request_context::{DaemonState, MetricsRenderer};
 use crate::shutdown_handle::ShutdownHandle;
 use crate::trust_store::TrustStore;
@@ -131,6 +132,7 @@ impl Daemon {
             started_at: Instant::now(),
             store_id,
             http_listeners,
+            http: HttpShared::default(),
             is_server: options.listen.is_some(),
             mcp_service,
             client_count: AtomicUsize::new(0),

@@ -9,9 +9,10 @@
 //! token. Modules in reading order:
 //!
 //! - [`listener`], [`tls`], [`write_timeout`]: one bound address and its connections.
-//!   [`listeners`]: all of them, also after a restart.
+//!   [`listeners`]: all of them, also after a restart. [`shared_state`]: their shared state.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
-//!   [`access_token`], [`login_code`]: the secrets behind them.
+//!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
+//!   each token.
 //! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
 //!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
 //! - [`change_feed`], [`change_frames`], [`server_sent_events`]: the feed, and responses that follow
@@ -32,12 +33,14 @@ pub(crate) mod listeners;
 pub(crate) mod local_requests;
 pub(crate) mod login_code;
 pub(crate) mod mcp_sessions;
+pub(crate) mod open_requests;
 pub(crate) mod path_target;
 pub(crate) mod problem;
 pub(crate) mod request_guard;
 pub(crate) mod request_headers;
 pub(crate) mod routes;
 pub(crate) mod server_sent_events;
+pub(crate) mod shared_state;
 pub(crate) mod task_pages;
 pub(crate) mod task_view;
 pub(crate) mod tls;

@@ -20,6 +20,7 @@ use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::HttpListeners;
 use crate::http::local_requests::LocalRequests;
+use crate::http::shared_state::HttpShared;
 use crate::shutdown_handle::ShutdownHandle;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
@@ -73,6 +74,7 @@ pub(crate) struct DaemonState {
     /// The id of the store, which is part of every cursor.
     pub(crate) store_id: Uuid,
     pub(crate) http_listeners: HttpListeners,
+    pub(crate) http: HttpShared,
     /// The daemon was started to serve HTTP.
     pub(crate) is_server: bool,
     /// The MCP server of all listeners.

@@ -1,7 +1,6 @@
 //! The caller of a request, by its token.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request};
@@ -15,7 +14,7 @@ use brigade_runtime::Session;
 use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
@@ -23,9 +22,6 @@ use super::guarded_body::GuardedBody;
 use super::problem::Problem;
 use super::routes::HttpState;
 use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
-
-/// The requests of one token that are served at once, open streams among them.
-const REQUESTS_PER_TOKEN: usize = 128;
 
 /// The caller of a request.
 #[derive(Clone, Debug)]
@@ -170,26 +166,6 @@ async fn identify(state: &HttpState, headers: &HeaderMap) -> Result<AdmittedCall
     };
     let invalid = || Problem::unauthenticated("the token is unknown, expired or revoked");
     let token = token.ok_or_else(invalid)?;
-    let permit = state.request_slots.acquire(&token.id)?;
+    let permit = state.daemon.http.open_requests.admit(&token.id)?;
     Ok(AdmittedCaller { caller: HttpCaller::new(state, token), permit })
-}
-
-/// The requests of each token that are served now.
-#[derive(Debug, Default)]
-pub(crate) struct RequestSlots {
-    by_token: Mutex<HashMap<String, Arc<Semaphore>>>,
-}
-
-impl RequestSlots {
-    fn acquire(&self, token: &str) -> Result<OwnedSemaphorePermit, Refusal> {
-        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_token.len() == by_token.capacity() {
-            by_token.retain(|_, slots| slots.available_permits() < REQUESTS_PER_TOKEN);
-        }
-        let new_slots = || Arc::new(Semaphore::new(REQUESTS_PER_TOKEN));
-        let slots = by_token.entry(token.to_owned()).or_insert_with(new_slots).clone();
-        slots.try_acquire_owned().map_err(|_| {
-            Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
-        })
-    }
 }

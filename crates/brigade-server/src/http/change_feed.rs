@@ -146,7 +146,7 @@ impl ChangeFeed {
         if !self.is_in_scope(item).await {
             return;
         }
-        let frame = self.state.change_frames.find_or_render(item, place);
+        let frame = self.state.daemon.http.change_frames.find_or_render(item, place);
         if self.is_wanted(&frame.kind) {
             frames.push_frame(&frame.bytes);
         }

@@ -35,8 +35,7 @@ use http::{Method, StatusCode};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::caller::{RequestSlots, authenticate};
-use super::change_frames::ChangeFrames;
+use super::caller::authenticate;
 use super::feed_cursor::FeedCursor;
 use super::problem::Problem;
 use super::request_guard::{ServedNames, guard_request};
@@ -49,13 +48,11 @@ pub(crate) use tasks::task_session;
 #[derive(Clone, Debug)]
 pub(crate) struct HttpState {
     pub(crate) daemon: Arc<DaemonState>,
-    pub(crate) request_slots: Arc<RequestSlots>,
-    pub(crate) change_frames: Arc<ChangeFrames>,
 }
 
 impl HttpState {
     pub(crate) fn new(daemon: Arc<DaemonState>) -> Self {
-        Self { daemon, request_slots: Arc::default(), change_frames: Arc::default() }
+        Self { daemon }
     }
 
     /// Returns the newest place in the feed.

@@ -7,6 +7,7 @@ mod approving;
 mod authors;
 mod confinement;
 mod events;
+mod listeners;
 mod listing;
 mod live_output;
 mod mcp;

@@ -1,0 +1,10 @@
+//! The state that all listeners of a daemon share, so that another listener doubles no limit.
+
+use super::change_frames::ChangeFrames;
+use super::open_requests::OpenRequests;
+
+#[derive(Debug, Default)]
+pub(crate) struct HttpShared {
+    pub(crate) open_requests: OpenRequests,
+    pub(crate) change_frames: ChangeFrames,
+}
