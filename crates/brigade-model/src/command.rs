@@ -49,6 +49,8 @@ pub enum ClientControl {
     /// Those that it started.
     #[default]
     Own,
+    /// Those that it started, without looser limits: the client may only tighten them.
+    Confined,
     /// Also those of other clients and of the operator.
     Shared,
 }

@@ -95,6 +95,13 @@ impl Limits {
 }
 
 impl Limits {
+    /// Returns true if none of these limits is looser than the other's. A stall policy that differs
+    /// from the other's counts as looser.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let has_same_stall = other.stall.is_none() || self.stall == other.stall;
+        has_same_stall && self.intersect(other) == *self
+    }
+
     /// Returns these limits, overridden by those that `to` sets.
     #[must_use]
     pub fn override_with(&self, to: &Self) -> Self {

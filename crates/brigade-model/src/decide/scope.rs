@@ -123,7 +123,7 @@ pub(crate) fn may_control(tree: &TaskTree, caller: &Caller, no: TaskNo) -> bool 
         Caller::Client(client) => match client.control {
             ClientControl::Shared => true,
             // A later conversation of the same client controls the tasks of an earlier one.
-            ClientControl::Own => {
+            ClientControl::Own | ClientControl::Confined => {
                 tree.started_by(no).map(|starter| &starter.name) == Some(&client.identity.name)
             }
         },

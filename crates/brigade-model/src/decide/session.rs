@@ -5,7 +5,9 @@ use super::scope::{
 };
 use super::{CommandReply, Decision};
 use crate::call::SpawnedTask;
-use crate::command::{Caller, ClientCaller, CloseCommand, ResumeCommand, SetLimitsCommand};
+use crate::command::{
+    Caller, ClientCaller, ClientControl, CloseCommand, ResumeCommand, SetLimitsCommand,
+};
 use crate::event::Event;
 use crate::ids::{ConversationId, Owner, TaskNo};
 use crate::limits::Limits;
@@ -16,6 +18,9 @@ use crate::task_tree::{SessionState, TaskTree};
 
 pub(super) fn set_limits(tree: &TaskTree, set: &SetLimitsCommand) -> Result<Decision, Refusal> {
     fence(tree, &set.caller)?;
+    if is_confined(&set.caller) {
+        return Err(Refusal::forbidden("only the operator sets limits here"));
+    }
     let holder = match &set.task {
         Some(task) => {
             let no = resolve_controllable(tree, &set.caller, task, ControlVerb::SetLimits)?;
@@ -65,11 +70,31 @@ pub(super) fn close(tree: &TaskTree, close: &CloseCommand) -> Result<Decision, R
 pub(super) fn resume(tree: &TaskTree, resume: &ResumeCommand) -> Result<Decision, Refusal> {
     fence(tree, &resume.caller)?;
     let no = resolve_controllable(tree, &resume.caller, &resume.task, ControlVerb::Resume)?;
+    if let Some(limits) = resume.limits.as_ref().filter(|_| is_confined(&resume.caller)) {
+        check_tightening(tree, no, limits)?;
+    }
     let opened = open_run(tree, &resume.caller, no, resume.limits.as_ref())?;
     let row = tree.get(no).ok_or_else(|| super::scope::no_such_task(tree, no))?;
     let kind = row.spec.work.kind();
     let reply = SpawnedTask { no, run: row.run.next(), kind, existing: true };
     Ok(Decision::event(opened, CommandReply::Spawned(reply)))
+}
+
+fn is_confined(caller: &Caller) -> bool {
+    matches!(caller, Caller::Client(client) if client.control == ClientControl::Confined)
+}
+
+/// Refuses limits that are looser than those of the last run.
+fn check_tightening(tree: &TaskTree, no: TaskNo, to: &Limits) -> Result<(), Refusal> {
+    let Some(row) = tree.get(no) else { return Ok(()) };
+    let present = row.limits.as_deref().copied().unwrap_or_default();
+    match merge_limits(row, to).is_within(&present) {
+        true => Ok(()),
+        false => Err(Refusal::forbidden(format!(
+            "the limits of {} can only be tightened here; only the operator loosens them",
+            row.address(no)
+        ))),
+    }
 }
 
 /// Returns the limits of the next run. Those that `to` does not mention stay as they were.

@@ -1,13 +1,17 @@
 //! Limits: depth, width, total, running at once, budgets, time.
 
 use brigade_model::call::{ConditionRequest, WaitMode};
-use brigade_model::command::{AttemptReport, Command, RecoveryFinding, ResumeCommand, WorkResult};
+use brigade_model::command::{
+    AttemptReport, Caller, ClientCaller, ClientControl, Command, RecoveryFinding, ResumeCommand,
+    SetLimitsCommand, WorkResult,
+};
 use brigade_model::decide::CommandReply;
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo};
 use brigade_model::limits::{CostEstimate, LimitKind, Limits};
 use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::refusal::RefusalKind;
+use brigade_model::stall::{StallPolicy, StallWatch};
 
 use crate::support::*;
 
@@ -231,6 +235,38 @@ fn a_task_with_an_exhausted_budget_can_be_resumed_with_more() {
     env.submit(&Command::Resume(resume)).unwrap();
     assert_eq!(env.state(no), "running");
     assert_eq!(reserve(&mut env, no, 100), CommandReply::Granted(tokens(30)));
+}
+
+#[test]
+fn a_confined_client_only_tightens_limits() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let watch = StallWatch { after: Millis(1_000), nudges: 0, then_stop: true };
+    let stall = Some(StallPolicy::Watched(watch));
+    let set = Limits { tokens: Some(50), running: Some(2), stall, ..Limits::default() };
+    env.set_limits(Some(no), set);
+    env.succeed(no);
+    let confined = || {
+        let control = ClientControl::Confined;
+        Caller::Client(ClientCaller { control, ..ClientCaller::from("me") })
+    };
+    let resume = |limits| {
+        let limits = Some(limits);
+        Command::Resume(ResumeCommand { caller: confined(), task: no.into(), limits })
+    };
+    for looser in [
+        Limits { tokens: Some(51), ..Limits::default() },
+        Limits { tokens: Some(49), running: Some(3), ..Limits::default() },
+        Limits { stall: Some(StallPolicy::Off), ..Limits::default() },
+    ] {
+        refused(env.submit(&resume(looser)), RefusalKind::Forbidden, "can only be tightened");
+    }
+    let set = SetLimitsCommand { caller: confined(), task: None, limits: Limits::default() };
+    refused(env.submit(&Command::SetLimits(set)), RefusalKind::Forbidden, "only the operator");
+    let tighter = Limits { tokens: Some(40), width: Some(1), ..Limits::default() };
+    env.submit(&resume(tighter)).unwrap();
+    let limits = env.row(no).limits.as_deref().copied();
+    assert_eq!(limits, Some(Limits { running: Some(2), stall, ..tighter }));
 }
 
 #[test]

@@ -69,8 +69,10 @@ impl<'a> Naive<'a> {
             Command::Resume(resume) => self
                 .fence(&resume.caller)
                 .and_then(|()| self.find_controllable(&resume.caller, &resume.task))
+                .and_then(|no| self.check_loosening(&resume.caller, no, resume.limits.as_ref()))
                 .and_then(|no| self.reopen(&resume.caller, no)),
             Command::SetLimits(set) => self.fence(&set.caller).and_then(|()| match &set.task {
+                _ if is_confined(&set.caller) => Err(RefusalKind::Forbidden),
                 None if matches!(set.caller, Caller::Task { .. }) => Err(RefusalKind::Forbidden),
                 None => Ok(Expected::Accepted),
                 Some(task) => {
@@ -233,6 +235,31 @@ impl<'a> Naive<'a> {
     pub(crate) fn find_controllable(self, caller: &Caller, task: &TaskRef) -> Prediction<TaskNo> {
         let no = self.find(caller, task)?;
         if self.may_control(caller, no) { Ok(no) } else { Err(RefusalKind::Forbidden) }
+    }
+
+    /// Returns the task, if no limit of a confined client is higher than one that is there.
+    fn check_loosening(
+        self,
+        caller: &Caller,
+        no: TaskNo,
+        limits: Option<&Limits>,
+    ) -> Prediction<TaskNo> {
+        let now = self.row(no).and_then(|row| row.limits.as_deref().copied()).unwrap_or_default();
+        let to = limits.copied().unwrap_or_default();
+        fn is_looser<T: PartialOrd>(to: Option<T>, now: Option<T>) -> bool {
+            to.zip(now).is_some_and(|(to, now)| to > now)
+        }
+        let looser = is_looser(to.running, now.running)
+            || is_looser(to.width, now.width)
+            || is_looser(to.depth, now.depth)
+            || is_looser(to.total, now.total)
+            || is_looser(to.inbox, now.inbox)
+            || is_looser(to.tokens, now.tokens)
+            || is_looser(to.money, now.money)
+            || is_looser(to.time, now.time)
+            || to.stall.is_some() && now.stall.is_some() && to.stall != now.stall
+            || to.spawn_rate.zip(now.spawn_rate).is_some_and(|(to, now)| to.tighter_of(now) != to);
+        if looser && is_confined(caller) { Err(RefusalKind::Forbidden) } else { Ok(no) }
     }
 
     fn may_control(self, caller: &Caller, no: TaskNo) -> bool {
@@ -566,4 +593,8 @@ impl<'a> Naive<'a> {
             WaitMode::All => ended.all(|ended| ended),
         }
     }
+}
+
+fn is_confined(caller: &Caller) -> bool {
+    matches!(caller, Caller::Client(client) if client.control == ClientControl::Confined)
 }

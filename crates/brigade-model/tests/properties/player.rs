@@ -142,7 +142,8 @@ pub(crate) fn caller(world: &World, dice: &mut Dice) -> Caller {
         0 => Caller::Operator,
         1 => Caller::Client(conversing(dice)),
         2 => {
-            let control = [ClientControl::Own, ClientControl::Shared][dice.roll(2)];
+            let controls = [ClientControl::Own, ClientControl::Confined, ClientControl::Shared];
+            let control = controls[dice.roll(3)];
             Caller::Client(ClientCaller { control, ..ClientCaller::from("two") })
         }
         _ => match performer(world, dice) {

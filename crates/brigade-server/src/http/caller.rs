@@ -44,7 +44,10 @@ impl HttpCaller {
             daemon: state.daemon.clone(),
             caller,
             origin: Some(token.origin()),
-            control: ClientControl::Own,
+            control: match token.access {
+                TokenAccess::Client { .. } => ClientControl::Confined,
+                TokenAccess::Operator | TokenAccess::ReadOnly => ClientControl::Own,
+            },
             path_session: None,
             session_scope: match token.access {
                 TokenAccess::Client { session } => Some(session),

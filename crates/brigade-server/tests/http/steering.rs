@@ -140,6 +140,32 @@ async fn an_ended_task_is_resumed_and_its_runs_are_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_resumes_only_with_tighter_limits() {
+    let server = TaskServer::start().await;
+    let client = server.client("bob").await;
+    let job = json!({
+        "kind": "job", "job": "burn", "arguments": null, "limits": { "tokens": 100, "width": 3 },
+    });
+    let task = server.start_as(&client, job).await;
+    server.wait(&task).await;
+    let path = format!("/v1/tasks/{task}/resume");
+    let resume = async |secret: &str, limits: Value| {
+        let body = Some(json!({ "limits": limits }));
+        server.server.send_as(secret, Method::POST, &path, body).await
+    };
+    for looser in [json!({ "tokens": 101 }), json!({ "tokens": 9, "width": 4 })] {
+        resume(&client, looser).await.expect_problem(403, "forbidden");
+    }
+    let tighter = resume(&client, json!({ "tokens": 50, "depth": 1 })).await;
+    assert_eq!(tighter.expect(200)["run"], 2);
+    server.wait(&task).await;
+    let limits = server.get(&task, "").await.expect(200)["limits"].clone();
+    assert_eq!(limits, json!({ "tokens": 50, "width": 3, "depth": 1 }));
+    resume(&client, json!({ "tokens": 100 })).await.expect_problem(403, "forbidden");
+    resume(&server.server.operator, json!({ "tokens": 1_000 })).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_closed_session_starts_nothing() {
     let server = TaskServer::start().await;
     server.start_job("echo", json!(1)).await;
