@@ -126,7 +126,8 @@ mod tests {
         let NewWait { id, session, mode } = wait;
         let collect = CollectCommand { caller: Caller::Operator, tasks: Vec::new(), mode };
         let (reply, _) = oneshot::channel();
-        waiters.add(WaitInput { id, session, collect, origin: None, reply }, numbers(on));
+        let wait = WaitInput { id, session, collect, origin: None, cancellation: None, reply };
+        waiters.add(wait, numbers(on));
     }
 
     fn ready(waiters: &mut ClientWaits) -> Vec<u64> {

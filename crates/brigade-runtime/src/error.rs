@@ -17,6 +17,11 @@ pub(crate) fn shutdown_refusal() -> Refusal {
     Refusal::unavailable("the runtime has shut down")
 }
 
+/// Returns the refusal of a wait whose caller may no longer wait.
+pub(crate) fn cancelled_refusal() -> Refusal {
+    Refusal::forbidden("the wait was cancelled")
+}
+
 /// Returns the refusal for a command whose result is unknown, since the runtime ended meanwhile.
 pub(crate) fn in_doubt_refusal() -> Refusal {
     Refusal::unknown("it may have happened; ask again with the same key")

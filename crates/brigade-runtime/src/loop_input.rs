@@ -10,6 +10,7 @@ use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::view::SessionView;
 
@@ -59,5 +60,15 @@ pub(crate) struct WaitInput {
     pub(crate) session: SessionId,
     pub(crate) collect: CollectCommand,
     pub(crate) origin: Option<CallerOrigin>,
+    /// Cancelled when the caller may no longer wait.
+    pub(crate) cancellation: Option<CancellationToken>,
     pub(crate) reply: oneshot::Sender<SubmitResult<CommandReply>>,
+}
+
+impl WaitInput {
+    /// Returns true if nobody waits for the answer, or may no longer.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let is_cancelled = self.cancellation.as_ref().is_some_and(CancellationToken::is_cancelled);
+        is_cancelled || self.reply.is_closed()
+    }
 }

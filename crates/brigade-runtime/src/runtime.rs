@@ -129,7 +129,14 @@ impl Runtime {
     }
 
     pub(crate) fn attach(&self, view: Arc<SessionView>, caller: Caller) -> Session {
-        Session { runtime: self.clone(), id: view.row().id, caller, origin: None, view }
+        Session {
+            runtime: self.clone(),
+            id: view.row().id,
+            caller,
+            origin: None,
+            view,
+            cancellation: None,
+        }
     }
 
     /// Submits one command to the loop. Every other method uses this path.

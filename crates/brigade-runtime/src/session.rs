@@ -28,6 +28,7 @@ use brigade_model::task_tree::{MessageRow, SessionRow};
 use brigade_model::work::Work;
 use serde::Serialize;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "agents")]
 use crate::agents::Blueprint;
@@ -71,6 +72,8 @@ pub struct Session {
     pub(crate) caller: Caller,
     pub(crate) origin: Option<CallerOrigin>,
     pub(crate) view: Arc<SessionView>,
+    /// Cancelled when the caller may no longer wait.
+    pub(crate) cancellation: Option<CancellationToken>,
 }
 
 /// The result of running a task with a timeout.
@@ -114,6 +117,14 @@ impl Session {
     #[must_use]
     pub fn with_origin(mut self, origin: impl Into<CallerOrigin>) -> Self {
         self.origin = Some(origin.into());
+        self
+    }
+
+    /// Ends the waits of this session when the token is cancelled, with a refusal. From then on they
+    /// consume no result.
+    #[must_use]
+    pub fn with_cancellation(mut self, cancellation: CancellationToken) -> Self {
+        self.cancellation = Some(cancellation);
         self
     }
 

@@ -11,7 +11,7 @@ use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{in_doubt_refusal, shutdown_refusal};
+use crate::error::{cancelled_refusal, in_doubt_refusal, shutdown_refusal};
 use crate::loop_input::{LoopInput, WaitInput};
 use crate::session::{Session, unexpected_reply};
 
@@ -102,13 +102,21 @@ impl Session {
         let collect = CollectCommand { caller: self.caller.clone(), tasks, mode };
         let (reply, mut answer) = oneshot::channel();
         let id = self.runtime.next_wait_id();
-        let wait = WaitInput { id, session: self.id, collect, origin: self.origin.clone(), reply };
+        let wait = WaitInput {
+            id,
+            session: self.id,
+            collect,
+            origin: self.origin.clone(),
+            cancellation: self.cancellation.clone(),
+            reply,
+        };
         let inputs = &self.runtime.inner.inputs;
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
         let mut cancel = CancelWaitOnDrop { id, inputs, armed: true };
         let answered = tokio::select! {
             biased;
             answered = &mut answer => answered,
+            () = self.cancelled() => return Err(cancelled_refusal()),
             () = timed_out => {
         // The loop may be delivering the result at this moment: only it can tell.
         inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
@@ -123,6 +131,13 @@ impl Session {
         match answered.map_err(|_| in_doubt_refusal())?? {
             CommandReply::Results(results) => Ok(Some(results)),
             _ => Err(unexpected_reply()),
+        }
+    }
+
+    async fn cancelled(&self) {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.cancelled().await,
+            None => std::future::pending().await,
         }
     }
 }

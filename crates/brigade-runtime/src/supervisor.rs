@@ -30,7 +30,7 @@ use crate::client_waits::ClientWaits;
 use crate::clock::Clock;
 use crate::commit::{Committed, Decided, DeferredReply};
 use crate::drain::DrainState;
-use crate::error::{in_doubt_refusal, store_refusal};
+use crate::error::{cancelled_refusal, in_doubt_refusal, store_refusal};
 use crate::feed::Feed;
 use crate::ids::new_session_id;
 use crate::loop_input::{LoopInput, OpenedView, SubmitResult, WaitInput};
@@ -250,7 +250,8 @@ impl Supervisor {
     }
 
     async fn decide_wait(&mut self, wait: WaitInput, now: Time, decided: &mut Decided) {
-        if wait.reply.is_closed() {
+        if wait.is_cancelled() {
+            let _ = wait.reply.send(Err(cancelled_refusal()));
             return;
         }
         let command = Command::Collect(wait.collect.clone());

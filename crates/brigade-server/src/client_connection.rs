@@ -100,6 +100,7 @@ pub(crate) async fn serve_connection(
         control,
         path_session: None,
         session_scope: None,
+        validity: None,
     };
     let mut connection = ClientConnection::new(context, counted, writer);
     connection.is_protocol_supported = hello.negotiate_protocol().is_some();

@@ -12,13 +12,14 @@
 //!   [`listeners`]: all of them, also after a restart. [`shared_state`]: their shared state.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
-//!   each token.
+//!   each token. [`revocation`]: their end.
 //! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
 //!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
 //! - [`change_feed`], [`change_frames`], [`server_sent_events`]: the feed, and responses that follow
 //!   it.
 //! - [`local_requests`], [`mcp_sessions`]: the callers and the stored sessions of MCP clients.
-//!   [`guarded_body`]: a value that lives until its response was sent.
+//!   [`guarded_body`]: a value that lives until its response was sent, and bodies that end with a
+//!   token.
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
 pub(crate) mod access_token;
@@ -38,6 +39,7 @@ pub(crate) mod path_target;
 pub(crate) mod problem;
 pub(crate) mod request_guard;
 pub(crate) mod request_headers;
+pub(crate) mod revocation;
 pub(crate) mod routes;
 pub(crate) mod server_sent_events;
 pub(crate) mod shared_state;

@@ -20,6 +20,7 @@ use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
 use crate::http::listeners::HttpListeners;
 use crate::http::local_requests::LocalRequests;
+use crate::http::open_requests::TokenValidity;
 use crate::http::shared_state::HttpShared;
 use crate::shutdown_handle::ShutdownHandle;
 use crate::task_lookup;
@@ -110,11 +111,21 @@ pub struct RequestContext {
     pub(crate) path_session: Option<SessionId>,
     /// The only session that the caller may use, as a client's token has one.
     pub(crate) session_scope: Option<SessionId>,
+    /// The validity of the token of an HTTP request.
+    pub(crate) validity: Option<TokenValidity>,
 }
 
 impl RequestContext {
     pub fn runtime(&self) -> &Runtime {
         &self.daemon.runtime
+    }
+
+    /// Waits until the caller's token is no longer valid, if it has one.
+    pub(crate) async fn token_ended(&self) {
+        match &self.validity {
+            Some(validity) => validity.ended().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns the context of requests in a session. Their field `session` is empty.

@@ -71,6 +71,29 @@ async fn a_timeout_is_reported_and_consumes_nothing() {
     assert!(!wait_result(&slow).await.collected_before);
 }
 
+/// The wait is not polled while it is cancelled and its task ends, so that only the loop can know.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_consumes_nothing() {
+    let test = TestRuntime::new(|b| b).await;
+    let gate = CancellationToken::new();
+    let cancellation = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    let session = test.session.clone().with_cancellation(cancellation.clone());
+    let mut wait = Box::pin(session.wait_all([&task]));
+    tokio::select! {
+        biased;
+        waited = &mut wait => panic!("{waited:?}"),
+        () = until_idle() => {}
+    }
+    cancellation.cancel();
+    gate.cancel();
+    until_idle().await;
+    assert_eq!(state(&test.session, task.no()).await, "succeeded");
+    refused(wait.await, FORBIDDEN, "the wait was cancelled");
+    assert!(!wait_result(&task).await.collected_before, "the cancelled wait took nothing");
+    refused(session.wait_all([&task]).await, FORBIDDEN, "the wait was cancelled");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_timeout_names_the_requested_tasks_that_are_running() {
     let test = TestRuntime::new(|b| b).await;

@@ -214,8 +214,9 @@ pub(crate) async fn list_tokens(runtime: &Runtime) -> Result<Vec<AccessToken>, R
     }
 }
 
-/// Revokes a token. Requests with it are refused from now on.
-pub(crate) async fn revoke_token(runtime: &Runtime, id: &str) -> Result<AccessToken, Refusal> {
+/// Removes a token. Requests with it are refused from now on. Open ones are ended by
+/// [`DaemonState::revoke_token`](crate::request_context::DaemonState::revoke_token).
+pub(super) async fn revoke_token(runtime: &Runtime, id: &str) -> Result<AccessToken, Refusal> {
     let unknown = || Refusal::not_found(format!("there is no token {id:?}"));
     let is_id = id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_id {

@@ -14,11 +14,13 @@ use brigade_runtime::Session;
 use http::Method;
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
+use http_body::Body as _;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
-use super::guarded_body::GuardedBody;
+use super::guarded_body::{GuardedBody, RevocableBody};
+use super::open_requests::{AdmittedRequest, RequestAdmission, TokenValidity};
 use super::problem::Problem;
 use super::routes::HttpState;
 use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
@@ -32,7 +34,7 @@ pub(crate) struct HttpCaller {
 }
 
 impl HttpCaller {
-    fn new(state: &HttpState, token: AccessToken) -> Self {
+    fn new(state: &HttpState, token: AccessToken, validity: TokenValidity) -> Self {
         let caller = match token.access {
             TokenAccess::Operator | TokenAccess::ReadOnly => CallerIdentity::Operator,
             TokenAccess::Client { .. } => {
@@ -53,6 +55,7 @@ impl HttpCaller {
                 TokenAccess::Client { session } => Some(session),
                 TokenAccess::Operator | TokenAccess::ReadOnly => None,
             },
+            validity: Some(validity),
         };
         Self { token: Arc::new(token), context }
     }
@@ -134,24 +137,45 @@ fn read_only_refusal() -> Refusal {
     Refusal::forbidden("this token may only read")
 }
 
-/// Refuses requests without a valid token, and bounds the requests of each token.
+/// A mark of a response whose body ends by itself when the token is no longer valid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndsWithToken;
+
+/// Refuses requests without a valid token, and bounds the requests of each token. The end of the
+/// token ends the request.
 pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: Next) -> Response {
     let admitted = match identify(state, request.headers()).await {
         Ok(admitted) => admitted,
         Err(problem) => return problem.into_response(),
     };
-    let AdmittedCaller { caller, permit } = admitted;
+    let AdmittedCaller { caller, permit, validity } = admitted;
     if !caller.may_send(request.method(), request.uri().path()) {
         return Problem::from(read_only_refusal()).into_response();
     }
     request.extensions_mut().insert(caller);
-    let response = next.run(request).await;
+    let response = tokio::select! {
+        biased;
+        () = validity.ended() => return invalid_token().into_response(),
+        response = next.run(request) => response,
+    };
+    // A body of known length is in memory already.
+    let is_open = response.body().size_hint().exact().is_none()
+        && response.extensions().get::<EndsWithToken>().is_none();
+    let response = match is_open {
+        true => response.map(|body| Body::new(RevocableBody::new(body, validity))),
+        false => response,
+    };
     response.map(|body| Body::new(GuardedBody::new(body, permit)))
+}
+
+fn invalid_token() -> Problem {
+    Problem::unauthenticated("the token is unknown, expired or revoked")
 }
 
 struct AdmittedCaller {
     caller: HttpCaller,
     permit: OwnedSemaphorePermit,
+    validity: TokenValidity,
 }
 
 async fn identify(state: &HttpState, headers: &HeaderMap) -> Result<AdmittedCaller, Problem> {
@@ -163,12 +187,18 @@ async fn identify(state: &HttpState, headers: &HeaderMap) -> Result<AdmittedCall
     let bearer = header.to_str().ok().and_then(|text| text.split_once(' '));
     let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let secret = bearer.and_then(|(_, secret)| AccessSecret::parse(secret.trim()));
-    let token = match &secret {
-        Some(secret) => find_token(&state.daemon.runtime, secret).await?,
-        None => None,
-    };
-    let invalid = || Problem::unauthenticated("the token is unknown, expired or revoked");
-    let token = token.ok_or_else(invalid)?;
-    let permit = state.daemon.http.open_requests.admit(&token.id)?;
-    Ok(AdmittedCaller { caller: HttpCaller::new(state, token), permit })
+    let secret = secret.ok_or_else(invalid_token)?;
+    let requests = &state.daemon.http.open_requests;
+    loop {
+        let counted = requests.revocation_count();
+        let token = find_token(&state.daemon.runtime, &secret).await?.ok_or_else(invalid_token)?;
+        let clock = state.daemon.runtime.clock();
+        match requests.admit(&token, counted, clock)? {
+            RequestAdmission::Admitted(AdmittedRequest { permit, validity }) => {
+                let caller = HttpCaller::new(state, token, validity.clone());
+                return Ok(AdmittedCaller { caller, permit, validity });
+            }
+            RequestAdmission::LookUpAgain => {}
+        }
+    }
 }

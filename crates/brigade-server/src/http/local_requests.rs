@@ -78,6 +78,9 @@ impl RequestClient for LocalRequestClient {
             () = self.context.daemon.shutdown.shutdown_token.cancelled() => {
                 return Err(Refusal::unavailable("the server shuts down; try again"));
             }
+            () = self.context.token_ended() => {
+                return Err(Refusal::forbidden("the token has expired or was revoked"));
+            }
         };
         serde_json::from_str(reply.get())
             .map_err(|error| Refusal::internal(format!("a reply cannot be read: {error}")))

@@ -40,6 +40,22 @@ pub(crate) struct McpSessions<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) token: &'a str,
     pub(crate) session: SessionId,
+    /// The end of the token, which ends its sessions too.
+    pub(crate) expires_at: Option<Time>,
+}
+
+/// Removes all sessions of a token, and returns their ids.
+pub(crate) async fn remove_sessions_of(
+    runtime: &Runtime,
+    token: &str,
+) -> Result<Vec<String>, Refusal> {
+    let mut removed = Vec::new();
+    for item in list_sessions_of(runtime, token).await? {
+        let id = session_id(&item).to_owned();
+        runtime.records().take(&session_key(token, &id)?).await?;
+        removed.push(id);
+    }
+    Ok(removed)
 }
 
 impl McpSessions<'_> {
@@ -67,7 +83,7 @@ impl McpSessions<'_> {
             .map_err(|error| Refusal::internal(format!("a session cannot be stored: {error}")))?;
         let key = self.key(&opened.id)?;
         let record = NewRecord::new(key.clone(), value)?;
-        self.runtime.records().put_for(LIFETIME, record, ExpectedVersion::Absent).await?;
+        self.runtime.records().put_for(self.lifetime(), record, ExpectedVersion::Absent).await?;
         self.end_unused(key.key()).await
     }
 
@@ -78,49 +94,64 @@ impl McpSessions<'_> {
     }
 
     async fn renew(&self, key: RecordKey, record: Record) -> Result<(), Refusal> {
-        let fresh = self.runtime.clock().now().after(Millis::from(LIFETIME - RENEWAL_AGE));
+        let lifetime = self.lifetime();
+        let fresh = Millis::from(lifetime.saturating_sub(RENEWAL_AGE));
+        let fresh = self.runtime.clock().now().after(fresh);
         if record.expires_at.is_some_and(|expires_at| expires_at > fresh) {
             return Ok(());
         }
         let expected = ExpectedVersion::Version(record.version);
         let renewed = NewRecord::new(key, record.value)?;
         // A conflict says that another request has renewed or ended the session.
-        self.runtime.records().put_for(LIFETIME, renewed, expected).await?;
+        self.runtime.records().put_for(lifetime, renewed, expected).await?;
         Ok(())
     }
 
     /// Removes the sessions over the limit, except the new one.
     async fn end_unused(&self, new: &str) -> Result<Vec<String>, Refusal> {
-        let mut others = self.list().await?;
+        let mut others = list_sessions_of(self.runtime, self.token).await?;
         others.retain(|item| item.key != new);
         others.sort_by_key(|item| item.record.expires_at);
         let ended_count = (others.len() + 1).saturating_sub(SESSIONS_PER_TOKEN_MAX);
         let mut ended = Vec::with_capacity(ended_count);
         for item in others.into_iter().take(ended_count) {
-            let id = item.key.split('.').next_back().unwrap_or_default().to_owned();
+            let id = session_id(&item).to_owned();
             self.runtime.records().take(&self.key(&id)?).await?;
             ended.push(id);
         }
         Ok(ended)
     }
 
-    /// Returns the sessions of this token.
-    async fn list(&self) -> Result<Vec<RecordItem>, Refusal> {
-        let prefix = format!("{}.", self.token);
-        let mut items = Vec::new();
-        let mut query = RecordQuery::new(MCP_SESSION_KIND).after(prefix.clone());
-        loop {
-            let page = self.runtime.records().list(&query).await?;
-            let has_others = page.items.iter().any(|item| !item.key.starts_with(&prefix));
-            items.extend(page.items.into_iter().filter(|item| item.key.starts_with(&prefix)));
-            match page.next {
-                Some(next) if !has_others => query = query.after(next),
-                _ => return Ok(items),
-            }
-        }
+    fn lifetime(&self) -> Duration {
+        let now = self.runtime.clock().now();
+        let remaining = self.expires_at.map(|expires_at| Duration::from(expires_at.since(now)));
+        remaining.map_or(LIFETIME, |remaining| remaining.min(LIFETIME))
     }
 
     fn key(&self, id: &str) -> Result<RecordKey, Refusal> {
-        Ok(RecordKey::new(MCP_SESSION_KIND, format!("{}.{id}", self.token))?)
+        session_key(self.token, id)
     }
+}
+
+async fn list_sessions_of(runtime: &Runtime, token: &str) -> Result<Vec<RecordItem>, Refusal> {
+    let prefix = format!("{token}.");
+    let mut items = Vec::new();
+    let mut query = RecordQuery::new(MCP_SESSION_KIND).after(prefix.clone());
+    loop {
+        let page = runtime.records().list(&query).await?;
+        let has_others = page.items.iter().any(|item| !item.key.starts_with(&prefix));
+        items.extend(page.items.into_iter().filter(|item| item.key.starts_with(&prefix)));
+        match page.next {
+            Some(next) if !has_others => query = query.after(next),
+            _ => return Ok(items),
+        }
+    }
+}
+
+fn session_key(token: &str, id: &str) -> Result<RecordKey, Refusal> {
+    Ok(RecordKey::new(MCP_SESSION_KIND, format!("{token}.{id}"))?)
+}
+
+fn session_id(item: &RecordItem) -> &str {
+    item.key.split('.').next_back().unwrap_or_default()
 }

@@ -1,10 +1,17 @@
-//! The requests that are open, by token. A daemon has one table of them for all listeners.
+//! The requests that are open, by token. A daemon has one table of them for all listeners, through
+//! which a revocation reaches each of them at once.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brigade_model::ids::Time;
 use brigade_model::refusal::Refusal;
+use brigade_runtime::Clock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::access_token::AccessToken;
 
 /// The requests of one token that are served at once, open streams among them.
 const REQUESTS_PER_TOKEN: usize = 128;
@@ -12,20 +19,153 @@ const REQUESTS_PER_TOKEN: usize = 128;
 /// The requests of each token that are served now.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRequests {
-    by_token: Mutex<HashMap<String, Arc<Semaphore>>>,
+    table: Mutex<RequestTable>,
+}
+
+#[derive(Debug, Default)]
+struct RequestTable {
+    by_token: HashMap<String, TokenRequests>,
+    revocation_count: u64,
+}
+
+/// The requests of one token.
+#[derive(Clone, Debug)]
+struct TokenRequests {
+    slots: Arc<Semaphore>,
+    revoked: CancellationToken,
+}
+
+/// The number of revocations before a look-up of a token. A token that was found may have been
+/// revoked since, if the number has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RevocationCount(u64);
+
+/// The admission of a request.
+#[derive(Debug)]
+pub(crate) enum RequestAdmission {
+    Admitted(AdmittedRequest),
+    /// A token was revoked meanwhile, perhaps this one: look it up again.
+    LookUpAgain,
+}
+
+#[derive(Debug)]
+pub(crate) struct AdmittedRequest {
+    /// Held while the request is open.
+    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) validity: TokenValidity,
 }
 
 impl OpenRequests {
-    /// Adds a request of a token, until the permit is dropped. Refuses one too many.
-    pub(crate) fn admit(&self, token: &str) -> Result<OwnedSemaphorePermit, Refusal> {
-        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
-        if by_token.len() == by_token.capacity() {
-            by_token.retain(|_, slots| slots.available_permits() < REQUESTS_PER_TOKEN);
+    pub(crate) fn revocation_count(&self) -> RevocationCount {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        RevocationCount(table.revocation_count)
+    }
+
+    /// Adds a request of a token that was looked up after the revocations were counted. Refuses one
+    /// too many.
+    pub(crate) fn admit(
+        &self,
+        token: &AccessToken,
+        counted: RevocationCount,
+        clock: Arc<dyn Clock>,
+    ) -> Result<RequestAdmission, Refusal> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.revocation_count != counted.0 {
+            return Ok(RequestAdmission::LookUpAgain);
         }
-        let new_slots = || Arc::new(Semaphore::new(REQUESTS_PER_TOKEN));
-        let slots = by_token.entry(token.to_owned()).or_insert_with(new_slots).clone();
-        slots.try_acquire_owned().map_err(|_| {
+        let by_token = &mut table.by_token;
+        if by_token.len() == by_token.capacity() {
+            by_token.retain(|_, open| open.slots.available_permits() < REQUESTS_PER_TOKEN);
+        }
+        let new_requests = || TokenRequests {
+            slots: Arc::new(Semaphore::new(REQUESTS_PER_TOKEN)),
+            revoked: CancellationToken::new(),
+        };
+        let TokenRequests { slots, revoked } =
+            by_token.entry(token.id.clone()).or_insert_with(new_requests).clone();
+        drop(table);
+        let permit = slots.try_acquire_owned().map_err(|_| {
             Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
-        })
+        })?;
+        let validity = TokenValidity { revoked, expires_at: token.expires_at, clock };
+        Ok(RequestAdmission::Admitted(AdmittedRequest { permit, validity }))
+    }
+
+    /// Ends all open requests of a token whose record is removed.
+    pub(crate) fn revoke(&self, token: &str) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.revocation_count += 1;
+        if let Some(open) = table.by_token.remove(token) {
+            open.revoked.cancel();
+        }
+    }
+}
+
+/// The validity of a request's token.
+#[derive(Clone)]
+pub(crate) struct TokenValidity {
+    revoked: CancellationToken,
+    expires_at: Option<Time>,
+    clock: Arc<dyn Clock>,
+}
+
+impl TokenValidity {
+    /// Waits until the token is revoked or expires.
+    pub(crate) async fn ended(&self) {
+        let expired = async {
+            match self.expires_at {
+                Some(expires_at) => self.clock.sleep_until(expires_at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.revoked.cancelled() => {}
+            () = expired => {}
+        }
+    }
+
+    /// Returns the token that a revocation cancels at once.
+    pub(crate) fn revoked(&self) -> &CancellationToken {
+        &self.revoked
+    }
+}
+
+impl fmt::Debug for TokenValidity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenValidity")
+            .field("expires_at", &self.expires_at)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::ids::Time;
+    use brigade_testkit::ManualClock;
+
+    use super::*;
+    use crate::http::access_token::TokenAccess;
+
+    fn token() -> AccessToken {
+        AccessToken {
+            name: "eve".to_owned(),
+            access: TokenAccess::ReadOnly,
+            created_at: Time(1),
+            expires_at: None,
+            id: "e".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_revocation_between_look_up_and_admission_is_noticed() {
+        let clock = || Arc::new(ManualClock::at(Time(1)));
+        let requests = OpenRequests::default();
+        let counted = requests.revocation_count();
+        let admitted = requests.admit(&token(), counted, clock()).expect("a slot");
+        let RequestAdmission::Admitted(open) = admitted else { panic!("it was not revoked") };
+        requests.revoke("e");
+        assert!(open.validity.revoked().is_cancelled());
+        let again = requests.admit(&token(), counted, clock()).expect("no refusal");
+        assert!(matches!(again, RequestAdmission::LookUpAgain));
     }
 }

@@ -3,7 +3,8 @@
 //! The connection pulls the frames of a stream, so a client that does not read costs one chunk of
 //! memory and nothing else. A chunk that waits too long for its client is the last but one: the
 //! stream ends with `too_slow`. A client that reads nothing at all loses its connection, and one
-//! whose token is revoked its stream, with the next heartbeat.
+//! whose token is revoked or expires its stream: at once, or with the next heartbeat if another
+//! daemon has removed the token.
 
 use std::convert::Infallible;
 use std::fmt::{Display, Write};
@@ -23,7 +24,7 @@ use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::access_token::is_valid_token;
-use super::caller::HttpCaller;
+use super::caller::{EndsWithToken, HttpCaller};
 use super::routes::HttpState;
 use crate::request_context::DaemonState;
 
@@ -78,7 +79,7 @@ pub(crate) fn follow<S: FrameSource>(
         frames,
         heartbeats,
         daemon: state.daemon.clone(),
-        token_id: caller.token.id.clone(),
+        caller: caller.clone(),
         taken_at: None,
         has_ended: false,
     };
@@ -87,6 +88,7 @@ pub(crate) fn follow<S: FrameSource>(
         Some((Ok::<Bytes, Infallible>(chunk), follower))
     });
     let mut response = Response::new(Body::from_stream(chunks));
+    response.extensions_mut().insert(EndsWithToken);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENT_STREAM);
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -159,8 +161,8 @@ struct StreamFollower<S> {
     frames: FrameBuffer,
     heartbeats: Interval,
     daemon: Arc<DaemonState>,
-    /// The id of the caller's token, which may be revoked.
-    token_id: String,
+    /// The caller, whose token may be revoked.
+    caller: HttpCaller,
     /// The time at which the connection took the last chunk. It asks for the next one as soon as it
     /// has written that one, or most of it.
     taken_at: Option<Instant>,
@@ -187,6 +189,7 @@ impl<S: FrameSource> StreamFollower<S> {
         tokio::select! {
             biased;
             () = self.daemon.shutdown.shutdown_token.cancelled() => self.end("bye"),
+            () = self.caller.reader().token_ended() => self.refuse_token(),
             _ = self.heartbeats.tick() => self.beat().await,
             item = self.source.next() => match item {
                 Some(Ok(item)) => self.source.write(item, &mut self.frames).await,
@@ -198,14 +201,16 @@ impl<S: FrameSource> StreamFollower<S> {
 
     /// Writes a heartbeat, or ends the stream of a token that is no longer valid.
     async fn beat(&mut self) {
-        match is_valid_token(&self.daemon.runtime, &self.token_id).await {
+        match is_valid_token(&self.daemon.runtime, &self.caller.token.id).await {
             Ok(true) => self.push_cursor("heartbeat"),
-            Ok(false) => {
-                let text = "the token has expired or was revoked";
-                self.fail(ProblemBody::new(ProblemCode::Unauthenticated, text));
-            }
+            Ok(false) => self.refuse_token(),
             Err(refusal) => self.fail(refusal.into()),
         }
+    }
+
+    fn refuse_token(&mut self) {
+        let text = "the token has expired or was revoked";
+        self.fail(ProblemBody::new(ProblemCode::Unauthenticated, text));
     }
 
     fn fail(&mut self, problem: ProblemBody) {

@@ -5,7 +5,6 @@ use brigade_protocol::call::NoItems;
 use brigade_protocol::http::TokenBody;
 use brigade_protocol::requests::RevokeTokenRequest;
 
-use crate::http::access_token::revoke_token;
 use crate::request_context::RequestContext;
 use crate::request_handler::{ItemSender, RequestHandler};
 
@@ -16,6 +15,6 @@ impl RequestHandler for RevokeTokenRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<TokenBody, Refusal> {
         context.require_operator("revoke tokens")?;
-        Ok(revoke_token(context.runtime(), &self.id).await?.body())
+        Ok(context.daemon.revoke_token(&self.id).await?.body())
     }
 }

@@ -112,6 +112,10 @@ async fn resolve_targets(
         Some(session) => context.session_for_wait(session).await?,
         None => context.open_session(&request.session).await?,
     };
+    let session = match &context.validity {
+        Some(validity) => session.with_cancellation(validity.revoked().clone()),
+        None => session,
+    };
     Ok(ResolvedWait { session, targets })
 }
 

@@ -405,7 +405,6 @@ async fn a_revoked_token_loses_its_stream() {
     stream.expect("cursor").await;
     let path = format!("/v1/tokens/{}", me["token"]["id"].as_str().unwrap());
     server.send(Method::DELETE, &path, None).await.expect(204);
-    tokio::time::pause();
     assert_eq!(stream.expect("error").await.data["code"], "unauthenticated");
     assert!(stream.next().await.is_none());
 }

@@ -18,6 +18,7 @@ mod messaging;
 mod openapi;
 mod output;
 mod requests;
+mod revocation;
 mod scopes;
 mod sse_client;
 mod starting;

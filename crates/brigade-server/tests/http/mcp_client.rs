@@ -111,6 +111,10 @@ impl McpClient {
         }
     }
 
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
     /// Opens a session.
     pub(crate) async fn connect(mut self) -> Self {
         self.initialize(LEGACY).await;
@@ -182,6 +186,18 @@ impl McpClient {
             all.insert(name, HeaderValue::from_str(value).unwrap());
         }
         McpReply::of(self.with_session(self.builder(Method::POST)).headers(all).body(body)).await
+    }
+
+    /// Posts a body, and returns the text of the response as far as it came.
+    pub(crate) async fn post_until_cut(&self, body: &str) -> String {
+        let request = self.with_session(self.builder(Method::POST)).headers(json_headers());
+        let sent = request.body(body.to_owned()).send();
+        let mut response = timeout(TEST_TIMEOUT, sent).await.unwrap().unwrap();
+        let mut bytes = Vec::new();
+        while let Ok(Some(chunk)) = timeout(TEST_TIMEOUT, response.chunk()).await.unwrap() {
+            bytes.extend(chunk);
+        }
+        String::from_utf8(bytes).unwrap()
     }
 
     pub(crate) async fn delete(&self) -> McpReply {

@@ -16,6 +16,27 @@ impl TaskServer {
         let headers = [("prefer", prefer.as_str())];
         self.send_with(secret, &path, &headers, Some(body)).await
     }
+
+    /// Opens a wait of ten minutes, whose answer can be read from the socket.
+    pub(crate) async fn open_wait(&self, secret: &str, task: &str) -> TcpStream {
+        let body = json!({ "tasks": [task] }).to_string();
+        let head = format!(
+            "POST /v1/sessions/{}/wait HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\
+             Prefer: wait=600\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Expect: 100-continue\r\n\r\n",
+            self.session,
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.server.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The server asks for the body when the route reads it.
+        let mut answer = vec![0; 4096];
+        let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+        assert!(answer.starts_with("HTTP/1.1 100 "), "{answer}");
+        stream.write_all(body.as_bytes()).await.unwrap();
+        stream
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,23 +146,7 @@ async fn wrong_waits_are_refused() {
 async fn a_shutdown_ends_a_wait() {
     let server = TaskServer::start().await;
     let task = server.start_job("echo", json!(1)).await;
-    let body = json!({ "tasks": [task] }).to_string();
-    let head = format!(
-        "POST /v1/sessions/{}/wait HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
-         Prefer: wait=600\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-         Expect: 100-continue\r\n\r\n",
-        server.session,
-        server.server.operator,
-        body.len()
-    );
-    let mut stream = TcpStream::connect(server.server.address).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
-    // The server asks for the body when the route reads it.
-    let mut answer = vec![0; 4096];
-    let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap();
-    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
-    assert!(answer.starts_with("HTTP/1.1 100 "), "{answer}");
-    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut stream = server.open_wait(&server.server.operator, &task).await;
     let TaskServer { server, dir: _dir, .. } = server;
     let mut answer = Vec::new();
     let finished = async {

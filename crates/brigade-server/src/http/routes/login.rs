@@ -5,7 +5,6 @@ use brigade_protocol::http::{LoginRequestBody, NewTokenBody};
 use http::StatusCode;
 
 use super::HttpState;
-use crate::http::access_token::revoke_token;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::JsonBody;
 use crate::http::login_code::exchange_login_code;
@@ -35,6 +34,6 @@ pub(super) async fn logout(
     State(state): State<HttpState>,
     caller: HttpCaller,
 ) -> Result<StatusCode, Problem> {
-    revoke_token(&state.daemon.runtime, &caller.token.id).await?;
+    state.daemon.revoke_token(&caller.token.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -74,8 +74,12 @@ async fn serve(
         Ok(request) => request,
         Err(response) => return Ok(to_response(*response)),
     };
-    let sessions =
-        McpSessions { runtime: &daemon.runtime, token: &caller.token.id, session: session.id() };
+    let sessions = McpSessions {
+        runtime: &daemon.runtime,
+        token: &caller.token.id,
+        session: session.id(),
+        expires_at: caller.token.expires_at,
+    };
     let named = match request.session_id() {
         Some(id) => match find_session(sessions, id).await? {
             Some(named) => Some(named),

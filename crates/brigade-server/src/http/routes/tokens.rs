@@ -62,6 +62,6 @@ pub(super) async fn revoke_token(
     ApiPath(id): ApiPath<String>,
 ) -> Result<StatusCode, Problem> {
     caller.require_operator("revoke tokens")?;
-    access_token::revoke_token(&state.daemon.runtime, &id).await?;
+    state.daemon.revoke_token(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,0 +1,133 @@
+//! The end of a token ends everything that was opened with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::ids::Time;
+use brigade_protocol::http::TokenScope;
+use brigade_protocol::requests::{CreateTokenRequest, RevokeTokenRequest};
+use brigade_store::{RecordKind, RecordQuery};
+use brigade_testkit::ManualClock;
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use crate::mcp_client::McpServer;
+use crate::sse_client::SseClient;
+use crate::support::{SESSION, TEST_TIMEOUT, TestServer};
+use crate::task_server::TaskServer;
+
+async fn token_id(server: &TestServer, secret: &str) -> String {
+    let me = server.send_as(secret, Method::GET, "/v1/whoami", None).await.expect(200);
+    me["token"]["id"].as_str().unwrap().to_owned()
+}
+
+async fn revoke(server: &TestServer, secret: &str) {
+    let id = token_id(server, secret).await;
+    server.connect().await.call(RevokeTokenRequest { id }).await.unwrap();
+}
+
+/// The clock stands still, so no heartbeat finds out.
+#[tokio::test]
+async fn a_revocation_ends_streams_at_once() {
+    let server = TaskServer::start().await;
+    let secret = server.server.create_token("eve", TokenScope::ReadOnly, None).await;
+    let task = server.start_shell("echo soup; sleep 60").await;
+    let mut streams = Vec::new();
+    for path in ["/v1/events".to_owned(), format!("/v1/tasks/{task}/output/stream")] {
+        let mut stream = SseClient::open_as(&server.server, &secret, &path, None).await.unwrap();
+        stream.next().await.expect("a first event");
+        streams.push(stream);
+    }
+    revoke(&server.server, &secret).await;
+    let ended_at = tokio::time::Instant::now();
+    for stream in &mut streams {
+        let last = loop {
+            let event = stream.next().await.expect("the reason of the end");
+            assert_ne!(event.event, "heartbeat", "after {:?}", ended_at.elapsed());
+            if event.event == "error" {
+                break event;
+            }
+        };
+        assert_eq!(last.data["code"], "unauthenticated");
+        assert!(stream.next().await.is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_wait_gets_and_collects_nothing() {
+    let server = TaskServer::start().await;
+    let client = server.client("bob").await;
+    let job = json!({ "kind": "job", "job": "echo", "arguments": null });
+    let task = server.start_as(&client, job).await;
+    let mut wait = server.open_wait(&client, &task).await;
+    revoke(&server.server, &client).await;
+    server.post(&task, "messages", json!({ "body": "soup" })).await.expect(202);
+    server.wait(&task).await;
+    let mut answer = vec![0; 4096];
+    let read = timeout(TEST_TIMEOUT, wait.read(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert_eq!(server.get(&task, "").await.expect(200)["collected"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revocation_ends_the_sessions_of_mcp_clients() {
+    let server = McpServer::start().await;
+    let client = server.scoped_client("cook").await.connect().await;
+    let other = server.scoped_client("waiter").await.connect().await;
+    let mut stream = client.listen().await;
+    assert_eq!(stream.status(), 200);
+    client.call("run_process", json!({ "command": "sleep 60", "background": true })).await;
+    let wait = client.message("tools/call", json!({ "name": "wait_tasks", "arguments": {} }));
+    let wait = wait.to_string();
+    let ended = async {
+        revoke(&server.server, client.secret()).await;
+        while let Ok(Some(_)) = stream.chunk().await {}
+    };
+    let (waited, ()) = tokio::join!(client.post_until_cut(&wait), async {
+        timeout(TEST_TIMEOUT, ended).await.unwrap()
+    });
+    // The answer of a call in a session is a stream, which may have begun.
+    assert!(!waited.contains("process:1"), "{waited}");
+    client.request("ping", json!({})).await.expect_status(401);
+    let query = RecordQuery::new(RecordKind::from_static("mcp-session"));
+    let stored = server.server.runtime.records().list(&query).await.unwrap().items;
+    assert_eq!(stored.len(), 1, "the session of the other client is left");
+    other.request("ping", json!({})).await.result();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_revokes_itself_and_gets_an_answer() {
+    let server = TestServer::start(|builder| builder).await;
+    let secret = server.create_token("eve", TokenScope::ReadOnly, None).await;
+    let mut stream = SseClient::open_as(&server, &secret, "/v1/events", None).await.unwrap();
+    stream.expect("cursor").await;
+    server.send_as(&secret, Method::POST, "/v1/logout", None).await.expect(204);
+    assert_eq!(stream.expect("error").await.data["code"], "unauthenticated");
+    let id = token_id(&server, &server.operator).await;
+    server.send(Method::DELETE, &format!("/v1/tokens/{id}"), None).await.expect(204);
+    server.get("/v1/whoami").await.expect_problem(401, "unauthenticated");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_expiry_of_a_token_ends_what_it_opened() {
+    let clock = ManualClock::at(Time(1_000_000));
+    let server = TestServer::start(|builder| builder.clock(Arc::new(clock.clone()))).await;
+    server.runtime.session(SESSION).await.unwrap();
+    let token = CreateTokenRequest {
+        name: "eve".to_owned(),
+        scope: TokenScope::ReadOnly,
+        session: None,
+        expires_in_ms: Some(60_000),
+    };
+    let secret = server.connect().await.call(token).await.unwrap().secret;
+    let mut stream = SseClient::open_as(&server, &secret, "/v1/events", None).await.unwrap();
+    stream.expect("cursor").await;
+    clock.advance(Duration::from_secs(59));
+    token_id(&server, &secret).await;
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(stream.expect("error").await.data["code"], "unauthenticated");
+    assert!(stream.next().await.is_none());
+}
