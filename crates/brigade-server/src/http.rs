@@ -13,8 +13,9 @@
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
 //!   each token. [`revocation`]: their end.
-//! - [`problem`], [`extract`], [`request_headers`], [`feed_cursor`]: errors, parameters and bodies,
-//!   places in the feed. [`path_target`], [`task_view`]: the task of a path, and its answer.
+//! - [`problem`], [`extract`], [`body_budget`], [`request_headers`], [`feed_cursor`]: errors,
+//!   parameters and bodies, places in the feed. [`path_target`], [`task_view`]: the task of a path,
+//!   and its answer.
 //! - [`change_feed`], [`change_frames`], [`server_sent_events`]: the feed, and responses that follow
 //!   it.
 //! - [`local_requests`], [`mcp_sessions`]: the callers and the stored sessions of MCP clients.
@@ -23,6 +24,7 @@
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
 pub(crate) mod access_token;
+pub(crate) mod body_budget;
 pub(crate) mod caller;
 pub(crate) mod change_feed;
 pub(crate) mod change_frames;

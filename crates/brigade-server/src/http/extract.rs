@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::response::{IntoResponse, Response};
 use brigade_model::refusal::Refusal;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -15,6 +16,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::body_budget::BodyReservation;
 use super::caller::HttpCaller;
 use super::problem::Problem;
 
@@ -112,27 +114,64 @@ async fn read_body_of(request: Request) -> Result<Bytes, Problem> {
     // Only a request with a token has a caller.
     let has_caller = request.extensions().get::<HttpCaller>().is_some();
     let bytes_max = if has_caller { BODY_BYTES_MAX } else { PUBLIC_BODY_BYTES_MAX };
-    read_body(request.into_body(), bytes_max).await
+    let (mut parts, body) = request.into_parts();
+    let reservation = take_reservation(&mut parts)?;
+    read_body(body, bytes_max, &reservation).await
+}
+
+/// Removes the reservation of a request for the memory of its body. The layer that made it holds it
+/// until the route has answered.
+pub(crate) fn take_reservation(parts: &mut Parts) -> Result<BodyReservation, Problem> {
+    let reservation = parts.extensions.remove::<BodyReservation>();
+    reservation.ok_or_else(|| Refusal::internal("the request has no memory for its body").into())
 }
 
 /// Reads a whole body, within its limits of size and time.
-pub(crate) async fn read_body(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    let body = Limited::new(body, bytes_max);
-    let read = tokio::time::timeout(BODY_TIMEOUT, body.collect()).await;
+pub(crate) async fn read_body(
+    body: Body,
+    bytes_max: usize,
+    reservation: &BodyReservation,
+) -> Result<Bytes, Problem> {
+    let collected = collect_body(Limited::new(body, bytes_max), reservation);
+    let read = tokio::time::timeout(BODY_TIMEOUT, collected).await;
     let timed_out = |_| {
         let secs = BODY_TIMEOUT.as_secs();
         let text = format!("the body did not arrive within {secs} seconds");
         Problem::with_status(StatusCode::REQUEST_TIMEOUT, Refusal::limit(text))
     };
     let collected = read.map_err(timed_out)?;
-    let collected = collected.map_err(|error| {
+    collected.map_err(|error| {
+        let error = match error {
+            BodyError::NoMemory(refusal) => return refusal.into(),
+            BodyError::Unreadable(error) => error,
+        };
         if error.downcast_ref::<LengthLimitError>().is_some() {
             let text = format!("the body has more than {bytes_max} bytes");
             return Problem::with_status(StatusCode::PAYLOAD_TOO_LARGE, Refusal::limit(text));
         }
         Refusal::invalid(format!("the body cannot be read: {error}")).into()
-    });
-    Ok(collected?.to_bytes())
+    })
+}
+
+enum BodyError {
+    NoMemory(Refusal),
+    Unreadable(BoxError),
+}
+
+/// Reads a body, and reserves the memory of each part when it arrives.
+async fn collect_body(
+    mut body: Limited<Body>,
+    reservation: &BodyReservation,
+) -> Result<Bytes, BodyError> {
+    let mut collected = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(BodyError::Unreadable)?;
+        if let Ok(data) = frame.into_data() {
+            reservation.add(data.len()).map_err(BodyError::NoMemory)?;
+            collected.extend_from_slice(&data);
+        }
+    }
+    Ok(collected.freeze())
 }
 
 /// Parses a body of JSON, which is an object.

@@ -126,9 +126,12 @@ pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
 /// Requires a token for every path except the public ones. A path that does not exist needs one too.
 async fn authenticate_private(
     State(state): State<HttpState>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    // The body of the request is in memory at most until the response begins.
+    let reservation = state.daemon.http.body_budget.reserve();
+    request.extensions_mut().insert(reservation.clone());
     match is_public(request.method(), request.uri().path()) {
         true => next.run(request).await,
         false => authenticate(&state, request, next).await,

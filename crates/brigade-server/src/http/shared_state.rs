@@ -1,5 +1,6 @@
 //! The state that all listeners of a daemon share, so that another listener doubles no limit.
 
+use super::body_budget::BodyBudget;
 use super::change_frames::ChangeFrames;
 use super::open_requests::OpenRequests;
 
@@ -7,4 +8,5 @@ use super::open_requests::OpenRequests;
 pub(crate) struct HttpShared {
     pub(crate) open_requests: OpenRequests,
     pub(crate) change_frames: ChangeFrames,
+    pub(crate) body_budget: BodyBudget,
 }

@@ -96,3 +96,47 @@ async fn slow_clients_do_not_hold_others_up() {
     let answer = timeout(Duration::from_secs(10), server.get("/v1/whoami")).await;
     answer.unwrap().expect(200);
 }
+
+/// 33 bodies, each one byte short of its end, have more bytes than the server takes at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_in_memory_are_bounded() {
+    const BODY: usize = 2 * 1024 * 1024;
+    let server = TestServer::start(|builder| builder).await;
+    let head = format!(
+        "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {BODY}\r\n\r\n",
+        server.operator
+    );
+    let part = [head.as_bytes(), &vec![b' '; BODY - 1]].concat();
+    let open = async || {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        // The server answers and closes before it has read everything, if it has no memory.
+        let _ = stream.write_all(&part).await;
+        stream
+    };
+    let mut streams = futures_util::future::join_all((0..33).map(|_| open())).await;
+    let answered = streams.iter_mut().enumerate().map(|(index, stream)| {
+        Box::pin(async move {
+            let mut answer = vec![0; 4096];
+            let read = stream.read(&mut answer).await.unwrap_or(0);
+            (index, String::from_utf8_lossy(&answer[..read]).into_owned())
+        })
+    });
+    let answered = timeout(TEST_TIMEOUT, futures_util::future::select_all(answered));
+    let ((refused, answer), _, _) = answered.await.expect("a refusal");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("retry-after: 1"), "{answer}");
+    drop(streams.swap_remove(refused));
+    for stream in &mut streams {
+        let _ = stream.write_all(b" ").await;
+        let mut answer = vec![0; 4096];
+        let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap();
+        let answer = String::from_utf8_lossy(&answer[..read]);
+        // Two bodies that reach the bound at the same time are both refused.
+        let is_answered =
+            ["HTTP/1.1 400 ", "HTTP/1.1 503 "].iter().any(|it| answer.starts_with(it));
+        assert!(is_answered, "{answer}");
+    }
+    let large = json!({ "name": "x".repeat(BODY - 100) });
+    server.post("/v1/sessions", large).await.expect_problem(400, "invalid");
+}

@@ -25,7 +25,7 @@ use http::header::AUTHORIZATION;
 use super::HttpState;
 use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
-use crate::http::extract::{ApiPath, BODY_BYTES_MAX, read_body};
+use crate::http::extract::{ApiPath, BODY_BYTES_MAX, read_body, take_reservation};
 use crate::http::guarded_body::GuardedBody;
 use crate::http::local_requests::{LocalRequests, ProcessPolicy};
 use crate::http::mcp_sessions::McpSessions;
@@ -120,8 +120,9 @@ async fn serve(
 async fn read_request(request: Request) -> Result<http::Request<Bytes>, Problem> {
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(AUTHORIZATION);
+    let reservation = take_reservation(&mut parts)?;
     let body = match parts.method {
-        Method::POST => read_body(body, BODY_BYTES_MAX).await?,
+        Method::POST => read_body(body, BODY_BYTES_MAX, &reservation).await?,
         _ => Bytes::new(),
     };
     Ok(http::Request::from_parts(parts, body))
