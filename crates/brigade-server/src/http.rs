@@ -12,7 +12,7 @@
 //!   [`listeners`]: all of them, also after a restart. [`shared_state`]: their shared state.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
-//!   each token. [`revocation`]: their end.
+//!   each token. [`revocation`]: their end. [`client_keys`]: the keys of their tasks.
 //! - [`problem`], [`extract`], [`body_budget`], [`request_headers`], [`feed_cursor`]: errors,
 //!   parameters and bodies, places in the feed. [`path_target`], [`task_view`]: the task of a path,
 //!   and its answer.
@@ -28,6 +28,7 @@ pub(crate) mod body_budget;
 pub(crate) mod caller;
 pub(crate) mod change_feed;
 pub(crate) mod change_frames;
+pub(crate) mod client_keys;
 pub(crate) mod extract;
 pub(crate) mod feed_cursor;
 pub(crate) mod guarded_body;

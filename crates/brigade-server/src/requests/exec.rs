@@ -71,8 +71,10 @@ impl RequestHandler for ExecRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
         reject_withheld_env(&self, context)?;
-        let session = context.open_session(&self.session).await?;
-        let task = session.spawn(new_task(&self)).await?;
+        let key = context.stored_key(self.key.as_deref())?;
+        let request = Self { key, ..self };
+        let session = context.open_session(&request.session).await?;
+        let task = session.spawn(new_task(&request)).await?;
         new_start_reply(&session, &task).await
     }
 }

@@ -172,3 +172,31 @@ async fn a_client_does_not_reach_other_sessions_or_children() {
     let stop = format!("/v1/tasks/{parent}/stop");
     send(Method::POST, &stop, None).await.expect(200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_belongs_to_its_client() {
+    let server = TaskServer::start().await;
+    let path = format!("/v1/sessions/{}/tasks", server.session);
+    let bob = server.client("bob").await;
+    let again = server.client("bob").await;
+    let eve = server.client("eve").await;
+    let start = async |secret: &str, body: Value| {
+        let headers = [("idempotency-key", "build 17")];
+        server.send_with(secret, &path, &headers, Some(body)).await
+    };
+    let bodies = [
+        json!({ "kind": "job", "job": "echo", "arguments": 1 }),
+        json!({ "kind": "process", "command": ["true"], "cwd": server.cwd(), "sandbox": {} }),
+    ];
+    let [job, process] = bodies;
+    let first = start(&bob, job.clone()).await.expect(201);
+    let replayed = start(&again, job.clone()).await;
+    assert_eq!(replayed.headers["idempotent-replayed"], "true");
+    assert_eq!(replayed.expect(200)["id"], first["id"], "the name is the client");
+    start(&bob, process.clone()).await.expect_problem(409, "conflict");
+    let other = start(&eve, process.clone()).await.expect(201);
+    assert_ne!(other["id"], first["id"], "another client learns nothing of the task");
+    assert_eq!(start(&eve, process).await.expect(200)["id"], other["id"]);
+    let operators = start(&server.server.operator, job).await.expect(201);
+    assert_ne!(operators["id"], first["id"]);
+}

@@ -30,8 +30,8 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Start a process, an agent or a job
 ///
 /// `Idempotency-Key` is the key of the task: the same request gets the same task, with the header
-/// `Idempotent-Replayed: true`, and another request is a conflict. A client's token starts processes
-/// and agents only in a sandbox.
+/// `Idempotent-Replayed: true`, and another request is a conflict. Each client's token has keys of its
+/// own. A client's token starts processes and agents only in a sandbox.
 #[utoipa::path(
     post, path = "/v1/sessions/{session}/tasks", tag = "tasks", request_body = NewTaskBody,
     params(("session" = String, Path), ("idempotency-key" = Option<String>, Header)),
@@ -128,8 +128,8 @@ impl TaskStart<'_> {
         if let Some(name) = &request.name {
             task = task.name(name);
         }
-        if let Some(key) = &self.key {
-            task = task.key(key);
+        if let Some(key) = self.context.stored_key(self.key.as_deref())? {
+            task = task.key(&key);
         }
         if let Some(limits) = parse_limits(request.limits.as_ref())? {
             task = task.limits(limits);
