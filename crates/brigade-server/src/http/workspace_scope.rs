@@ -45,19 +45,63 @@ pub(crate) fn no_workspace() -> Refusal {
     )
 }
 
+/// Returns the path without links, if it is in the workspace. The refusal of any other path is the
+/// same whether it exists or not.
 pub(crate) fn restrict_path(root: &Path, path: &str) -> Result<String, Refusal> {
-    let resolve = |path: &Path| {
-        std::fs::canonicalize(path)
-            .map_err(|error| Refusal::invalid(format!("{}: {error}", path.display())))
-    };
-    let found = resolve(Path::new(path))?;
-    if !found.starts_with(resolve(root)?) {
-        return Err(Refusal::forbidden(format!(
+    let outside = || {
+        Refusal::forbidden(format!(
             "{path} is outside of the session's workspace, which a client's token may not leave"
-        )));
+        ))
+    };
+    let root = std::fs::canonicalize(root)
+        .map_err(|error| Refusal::invalid(format!("{}: {error}", root.display())))?;
+    let found = match std::fs::canonicalize(path) {
+        Ok(found) => found,
+        Err(error) => {
+            let is_inside = is_missing_inside(&root, Path::new(path));
+            let missing = || Refusal::invalid(format!("{path}: {error}"));
+            return Err(if is_inside { missing() } else { outside() });
+        }
+    };
+    if !found.starts_with(&root) {
+        return Err(outside());
     }
     let text = found.into_os_string().into_string();
     text.map_err(|_| Refusal::invalid("the path is not UTF-8"))
+}
+
+/// Returns true if the first part of a path that cannot be resolved would be in the workspace. A link
+/// may lead out of it.
+fn is_missing_inside(root: &Path, path: &Path) -> bool {
+    let mut ancestors = path.ancestors();
+    let mut unresolved = ancestors.next();
+    for ancestor in ancestors {
+        if let Ok(resolved) = std::fs::canonicalize(ancestor) {
+            let is_link = unresolved.is_some_and(|path| std::fs::symlink_metadata(path).is_ok());
+            return resolved.starts_with(root) && !is_link;
+        }
+        unresolved = Some(ancestor);
+    }
+    false
+}
+
+/// Returns a directory that the server can read. The refusal of any other path is the same: a caller
+/// that sees everything in Brigade need not learn what is on the disk.
+pub(crate) async fn find_directory(path: String) -> Result<PathBuf, Refusal> {
+    if !Path::new(&path).is_absolute() {
+        return Err(Refusal::invalid(format!("{path:?} is not an absolute path")));
+    }
+    let found = tokio::task::spawn_blocking(move || {
+        let directory = Path::new(&path);
+        match std::fs::read_dir(directory).and_then(|_| std::fs::canonicalize(directory)) {
+            Ok(directory) => Ok(directory),
+            Err(_) => {
+                let text = format!("{path:?} is not a directory that the server can read");
+                Err(Refusal::invalid(text))
+            }
+        }
+    });
+    found.await.map_err(|error| Refusal::internal(error.to_string()))?
 }
 
 #[cfg(test)]
@@ -81,7 +125,16 @@ mod tests {
             let refusal = restrict(outside).expect_err("a refusal");
             assert_eq!(refusal.kind, RefusalKind::Forbidden, "{outside}");
         }
-        let missing = restrict("work/missing").expect_err("a refusal");
-        assert_eq!(missing.kind, RefusalKind::Invalid);
+        std::fs::write(root.join("file"), "").expect("a file");
+        std::os::unix::fs::symlink(root.join("missing"), workspace.join("dangling"))
+            .expect("a link");
+        for outside in ["missing", "work/out/missing", "work/out/file/x", "work/dangling", "x/y"] {
+            let refusal = restrict(outside).expect_err("a refusal");
+            assert_eq!(refusal.kind, RefusalKind::Forbidden, "it may be missing: {outside}");
+        }
+        for missing in ["work/missing", "work/src/a/b"] {
+            let refusal = restrict(missing).expect_err("a refusal");
+            assert_eq!(refusal.kind, RefusalKind::Invalid, "{missing}");
+        }
     }
 }

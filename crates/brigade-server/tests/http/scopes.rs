@@ -200,3 +200,39 @@ async fn a_key_belongs_to_its_client() {
     let operators = start(&server.server.operator, job).await.expect(201);
     assert_ne!(operators["id"], first["id"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_on_disk_stay_unknown() {
+    let server = TaskServer::start().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let dir = elsewhere.path().canonicalize().unwrap();
+    let looped = dir.join("loop");
+    std::os::unix::fs::symlink(&looped, &looped).unwrap();
+    std::fs::write(dir.join("file"), "").unwrap();
+    let unreadable = ["missing", "loop", "file", "file/x"].map(|name| dir.join(name));
+    let unreadable = unreadable.map(|path| path.to_str().unwrap().to_owned());
+    let client = server.client("bob").await;
+    let reader = server.server.create_token("eve", TokenScope::ReadOnly, None).await;
+    let operator = server.server.operator.clone();
+    for route in ["definitions?cwd=", "sessions?workspace="] {
+        let get = async |secret: &str, path: &str| {
+            let path = format!("/v1/{route}{path}");
+            server.server.send_as(secret, Method::GET, &path, None).await
+        };
+        for secret in [&reader, &operator] {
+            for path in &unreadable {
+                let detail = get(secret, path).await.expect_problem(400, "invalid");
+                let expected = format!("{path:?} is not a directory that the server can read");
+                assert_eq!(detail, expected);
+            }
+            get(secret, dir.to_str().unwrap()).await.expect(200);
+        }
+        let existing = dir.to_str().unwrap().to_owned();
+        for path in unreadable.iter().chain([&existing]) {
+            get(&client, path).await.expect_problem(403, "forbidden");
+        }
+        get(&client, &server.cwd()).await.expect(200);
+        get(&client, &format!("{}/missing", server.cwd())).await.expect_problem(400, "invalid");
+        get(&client, "src").await.expect_problem(400, "invalid");
+    }
+}

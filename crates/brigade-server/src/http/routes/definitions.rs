@@ -12,7 +12,7 @@ use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiQuery, JsonBody};
 use crate::http::problem::Problem;
-use crate::http::workspace_scope::WorkspaceScope;
+use crate::http::workspace_scope::{WorkspaceScope, find_directory};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +39,7 @@ pub(super) async fn list_definitions(
     if !Path::new(&cwd).is_absolute() {
         return Err(Refusal::invalid("`cwd` is not an absolute path").into());
     }
+    // A client's path is checked first, so that the answer says nothing of paths elsewhere.
     let cwd = match caller.token.access {
         TokenAccess::Client { session } => {
             let session = caller.session_of(session).await?;
@@ -46,6 +47,7 @@ pub(super) async fn list_definitions(
         }
         TokenAccess::Operator | TokenAccess::ReadOnly => cwd,
     };
+    find_directory(cwd.clone()).await?;
     let reply = caller.reader().call(ListAgentsRequest { cwd, lang }).await?;
     Ok(JsonBody(reply.into()))
 }

@@ -17,16 +17,18 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::HttpState;
+use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody, OptionalJson};
 use crate::http::problem::Problem;
+use crate::http::workspace_scope::{WorkspaceScope, find_directory};
 
 /// Selects sessions.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SessionFilter {
-    /// The session of this directory.
+    /// The session of this directory. A client's token names one of its session's workspace.
     workspace: Option<String>,
     /// The session of this name.
     name: Option<String>,
@@ -48,7 +50,12 @@ pub(super) async fn list_sessions(
     if filter.include_closed {
         sessions.extend(caller.closed_sessions().await?);
     }
-    let workspace = filter.workspace.as_deref().map(find_workspace).transpose()?;
+    let workspace = match filter.workspace {
+        Some(directory) => {
+            Some(find_workspace(restrict_workspace(&caller, directory).await?).await?)
+        }
+        None => None,
+    };
     let mut items = Vec::new();
     for session in &sessions {
         let body = new_session_body(&state, session);
@@ -76,7 +83,7 @@ pub(super) async fn open_session(
 ) -> Result<Response, Problem> {
     caller.require_operator("open sessions")?;
     let name = match request {
-        SessionRequestBody::Workspace(directory) => find_workspace(&directory)?,
+        SessionRequestBody::Workspace(directory) => find_workspace(directory).await?,
         SessionRequestBody::Name(name) => name,
     };
     let context = caller.writer()?;
@@ -161,9 +168,17 @@ fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
 }
 
 /// Returns the name of the session of a directory.
-fn find_workspace(directory: &str) -> Result<String, Refusal> {
-    if !Path::new(directory).is_absolute() {
-        return Err(Refusal::invalid("the workspace is not an absolute path"));
+async fn find_workspace(directory: String) -> Result<String, Refusal> {
+    session_name_of(&find_directory(directory).await?)
+}
+
+/// Returns the directory, or refuses one outside of the session's workspace to a client.
+async fn restrict_workspace(caller: &HttpCaller, directory: String) -> Result<String, Refusal> {
+    match caller.token.access {
+        TokenAccess::Client { session } if Path::new(&directory).is_absolute() => {
+            let session = caller.session_of(session).await?;
+            WorkspaceScope::of(&session).restrict(directory).await
+        }
+        _ => Ok(directory),
     }
-    session_name_of(Path::new(directory))
 }
