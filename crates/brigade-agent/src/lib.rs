@@ -25,6 +25,7 @@
 //! - [`definition`]: agent definitions. [`permission`]: permission rules. [`json_schema`]: validation.
 //! - [`localization`]: names and descriptions in other languages.
 //! - [`telemetry`]: spans and metrics. [`transcript_text`]: a transcript as text.
+//!   [`transcript_page`]: a transcript in pages.
 
 pub mod agent;
 pub mod agent_overrides;
@@ -54,6 +55,7 @@ mod tool_calls;
 pub mod tool_context;
 pub mod tool_set;
 mod transcript;
+pub mod transcript_page;
 pub mod transcript_text;
 
 pub use agent::{Agent, AgentExit, AttemptInput, PartialResult};

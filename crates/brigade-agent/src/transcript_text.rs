@@ -72,17 +72,37 @@ pub fn list_transcript(
 ) -> Vec<TranscriptItem> {
     journal.sort_by_key(|entry| entry.order);
     let mut items = vec![TranscriptItem::text("task", task)];
-    let mut last_calls = LastCalls::default();
-    for entry in &journal {
-        if let Some(mut item) = read_entry(entry, &mut last_calls) {
-            if let Some(mark) = mark {
-                // The quote mark is of no use outside the agent.
-                item.remove_text(&format!(" {mark}"));
-            }
-            items.push(item);
-        }
-    }
+    let mut reader = EntryReader::new(mark, 0);
+    items.extend(journal.iter().filter_map(|entry| reader.read(entry)));
     items
+}
+
+/// Turns entries of a journal into items, in the order of the entries.
+#[derive(Debug)]
+pub(crate) struct EntryReader {
+    mark: Option<QuoteMark>,
+    last_calls: LastCalls,
+}
+
+impl EntryReader {
+    /// Starts after the entries up to a reply of the model, which was this call.
+    pub(crate) fn new(mark: Option<QuoteMark>, reply_index: u32) -> Self {
+        Self { mark, last_calls: LastCalls { reply_index, names: Vec::new() } }
+    }
+
+    /// Returns the item of an entry. Not every entry has one.
+    pub(crate) fn read(&mut self, entry: &JournalEntry) -> Option<TranscriptItem> {
+        let mut item = read_entry(entry, &mut self.last_calls)?;
+        if let Some(mark) = self.mark {
+            // The quote mark is of no use outside the agent.
+            item.remove_text(&format!(" {mark}"));
+        }
+        Some(item)
+    }
+
+    pub(crate) fn reply_index(&self) -> u32 {
+        self.last_calls.reply_index
+    }
 }
 
 /// Renders the journal in the order of its commits. The text only grows at its end, so positions in it
@@ -101,7 +121,7 @@ pub fn render_transcript(
 }
 
 impl TranscriptItem {
-    fn text(role: &'static str, text: impl Into<String>) -> Self {
+    pub(crate) fn text(role: &'static str, text: impl Into<String>) -> Self {
         Self { role, content: TranscriptContent::Text(text.into()) }
     }
 
@@ -176,7 +196,7 @@ fn one_line(heading: &str) -> String {
 }
 
 /// The calls of the last reply.
-#[derive(Default)]
+#[derive(Debug)]
 struct LastCalls {
     reply_index: u32,
     names: Vec<Arc<str>>,
@@ -184,7 +204,7 @@ struct LastCalls {
 
 impl LastCalls {
     fn new_result(&self, result: &ToolResult, index: CallIndex) -> TranscriptItem {
-        let slots = index.0.checked_sub(self.reply_index + 1);
+        let slots = index.0.checked_sub(self.reply_index.saturating_add(1));
         let same = self.names.iter().filter(|name| **name == result.name).count();
         let result = TranscriptResult {
             number: slots.map(|slots| slots / CallSlotRange::SLOTS_PER_CALL + 1),
@@ -249,7 +269,7 @@ fn render_content(content: &ContentBlock) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use brigade_llm::conversation::AssistantMessage;
     use brigade_llm::{StopReason, TokenUsage, ToolCall};
     use brigade_model::ids::Seq;
@@ -273,7 +293,7 @@ mod tests {
     }
 
     /// Returns a journal of two calls, of which the second finishes first.
-    fn journal() -> Vec<JournalEntry> {
+    pub(crate) fn journal() -> Vec<JournalEntry> {
         let call = |id: &str| {
             ContentBlock::Call(ToolCall {
                 id: id.into(),

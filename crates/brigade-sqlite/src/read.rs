@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::event::{EventRecord, FeedItem};
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo};
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
-use brigade_store::{EventPage, EventQuery, RunRow, TaskQuery, codec};
+use brigade_store::{EventPage, EventQuery, JournalQuery, RunRow, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
@@ -140,10 +140,22 @@ impl<'a> ReadTransaction<'a> {
     }
 
     pub(crate) fn journal(&self, id: SessionId, no: TaskNo) -> Result<Vec<JournalEntry>> {
+        self.journal_page(id, no, &JournalQuery { after: Seq(0), limit: usize::MAX })
+    }
+
+    pub(crate) fn journal_page(
+        &self,
+        id: SessionId,
+        no: TaskNo,
+        query: &JournalQuery,
+    ) -> Result<Vec<JournalEntry>> {
         let Some(key) = self.session_key(id)? else { return Ok(Vec::new()) };
-        let sql = "SELECT body, seq FROM journal WHERE session = ?1 AND task = ?2 ORDER BY seq";
+        let sql = "SELECT body, seq FROM journal WHERE session = ?1 AND task = ?2 AND seq > ?3
+             ORDER BY seq LIMIT ?4";
         let mut statement = self.tx.prepare_cached(sql)?;
-        let mut rows = statement.query(params![key, no.get()])?;
+        let after = i64::try_from(query.after.0).unwrap_or(i64::MAX);
+        let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
+        let mut rows = statement.query(params![key, no.get(), after, limit])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let order: i64 = row.get(1)?;

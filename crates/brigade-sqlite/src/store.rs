@@ -16,8 +16,8 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreError,
-    StoreFuture, TaskQuery,
+    Batch, EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow,
+    Store, StoreError, StoreFuture, TaskQuery,
 };
 use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -307,6 +307,15 @@ impl Store for SqliteStore {
 
     fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>> {
         Box::pin(async move { self.with_reader(|reader| reader.journal(id, no)) })
+    }
+
+    fn journal_page<'a>(
+        &'a self,
+        id: SessionId,
+        no: TaskNo,
+        query: &'a JournalQuery,
+    ) -> StoreFuture<'a, Vec<JournalEntry>> {
+        Box::pin(async move { self.with_reader(|reader| reader.journal_page(id, no, query)) })
     }
 
     fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>> {

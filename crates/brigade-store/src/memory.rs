@@ -19,8 +19,8 @@ use crate::error::StoreError;
 use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
-    EventPage, EventQuery, LoadedSession, PruneResult, Retention, RunRow, Store, StoreFuture,
-    TaskQuery,
+    EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
+    StoreFuture, TaskQuery,
 };
 
 /// Bounds of a [`MemoryStore`].
@@ -184,6 +184,21 @@ impl Store for MemoryStore {
         self.read(|inner| {
             let session = inner.sessions.get(&id);
             session.and_then(|session| session.journal.get(&no)).cloned().unwrap_or_default()
+        })
+    }
+
+    fn journal_page<'a>(
+        &'a self,
+        id: SessionId,
+        no: TaskNo,
+        query: &'a JournalQuery,
+    ) -> StoreFuture<'a, Vec<JournalEntry>> {
+        self.read(|inner| {
+            let session = inner.sessions.get(&id);
+            let journal = session.and_then(|session| session.journal.get(&no));
+            let journal = journal.map(Vec::as_slice).unwrap_or_default();
+            let start = journal.partition_point(|entry| entry.order <= query.after);
+            journal[start..].iter().take(query.limit).cloned().collect()
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, Seq, SessionId, TaskNo, Time};
 use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::outcome::Outcome;
@@ -104,6 +104,21 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Returns a task's journal, in the order in which its calls completed.
     fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>>;
 
+    /// Returns a part of a task's journal, in the same order. A store reads no other entries.
+    fn journal_page<'a>(
+        &'a self,
+        id: SessionId,
+        no: TaskNo,
+        query: &'a JournalQuery,
+    ) -> StoreFuture<'a, Vec<JournalEntry>> {
+        Box::pin(async move {
+            let mut journal = self.journal(id, no).await?;
+            journal.retain(|entry| entry.order > query.after);
+            journal.truncate(query.limit);
+            Ok(journal)
+        })
+    }
+
     /// Returns the outcome of an earlier run. The outcome of the latest run is in the task's row.
     fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>>;
 
@@ -191,6 +206,14 @@ impl Default for TaskQuery {
     fn default() -> Self {
         Self { owner: None, alive_only: false, after: None, limit: usize::MAX }
     }
+}
+
+/// A part of a journal.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalQuery {
+    /// The order after which the result begins; zero for the whole journal.
+    pub after: Seq,
+    pub limit: usize,
 }
 
 #[derive(Clone, Debug)]

@@ -21,6 +21,7 @@ pub use brigade_agent::tool::{
     BoxFuture, CallSlotRange, ExecutionHints, OutlivingWork, Tool, ToolEffect, ToolError,
     ToolInvocation, ToolReply, ToolSubject,
 };
+pub use brigade_agent::transcript_page::{TranscriptPage, TranscriptPlace};
 pub use brigade_agent::transcript_text::{
     TranscriptCall, TranscriptContent, TranscriptItem, TranscriptReply, TranscriptResult,
 };

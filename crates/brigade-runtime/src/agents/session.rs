@@ -6,6 +6,7 @@ use std::sync::Arc;
 use brigade_agent::definition::{
     DefinitionOrigin, DefinitionSet, DefinitionText, LoadedDefinition,
 };
+use brigade_agent::transcript_page::{TranscriptPage, TranscriptPager, TranscriptPlace};
 use brigade_agent::transcript_text::{TranscriptItem, list_transcript, render_transcript};
 use brigade_model::address::TaskRef;
 use brigade_model::call::JournalEntry;
@@ -13,6 +14,7 @@ use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::StoredTask;
 use brigade_model::work::Work;
+use brigade_store::JournalQuery;
 
 use super::services::AgentServices;
 use super::trust;
@@ -20,6 +22,9 @@ use crate::error::store_refusal;
 use crate::runtime::Runtime;
 use crate::sandbox;
 use crate::session::Session;
+
+/// The entries that one read of a journal returns at most.
+const JOURNAL_PAGE: usize = 128;
 
 impl Runtime {
     /// Returns the services of agents, or refuses if this runtime has none.
@@ -90,6 +95,31 @@ impl Session {
         let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
         let journal = self.journal(no).await?;
         Ok(Some(list_transcript(&agent.task, agent.quote_mark, journal)))
+    }
+
+    /// Returns a page of an agent's transcript, from its beginning or from the place of a page.
+    /// Returns `None` for other kinds of work. Reads only the entries of the page.
+    pub async fn transcript_page(
+        &self,
+        task: TaskRef,
+        start: Option<TranscriptPlace>,
+        limit: usize,
+    ) -> Result<Option<TranscriptPage>, Refusal> {
+        let StoredTask { no, row } = self.get(task).await?;
+        let Work::Agent(agent) = &row.spec.work else { return Ok(None) };
+        let mut pager = match start {
+            Some(start) => TranscriptPager::resume(start, agent.quote_mark, limit),
+            None => TranscriptPager::new(&agent.task, agent.quote_mark, limit),
+        };
+        loop {
+            let query = JournalQuery { after: pager.order(), limit: JOURNAL_PAGE };
+            let page = self.runtime.inner.store.journal_page(self.id, no, &query).await;
+            let page = page.map_err(|error| store_refusal(&error))?;
+            let is_complete = !page.iter().all(|entry| pager.push(entry));
+            if is_complete || page.len() < JOURNAL_PAGE {
+                return Ok(Some(pager.finish()));
+            }
+        }
     }
 
     pub(crate) async fn journal(&self, no: TaskNo) -> Result<Vec<JournalEntry>, Refusal> {

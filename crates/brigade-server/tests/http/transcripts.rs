@@ -43,11 +43,13 @@ async fn a_transcript_has_items_and_a_text() {
     assert_eq!(rest.expect(200).as_str().unwrap(), &text[text.len() - 4..]);
     let found = server.get(&task, "/output/search?pattern=baked").await.expect(200);
     assert!(!found["lines"].as_array().unwrap().is_empty());
-    for wrong in ["format=xml", "limit=0", "limit=1001", "page=x", "page=-1", "colour=red"] {
+    for wrong in
+        ["format=xml", "limit=0", "limit=1001", "page=x", "page=-1", "page=99", "colour=red"]
+    {
         let response = server.get(&task, &format!("/transcript?{wrong}")).await;
         response.expect_problem(400, "invalid");
     }
-    let past = server.get(&task, "/transcript?page=99").await.expect(200);
+    let past = server.get(&task, "/transcript?page=9999-99-0").await.expect(200);
     assert_eq!(past, json!({ "items": [] }));
     let job = server.start_job("echo", json!(1)).await;
     for query in ["", "?format=text"] {

@@ -7,7 +7,7 @@ use brigade_model::command::{
     AfterPark, AttemptReport, Caller, CloseCommand, Command, PushResult, Recipient, ResumeCommand,
 };
 use brigade_model::entry_label::EntryLabel;
-use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, SessionId, TaskNo};
+use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, Seq, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
 use brigade_model::name::TaskName;
@@ -17,7 +17,7 @@ use super::StoreHarness;
 use super::scenario::no;
 use super::writer::{SessionWriter, agent, client, job, named, process, session_id};
 use crate::batch::Batch;
-use crate::store::{EventQuery, Store, TaskQuery};
+use crate::store::{EventQuery, JournalQuery, Store, TaskQuery};
 
 pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
     let store = harness.empty();
@@ -145,6 +145,17 @@ pub async fn journals_are_in_the_order_of_completions(harness: &dyn StoreHarness
         assert_eq!(*journal[1].completion, CallCompletion::Elapsed);
         assert_eq!(journal[1].label, EntryLabel::Sleep);
         assert_eq!(store.journal(id, other).await.expect("a journal").len(), 1);
+        for start in 0..=journal.len() {
+            let after = start.checked_sub(1).map_or(Seq(0), |last| journal[last].order);
+            for limit in [0, 1, 2, usize::MAX] {
+                let query = JournalQuery { after, limit };
+                let page = store.journal_page(id, task, &query).await.expect("a page");
+                let end = start.saturating_add(limit).min(journal.len());
+                assert_eq!(page, journal[start..end]);
+            }
+        }
+        let beyond = JournalQuery { after: Seq(u64::MAX), limit: 1 };
+        assert!(store.journal_page(id, task, &beyond).await.expect("a page").is_empty());
         store = harness.reopen(store);
     }
 }

@@ -1,9 +1,10 @@
 //! `/v1/tasks/{task}/transcript`: what an agent was told, said and did.
 
 use axum::response::{IntoResponse, Response};
+use brigade_agent::transcript_page::{TranscriptPage, TranscriptPlace};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{TaskId, TranscriptBody, TranscriptItemBody};
-use brigade_protocol::requests::{ReadTranscriptRequest, TranscriptPage};
+use brigade_protocol::requests::{self, ReadTranscriptRequest};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use serde::Deserialize;
@@ -70,7 +71,7 @@ async fn read_text(caller: &HttpCaller, id: TaskId, from: u64) -> Result<Respons
     let context = caller.reader_of(id).await?;
     let target = target_of(id.no);
     let page = context.call(ReadTranscriptRequest { target, from, max_bytes: None }).await?;
-    let TranscriptPage { text, next, total } = page.ok_or_else(no_transcript)?;
+    let requests::TranscriptPage { text, next, total } = page.ok_or_else(no_transcript)?;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     let headers = [(CONTENT_TYPE, kind), (NEXT, next.into()), (TOTAL, total.into())];
     Ok((headers, text).into_response())
@@ -86,17 +87,14 @@ async fn read_items(
         return Err(Refusal::invalid(format!("the limit is 1 to {PAGE_ITEMS_MAX}")).into());
     }
     let wrong = |_| Refusal::invalid("this is not a page; pass `next_page` as it was received");
-    let first: usize = match &query.page {
-        Some(page) => page.parse().map_err(wrong)?,
-        None => 0,
-    };
+    let start: Option<TranscriptPlace> =
+        query.page.as_deref().map(str::parse).transpose().map_err(wrong)?;
     let found = caller.task(id).await?;
-    let items = found.session.transcript_items(found.task_ref()).await?;
-    let items = items.ok_or_else(no_transcript)?;
-    let next = first.saturating_add(limit);
-    let next_page = (next < items.len()).then(|| next.to_string());
-    let page = items.into_iter().enumerate().skip(first).take(limit);
-    let items = page.map(|(index, item)| TranscriptItemBody::of(index, item)).collect();
+    let page = found.session.transcript_page(found.task_ref(), start, limit).await?;
+    let TranscriptPage { first_index, items, next } = page.ok_or_else(no_transcript)?;
+    let next_page = next.map(|next| next.to_string());
+    let items = items.into_iter().zip(first_index..);
+    let items = items.map(|(item, index)| TranscriptItemBody::of(index, item)).collect();
     Ok(JsonBody(TranscriptBody { items, next_page }).into_response())
 }
 
