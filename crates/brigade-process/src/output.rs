@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 pub use follow::OutputFollower;
 pub use page::{PagePiece, ViewPage};
-pub use search::{LineMatch, OutputSearch, SearchCursor, SearchError, SearchResult};
+pub use search::{LineMatch, OutputSearch, SearchBounds, SearchCursor, SearchError, SearchResult};
 pub use text::{TextDecoder, page_text};
 
 use crate::shim::record::{Claimer, ShimPhase, ShimRecord};

@@ -378,9 +378,11 @@ export type OutputPiece = {
 export interface OutputSearch {
   /** Bytes that were not searched because they are no longer stored. */
   dropped_bytes: number;
-  /** More lines may match. */
+  /** More lines may match: there are too many, or the search took too long. */
   has_more: boolean;
   lines: Array<OutputLine>;
+  /** The parameter `page` of the next search, if there may be more. */
+  next_page?: string;
 }
 
 /** All that waits for a person. */

@@ -6,7 +6,7 @@ pub use brigade_process::doctor::{HealthFinding, HealthState, check_host};
 pub use brigade_process::landlock_rules::{LandlockSupport, LayerAccess, SandboxError};
 pub use brigade_process::output::{
     LineMatch, OutputFollower, OutputRead, OutputSearch, OutputTotals, OutputView, PagePiece,
-    ReadStart, SearchCursor, SearchError, SearchResult, StdStream, ViewPage,
+    ReadStart, SearchBounds, SearchCursor, SearchError, SearchResult, StdStream, ViewPage,
 };
 pub use brigade_process::peer::{PeerLineage, PeerProcess};
 pub use brigade_process::process_identity::read_boot_id;

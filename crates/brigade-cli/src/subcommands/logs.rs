@@ -8,7 +8,7 @@ use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{
     Base64Bytes, FollowOutputRequest, OutputOffset, OutputPageItem, OutputPiece, ReadOutputRequest,
-    SearchOutputRequest, StreamSelection,
+    SearchOutputReply, SearchOutputRequest, StreamSelection,
 };
 use brigade_protocol::{DaemonConnection, TaskTarget};
 
@@ -247,8 +247,9 @@ impl LogReader<'_> {
             pattern,
             ignore_case,
             max_matches: MATCHES_MAX,
+            from: None,
         };
-        let matches = call_over(&self.client, search).await?;
+        let matches = self.search_all(search).await?;
         if self.context.json {
             render::print_json(&matches)?;
         } else {
@@ -269,6 +270,21 @@ impl LogReader<'_> {
             }
         }
         Ok(if matches.lines.is_empty() { CliExitCode::NO_MATCH } else { CliExitCode::SUCCEEDED })
+    }
+
+    /// Searches on after a search that took too long, until there are enough matches.
+    async fn search_all(&self, search: SearchOutputRequest) -> Result<SearchOutputReply, CliError> {
+        let mut all = call_over(&self.client, search.clone()).await?;
+        while let Some(from) = all.next.filter(|_| all.lines.len() < MATCHES_MAX) {
+            let max_matches = MATCHES_MAX - all.lines.len();
+            let search = SearchOutputRequest { max_matches, from: Some(from), ..search.clone() };
+            let more = call_over(&self.client, search).await?;
+            all.lines.extend(more.lines);
+            all.dropped_bytes += more.dropped_bytes;
+            all.has_more = more.has_more;
+            all.next = more.next;
+        }
+        Ok(all)
     }
 
     fn print_page(&mut self, page: &OutputPageItem) -> Result<(), CliError> {

@@ -125,8 +125,9 @@ async fn search_output<C: RequestClient>(
         pattern: pattern.to_owned(),
         ignore_case: false,
         max_matches: MATCHES_MAX,
+        from: None,
     };
-    let SearchOutputReply { lines, has_more, dropped_bytes } =
+    let SearchOutputReply { lines, has_more, dropped_bytes, .. } =
         call.request_client.call(search).await?;
     let from = args.from.unwrap_or(0);
     let lines = lines.into_iter().filter(|line| line.position >= from);

@@ -90,6 +90,17 @@ impl<'a> LineMatcher<'a> {
         }
     }
 
+    /// Ends the open lines that began more than this many bytes before the position, as lines that may
+    /// still grow.
+    pub(super) fn split_long_lines(&mut self, position: u64, bytes: u64) {
+        for stream in StdStream::BOTH {
+            let open = &mut self.open_lines[stream.index()];
+            if let Some(line) = open.take_if(|line| position - line.at > bytes) {
+                self.finish_line(stream, line, position, true);
+            }
+        }
+    }
+
     pub(super) fn oldest_open(&self) -> Option<u64> {
         self.open_lines.iter().flatten().map(|open| open.at).min()
     }

@@ -5,6 +5,8 @@
 //! and start new ones.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -16,6 +18,10 @@ const PAGE_BYTES: usize = 256 * 1024;
 /// The most memory of a compiled pattern, and of the cache for its execution.
 const PATTERN_BYTES: usize = 256 * 1024;
 
+/// The most bytes that the next call reads again after a call that ended early. A longer line is
+/// split there.
+const REREAD_BYTES_MAX: u64 = 1024 * 1024;
+
 /// A search for lines.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputSearch<'a> {
@@ -25,11 +31,23 @@ pub struct OutputSearch<'a> {
     pub pattern: &'a str,
     pub ignore_case: bool,
     pub cursor: SearchCursor,
-    /// The most lines to return, at least one. If two lines end at the same position, there can be
-    /// one more.
+    /// The most lines to return, at least one. If two lines end at the same position, or are longer
+    /// than 1 MiB, there can be one more of each.
     pub max_matches: usize,
     /// The most bytes of a line to return, up to 32 KiB. Longer lines are searched too.
     pub max_line_bytes: usize,
+    pub bounds: SearchBounds<'a>,
+}
+
+/// The bounds of one call. A call that reaches one ends early, and another continues at its cursor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SearchBounds<'a> {
+    /// The bytes after which the search ends. Each call searches at least one read.
+    pub max_bytes: Option<u64>,
+    /// The time at which the search ends, after at least one read.
+    pub deadline: Option<Instant>,
+    /// Ends the search at once when it is true.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// The position of a search, with which the next call continues without a repeated or split line.
@@ -49,6 +67,8 @@ pub struct SearchResult {
     pub next_cursor: SearchCursor,
     /// The bytes that could not be searched because they were dropped.
     pub dropped_bytes: u64,
+    /// True if all output that was there was searched.
+    pub is_complete: bool,
     /// True if all output was searched and no more will come.
     pub ended: bool,
 }
@@ -76,6 +96,13 @@ pub enum SearchError {
 }
 
 impl SearchCursor {
+    /// Returns the cursor without the distant start of a long line, so that a call reads little twice.
+    #[must_use]
+    pub fn without_long_lines(self) -> Self {
+        let read_from = self.read_from.max(self.searched_to.saturating_sub(REREAD_BYTES_MAX));
+        Self { read_from, ..self }
+    }
+
     /// Starts at a position of the view, as if a line began there.
     pub fn at(position: u64) -> Self {
         Self { read_from: position, searched_to: position }
@@ -101,15 +128,42 @@ pub(super) fn search(
         let page =
             output.read(OutputRead { view: search.view, start: from, max_bytes: PAGE_BYTES })?;
         if !state.search_page(&page) {
-            return Ok(state.into_result(false));
+            return Ok(state.into_result(SearchEnd::Early));
         }
         // The total of the first read is the goal, so that a process that never stops writing does
         // not block its reader.
         if page.next >= *goal.get_or_insert(page.total) {
             state.lines.finish_open_lines(state.position, !page.ended);
-            return Ok(state.into_result(page.ended));
+            let end = if page.ended { SearchEnd::Output } else { SearchEnd::Present };
+            return Ok(state.into_result(end));
+        }
+        let searched = state.position.checked_sub(search.cursor.searched_to);
+        if search.bounds.is_reached(searched.filter(|bytes| *bytes > 0)) {
+            return Ok(state.into_result(SearchEnd::Early));
         }
     }
+}
+
+impl SearchBounds<'_> {
+    /// Returns true if a call that has searched this many new bytes, or none yet, has to end.
+    fn is_reached(&self, searched: Option<u64>) -> bool {
+        let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        let is_over = searched.is_some_and(|bytes| {
+            self.max_bytes.is_some_and(|max| bytes >= max)
+                || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        });
+        is_stopped || is_over
+    }
+}
+
+/// The place at which a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SearchEnd {
+    /// Before the end of the output, with enough matches or at a bound.
+    Early,
+    /// At the end of an output that may grow.
+    Present,
+    Output,
 }
 
 fn compile(search: &OutputSearch<'_>) -> Result<Regex, SearchError> {
@@ -173,7 +227,10 @@ impl SearchState<'_> {
         self.lines.matches.len() >= self.limit
     }
 
-    fn into_result(self, ended: bool) -> SearchResult {
+    fn into_result(mut self, end: SearchEnd) -> SearchResult {
+        if end == SearchEnd::Early {
+            self.lines.split_long_lines(self.position, REREAD_BYTES_MAX);
+        }
         let read_from = self.lines.oldest_open().unwrap_or(self.position);
         let next_cursor =
             SearchCursor { read_from, searched_to: self.position.max(self.searched_to) };
@@ -181,7 +238,8 @@ impl SearchState<'_> {
             lines: self.lines.matches,
             next_cursor,
             dropped_bytes: self.dropped_bytes,
-            ended,
+            is_complete: end != SearchEnd::Early,
+            ended: end == SearchEnd::Output,
         }
     }
 }

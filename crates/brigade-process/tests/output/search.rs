@@ -1,8 +1,11 @@
 //! Searches for matching lines.
 
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
 use brigade_process::output::{
-    LineMatch, OutputSearch, OutputView, ProcessOutput, ReadStart, SearchCursor, SearchError,
-    SearchResult, StdStream,
+    LineMatch, OutputSearch, OutputView, ProcessOutput, ReadStart, SearchBounds, SearchCursor,
+    SearchError, SearchResult, StdStream,
 };
 use brigade_process::shim::layout::FileLayout;
 
@@ -16,6 +19,7 @@ fn search_for(pattern: &str) -> OutputSearch<'_> {
         cursor: SearchCursor::default(),
         max_matches: 1_000_000,
         max_line_bytes: 200,
+        bounds: SearchBounds::default(),
     }
 }
 
@@ -232,4 +236,67 @@ fn a_search_may_start_anywhere() {
         max_bytes: 5,
     });
     assert_eq!(brigade_process::output::page_text(&page.unwrap()), "three");
+}
+
+#[test]
+fn bounded_calls_find_what_one_call_finds() {
+    let (_dir, output) = written(1 << 30, |writer| {
+        for number in 0..100_000 {
+            writer.out(&format!("line {number} of the output\n"));
+        }
+        writer.end();
+    });
+    let whole = output.search(search_for("7 of")).unwrap();
+    assert!(whole.is_complete);
+    assert_eq!(whole.lines.len(), 10_000);
+    let past = SearchBounds { deadline: Some(Instant::now()), ..SearchBounds::default() };
+    let small = SearchBounds { max_bytes: Some(1), ..SearchBounds::default() };
+    for bounds in [past, small] {
+        let mut lines = Vec::new();
+        let mut cursor = SearchCursor::default();
+        let mut calls = 0;
+        loop {
+            let found =
+                output.search(OutputSearch { cursor, bounds, ..search_for("7 of") }).unwrap();
+            calls += 1;
+            lines.extend(found.lines);
+            if found.is_complete {
+                break;
+            }
+            assert!(found.next_cursor.searched_to > cursor.searched_to, "no progress");
+            cursor = found.next_cursor.without_long_lines();
+        }
+        assert!(calls > 5, "{calls} calls");
+        assert_eq!(lines, whole.lines);
+    }
+    let stop = AtomicBool::new(true);
+    let bounds = SearchBounds { stop: Some(&stop), ..SearchBounds::default() };
+    let stopped = output.search(OutputSearch { bounds, ..search_for("never there") }).unwrap();
+    assert!(!stopped.is_complete);
+    assert!(stopped.next_cursor.searched_to < 1_000_000, "{:?}", stopped.next_cursor);
+}
+
+#[test]
+fn a_bounded_call_reads_little_of_a_long_line_again() {
+    let (_dir, output) = written(1 << 30, |writer| {
+        writer.out("salt");
+        writer.out(&"x".repeat(3 << 20));
+        writer.out("pepper\n");
+        writer.end();
+    });
+    let bounds = SearchBounds { max_bytes: Some(1), ..SearchBounds::default() };
+    let mut cursor = SearchCursor::default();
+    let mut lines = Vec::new();
+    loop {
+        let search = OutputSearch { cursor, bounds, ..search_for("salt|pepper") };
+        let found = output.search(search).unwrap();
+        lines.extend(found.lines.iter().map(|line| line.text.replace('x', "")));
+        if found.is_complete {
+            break;
+        }
+        cursor = found.next_cursor;
+        assert!(cursor.searched_to - cursor.read_from <= 1 << 20, "{cursor:?}");
+    }
+    assert!(lines.first().is_some_and(|line| line.contains("salt")), "{lines:?}");
+    assert!(lines.last().is_some_and(|line| line.contains("pepper")), "{lines:?}");
 }

@@ -61,8 +61,11 @@ pub struct OutputBytesBody(pub Vec<u8>);
 #[schema(as = OutputSearch)]
 pub struct OutputSearchBody {
     pub lines: Vec<OutputLineBody>,
-    /// More lines may match.
+    /// More lines may match: there are too many, or the search took too long.
     pub has_more: bool,
+    /// The parameter `page` of the next search, if there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_page: Option<String>,
     /// Bytes that were not searched because they are no longer stored.
     pub dropped_bytes: u64,
 }
@@ -135,6 +138,7 @@ impl From<SearchOutputReply> for OutputSearchBody {
         Self {
             lines: lines.collect(),
             has_more: reply.has_more,
+            next_page: reply.next.map(|next| next.to_string()),
             dropped_bytes: reply.dropped_bytes,
         }
     }

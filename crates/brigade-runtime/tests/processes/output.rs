@@ -1,7 +1,7 @@
 //! Output of processes: bounded, and readable at any time.
 
 use brigade_process::output::{
-    self, OutputRead, OutputSearch, OutputView, PagePiece, ReadStart, SearchCursor,
+    self, OutputRead, OutputSearch, OutputView, PagePiece, ReadStart, SearchBounds, SearchCursor,
 };
 use brigade_runtime::NewTask;
 
@@ -106,6 +106,7 @@ async fn lines_are_found_by_a_pattern() {
         cursor: SearchCursor::default(),
         max_matches: 10,
         max_line_bytes: 100,
+        bounds: SearchBounds::default(),
     };
     let found = task.output().await.unwrap().search(search).unwrap();
     let mut lines: Vec<&str> = found.lines.iter().map(|line| line.text.as_str()).collect();

@@ -1,10 +1,18 @@
 //! `search_output`: finds matching lines in a process's output or an agent's transcript.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::truncate_end;
-use brigade_process::output::{self, SearchCursor, SearchError, StdStream};
+use brigade_process::output::{
+    OutputSearch, ProcessOutput, SearchBounds, SearchCursor, SearchError, SearchResult, StdStream,
+};
 use brigade_protocol::call::NoItems;
-use brigade_protocol::requests::{MatchedLineItem, SearchOutputReply, SearchOutputRequest};
+use brigade_protocol::requests::{
+    MatchedLineItem, SearchOutputReply, SearchOutputRequest, SearchPlace,
+};
 use regex::RegexBuilder;
 
 use crate::request_context::RequestContext;
@@ -21,6 +29,12 @@ const MATCHES_MAX: usize = 10_000;
 /// The maximum size of all matches of one reply as JSON, so that it fits a line.
 const MATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// The bytes that one request searches at most.
+const SEARCH_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// The time for which one request searches.
+const SEARCH_TIME: Duration = Duration::from_secs(5);
+
 impl RequestHandler for SearchOutputRequest {
     async fn handle(
         self,
@@ -28,51 +42,110 @@ impl RequestHandler for SearchOutputRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<SearchOutputReply, Refusal> {
         let found = context.find_task(&self.target).await?;
-        if let Some(transcript) = found.session.transcript(found.task_ref()).await? {
-            let searched =
-                tokio::task::spawn_blocking(move || search_transcript(&self, &transcript));
-            return searched.await.map_err(|error| Refusal::internal(error.to_string()))?;
-        }
-        let output = found.session.output(found.task_ref()).await?;
-        let max_matches = self.max_matches.min(MATCHES_MAX);
-        let searched = tokio::task::spawn_blocking(move || {
-            output.search(output::OutputSearch {
-                view: self.streams.into(),
-                pattern: &self.pattern,
-                ignore_case: self.ignore_case,
-                cursor: SearchCursor::default(),
-                max_matches,
-                max_line_bytes: LINE_BYTES_MAX,
-            })
-        });
-        let found = match searched.await.map_err(|e| Refusal::internal(e.to_string()))? {
-            Ok(found) => found,
-            Err(SearchError::Pattern(problem)) => {
-                return Err(Refusal::invalid(format!("the pattern is wrong: {problem}")));
+        let transcript = found.session.transcript(found.task_ref()).await?;
+        let time = SearchTime::start();
+        let _stop = StopOnDrop(time.stop.clone());
+        let searched = match transcript {
+            Some(transcript) => {
+                tokio::task::spawn_blocking(move || search_transcript(&self, &transcript, &time))
             }
-            Err(SearchError::Io(error)) => return Err(output_unreadable(&error)),
+            None => {
+                let output = found.session.output(found.task_ref()).await?;
+                tokio::task::spawn_blocking(move || search_process(&self, &output, &time))
+            }
         };
-        let lines = found.lines.into_iter().map(|line| MatchedLineItem {
+        searched.await.map_err(|error| Refusal::internal(error.to_string()))?
+    }
+}
+
+/// The time of one search, which ends when its request is dropped.
+#[derive(Debug)]
+struct SearchTime {
+    deadline: Instant,
+    stop: Arc<AtomicBool>,
+}
+
+impl SearchTime {
+    fn start() -> Self {
+        Self { deadline: Instant::now() + SEARCH_TIME, stop: Arc::default() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || Instant::now() >= self.deadline
+    }
+}
+
+/// A guard that stops a search whose request was dropped.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn search_process(
+    request: &SearchOutputRequest,
+    output: &ProcessOutput,
+    time: &SearchTime,
+) -> Result<SearchOutputReply, Refusal> {
+    let from = request.from.map_or(SearchCursor::default(), |from| {
+        let SearchPlace { read_from, searched_to } = from;
+        SearchCursor { read_from, searched_to }.without_long_lines()
+    });
+    let bounds = SearchBounds {
+        max_bytes: Some(SEARCH_BYTES_MAX),
+        deadline: Some(time.deadline),
+        stop: Some(&time.stop),
+    };
+    let mut search = OutputSearch {
+        view: request.streams.into(),
+        pattern: &request.pattern,
+        ignore_case: request.ignore_case,
+        cursor: from,
+        max_matches: request.max_matches.min(MATCHES_MAX),
+        max_line_bytes: LINE_BYTES_MAX,
+        bounds,
+    };
+    let run = |search| match output.search(search) {
+        Ok(found) => Ok(found),
+        Err(SearchError::Pattern(problem)) => {
+            Err(Refusal::invalid(format!("the pattern is wrong: {problem}")))
+        }
+        Err(SearchError::Io(error)) => Err(output_unreadable(&error)),
+    };
+    let new_lines = |found: &SearchResult| -> Vec<MatchedLineItem> {
+        let items = found.lines.iter().map(|line| MatchedLineItem {
             position: line.at,
             stderr: line.stream == StdStream::Stderr,
-            text: line.text,
+            text: line.text.clone(),
         });
-        let mut lines: Vec<MatchedLineItem> = lines.collect();
-        let reached_max = lines.len() >= max_matches;
-        let fitting = count_fitting(&lines)?;
-        let is_truncated = fitting < lines.len();
-        lines.truncate(fitting);
-        Ok(SearchOutputReply {
-            has_more: reached_max || is_truncated,
-            lines,
-            dropped_bytes: found.dropped_bytes,
-        })
+        items.collect()
+    };
+    let mut found = run(search)?;
+    let mut lines = new_lines(&found);
+    let fitting = count_fitting(&lines)?;
+    if fitting < lines.len() {
+        // The place after the last line that fits is known only to a search that ends there.
+        search.max_matches = fitting;
+        found = run(search)?;
+        lines = new_lines(&found);
+        lines.truncate(count_fitting(&lines)?);
     }
+    let SearchCursor { read_from, searched_to } = found.next_cursor;
+    let next = (!found.is_complete).then_some(SearchPlace { read_from, searched_to });
+    Ok(SearchOutputReply {
+        has_more: next.is_some(),
+        next,
+        lines,
+        dropped_bytes: found.dropped_bytes,
+    })
 }
 
 fn search_transcript(
     request: &SearchOutputRequest,
     transcript: &str,
+    time: &SearchTime,
 ) -> Result<SearchOutputReply, Refusal> {
     let pattern = RegexBuilder::new(&request.pattern)
         .case_insensitive(request.ignore_case)
@@ -82,20 +155,34 @@ fn search_transcript(
     let pattern =
         pattern.map_err(|problem| Refusal::invalid(format!("the pattern is wrong: {problem}")))?;
     let max_matches = request.max_matches.min(MATCHES_MAX);
+    let searched_to = request.from.map_or(0, |from| from.searched_to);
     let mut lines = Vec::new();
     let mut position = 0;
+    let mut next = None;
     for line in transcript.split_inclusive('\n') {
-        let text = line.trim_end_matches('\n');
-        if lines.len() < max_matches && pattern.is_match(text) {
-            let text = truncate_end(text, LINE_BYTES_MAX);
-            lines.push(MatchedLineItem { position, stderr: false, text });
+        if position >= searched_to {
+            // A search that goes on has searched at least one line.
+            let is_over = position > searched_to && time.is_over();
+            if is_over || lines.len() >= max_matches {
+                next = Some(position);
+                break;
+            }
+            let text = line.trim_end_matches('\n');
+            if pattern.is_match(text) {
+                let text = truncate_end(text, LINE_BYTES_MAX);
+                lines.push(MatchedLineItem { position, stderr: false, text });
+            }
         }
         position += line.len() as u64;
     }
-    let found = lines.len();
-    lines.truncate(count_fitting(&lines)?);
+    let fitting = count_fitting(&lines)?;
+    if let Some(omitted) = lines.get(fitting) {
+        next = Some(omitted.position);
+    }
+    lines.truncate(fitting);
     Ok(SearchOutputReply {
-        has_more: found >= max_matches || lines.len() < found,
+        has_more: next.is_some(),
+        next: next.map(|at| SearchPlace { read_from: at, searched_to: at }),
         lines,
         dropped_bytes: 0,
     })
@@ -133,5 +220,50 @@ mod tests {
                 "another line does not fit: {written}"
             );
         }
+    }
+
+    #[test]
+    fn a_search_of_a_transcript_goes_on_where_it_ended() {
+        let transcript: String = (0..100).map(|number| format!("line {number}\n")).collect();
+        let search = |from, time: &SearchTime| {
+            let request = SearchOutputRequest {
+                target: brigade_protocol::TaskTarget { session: String::new(), task: "1".into() },
+                streams: Default::default(),
+                pattern: "7".to_owned(),
+                ignore_case: false,
+                max_matches: 3,
+                from,
+            };
+            search_transcript(&request, &transcript, time).expect("a reply")
+        };
+        let over = SearchTime { deadline: Instant::now(), stop: Arc::default() };
+        for time in [SearchTime::start(), over] {
+            let mut found = Vec::new();
+            let mut from = None;
+            let mut calls = 0;
+            loop {
+                let reply = search(from, &time);
+                assert!(reply.lines.len() <= 3);
+                assert_eq!(reply.has_more, reply.next.is_some());
+                found.extend(reply.lines.into_iter().map(|line| line.text));
+                calls += 1;
+                from = reply.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert!(calls > 1);
+            let expected = (0..100).filter(|number| number.to_string().contains('7'));
+            let expected: Vec<String> = expected.map(|number| format!("line {number}")).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_dropped_request_stops_its_search() {
+        let time = SearchTime::start();
+        assert!(!time.is_over());
+        drop(StopOnDrop(time.stop.clone()));
+        assert!(time.is_over());
     }
 }

@@ -166,8 +166,21 @@ async fn output_is_searched_by_lines() {
     let stderr = search("pattern=e&stream=stderr").await.expect(200);
     assert_eq!(stderr["lines"][0]["stream"], "stderr");
     assert_eq!(search("pattern=e&limit=1").await.expect(200)["has_more"], true);
+    let whole = search("pattern=e").await.expect(200);
+    assert!(whole.get("next_page").is_none(), "{whole}");
+    let mut paged = Vec::new();
+    let mut page = String::new();
+    loop {
+        let found = search(&format!("pattern=e&limit=1{page}")).await.expect(200);
+        paged.extend(found["lines"].as_array().unwrap().iter().cloned());
+        let Some(next) = found["next_page"].as_str() else { break };
+        page = format!("&page={next}");
+    }
+    assert_eq!(json!(paged), whole["lines"]);
     let large = format!("pattern={}", "(x{1000}){1000}".replace('{', "%7B").replace('}', "%7D"));
-    for wrong in ["pattern=(", &large, "", "pattern=a&limit=0", "pattern=a&limit=10001"] {
+    for wrong in
+        ["pattern=(", &large, "", "pattern=a&limit=0", "pattern=a&limit=10001", "pattern=a&page=7"]
+    {
         search(wrong).await.expect_problem(400, "invalid");
     }
     let job = server.start_job("echo", json!(1)).await;

@@ -8,7 +8,8 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::StoredTask;
 use brigade_model::truncate::truncate_end;
 use brigade_process::output::{
-    OutputRead, OutputSearch, OutputView, ReadStart, SearchCursor, SearchError, page_text,
+    OutputRead, OutputSearch, OutputView, ReadStart, SearchBounds, SearchCursor, SearchError,
+    page_text,
 };
 
 use super::summary::summarize_task;
@@ -93,6 +94,7 @@ impl OutputSource<'_> {
                 cursor: SearchCursor::at(from),
                 max_matches: MATCHES_MAX,
                 max_line_bytes: LINE_BYTES_MAX,
+                bounds: SearchBounds::default(),
             })
         });
         match searched.await.map_err(|error| Refusal::internal(error.to_string()))? {

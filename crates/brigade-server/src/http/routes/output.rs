@@ -335,9 +335,14 @@ pub(super) struct SearchQuery {
     #[param(minimum = 1, maximum = 10_000)]
     #[serde(default)]
     limit: Option<usize>,
+    /// `next_page` of the search before.
+    #[serde(default)]
+    page: Option<String>,
 }
 
 /// Find lines in the output of a process, or in the transcript of an agent
+///
+/// One request searches at most 256 MiB and for some seconds. With `has_more`, `next_page` goes on.
 #[utoipa::path(
     get, path = "/v1/tasks/{task}/output/search", tag = "output",
     params(("task" = TaskId, Path), SearchQuery),
@@ -352,6 +357,7 @@ pub(super) async fn search_output(
     if !(1..=MATCHES_MAX).contains(&max_matches) {
         return Err(Refusal::invalid(format!("the limit is 1 to {MATCHES_MAX}")).into());
     }
+    let wrong = |_| Refusal::invalid("this is not a page; pass `next_page` as it was received");
     let context = caller.reader_of(id).await?;
     let search = SearchOutputRequest {
         target: target_of(id.no),
@@ -359,6 +365,7 @@ pub(super) async fn search_output(
         pattern: query.pattern,
         ignore_case: query.ignore_case,
         max_matches,
+        from: query.page.as_deref().map(str::parse).transpose().map_err(wrong)?,
     };
     Ok(JsonBody(context.call(search).await?.into()))
 }
