@@ -33,9 +33,7 @@ impl RequestContext {
     where
         R: RequestHandler<Item = NoItems>,
     {
-        let (frames, _) = mpsc::channel(1);
-        let sink = ResponseSink { id: 0, frames, window: None };
-        request.handle(self, &ItemSender::new(sink)).await
+        request.handle(self, &ItemSender::new(ResponseSink::without_items())).await
     }
 }
 
@@ -70,6 +68,14 @@ pub(crate) struct ResponseSink {
     pub(crate) frames: mpsc::Sender<ServerFrame>,
     /// `None` for a client without flow control.
     pub(crate) window: Option<Arc<FlowWindow>>,
+}
+
+impl ResponseSink {
+    /// Returns the sink of a request that sends no items.
+    pub(crate) fn without_items() -> Self {
+        let (frames, _) = mpsc::channel(1);
+        Self { id: 0, frames, window: None }
+    }
 }
 
 /// Encodes a reply or an item, or refuses it if it is too large.

@@ -8,7 +8,6 @@ use brigade_protocol::call::Call;
 use brigade_protocol::frames::ClientIntroduction;
 use brigade_protocol::requests::AnyRequest;
 use brigade_protocol::{RequestClient, RequestClientFactory};
-use tokio::sync::mpsc;
 
 use super::workspace_scope::{no_workspace, restrict_path};
 use crate::request_context::{CallerIdentity, RequestContext};
@@ -70,8 +69,7 @@ impl RequestClient for LocalRequestClient {
         let mut request: AnyRequest = new_request().into();
         self.processes.apply(&mut request)?;
         // No request of a tool has items.
-        let (frames, _) = mpsc::channel(1);
-        let sink = ResponseSink { id: 0, frames, window: None };
+        let sink = ResponseSink::without_items();
         let reply = tokio::select! {
             biased;
             reply = dispatch(request, &self.context, sink) => reply?,

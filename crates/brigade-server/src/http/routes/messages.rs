@@ -3,18 +3,19 @@
 use brigade_model::ids::{MessageNo, Owner};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::MessageRow;
-use brigade_model::work::InboxMode;
 use brigade_protocol::http::{MessageBody, MessageListBody, MessageRequestBody, SentBody, TaskId};
-use brigade_runtime::{SendMessage, Session};
+use brigade_protocol::requests::SendRequest;
+use brigade_runtime::Session;
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
+use crate::http::path_target::target_of;
 use crate::http::problem::Problem;
 use crate::http::request_headers::IdempotencyHeader;
-use crate::request_context::LocatedTask;
+use crate::request_context::{LocatedTask, RequestContext};
 
 const PAGE_MESSAGES: usize = 100;
 const PAGE_MESSAGES_MAX: usize = 1_000;
@@ -37,52 +38,37 @@ pub(super) async fn send_message(
     IdempotencyHeader(key): IdempotencyHeader,
     JsonBody(request): JsonBody<MessageRequestBody>,
 ) -> Result<(StatusCode, JsonBody<SentBody>), Problem> {
-    caller.writer()?;
-    let found = caller.task(id).await?;
-    let numbers = send_all(&found, request, key.as_deref()).await?;
+    let context = caller.writer_of(id).await?;
+    let numbers = send_all(&context, id, request, key).await?;
     Ok((StatusCode::ACCEPTED, JsonBody(SentBody { numbers })))
 }
 
 async fn send_all(
-    found: &LocatedTask,
+    context: &RequestContext,
+    id: TaskId,
     request: MessageRequestBody,
-    key: Option<&str>,
+    key: Option<String>,
 ) -> Result<Vec<u64>, Refusal> {
     let MessageRequestBody { body, name, interrupt, close_input } = request;
-    if interrupt && found.row.spec.work.policy().inbox_mode == InboxMode::Push {
-        let address = found.row.address(found.no);
-        return Err(Refusal::invalid(format!(
-            "{address} is handed every message at once: there is nothing to interrupt"
-        )));
-    }
-    let keyed = |message: SendMessage, key: Option<&str>| match key {
-        Some(key) => message.key(key),
-        None => message,
-    };
+    let has_body = body.is_some();
     let mut numbers = Vec::new();
-    if let Some(body) = &body {
-        let mut message = keyed(found.session.send(found.no, body), key);
-        if let Some(name) = &name {
-            message = message.named(name);
-        }
-        if interrupt {
-            message = message.urgent();
-        }
-        numbers.push(message.await?.0);
+    // A request without any part is refused as the handler does.
+    if has_body || !close_input {
+        let target = target_of(id.no);
+        let key = key.clone();
+        let name = name.clone();
+        let send = SendRequest { target, message: body, closes_input: false, interrupt, key, name };
+        numbers.extend(context.call(send).await?);
     }
     if close_input {
         // The end of the input is a message of its own.
-        let key = key.map(|key| match &body {
-            Some(_) => format!("{key}#close"),
-            None => key.to_owned(),
-        });
-        let message = keyed(found.session.close_input(found.no), key.as_deref());
-        numbers.push(message.await?.0);
+        let key = key.map(|key| if has_body { format!("{key}#close") } else { key });
+        let name = name.filter(|_| !has_body);
+        let close =
+            SendRequest { key, name, interrupt, ..SendRequest::new_close(target_of(id.no)) };
+        numbers.extend(context.call(close).await?);
     }
-    match numbers.is_empty() {
-        true => Err(Refusal::invalid("pass `body`, or `close_input`")),
-        false => Ok(numbers),
-    }
+    Ok(numbers)
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
