@@ -144,10 +144,8 @@ impl<F: RequestClientFactory> McpHttpService<F> {
         }
         let _one_at_a_time = self.reopen_lock.lock().await;
         let Ok(params) = serde_json::from_value(params) else { return session_not_found() };
-        self.reopened.set(Some(ReopenedParams { id, params }));
-        let response = self.service.handle(request).await;
-        self.reopened.set(None);
-        response
+        let _reopening = self.reopened.begin(ReopenedParams { id, params });
+        self.service.handle(request).await
     }
 
     /// Returns true if a session is in memory, and not just being opened again.
@@ -179,9 +177,23 @@ struct ReopenedParams {
     params: InitializeRequestParams,
 }
 
+/// A guard that forgets the parameters when the request was served or its caller has dropped it.
+struct ReopeningGuard<'a>(&'a ReopenedSession);
+
 impl ReopenedSession {
+    fn begin(&self, params: ReopenedParams) -> ReopeningGuard<'_> {
+        self.set(Some(params));
+        ReopeningGuard(self)
+    }
+
     fn set(&self, params: Option<ReopenedParams>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = params;
+    }
+}
+
+impl Drop for ReopeningGuard<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
     }
 }
 
@@ -243,4 +255,30 @@ async fn normalize_error(response: McpHttpResponse) -> McpHttpResponse {
     };
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Response::from_parts(parts, error_body(None, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dropped_request_leaves_no_session_to_open_again() {
+        let id = "00000000-0000-4000-8000-000000000000";
+        let params = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "cook", "version": "1" },
+        });
+        let params = serde_json::from_value(params).expect("parameters");
+        let reopened = ReopenedSession::default();
+        let mut served = Box::pin(async {
+            let _reopening = reopened.begin(ReopenedParams { id: id.into(), params });
+            std::future::pending::<()>().await;
+        });
+        assert!(served.as_mut().now_or_never().is_none());
+        assert!(reopened.load(id).await.expect("a look-up").is_some());
+        drop(served);
+        assert!(reopened.load(id).await.expect("a look-up").is_none());
+    }
 }
