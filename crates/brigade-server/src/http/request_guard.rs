@@ -95,6 +95,10 @@ impl ServedNames {
         let (Some(authority), None) = (authority, hosts.next()) else {
             return Err(Refusal::invalid("the request needs one Host header").into());
         };
+        // A whole URL as the target names a host too, and must name the same one.
+        if request.uri().authority().is_some_and(|target| *target != authority) {
+            return Err(misdirected("the target of the request names another host"));
+        }
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']');
         let is_known = address.parse::<IpAddr>().is_ok()

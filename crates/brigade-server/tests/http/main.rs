@@ -17,6 +17,7 @@ mod mcp_interop;
 mod messaging;
 mod openapi;
 mod output;
+mod raw_requests;
 mod requests;
 mod revocation;
 mod scopes;

@@ -2,7 +2,6 @@
 //! `web/`.
 
 use axum::Router;
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use brigade_model::refusal::Refusal;
@@ -12,6 +11,7 @@ use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
 use super::HttpState;
+use crate::http::extract::ApiPath;
 use crate::http::problem::Problem;
 
 static WEB: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/web");
@@ -23,7 +23,10 @@ pub(super) fn routes() -> Router<HttpState> {
         .route("/assets/{name}", get(show_asset))
 }
 
-async fn show_asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn show_asset(
+    ApiPath(name): ApiPath<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     show_file(&name, &headers)
 }
 
