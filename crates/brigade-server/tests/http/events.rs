@@ -24,7 +24,7 @@ const TALK: Job<u32, ()> = Job::new("talk");
 const PARENT: Job<(), ()> = Job::new("parent");
 const CHILD: Job<(), ()> = Job::new("child");
 
-fn with_jobs(builder: RuntimeBuilder) -> RuntimeBuilder {
+pub(crate) fn with_jobs(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder
         .job(TALK, async |context: JobContext, count: u32| {
             for number in 0..count {
@@ -48,12 +48,12 @@ async fn start() -> TestServer {
 }
 
 /// Runs a job that causes at least this many changes.
-async fn talk(server: &TestServer, count: u32) {
+pub(crate) async fn talk(server: &TestServer, count: u32) {
     let session = server.runtime.session(SESSION).await.unwrap();
     session.spawn(TALK.with(count)).await.unwrap().wait().await.unwrap();
 }
 
-fn seqs(changes: &[Value]) -> Vec<u64> {
+pub(crate) fn seqs(changes: &[Value]) -> Vec<u64> {
     changes.iter().map(|change| change["seq"].as_u64().unwrap()).collect()
 }
 
@@ -410,7 +410,7 @@ async fn a_revoked_token_loses_its_stream() {
 }
 
 /// Opens a stream on a socket that reads nothing by itself, and fills its buffers.
-async fn open_blocked(server: &TestServer) -> tokio::net::TcpStream {
+pub(crate) async fn open_blocked(server: &TestServer) -> tokio::net::TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(64 * 1024).unwrap();
     let mut socket = socket.connect(server.address).await.unwrap();
@@ -429,7 +429,7 @@ async fn open_blocked(server: &TestServer) -> tokio::net::TcpStream {
     socket
 }
 
-async fn read_rest(mut socket: tokio::net::TcpStream) -> String {
+pub(crate) async fn read_rest(mut socket: tokio::net::TcpStream) -> String {
     let mut bytes = Vec::new();
     // A reset is an end too.
     let _ = timeout(TEST_TIMEOUT, socket.read_to_end(&mut bytes)).await.expect("an end");
