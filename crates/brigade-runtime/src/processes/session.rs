@@ -178,12 +178,14 @@ impl Session {
             Some(RunDir { path, is_current: true }) if row.is_alive() => {
                 Ok(ProcessOutput::open_expected(&path))
             }
-            Some(RunDir { path, .. }) => ProcessOutput::open(&path)
-                .map_err(|error| Refusal::unavailable(format!("its output: {error}"))),
-            None => Err(Refusal::not_found(format!(
-                "the output of {} is not stored any more",
-                row.address(no)
-            ))),
+            Some(RunDir { path, .. }) => {
+                ProcessOutput::open(&path).map_err(|error| match error.kind() {
+                    // It was stopped before its first start, or its directory was removed.
+                    io::ErrorKind::NotFound => no_output_refusal(no, row),
+                    _ => Refusal::unavailable(format!("its output: {error}")),
+                })
+            }
+            None => Err(no_output_refusal(no, row)),
         }
     }
 
@@ -209,6 +211,10 @@ impl Session {
         let path = processes.attempt_dir(id, row.run, attempt);
         Ok(Some(RunDir { path, is_current: true }))
     }
+}
+
+fn no_output_refusal(no: TaskNo, row: &TaskRow) -> Refusal {
+    Refusal::not_found(format!("no output of {} is stored", row.address(no)))
 }
 
 /// The directory of a run, and whether that is the current run.

@@ -187,3 +187,15 @@ async fn output_is_searched_by_lines() {
     server.get(&job, "/output").await.expect_problem(400, "invalid");
     server.get(&job, "/output/search?pattern=a").await.expect_problem(400, "invalid");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_never_started_has_no_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = TaskServer::start_with(dir, |builder, _| builder.max_running(0)).await;
+    let task = server.start_shell("echo soup").await;
+    server.post(&task, "stop", json!({})).await.expect(200);
+    for part in ["/output", "/output/search?pattern=a", "/output/stream"] {
+        let detail = server.get(&task, part).await.expect_problem(404, "not_found");
+        assert!(!detail.contains(&server.cwd()), "no path of the server is told: {detail}");
+    }
+}

@@ -1,5 +1,6 @@
 //! A server with jobs, processes and agents, and requests with headers.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use brigade_agent::{Tool, ToolEffect, ToolError};
@@ -47,7 +48,7 @@ pub(crate) struct TaskServer {
     pub(crate) dir: tempfile::TempDir,
 }
 
-fn build(builder: RuntimeBuilder, dir: &std::path::Path) -> RuntimeBuilder {
+pub(crate) fn build(builder: RuntimeBuilder, dir: &Path) -> RuntimeBuilder {
     let script = Script::parse("test", SCRIPT).unwrap();
     let bake = Tool::from_fn("bake", "Bakes.", ToolEffect::Once, |what: String| async move {
         Ok::<_, ToolError>(format!("{what} is baked"))
@@ -79,9 +80,16 @@ fn build(builder: RuntimeBuilder, dir: &std::path::Path) -> RuntimeBuilder {
 
 impl TaskServer {
     pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(tempfile::tempdir().unwrap(), |builder, _| builder).await
+    }
+
+    /// Starts a server with this directory and further options.
+    pub(crate) async fn start_with(
+        dir: tempfile::TempDir,
+        change: impl FnOnce(RuntimeBuilder, &Path) -> RuntimeBuilder,
+    ) -> Self {
         let path = dir.path().canonicalize().unwrap();
-        let server = TestServer::start(|builder| build(builder, &path)).await;
+        let server = TestServer::start(|builder| change(build(builder, &path), &path)).await;
         let name = path.to_str().unwrap();
         let session = server.runtime.session(name).await.unwrap().id().to_string();
         Self { server, session, dir }
