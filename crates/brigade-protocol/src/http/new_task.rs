@@ -68,7 +68,10 @@ impl<'de> Deserialize<'de> for NewTaskBody {
 /// A process to start: a program with arguments, or a line for the shell.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewProcess)]
+#[schema(
+    as = NewProcess,
+    example = json!({ "kind": "process", "command": ["make"], "cwd": "/" })
+)]
 pub struct NewProcessBody {
     #[schema(inline)]
     pub kind: ProcessKind,
@@ -128,7 +131,10 @@ pub struct NewProcessBody {
 /// An agent to start.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewAgent)]
+#[schema(
+    as = NewAgent,
+    example = json!({ "kind": "agent", "prompt": "Review.", "cwd": "/" })
+)]
 pub struct NewAgentBody {
     #[schema(inline)]
     pub kind: AgentKind,

@@ -29,7 +29,10 @@ const READ_MESSAGES_MAX: u64 = 5_000;
 /// with the same key is a conflict.
 #[utoipa::path(
     post, path = "/v1/tasks/{task}/messages", tag = "messages", request_body = MessageRequestBody,
-    params(("task" = TaskId, Path), ("idempotency-key" = Option<String>, Header)),
+    params(
+        ("task" = TaskId, Path),
+        ("idempotency-key" = Option<String>, Header, min_length = 1)
+    ),
     responses((status = 202, description = "The messages are accepted", body = SentBody), Problem)
 )]
 pub(super) async fn send_message(

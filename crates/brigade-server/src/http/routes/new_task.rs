@@ -34,7 +34,10 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// own. A client's token starts processes and agents only in a sandbox.
 #[utoipa::path(
     post, path = "/v1/sessions/{session}/tasks", tag = "tasks", request_body = NewTaskBody,
-    params(("session" = String, Path), ("idempotency-key" = Option<String>, Header)),
+    params(
+        ("session" = String, Path),
+        ("idempotency-key" = Option<String>, Header, min_length = 1)
+    ),
     responses(
         (status = 200, description = "The task was started before", body = TaskBody),
         (status = 201, description = "The new task", body = TaskBody),

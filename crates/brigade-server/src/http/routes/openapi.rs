@@ -57,7 +57,9 @@ pub(super) fn new_router() -> OpenApiRouter<HttpState> {
 /// Returns the OpenAPI document as JSON text.
 pub fn openapi_document() -> String {
     let document = super::documented_routes().into_openapi();
-    document.to_pretty_json().unwrap_or_default()
+    let text = document.to_pretty_json().unwrap_or_default();
+    // The library misspells the registered formats of unsigned integers.
+    text.replace(r#""format": "u-int"#, r#""format": "uint"#)
 }
 
 pub(super) fn routes() -> Router<HttpState> {
