@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,13 +11,13 @@ use crate::story_env::{StoryEnv, is_there, kill, poll};
 
 /// A response: its status and its body.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
 }
 
 /// Sends a request to a URL without a path.
-fn send(url: &str, request: &str, token: &str, body: &str) -> Answer {
+pub(crate) fn send(url: &str, request: &str, token: &str, body: &str) -> Answer {
     let host = url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(host).unwrap();
     let length = body.len();
@@ -38,14 +38,18 @@ fn send(url: &str, request: &str, token: &str, body: &str) -> Answer {
 }
 
 /// A server in the foreground, and its URL.
-struct ForegroundServer {
+pub(crate) struct ForegroundServer {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl ForegroundServer {
     fn start(story: &StoryEnv) -> Self {
-        let mut command = story.command(["serve", "--listen", "127.0.0.1:0"]);
+        Self::start_by(story.command(["serve", "--listen", "127.0.0.1:0"]))
+    }
+
+    /// Starts a server by a command line of its own.
+    pub(crate) fn start_by(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = output.next().unwrap().unwrap();
@@ -57,7 +61,11 @@ impl ForegroundServer {
         Self { child, url }
     }
 
-    fn stop(mut self) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn stop(mut self) {
         kill(self.child.id(), Signal::TERM);
         assert!(self.child.wait().unwrap().success());
     }

@@ -22,6 +22,8 @@ mod exec;
 mod files;
 mod guides;
 mod http;
+mod http_connections;
+mod http_sandbox;
 mod identity;
 mod input_bytes;
 mod inside;

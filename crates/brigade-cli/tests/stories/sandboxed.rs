@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::story_env::{BRIGADE, StoryEnv};
 
-fn can_sandbox(story: &StoryEnv) -> bool {
+pub(crate) fn can_sandbox(story: &StoryEnv) -> bool {
     let is_supported = LandlockSupport::detect().check().is_ok();
     let findings = story.ok(["doctor"]);
     assert!(findings.lines().any(|line| line.contains("sandbox")), "{findings}");

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use brigade_model::refusal::Refusal;
+use brigade_protocol::http::ProblemBody;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -29,12 +31,18 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// The pause after a failed accept: most likely there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The number of clients over the limit that are told so at once. Others are only disconnected.
+const REFUSALS_MAX: usize = 64;
+/// The time for a client to read that it is over the limit.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The connections of all listeners.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
     tracker: TaskTracker,
     slots: Arc<Semaphore>,
     slot_count: usize,
+    refusal_slots: Arc<Semaphore>,
     shutdown_token: CancellationToken,
 }
 
@@ -42,7 +50,8 @@ impl Connections {
     pub(crate) fn new(connections_max: usize, shutdown_token: CancellationToken) -> Self {
         let slots = Arc::new(Semaphore::new(connections_max));
         let slot_count = connections_max;
-        Self { tracker: TaskTracker::new(), slots, slot_count, shutdown_token }
+        let refusal_slots = Arc::new(Semaphore::new(REFUSALS_MAX));
+        Self { tracker: TaskTracker::new(), slots, slot_count, refusal_slots, shutdown_token }
     }
 
     /// Serves a listener until the shutdown.
@@ -67,8 +76,14 @@ impl Connections {
     }
 
     fn serve_stream(&self, stream: TcpStream, tls: Option<TlsAcceptor>, app: Router) {
-        // A connection over the limit is closed. Those that send nothing make way after a timeout.
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else { return };
+        // Connections that send nothing make way after a timeout.
+        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+            // A client with TLS would have to be given a handshake first.
+            if tls.is_none() {
+                self.refuse_stream(stream);
+            }
+            return;
+        };
         let shutdown_token = self.shutdown_token.clone();
         self.tracker.spawn(async move {
             let _ = stream.set_nodelay(true);
@@ -83,6 +98,16 @@ impl Connections {
         });
     }
 
+    /// Tells a client over the limit to try again, and disconnects it.
+    fn refuse_stream(&self, stream: TcpStream) {
+        let Ok(slot) = self.refusal_slots.clone().try_acquire_owned() else { return };
+        self.tracker.spawn(async move {
+            // A client that does not read is disconnected without an answer.
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, write_refusal(stream)).await;
+            drop(slot);
+        });
+    }
+
     pub(crate) fn has_open(&self) -> bool {
         self.slots.available_permits() < self.slot_count
     }
@@ -92,6 +117,22 @@ impl Connections {
         self.tracker.close();
         self.tracker.wait().await;
     }
+}
+
+/// Writes the answer to a client over the limit, without reading its request.
+async fn write_refusal(mut stream: TcpStream) -> io::Result<()> {
+    let refusal = Refusal::unavailable("too many connections are open; try again");
+    let body = serde_json::to_string(&ProblemBody::from(refusal))?;
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n\
+         Content-Length: {length}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{body}"
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    // Unread bytes would reset the connection, and the client might lose the answer.
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 async fn serve_tls(
