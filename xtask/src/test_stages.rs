@@ -25,7 +25,7 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 9] = [
+    let stages: [(&str, CheckStage); 10] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -34,6 +34,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("features", check_features),
         ("tests", run_tests),
         ("interop", interop::run),
+        ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
     ];
     if let Some(only) = only {
@@ -129,9 +130,12 @@ fn test_alone(selection: &[&str]) -> Result<(), String> {
     run_alone(cargo_command().args(args))
 }
 
-/// Runs the stories of the HTTP API alone. The stage `tests` runs them too.
+/// Runs the stories of the HTTP server alone, and generated requests. The stages `tests` and
+/// `schemathesis` run them too.
 fn test_http() -> Result<(), String> {
-    test_alone(&["--package", "brigade-server", "--test", "http"])
+    test_alone(&["--package", "brigade-server", "--test", "http"])?;
+    test_alone(&["--package", "brigade-cli", "--test", "stories", "http"])?;
+    interop::test_generated_requests()
 }
 
 /// Runs each attack for a minute. The stage `tests` runs them for seconds.

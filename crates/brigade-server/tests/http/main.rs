@@ -24,6 +24,7 @@
 //! - other methods and versions: `raw_requests::head_and_options_are_answered_everywhere`,
 //!   `raw_requests::older_and_newer_versions_of_http`
 //! - a browser that sleeps: `sleeping_reader`, and `web_tests/sleep.test.js`
+//! - generated requests: `schemathesis`
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -47,6 +48,7 @@ mod raw_requests;
 mod requests;
 mod revocation;
 mod routes;
+mod schemathesis;
 mod scopes;
 mod sleeping_reader;
 mod sse_client;
