@@ -7,34 +7,52 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+/// Implements the reader and the writer of types that derive both with `remote = "Self"`. The reader
+/// takes an object only.
+macro_rules! json_objects {
+    ($($body:ident),* $(,)?) => {
+        $(impl $crate::http::json_object::ObjectFields for $body {
+            fn read_fields<'de, D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                $body::deserialize(deserializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $body {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::http::json_object::read_object(deserializer)
+            }
+        }
+
+        impl serde::Serialize for $body {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $body::serialize(self, serializer)
+            }
+        })*
+    };
+}
+
+pub(super) use json_objects;
+
+/// A type with a derived reader.
+pub(super) trait ObjectFields: Sized {
+    /// Reads the fields, from an object or from an array.
+    fn read_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error>;
+}
 
 /// Reads an object.
-pub(super) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn read_object<'de, D: Deserializer<'de>, T: ObjectFields>(
     deserializer: D,
 ) -> Result<T, D::Error> {
-    JsonObject::deserialize(deserializer).map(|JsonObject(value)| value)
-}
-
-/// Reads an object that may be absent or `null`.
-pub(super) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    let read = Option::<JsonObject<T>>::deserialize(deserializer)?;
-    Ok(read.map(|JsonObject(value)| value))
-}
-
-struct JsonObject<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
-    }
+    deserializer.deserialize_map(ObjectVisitor(PhantomData))
 }
 
 struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+impl<'de, T: ObjectFields> Visitor<'de> for ObjectVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +60,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map))
+        T::read_fields(MapAccessDeserializer::new(map))
     }
 }
 
@@ -67,6 +85,8 @@ mod tests {
         ] {
             assert!(process(wrong).is_err(), "{wrong}");
         }
-        assert!(serde_json::from_str::<LimitsBody>(r#"{"stall":[1]}"#).is_err());
+        for wrong in [r#"{"stall":[1]}"#, "[1]"] {
+            assert!(serde_json::from_str::<LimitsBody>(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use brigade_model::task::{RunClock, TaskRow};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::json_object::optional_object;
+use super::json_object::json_objects;
 use super::{TaskId, UsageBody};
 
 /// The digits of a millionth of a dollar.
@@ -17,7 +17,7 @@ const MONEY_DIGITS: usize = 6;
 
 /// Limits of a task and its descendants, or of a session. Absent limits do not apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 #[schema(as = Limits)]
 pub struct LimitsBody {
     /// Levels of descendants.
@@ -43,7 +43,7 @@ pub struct LimitsBody {
     /// The time of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<u64>,
-    #[serde(deserialize_with = "optional_object", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stall: Option<StallBody>,
     /// Tasks started within a time span, such as `10/min`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct LimitsBody {
 
 /// The treatment of a silent task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 #[schema(as = Stall)]
 pub struct StallBody {
     /// The silence after which the task is stalled. 0 allows any silence.
@@ -64,6 +64,8 @@ pub struct StallBody {
     #[serde(default)]
     pub then_stop: bool,
 }
+
+json_objects! { LimitsBody, StallBody }
 
 /// The unused part of limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

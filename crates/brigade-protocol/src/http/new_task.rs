@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::LimitsBody;
-use super::json_object::{object, optional_object};
+use super::json_object::json_objects;
 
 /// A task to start.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -101,30 +101,14 @@ pub struct NewProcessBody {
     #[serde(default)]
     pub keep: bool,
     /// A terminal instead of pipes.
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalBody>,
     /// The sandbox, which a client's token must request.
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxBody>,
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesBody>,
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
 }
 
@@ -158,19 +142,11 @@ pub struct NewAgentBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub result_schema: Option<Json>,
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
     /// The upper bound of its permissions. Without it, the agent may read, delegate and ask, but
     /// not write files or run processes.
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<PermissionsBody>,
     /// MCP servers whose tools it has beside those of its definition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -182,17 +158,9 @@ pub struct NewAgentBody {
     #[serde(default)]
     pub unattended: bool,
     /// The sandbox of its processes, which a client's token must request.
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxBody>,
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourcesBody>,
 }
 
@@ -211,11 +179,7 @@ pub struct NewJobBody {
     pub arguments: Json,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(
-        default,
-        deserialize_with = "optional_object",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
 }
 
@@ -225,11 +189,11 @@ pub struct NewJobBody {
 #[schema(as = EnvValue)]
 pub enum EnvBody {
     Text(String),
-    From(#[serde(deserialize_with = "object")] EnvFromBody),
+    From(EnvFromBody),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 #[schema(as = EnvFrom)]
 pub struct EnvFromBody {
     /// The name of a variable of the server.
@@ -237,7 +201,7 @@ pub struct EnvFromBody {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 #[schema(as = Terminal)]
 pub struct TerminalBody {
     #[schema(minimum = 1)]
@@ -248,7 +212,7 @@ pub struct TerminalBody {
 
 /// A sandbox: the working directory, and the listed paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 #[schema(as = Sandbox)]
 pub struct SandboxBody {
     /// Further paths that may be read.
@@ -265,7 +229,7 @@ pub struct SandboxBody {
 
 /// The limits of each OS process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 #[schema(as = Resources)]
 pub struct ResourcesBody {
     /// Bytes of memory.
@@ -280,7 +244,7 @@ pub struct ResourcesBody {
 
 /// Permission rules, such as `read_file` or `run_process(cargo test *)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 #[schema(as = Permissions)]
 pub struct PermissionsBody {
     /// The allowed calls. Without a list, all are allowed.
@@ -292,6 +256,8 @@ pub struct PermissionsBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }
+
+json_objects! { EnvFromBody, TerminalBody, SandboxBody, ResourcesBody, PermissionsBody }
 
 impl NewProcessBody {
     /// Returns the work, or refuses a request with no command or with two.

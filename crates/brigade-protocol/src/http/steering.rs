@@ -4,7 +4,6 @@ use brigade_model::json::Json;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::json_object::optional_object;
 use super::{LimitsBody, TaskBody};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -47,7 +46,7 @@ pub struct AnswerBody {
 #[schema(as = ResumeRequest)]
 pub struct ResumeRequestBody {
     /// Limits in place of the earlier ones. Those that are absent stay.
-    #[serde(deserialize_with = "optional_object", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
 }
 
