@@ -12,7 +12,7 @@ use crate::shared_values::SharedValues;
 use crate::spawn_rate::SpawnMeter;
 use crate::stall::NudgeState;
 use crate::task::{
-    DecidedApproval, EarlierRun, EndedState, QueuedState, ResultDelivery, RunClock,
+    DecidedApproval, EarlierRun, EndedState, QueuedState, ResultDelivery, RunClock, RunStart,
     SpawningAttempt, StopPhase, StoppingState, TaskExtras, TaskRow, TaskState,
 };
 use crate::task_tree::{SessionRow, SessionState, TaskTree, is_stopping_children};
@@ -296,6 +296,11 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
         spawned_at: at,
         last_activity_at: at,
         state,
+        state_changed_at: Some(at),
+        run_start: match spawned.queued {
+            None => RunStart::At(at),
+            Some(_) => RunStart::Pending,
+        },
         unacked: None,
         parked_calls: Vec::new(),
         limits,
@@ -373,6 +378,9 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
     row.state = TaskState::Running;
     row.attempt = attempt;
     row.last_activity_at = at;
+    if row.run_start == RunStart::Pending {
+        row.run_start = RunStart::At(at);
+    }
     if let Some(extra) = &mut row.extras {
         extra.stalled = false;
         if let RunClock::Stopped { remaining } = extra.clock {
@@ -522,6 +530,7 @@ fn apply_run_opened(
             row.extras_mut().earlier_runs.push(earlier);
         }
         row.run = row.run.next();
+        row.run_start = RunStart::Pending;
         row.last_activity_at = at;
         if let Some(extra) = &mut row.extras {
             extra.stalled = false;

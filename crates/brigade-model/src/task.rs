@@ -14,6 +14,7 @@ use crate::outcome::{Failure, Outcome, StopOrder};
 use crate::spawn_rate::SpawnMeter;
 use crate::spec::TaskSpec;
 use crate::stall::{NudgeState, StallWatch};
+use crate::work::FollowUp;
 
 /// The stored form of a task. Everything else about it is derived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,11 @@ pub struct TaskRow {
     /// The time of the last activity.
     pub last_activity_at: Time,
     pub state: TaskState,
+    /// The time of the change to this kind of state. `None` if an earlier version wrote the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_changed_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "RunStart::is_unknown")]
+    pub run_start: RunStart,
     /// The journal position of a completion that the work has not acknowledged. Work that wakes on
     /// any completion gets one at a time, because the next could be for a call that it drops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +183,23 @@ pub enum RunClock {
     },
 }
 
+/// The start of a run's first attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStart {
+    /// An earlier version opened the run and did not store its start.
+    #[default]
+    Unknown,
+    Pending,
+    At(Time),
+}
+
+impl RunStart {
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
+}
+
 /// A deadline that a kept task inherited from a former holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InheritedDeadline {
@@ -278,6 +301,32 @@ impl TaskRow {
             TaskState::Ended(ended) => Some(ended),
             _ => None,
         }
+    }
+
+    /// Returns when the current kind of state began, if that is stored.
+    pub fn state_since(&self) -> Option<Time> {
+        self.ended().map(|ended| ended.at).or(self.state_changed_at)
+    }
+
+    /// Returns when the first attempt of the latest run started, if it did and that is stored.
+    pub fn started_at(&self) -> Option<Time> {
+        match self.run_start {
+            RunStart::At(at) => Some(at),
+            RunStart::Unknown | RunStart::Pending => None,
+        }
+    }
+
+    /// Returns whether a message can reach the work: it reads messages, and it has not ended or a
+    /// message opens its next run.
+    pub fn takes_messages(&self) -> bool {
+        let is_open = match &self.state {
+            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
+            TaskState::Stopping(_) | TaskState::Closing { .. } => false,
+            TaskState::Ended(ended) => {
+                !ended.lingering && self.spec.work.policy().follow_up == FollowUp::NewRun
+            }
+        };
+        is_open && self.spec.work.missing_input_reason().is_none()
     }
 
     /// Returns whether a performer is executing it, as far as is known.

@@ -482,6 +482,7 @@ mod tests {
     use brigade_model::error_details::ErrorDetails;
     use brigade_model::ids::{Attempt, RunNo};
     use brigade_model::spec::TaskSpec;
+    use brigade_model::task::RunStart;
     use brigade_model::work::{JobWork, Work};
 
     use super::*;
@@ -534,6 +535,8 @@ mod tests {
             spawned_at: Time(1),
             last_activity_at: Time(1),
             state: TaskState::Waiting,
+            state_changed_at: None,
+            run_start: RunStart::Unknown,
             unacked: None,
             parked_calls: Vec::new(),
             limits: None,

@@ -642,10 +642,22 @@ export interface Task {
   /** It has been silent for longer than its stall limit. */
   stalled: boolean;
   /**
+   * When the first attempt of this run started; absent before it, and if an earlier version of
+   * the server did not store it.
+   */
+  started_at?: ApiTime;
+  /**
    * Open: `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`,
    * `cancelled`.
    */
   state: string;
+  /** When this state began; absent if an earlier version of the server did not store it. */
+  state_since?: ApiTime;
+  /**
+   * A message can reach it now: it reads messages, and it has not ended or a message opens its
+   * next run.
+   */
+  takes_messages: boolean;
   /** The usage of the task and its descendants. */
   usage: Usage;
   /** The conditions that it waits for. */

@@ -50,8 +50,8 @@ pub use brigade_model::spec::{DeadlineScope, LocalAttachment, TaskSpec};
 pub use brigade_model::stall::{NudgeState, StallPolicy, StallWatch};
 pub use brigade_model::task::{
     DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason, QueuedState,
-    ResultDelivery, RunClock, SpawningAttempt, StopCause, StopPhase, StoppingState, StoredTask,
-    TaskExtras, TaskRow, TaskState,
+    ResultDelivery, RunClock, RunStart, SpawningAttempt, StopCause, StopPhase, StoppingState,
+    StoredTask, TaskExtras, TaskRow, TaskState,
 };
 pub use brigade_model::task_tree::{
     ChangedRows, KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState, TaskTree,

@@ -1,5 +1,6 @@
 //! State that follows from a task's row, updated with each change of the row.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use crate::call::Condition;
@@ -53,7 +54,12 @@ impl TaskTree {
     pub(crate) fn edit(&mut self, no: TaskNo, change: impl FnOnce(&mut TaskRow)) {
         let Some(task) = self.tasks.get_mut(no) else { return };
         let before = RowFacts::of(&task.row);
-        change(Arc::make_mut(&mut task.row));
+        let kind_before = discriminant(&task.row.state);
+        let row = Arc::make_mut(&mut task.row);
+        change(row);
+        if discriminant(&row.state) != kind_before {
+            row.state_changed_at = Some(self.row.now);
+        }
         if !task.is_dirty {
             task.is_dirty = true;
             self.dirty.tasks.push(no);

@@ -19,6 +19,7 @@ mod runtime_slots;
 mod scope;
 mod spawn;
 mod spawn_rate;
+mod state_times;
 mod stop;
 mod support;
 mod waiting;

@@ -35,6 +35,12 @@ pub struct TaskBody {
     /// `cancelled`.
     pub state: String,
     pub alive: bool,
+    /// When this state began; absent if an earlier version of the server did not store it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<ApiTime>,
+    /// A message can reach it now: it reads messages, and it has not ended or a message opens its
+    /// next run.
+    pub takes_messages: bool,
     /// The reason why it is queued or tries again, or the way it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -48,6 +54,10 @@ pub struct TaskBody {
     /// Recoveries since its last recorded progress.
     pub crashes: u16,
     pub spawned_at: ApiTime,
+    /// When the first attempt of this run started; absent before it, and if an earlier version of
+    /// the server did not store it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<ApiTime>,
     pub last_activity_at: ApiTime,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ApiTime>,
@@ -173,6 +183,8 @@ pub struct TaskListBody {
 pub struct TaskSession {
     pub id: SessionId,
     pub name: SessionName,
+    /// It is not closed, and is not being closed.
+    pub is_open: bool,
 }
 
 impl TaskBody {
@@ -190,6 +202,11 @@ impl TaskBody {
     pub fn from_info(session: &TaskSession, no: TaskNo, row: &TaskRow, info: TaskInfo) -> Self {
         let task = |no| TaskId { session: session.id, no };
         let waits = row.parked_calls.iter().filter(|_| info.alive);
+        let is_latest_run = info.run == row.run.0;
+        let state_since = match is_latest_run {
+            true => row.state_since(),
+            false => info.ended_at.map(Time),
+        };
         Self {
             id: task(no),
             session: session.id.to_string(),
@@ -201,6 +218,8 @@ impl TaskBody {
             description: info.description,
             state: info.state,
             alive: info.alive,
+            state_since: state_since.map(ApiTime),
+            takes_messages: is_latest_run && session.is_open && row.takes_messages(),
             reason: info.detail,
             parent: match row.owner {
                 Owner::Session => None,
@@ -211,6 +230,7 @@ impl TaskBody {
             attempt: info.attempt,
             crashes: row.crashes,
             spawned_at: row.spawned_at.into(),
+            started_at: row.started_at().filter(|_| is_latest_run).map(ApiTime),
             last_activity_at: row.last_activity_at.into(),
             ended_at: info.ended_at.map(|at| Time(at).into()),
             stalled: info.stalled,

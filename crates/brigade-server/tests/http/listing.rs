@@ -133,3 +133,26 @@ async fn a_session_is_opened_once_for_a_directory() {
         server.post("/v1/sessions", wrong).await.expect_problem(400, "invalid");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_has_the_times_of_its_state_and_its_run() {
+    let server = server_with_tasks(1).await;
+    let session = server.runtime.session(SESSION).await.unwrap();
+    let path = format!("/v1/tasks/{}.1", session.id());
+    let listed = server.get("/v1/tasks").await.expect(200)["items"][0].clone();
+    let waiting = server.get(&path).await.expect(200);
+    assert_eq!(waiting["state"], "waiting");
+    assert_eq!(waiting["started_at"], waiting["spawned_at"]);
+    assert!(waiting["state_since"].as_str() >= waiting["started_at"].as_str());
+    assert_eq!(waiting["takes_messages"], true);
+    for field in ["state_since", "started_at", "takes_messages"] {
+        assert_eq!(listed[field], waiting[field], "{field}");
+    }
+    let task = session.task("1").await.unwrap();
+    task.send(0).await.unwrap();
+    task.wait().await.unwrap();
+    let ended = server.get(&path).await.expect(200);
+    assert_eq!(ended["state_since"], ended["ended_at"]);
+    assert_eq!(ended["started_at"], waiting["started_at"]);
+    assert_eq!(ended["takes_messages"], false, "a job has no second run");
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brigade_model::event_author::CallerOrigin;
 use brigade_model::ids::Time;
 
-use super::folding::{CommitCheck, check_folded, fold};
+use super::folding::{CommitCheck, RowWriter, check_folded, fold};
 use super::scenario::{limits, play_scenario};
 use super::writer::{ORIGIN, SessionWriter, all_events, session_id};
 use crate::record::{ExpectedVersion, NewRecord, Record, RecordKey, RecordKind, RecordQuery};
@@ -84,7 +84,7 @@ pub async fn check_fixture(store: &Arc<dyn Store>) {
         journals: BTreeMap::new(),
         check: CommitCheck::Nothing,
     };
-    check_folded(&writer).await;
+    check_folded(&writer, RowWriter::EarlierVersion).await;
     let tasks = store.tasks(id, &TaskQuery::default()).await.expect("tasks are read");
     assert!(tasks.len() > 10, "the scenario has many tasks");
     for StoredTask { no, row } in tasks {

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use brigade_model::call::WaitMode;
 use brigade_model::ids::RunNo;
+use brigade_model::task_tree::SessionState;
 use brigade_protocol::http::task::TaskSession;
 use brigade_protocol::http::{SubtreeBody, TaskBody, TaskDetailBody, TaskId, TaskListBody};
 use brigade_runtime::Session;
@@ -142,5 +143,7 @@ pub(super) async fn show_subtree(
 }
 
 pub(crate) fn task_session(session: &Session) -> TaskSession {
-    TaskSession { id: session.id(), name: session.row().name }
+    let row = session.row();
+    let is_open = row.state == SessionState::Open;
+    TaskSession { id: row.id, name: row.name, is_open }
 }
