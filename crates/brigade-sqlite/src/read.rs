@@ -9,7 +9,7 @@ use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
-use brigade_store::{EventPage, EventQuery, JournalQuery, RunRow, TaskQuery, codec};
+use brigade_store::{EventPage, EventQuery, JournalQuery, RunRow, TaskOrder, TaskQuery, codec};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
@@ -117,15 +117,19 @@ impl<'a> ReadTransaction<'a> {
             (None, true) => ("tasks INDEXED BY tasks_open", None),
             (None, false) => ("tasks", None),
         };
-        let mut sql = format!("SELECT no, body FROM {from} WHERE session = ?1 AND no > ?2");
+        let (beyond, direction, first) = match query.order {
+            TaskOrder::OldestFirst => (">", "ASC", 0),
+            TaskOrder::NewestFirst => ("<", "DESC", i64::MAX),
+        };
+        let after = query.after.map_or(first, |after| i64::from(after.get()));
+        let mut sql = format!("SELECT no, body FROM {from} WHERE session = ?1 AND no {beyond} ?2");
         if owner.is_some() {
             sql.push_str(" AND owner = ?4");
         }
         if query.alive_only {
             sql.push_str(&format!(" AND residency < 3 AND residency = {ALIVE}"));
         }
-        sql.push_str(" ORDER BY no LIMIT ?3");
-        let after = query.after.map_or(0, TaskNo::get);
+        sql.push_str(&format!(" ORDER BY no {direction} LIMIT ?3"));
         let most = i64::try_from(query.limit).unwrap_or(i64::MAX);
         let mut statement = self.tx.prepare_cached(&sql)?;
         let mut rows = match owner {

@@ -45,5 +45,5 @@ pub use record_store::RecordStore;
 pub use residency::Residency;
 pub use store::{
     BoxFuture, EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow,
-    Store, StoreFuture, TaskQuery,
+    Store, StoreFuture, TaskOrder, TaskQuery,
 };

@@ -20,7 +20,7 @@ use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
     EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreFuture, TaskQuery,
+    StoreFuture, TaskOrder, TaskQuery,
 };
 
 /// Bounds of a [`MemoryStore`].
@@ -170,13 +170,21 @@ impl Store for MemoryStore {
     ) -> StoreFuture<'a, Vec<StoredTask>> {
         self.read(|inner| {
             let Some(session) = inner.sessions.get(&id) else { return Vec::new() };
-            let matches = |no: TaskNo, row: &TaskRow| {
-                query.after.is_none_or(|after| no > after)
+            let matches = |(no, row): &(&TaskNo, &Arc<TaskRow>)| {
+                query.includes_number(**no)
                     && query.owner.is_none_or(|owner| row.owner == owner)
                     && (!query.alive_only || row.is_alive())
             };
-            let found = session.tasks.iter().filter(|(no, row)| matches(**no, row));
-            found.take(query.limit).map(|(no, row)| StoredTask::new(*no, row.clone())).collect()
+            let stored = |(no, row): (&TaskNo, &Arc<TaskRow>)| StoredTask::new(*no, row.clone());
+            let tasks = session.tasks.iter();
+            match query.order {
+                TaskOrder::OldestFirst => {
+                    tasks.filter(matches).take(query.limit).map(stored).collect()
+                }
+                TaskOrder::NewestFirst => {
+                    tasks.rev().filter(matches).take(query.limit).map(stored).collect()
+                }
+            }
         })
     }
 

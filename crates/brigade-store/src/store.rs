@@ -97,7 +97,7 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
         name: &'a TaskName,
     ) -> StoreFuture<'a, Option<StoredTask>>;
 
-    /// Returns tasks in ascending order of their numbers.
+    /// Returns tasks in the order of the query.
     fn tasks<'a>(&'a self, id: SessionId, query: &'a TaskQuery)
     -> StoreFuture<'a, Vec<StoredTask>>;
 
@@ -197,14 +197,39 @@ pub struct TaskQuery {
     pub owner: Option<Owner>,
     /// Limits the result to tasks that have not ended.
     pub alive_only: bool,
-    /// The number after which the result begins.
+    pub order: TaskOrder,
+    /// The number after which the result begins, in the order of the query.
     pub after: Option<TaskNo>,
     pub limit: usize,
 }
 
+/// The order of tasks by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskOrder {
+    #[default]
+    OldestFirst,
+    NewestFirst,
+}
+
 impl Default for TaskQuery {
     fn default() -> Self {
-        Self { owner: None, alive_only: false, after: None, limit: usize::MAX }
+        Self {
+            owner: None,
+            alive_only: false,
+            order: TaskOrder::OldestFirst,
+            after: None,
+            limit: usize::MAX,
+        }
+    }
+}
+
+impl TaskQuery {
+    /// Returns true if a number is after [`Self::after`] in the order of the query.
+    pub fn includes_number(&self, no: TaskNo) -> bool {
+        self.after.is_none_or(|after| match self.order {
+            TaskOrder::OldestFirst => no > after,
+            TaskOrder::NewestFirst => no < after,
+        })
     }
 }
 

@@ -6,5 +6,5 @@ pub use brigade_store::{
     RECORD_KIND_BYTES_MAX, RECORD_PAGE_MAX, RECORD_VALUE_BYTES_MAX, RECORDS_PER_KIND_MAX, Record,
     RecordError, RecordItem, RecordKey, RecordKind, RecordPage, RecordQuery, RecordStore,
     RecordVersion, RemoveRecordResult, Residency, Retention, RunRow, SessionBatch, Store,
-    StoreError, StoreFuture, SupersededRun, TaskQuery,
+    StoreError, StoreFuture, SupersededRun, TaskOrder, TaskQuery,
 };

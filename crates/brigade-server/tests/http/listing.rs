@@ -50,6 +50,63 @@ async fn pages_have_each_task_once() {
     assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
 }
 
+/// Returns the ids of all tasks of a list, page by page.
+async fn list_all(server: &TestServer, query: &str) -> Vec<String> {
+    let mut path = format!("/v1/tasks?{query}");
+    let mut seen = Vec::new();
+    loop {
+        let response = server.get(&path).await;
+        let link = response.headers.get("link").map(|link| link.to_str().unwrap().to_owned());
+        let page = response.expect(200);
+        let items = page["items"].as_array().unwrap();
+        seen.extend(items.iter().map(|task| task["id"].as_str().unwrap().to_owned()));
+        let Some(link) = link else { return seen };
+        path = link.trim_start_matches('<').split('>').next().unwrap().to_owned();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_tasks_of_all_sessions_come_first() {
+    let server = TestServer::start(with_jobs).await;
+    let mut started = Vec::new();
+    let mut ended = Vec::new();
+    for number in 0..12 {
+        let session = server.runtime.session(["a", "b", "c"][number % 3]).await.unwrap();
+        let task = session.spawn(WAIT.with(0)).await.unwrap();
+        let id = format!("{}.{}", session.id(), task.no());
+        let shown = server.get(&format!("/v1/tasks/{id}")).await.expect(200);
+        started.push((shown["spawned_at"].as_str().unwrap().to_owned(), id.clone()));
+        if number % 4 == 0 {
+            task.send(0).await.unwrap();
+            task.wait().await.unwrap();
+            ended.push(id);
+        }
+    }
+    // Tasks of one millisecond are in the order of their ids.
+    started.sort();
+    let newest: Vec<String> = started.into_iter().rev().map(|(_, id)| id).collect();
+    let alive: Vec<String> = newest.iter().filter(|id| !ended.contains(id)).cloned().collect();
+    for limit in [1, 5, 100] {
+        let seen = list_all(&server, &format!("order=newest&limit={limit}&ended=true")).await;
+        assert_eq!(seen, newest, "limit={limit}");
+        let seen = list_all(&server, &format!("order=newest&limit={limit}")).await;
+        assert_eq!(seen, alive, "limit={limit}");
+    }
+    let mut oldest = list_all(&server, "order=oldest&ended=true&limit=2").await;
+    assert_eq!(oldest, list_all(&server, "ended=true").await);
+    oldest.sort();
+    let mut expected = newest.clone();
+    expected.sort();
+    assert_eq!(oldest, expected);
+    let all = server.get("/v1/tasks?order=newest&ended=true").await.expect(200);
+    assert!(all.get("next_page").is_none(), "nothing follows");
+    let page = server.get("/v1/tasks?order=newest&limit=2").await.expect(200);
+    let next = page["next_page"].as_str().unwrap();
+    let other = server.get(&format!("/v1/tasks?page={next}")).await;
+    other.expect_problem(400, "invalid");
+    server.get("/v1/tasks?order=best").await.expect_problem(400, "invalid");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_has_an_id_for_all_sessions() {
     let server = server_with_tasks(1).await;

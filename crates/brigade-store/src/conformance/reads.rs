@@ -17,7 +17,7 @@ use super::StoreHarness;
 use super::scenario::no;
 use super::writer::{SessionWriter, agent, client, job, named, process, session_id};
 use crate::batch::Batch;
-use crate::store::{EventQuery, JournalQuery, Store, TaskQuery};
+use crate::store::{EventQuery, JournalQuery, Store, TaskOrder, TaskQuery};
 
 pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
     let store = harness.empty();
@@ -97,9 +97,12 @@ pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
                     .filter(|task| !alive_only || task.row.is_alive())
                     .cloned()
                     .collect();
+                let newest: Vec<_> = expected.iter().rev().cloned().collect();
                 for limit in [1, 4, usize::MAX] {
-                    let query = TaskQuery { owner, alive_only, after: None, limit };
-                    assert_eq!(read_all_pages(&store, id, query).await, expected);
+                    let query = TaskQuery { owner, alive_only, limit, ..TaskQuery::default() };
+                    assert_eq!(read_all_pages(&store, id, query.clone()).await, expected);
+                    let query = TaskQuery { order: TaskOrder::NewestFirst, ..query };
+                    assert_eq!(read_all_pages(&store, id, query).await, newest);
                 }
             }
         }
