@@ -17,15 +17,14 @@ use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, Position, 
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
-use brigade_model::refusal::Refusal;
-#[cfg(feature = "agents")]
-use brigade_model::refusal::RefusalKind;
+use brigade_model::refusal::{Refusal, RefusalKind};
 #[cfg(feature = "agents")]
 use brigade_model::sandbox::Sandbox;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 #[cfg(feature = "agents")]
 use brigade_model::work::Work;
+use brigade_store::{MessagePage, MessageQuery};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -288,11 +287,38 @@ impl Session {
     pub async fn receipt(&self, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
         let stored = self.runtime.inner.store.message(self.id, no).await;
         let Some(row) = stored.map_err(|e| store_refusal(&e))? else { return Ok(None) };
-        let own = self.owner_scope().is_none_or(|owner| row.message.to == owner);
-        match row.message.to {
-            Owner::Task(to) if !own => self.get(to).await.map(|_| Some(row)),
-            Owner::Session if !own => Err(Refusal::forbidden(format!("message {no} is not yours"))),
-            _ => Ok(Some(row)),
+        self.check_recipient(&row).await?;
+        Ok(Some(row))
+    }
+
+    /// Returns messages to and from a task, the newest first. A page has only those whose recipient
+    /// the caller sees.
+    pub async fn messages(&self, query: &MessageQuery) -> Result<MessagePage, Refusal> {
+        self.get(query.task).await?;
+        let stored = self.runtime.inner.store.messages(self.id, query).await;
+        let MessagePage { items, next } = stored.map_err(|e| store_refusal(&e))?;
+        let mut page = MessagePage { items: Vec::with_capacity(items.len()), next };
+        for row in items {
+            match self.check_recipient(&row).await {
+                Ok(()) => page.items.push(row),
+                Err(refusal)
+                    if matches!(refusal.kind, RefusalKind::Forbidden | RefusalKind::NotFound) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(page)
+    }
+
+    async fn check_recipient(&self, row: &MessageRow) -> Result<(), Refusal> {
+        let to = row.message.to;
+        if self.owner_scope().is_none_or(|owner| to == owner) {
+            return Ok(());
+        }
+        match to {
+            Owner::Task(to) => self.get(to).await.map(|_| ()),
+            Owner::Session => {
+                Err(Refusal::forbidden(format!("message {} is not yours", row.message.no)))
+            }
         }
     }
 

@@ -9,7 +9,10 @@ use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
-use brigade_store::{EventPage, EventQuery, JournalQuery, RunRow, TaskOrder, TaskQuery, codec};
+use brigade_store::{
+    EventPage, EventQuery, JournalQuery, MessagePage, MessageQuery, RunRow, TaskOrder, TaskQuery,
+    codec,
+};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
@@ -187,6 +190,19 @@ impl<'a> ReadTransaction<'a> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let what = format_args!("message {no} of {id:?}");
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
+    }
+
+    pub(crate) fn messages(&self, id: SessionId, query: &MessageQuery) -> Result<MessagePage> {
+        let Some(key) = self.session_key(id)? else { return Ok(MessagePage::default()) };
+        let sql = "SELECT no, body FROM messages WHERE session = ?1 AND no < ?2 ORDER BY no DESC";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let before = query.before.map_or(i64::MAX, |before| to_i64(before.0));
+        let rows = statement.query_and_then(params![key, before], |row| {
+            let no: i64 = row.get(0)?;
+            let what = format_args!("message {no} of {id:?}");
+            Ok(codec::decode(what, row.get_ref(1)?.as_blob()?)?)
+        })?;
+        MessagePage::read(rows, query)
     }
 
     pub(crate) fn message_key(

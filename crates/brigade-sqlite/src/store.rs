@@ -16,8 +16,8 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow,
-    Store, StoreError, StoreFuture, TaskQuery,
+    Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery,
+    PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
 };
 use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -324,6 +324,14 @@ impl Store for SqliteStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         Box::pin(async move { self.with_reader(|reader| reader.message(id, no)) })
+    }
+
+    fn messages<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a MessageQuery,
+    ) -> StoreFuture<'a, MessagePage> {
+        Box::pin(async move { self.with_reader(|reader| reader.messages(id, query)) })
     }
 
     fn message_key<'a>(

@@ -67,6 +67,7 @@ macro_rules! conformance_tests {
             reads::tasks_by_query_and_page
             reads::journals_are_in_the_order_of_completions
             reads::receipts_report_the_delivery_state
+            reads::messages_of_a_task_in_pages
             reads::earlier_runs_keep_their_outcomes
             reads::sessions_by_name
             feed::pages_from_every_position

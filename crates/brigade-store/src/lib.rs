@@ -44,6 +44,6 @@ pub use record::{
 pub use record_store::RecordStore;
 pub use residency::Residency;
 pub use store::{
-    BoxFuture, EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow,
-    Store, StoreFuture, TaskOrder, TaskQuery,
+    BoxFuture, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery,
+    PruneResult, Retention, RunRow, Store, StoreFuture, TaskOrder, TaskQuery,
 };

@@ -19,8 +19,8 @@ use crate::error::StoreError;
 use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
-    EventPage, EventQuery, JournalQuery, LoadedSession, PruneResult, Retention, RunRow, Store,
-    StoreFuture, TaskOrder, TaskQuery,
+    EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery, PruneResult,
+    Retention, RunRow, Store, StoreFuture, TaskOrder, TaskQuery,
 };
 
 /// Bounds of a [`MemoryStore`].
@@ -219,6 +219,21 @@ impl Store for MemoryStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.read(|inner| inner.sessions.get(&id)?.messages.get(&no).cloned())
+    }
+
+    fn messages<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a MessageQuery,
+    ) -> StoreFuture<'a, MessagePage> {
+        self.read(|inner| {
+            let Some(session) = inner.sessions.get(&id) else { return MessagePage::default() };
+            let before = query.before.unwrap_or(MessageNo(u64::MAX));
+            let rows = session.messages.range(..before).rev();
+            let rows = rows.map(|(_, row)| Ok::<_, Infallible>(row.clone()));
+            let Ok(page) = MessagePage::read(rows, query);
+            page
+        })
     }
 
     fn message_key<'a>(

@@ -125,6 +125,14 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Returns a message with its receipt.
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>>;
 
+    /// Returns messages to and from a task, the newest first. One call reads no more messages of the
+    /// session than the query allows, so that a page may be short or empty and have a next one.
+    fn messages<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a MessageQuery,
+    ) -> StoreFuture<'a, MessagePage>;
+
     /// Returns the mark of the message that was sent with a key. The mark is there as long as the
     /// task whose run the scope names, also if the message itself was removed.
     fn message_key<'a>(
@@ -239,6 +247,57 @@ pub struct JournalQuery {
     /// The order after which the result begins; zero for the whole journal.
     pub after: Seq,
     pub limit: usize,
+}
+
+/// A page of the messages to and from one task.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageQuery {
+    pub task: TaskNo,
+    /// The number before which the page begins; `None` for the newest messages.
+    pub before: Option<MessageNo>,
+    /// The most messages of the page.
+    pub limit: usize,
+    /// The most messages of the session that the store reads for the page.
+    pub read_limit: usize,
+}
+
+impl MessageQuery {
+    /// Returns true for a message to or from the task.
+    pub fn selects(&self, message: &Message) -> bool {
+        message.to == Owner::Task(self.task) || message.from.task() == Some(self.task)
+    }
+}
+
+/// Messages, the newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessagePage {
+    pub items: Vec<MessageRow>,
+    /// `before` of the next page; `None` if there are no older messages.
+    pub next: Option<MessageNo>,
+}
+
+impl MessagePage {
+    /// Returns the page of a query from messages before its start, the newest first: all, or at
+    /// least one more than the query reads.
+    pub fn read<E>(
+        rows: impl Iterator<Item = Result<MessageRow, E>>,
+        query: &MessageQuery,
+    ) -> Result<Self, E> {
+        let mut page = Self::default();
+        let mut last_read = None;
+        for (read, row) in rows.enumerate() {
+            if read == query.read_limit || page.items.len() == query.limit {
+                page.next = last_read.or(query.before);
+                break;
+            }
+            let row = row?;
+            last_read = Some(row.message.no);
+            if query.selects(&row.message) {
+                page.items.push(row);
+            }
+        }
+        Ok(page)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -11,9 +11,10 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord, PruneResult,
-    PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore, RecordVersion,
-    RemoveRecordResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
+    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage, MessageQuery,
+    NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery,
+    RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError,
+    StoreFuture, TaskQuery,
 };
 use tokio::sync::Notify;
 
@@ -155,6 +156,14 @@ impl Store for CrashStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.pass_through(self.inner.message(id, no))
+    }
+
+    fn messages<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a MessageQuery,
+    ) -> StoreFuture<'a, MessagePage> {
+        self.pass_through(self.inner.messages(id, query))
     }
 
     fn message_key<'a>(

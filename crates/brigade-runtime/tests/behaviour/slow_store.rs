@@ -11,9 +11,10 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, NewRecord,
-    PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore,
-    RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError, TaskQuery,
+    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage,
+    MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
+    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
+    StoreError, TaskQuery,
 };
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -112,6 +113,10 @@ impl Store for SlowStore {
 
     fn message(&self, id: SessionId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
         self.pass(self.inner.message(id, no))
+    }
+
+    fn messages<'a>(&'a self, id: SessionId, query: &'a MessageQuery) -> Answer<'a, MessagePage> {
+        self.pass(self.inner.messages(id, query))
     }
 
     fn message_key<'a>(

@@ -17,7 +17,9 @@ use super::StoreHarness;
 use super::scenario::no;
 use super::writer::{SessionWriter, agent, client, job, named, process, session_id};
 use crate::batch::Batch;
-use crate::store::{EventQuery, JournalQuery, Store, TaskOrder, TaskQuery};
+use crate::store::{
+    EventQuery, JournalQuery, MessagePage, MessageQuery, Store, TaskOrder, TaskQuery,
+};
 
 pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
     let store = harness.empty();
@@ -32,6 +34,9 @@ pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
         assert!(store.journal(id, no(1)).await.expect("a read").is_empty());
         assert_eq!(store.run(id, no(1), RunNo(1)).await.expect("a read"), None);
         assert_eq!(store.message(id, MessageNo(1)).await.expect("a read"), None);
+        let query = MessageQuery { task: no(1), before: None, limit: 9, read_limit: 9 };
+        let page = store.messages(id, &query).await.expect("a read");
+        assert_eq!(page, MessagePage::default());
     }
     assert_eq!(store.session(session_id(2)).await.expect("a read"), None);
     assert!(store.load(session_id(2)).await.expect("a read").is_none());
@@ -200,6 +205,43 @@ pub async fn receipts_report_the_delivery_state(harness: &dyn StoreHarness) {
     }
 }
 
+/// Checks that a page has the messages to and from a task, and that a bounded read misses none.
+pub async fn messages_of_a_task_in_pages(harness: &dyn StoreHarness) {
+    let mut store = harness.empty();
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
+    let task = writer.spawn(client(), process()).await;
+    let other = writer.spawn(client(), process()).await;
+    let mut expected = Vec::new();
+    for number in 0..9 {
+        writer.send(client(), Recipient::Task(other.into())).await;
+        expected.push(match number % 3 {
+            0 => writer.send(writer.caller_of(task), Recipient::Parent).await,
+            _ => writer.send(client(), Recipient::Task(task.into())).await,
+        });
+        writer.send(writer.caller_of(other), Recipient::Parent).await;
+    }
+    expected.reverse();
+    let id = writer.id();
+    drop(writer);
+    for _ in 0..2 {
+        for limit in [1, 4, usize::MAX] {
+            for read_limit in [1, 5, usize::MAX] {
+                let query = MessageQuery { task, before: None, limit, read_limit };
+                assert_eq!(read_all_messages(&store, id, query).await, expected);
+            }
+        }
+        let query = MessageQuery { task, before: None, limit: 9, read_limit: usize::MAX };
+        let page = store.messages(id, &query).await.expect("a read");
+        assert_eq!(page.items.len(), 9);
+        let oldest = MessageQuery { before: Some(MessageNo(3)), ..query };
+        let page = store.messages(id, &oldest).await.expect("a read");
+        assert_eq!((page.items.len(), page.next), (1, None));
+        let row = store.message(id, page.items[0].message.no).await.expect("a read");
+        assert_eq!(row.as_ref(), page.items.first(), "it has the receipt");
+        store = harness.reopen(store);
+    }
+}
+
 pub async fn earlier_runs_keep_their_outcomes(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
@@ -273,6 +315,22 @@ async fn read_all_pages(
         let Some(last) = page.last() else { return found };
         query.after = Some(last.no);
         found.extend(page);
+    }
+}
+
+async fn read_all_messages(
+    store: &Arc<dyn Store>,
+    id: SessionId,
+    mut query: MessageQuery,
+) -> Vec<MessageNo> {
+    let mut found = Vec::new();
+    loop {
+        let page = store.messages(id, &query).await.expect("messages are read");
+        assert!(page.items.len() <= query.limit.min(query.read_limit));
+        found.extend(page.items.iter().map(|row| row.message.no));
+        let Some(next) = page.next else { return found };
+        assert!(query.before.is_none_or(|before| next < before), "a page leads on");
+        query.before = Some(next);
     }
 }
 

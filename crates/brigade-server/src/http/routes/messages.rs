@@ -1,11 +1,10 @@
 //! `/v1/tasks/{task}/messages`, `/v1/sessions/{session}/messages/{number}`: messages and receipts.
 
-use brigade_model::ids::{MessageNo, Owner};
-use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::task_tree::MessageRow;
+use brigade_model::ids::MessageNo;
+use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{MessageBody, MessageListBody, MessageRequestBody, SentBody, TaskId};
 use brigade_protocol::requests::SendRequest;
-use brigade_runtime::Session;
+use brigade_store::MessageQuery;
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -15,13 +14,13 @@ use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
 use crate::http::path_target::target_of;
 use crate::http::problem::Problem;
 use crate::http::request_headers::IdempotencyHeader;
-use crate::request_context::{LocatedTask, RequestContext};
+use crate::request_context::RequestContext;
 
 const PAGE_MESSAGES: usize = 100;
 const PAGE_MESSAGES_MAX: usize = 1_000;
 /// The number of stored messages that one page reads at most. A page may then be short or empty and
 /// have a next one.
-const READ_MESSAGES_MAX: u64 = 5_000;
+const READ_MESSAGES_MAX: usize = 5_000;
 
 /// Send a message to a task
 ///
@@ -101,42 +100,18 @@ pub(super) async fn list_messages(
     if !(1..=PAGE_MESSAGES_MAX).contains(&limit) {
         return Err(Refusal::invalid(format!("the limit is 1 to {PAGE_MESSAGES_MAX}")).into());
     }
-    let last = found.session.row().last_message.0;
     let wrong = || Refusal::invalid("this is not a page; pass `next_page` as it was received");
-    let before = match filter.page.as_deref().map(str::parse::<u64>) {
-        Some(before) => before.map_err(|_| wrong())?.min(last.saturating_add(1)),
-        None => last.saturating_add(1),
+    let before = filter.page.as_deref().map(str::parse::<u64>).transpose();
+    let query = MessageQuery {
+        task: found.no,
+        before: before.map_err(|_| wrong())?.map(MessageNo),
+        limit,
+        read_limit: READ_MESSAGES_MAX,
     };
-    let oldest = before.saturating_sub(READ_MESSAGES_MAX).max(1);
-    let mut items = Vec::new();
-    let mut next = (oldest > 1).then_some(oldest);
-    for number in (oldest..before).rev() {
-        let row = visible_message(&found.session, MessageNo(number)).await?;
-        let Some(row) = row.filter(|row| is_of_task(row, &found)) else { continue };
-        items.push(MessageBody::of(id.session, &row));
-        if items.len() == limit {
-            next = (number > 1).then_some(number);
-            break;
-        }
-    }
-    items.reverse();
-    let next_page = next.map(|next| next.to_string());
+    let page = found.session.messages(&query).await?;
+    let items = page.items.iter().rev().map(|row| MessageBody::of(id.session, row)).collect();
+    let next_page = page.next.map(|next| next.to_string());
     Ok(JsonBody(MessageListBody { items, next_page }))
-}
-
-fn is_of_task(row: &MessageRow, found: &LocatedTask) -> bool {
-    let message = &row.message;
-    message.to == Owner::Task(found.no) || message.from.task() == Some(found.no)
-}
-
-/// Returns a message; `None` if it is not stored or the caller may not see it.
-async fn visible_message(session: &Session, no: MessageNo) -> Result<Option<MessageRow>, Refusal> {
-    match session.receipt(no).await {
-        Err(refusal) if matches!(refusal.kind, RefusalKind::Forbidden | RefusalKind::NotFound) => {
-            Ok(None)
-        }
-        found => found,
-    }
 }
 
 #[derive(Debug, Deserialize)]
