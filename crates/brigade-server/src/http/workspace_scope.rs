@@ -1,6 +1,8 @@
 //! The directories that a client's token may name.
 
-use std::path::{Path, PathBuf};
+use std::fs::canonicalize;
+use std::io::Error;
+use std::path::{Component, Path, PathBuf};
 
 use brigade_model::refusal::Refusal;
 use brigade_runtime::Session;
@@ -53,34 +55,33 @@ pub(crate) fn restrict_path(root: &Path, path: &str) -> Result<String, Refusal> 
             "{path} is outside of the session's workspace, which a client's token may not leave"
         ))
     };
-    let root = std::fs::canonicalize(root)
-        .map_err(|error| Refusal::invalid(format!("{}: {error}", root.display())))?;
-    let found = match std::fs::canonicalize(path) {
-        Ok(found) => found,
-        Err(error) => {
-            let is_inside = is_missing_inside(&root, Path::new(path));
-            let missing = || Refusal::invalid(format!("{path}: {error}"));
-            return Err(if is_inside { missing() } else { outside() });
-        }
+    let invalid =
+        |path: &Path, error: &Error| Refusal::invalid(format!("{}: {error}", path.display()));
+    let root = canonicalize(root).map_err(|error| invalid(root, &error))?;
+    let path = Path::new(path);
+    let found = match canonicalize(path) {
+        Ok(found) if found.starts_with(&root) => found,
+        Ok(_) => return Err(outside()),
+        Err(error) if is_within(&root, path) => return Err(invalid(path, &error)),
+        Err(_) => return Err(outside()),
     };
-    if !found.starts_with(&root) {
-        return Err(outside());
-    }
     let text = found.into_os_string().into_string();
     text.map_err(|_| Refusal::invalid("the path is not UTF-8"))
 }
 
-/// Returns true if the first part of a path that cannot be resolved would be in the workspace. A link
-/// may lead out of it.
-fn is_missing_inside(root: &Path, path: &Path) -> bool {
-    let mut ancestors = path.ancestors();
-    let mut unresolved = ancestors.next();
-    for ancestor in ancestors {
-        if let Ok(resolved) = std::fs::canonicalize(ancestor) {
-            let is_link = unresolved.is_some_and(|path| std::fs::symlink_metadata(path).is_ok());
-            return resolved.starts_with(root) && !is_link;
+/// Returns true if a path that cannot be resolved is one of the workspace: its nearest directory that
+/// exists is there. For other paths, an answer must not show whether there is such a file.
+fn is_within(root: &Path, path: &Path) -> bool {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return false;
+    }
+    for ancestor in path.ancestors() {
+        match canonicalize(ancestor) {
+            Ok(found) => return found.starts_with(root),
+            // A link that leads nowhere, or a directory that may not be read.
+            Err(_) if ancestor.symlink_metadata().is_ok() => return false,
+            Err(_) => {}
         }
-        unresolved = Some(ancestor);
     }
     false
 }
@@ -93,7 +94,7 @@ pub(crate) async fn find_directory(path: String) -> Result<PathBuf, Refusal> {
     }
     let found = tokio::task::spawn_blocking(move || {
         let directory = Path::new(&path);
-        match std::fs::read_dir(directory).and_then(|_| std::fs::canonicalize(directory)) {
+        match std::fs::read_dir(directory).and_then(|_| canonicalize(directory)) {
             Ok(directory) => Ok(directory),
             Err(_) => {
                 let text = format!("{path:?} is not a directory that the server can read");
@@ -117,11 +118,25 @@ mod tests {
         let workspace = root.join("work");
         std::fs::create_dir_all(workspace.join("src")).expect("a directory");
         std::os::unix::fs::symlink(&root, workspace.join("out")).expect("a link");
+        let nowhere = root.join("missing");
+        std::os::unix::fs::symlink(nowhere, workspace.join("dangling")).expect("a link");
         let restrict =
             |path: &str| restrict_path(&workspace, root.join(path).to_str().expect("UTF-8"));
         let inside = workspace.join("src").to_str().expect("UTF-8").to_owned();
         assert_eq!(restrict("work/src/../src"), Ok(inside));
-        for outside in ["", "work/out", "work/src/../..", "/"] {
+        let outside = [
+            "",
+            "work/out",
+            "work/src/../..",
+            "/",
+            "missing",
+            "missing/work",
+            "work/out/missing",
+            "work/dangling",
+            "work/dangling/missing",
+            "work/src/../../missing",
+        ];
+        for outside in outside {
             let refusal = restrict(outside).expect_err("a refusal");
             assert_eq!(refusal.kind, RefusalKind::Forbidden, "{outside}");
         }

@@ -148,7 +148,43 @@ async fn a_client_stays_in_the_workspace_of_its_session() {
         let definitions = server.server.send_as(&client, Method::GET, &definitions, None).await;
         definitions.expect_problem(403, "forbidden");
     }
-    start(&format!("{root}/missing"), json!({})).await.expect_problem(400, "invalid");
+    let missing = format!("{root}/missing");
+    let detail = start(&missing, json!({})).await.expect_problem(400, "invalid");
+    assert!(detail.contains(&missing), "{detail}");
+    // The answer does not show whether there is such a file.
+    for outside in ["/missing", "/etc/passwd", &format!("{root}/link/missing")] {
+        start(outside, json!({})).await.expect_problem(403, "forbidden");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_working_directory_exists() {
+    let server = TaskServer::start().await;
+    let path = tasks_path(&server);
+    let work = server.dir.path().canonicalize().unwrap().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let cwd = work.to_str().unwrap();
+    let secret = server.server.operator.clone();
+    let body = json!({ "kind": "process", "command": ["true"], "cwd": cwd });
+    let keyed = [("idempotency-key", "k")];
+    let start = async |headers: &[(&str, &str)]| {
+        server.send_with(&secret, &path, headers, Some(body.clone())).await
+    };
+    let first = start(&keyed).await.expect(201);
+    server.wait(first["id"].as_str().unwrap()).await;
+    std::fs::remove_dir(&work).unwrap();
+    assert_eq!(start(&keyed).await.expect(200)["id"], first["id"], "the key has its task");
+    for headers in [vec![], vec![("idempotency-key", "other")]] {
+        let detail = start(&headers).await.expect_problem(400, "invalid");
+        assert!(detail.contains(cwd), "{detail}");
+    }
+    std::fs::write(&work, "no directory").unwrap();
+    let detail = start(&[]).await.expect_problem(400, "invalid");
+    assert!(detail.contains(cwd), "{detail}");
+    let agent = json!({ "kind": "agent", "prompt": "Bake.", "cwd": cwd });
+    server.server.post(&path, agent).await.expect_problem(400, "invalid");
+    let page = server.server.get("/v1/tasks?ended=true").await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 1, "nothing else was started");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use axum::response::{IntoResponse, Response};
+use brigade_model::ids::Owner;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::{EnvValue, ProcessWork};
@@ -13,6 +14,7 @@ use brigade_protocol::http::{
 use brigade_protocol::requests::{ExecRequest, RunRequest};
 use brigade_protocol::{TaskTarget, requests::StartReply};
 use brigade_runtime::{NewTask, Session};
+use brigade_store::{TaskOrder, TaskQuery};
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -25,6 +27,8 @@ use crate::http::workspace_scope::WorkspaceScope;
 use crate::request_context::RequestContext;
 use crate::requests::exec::new_start_reply;
 
+/// The number of stored tasks that are read together to find a key.
+const KEY_TASKS_READ: usize = 500;
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Start a process, an agent or a job
@@ -152,6 +156,7 @@ impl TaskStart<'_> {
             return Err(Refusal::invalid("`cwd` is not an absolute path"));
         }
         if self.caller.is_operator() {
+            self.check_directory(&cwd).await?;
             return Ok(TaskPlace { cwd, sandbox });
         }
         let Some(sandbox) = sandbox else {
@@ -161,14 +166,47 @@ impl TaskStart<'_> {
             ));
         };
         let scope = WorkspaceScope::of(self.session);
+        let cwd = scope.restrict(cwd).await?;
+        self.check_directory(&cwd).await?;
         Ok(TaskPlace {
-            cwd: scope.restrict(cwd).await?,
+            cwd,
             sandbox: Some(SandboxBody {
                 read: scope.restrict_all(sandbox.read).await?,
                 write: scope.restrict_all(sandbox.write).await?,
                 ..sandbox
             }),
         })
+    }
+
+    /// Refuses a working directory that is none. A request whose key has a task gets that task, also
+    /// after its directory was removed.
+    async fn check_directory(&self, cwd: &str) -> Result<(), Refusal> {
+        let problem = match tokio::fs::metadata(cwd).await {
+            Ok(found) if found.is_dir() => return Ok(()),
+            Ok(_) => "not a directory".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if let Some(key) = &self.key
+            && self.has_task_of_key(key).await?
+        {
+            return Ok(());
+        }
+        Err(Refusal::invalid(format!("`cwd` is not a directory: {cwd}: {problem}")))
+    }
+
+    async fn has_task_of_key(&self, key: &str) -> Result<bool, Refusal> {
+        let order = TaskOrder::NewestFirst;
+        let owner = Some(Owner::Session);
+        let mut query = TaskQuery { owner, order, limit: KEY_TASKS_READ, ..TaskQuery::default() };
+        loop {
+            let tasks = self.session.history(&query).await?;
+            let Some(last) = tasks.last() else { return Ok(false) };
+            query.after = Some(last.no);
+            let keys = tasks.iter().filter_map(|task| task.row.spec.key.as_ref());
+            if keys.into_iter().any(|other| other.as_str() == key) {
+                return Ok(true);
+            }
+        }
     }
 
     async fn respond(&self, reply: StartReply) -> Result<Response, Problem> {
