@@ -37,6 +37,14 @@ export function formatDuration(ms) {
 }
 
 /**
+ * Formats a duration with its largest unit: `3m`.
+ * @param {number} ms
+ */
+export function formatAge(ms) {
+  return formatDuration(ms).split(' ')[0];
+}
+
+/**
  * Formats a time of day.
  * @param {number} time
  */

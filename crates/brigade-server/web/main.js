@@ -105,7 +105,11 @@ async function loadPages() {
   store.beginLoad();
   let page = '';
   for (;;) {
-    const query = new URLSearchParams({ ended: 'true', limit: String(PAGE_TASKS) });
+    const query = new URLSearchParams({
+      ended: 'true',
+      order: 'newest',
+      limit: String(PAGE_TASKS),
+    });
     if (page !== '') query.set('page', page);
     try {
       /** @type {TaskList} */

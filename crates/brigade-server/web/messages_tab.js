@@ -1,6 +1,6 @@
 // Messages to and from a task, each with its receipt, and a form that sends one.
 
-/** @import {Author, Change, ChangeList, Message} from './api_types.d.ts' */
+/** @import {Author, Change, ChangeList, Message, Task} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
@@ -10,7 +10,6 @@ import { el, field } from './dom.js';
 import { formatAuthor, formatJson, formatName, formatTime } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
-import { canReceiveMessages } from './task_states.js';
 import { foreignText } from './visible_text.js';
 
 const RELOAD_MS = 150;
@@ -38,13 +37,17 @@ export class MessagesTab extends PanelTab {
     this.input = el('textarea', { rows: '2' });
     this.status = el('p', { class: 'form-status', role: 'status' });
     this.form = this.#form();
-    if (app.canChange) this.element.append(this.form);
+    this.refusal = el('p', { class: 'hint composer-refusal', hidden: true });
+    if (app.canChange) this.element.append(this.form, this.refusal);
     this.#load();
   }
 
   /** @override */
   update() {
-    this.form.hidden = !canReceiveMessages(this.record.task);
+    const { task } = this.record;
+    this.form.hidden = !task.takes_messages;
+    this.refusal.hidden = task.takes_messages;
+    this.refusal.textContent = describeRefusal(task);
   }
 
   /** @override @param {Change} change */
@@ -99,7 +102,7 @@ export class MessagesTab extends PanelTab {
   /** @param {Message[]} messages */
   #show(messages) {
     if (messages.length === 0 && this.#shown.size === 0) {
-      this.list.replaceChildren(el('li', { class: 'hint', text: 'No messages yet.' }));
+      this.list.replaceChildren(el('li', { class: 'hint', text: 'No messages.' }));
       return;
     }
     if (this.#shown.size === 0) this.list.replaceChildren();
@@ -197,6 +200,14 @@ export class MessagesTab extends PanelTab {
       this.status.textContent = describeError(error);
     }
   }
+}
+
+/** Says why no message can reach a task. @param {Task} task */
+function describeRefusal(task) {
+  if (!task.alive) return 'It has ended and takes no more messages.';
+  if (task.state === 'stopping' || task.state === 'closing')
+    return `It is ${task.state} and takes no more messages.`;
+  return 'It was started without an input and reads no messages.';
 }
 
 const RECEIPT_MARKS = new Map([

@@ -180,11 +180,15 @@ export class OverviewTab extends PanelTab {
     );
     add('Client', task.client);
     add('Spawned', formatFullTime(task.spawned_at));
+    if (task.started_at && task.started_at !== task.spawned_at)
+      add(task.run > 1 ? `Run ${task.run} started` : 'Started', formatFullTime(task.started_at));
+    if (task.alive && task.state_since)
+      add(`${capitalize(task.state)} since`, formatFullTime(task.state_since));
     if (!task.alive && task.ended_at) add('Ended', formatFullTime(task.ended_at));
     const end = task.alive ? Date.parse(task.last_activity_at) : this.record.endedAt;
     add(
       task.alive ? 'Last activity' : 'Took',
-      task.alive ? formatFullTime(end) : formatDuration(end - this.record.spawnedAt),
+      task.alive ? formatFullTime(end) : formatDuration(end - Date.parse(task.started_at ?? task.spawned_at)),
     );
     add('Directory', detail?.cwd);
     add('Definition', detail?.definition);
@@ -226,6 +230,11 @@ export class OverviewTab extends PanelTab {
     }
     return section('Runs and attempts', list);
   }
+}
+
+/** @param {string} text */
+function capitalize(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /**

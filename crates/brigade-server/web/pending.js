@@ -96,7 +96,8 @@ export class PendingList {
         });
       }
       for (const question of record.task.questions) {
-        const since = Date.parse(record.task.last_activity_at);
+        const { state, state_since: stateSince, last_activity_at: activeAt } = record.task;
+        const since = Date.parse((state === 'waiting' && stateSince) || activeAt);
         wanted.push({
           key: `${record.id} question ${question.call}`,
           record,

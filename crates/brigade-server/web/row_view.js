@@ -6,6 +6,7 @@
 
 import { append, el, icon } from './dom.js';
 import {
+  formatAge,
   formatCost,
   formatCount,
   formatDuration,
@@ -39,7 +40,10 @@ export class RowView {
     this.badge = el('span', { class: 'badge', text: 'needs you' });
     this.name = el('div', { class: 'cell cell-name', role: 'gridcell' });
     append(this.name, this.twisty, this.icon, this.label, this.badge, this.note);
+    this.stateName = el('span');
+    this.stateAge = el('span', { class: 'state-age' });
     this.state = el('div', { class: 'cell cell-state', role: 'gridcell' });
+    append(this.state, this.stateName, this.stateAge);
     this.age = el('div', { class: 'cell cell-age', role: 'gridcell' });
     this.cost = el('div', { class: 'cell cell-cost', role: 'gridcell' });
     this.bar = el('div', { class: 'cell cell-bar', role: 'gridcell' });
@@ -127,8 +131,15 @@ export class RowView {
         : description,
     );
     const state = task.stalled ? `${task.state}, stalled` : task.state;
-    this.#text(this.state, state);
-    this.#title(this.state, task.reason ? visibleLine(task.reason) : '');
+    this.#text(this.stateName, state);
+    const inState = context.now - record.stateSince;
+    // The age of the task says the same about its first state.
+    const isLater = record.stateSince - record.spawnedAt >= 1000;
+    this.#text(this.stateAge, task.alive && isLater ? formatAge(Math.max(0, inState)) : '');
+    const since = task.state_since ? `Since ${formatFullTime(task.state_since)}` : '';
+    const reason = task.reason ? visibleLine(task.reason) : '';
+    if (this.#isNew('state title', `${record.id} ${record.version}`))
+      this.state.title = [since, reason].filter((text) => text !== '').join('. ');
     const end = task.alive ? context.now : record.endedAt || record.spawnedAt;
     const age = end - record.spawnedAt;
     this.#text(this.age, task.alive && age < 1000 ? '0s' : formatDuration(age));
@@ -154,8 +165,10 @@ export class RowView {
     this.#text(this.label, same ? first.label : `${first.label} … ${last.label}`);
     this.#text(this.note, formatCount(fold.length, 'equal task'));
     this.#hidden(this.badge, true);
-    this.#text(this.state, `${fold.length} ${row.record.task.state}`);
-    this.#title(this.state, first.task.reason ? visibleLine(first.task.reason) : '');
+    this.#text(this.stateName, `${fold.length} ${row.record.task.state}`);
+    this.#text(this.stateAge, '');
+    if (this.#isNew('state title', row.key))
+      this.state.title = first.task.reason ? visibleLine(first.task.reason) : '';
     this.#text(this.age, '');
     this.#text(this.cost, '');
     if (this.#isNew('times', row.key)) this.name.title = '';
@@ -238,11 +251,6 @@ export class RowView {
     } else {
       element.append(text);
     }
-  }
-
-  /** @param {HTMLElement} element @param {string} title */
-  #title(element, title) {
-    if (element.title !== title) element.title = title;
   }
 
   /** @param {HTMLElement} element @param {boolean} hidden */

@@ -7,7 +7,6 @@
 import { describeError } from './api.js';
 import { button, el, field } from './dom.js';
 import { formatCount } from './format.js';
-import { canReceiveMessages } from './task_states.js';
 
 export class TaskActions {
   #shown = '';
@@ -36,9 +35,10 @@ export class TaskActions {
         : task.state === 'stopping'
           ? 'stopping'
           : 'alive';
-    if (shown === this.#shown) return;
-    this.#shown = shown;
-    this.#closeStrip();
+    const key = `${shown} ${task.takes_messages}`;
+    if (key === this.#shown) return;
+    if (!this.#shown.startsWith(`${shown} `)) this.#closeStrip();
+    this.#shown = key;
     this.bar.replaceChildren();
     if (shown === 'none') return;
     if (shown === 'alive')
@@ -46,7 +46,7 @@ export class TaskActions {
     if (shown === 'stopping')
       this.bar.append(button('Stop at once…', () => this.askStop(), { class: 'danger-quiet' }));
     if (shown === 'ended') this.bar.append(button('Resume…', () => this.askResume()));
-    if (!canReceiveMessages(task)) return;
+    if (!task.takes_messages) return;
     this.bar.append(
       button('Message', () =>
         this.app.openTask(this.record.id, { tab: 'messages', action: 'message' }),

@@ -7,11 +7,12 @@
 
 import { append, button, byId, el, icon } from './dom.js';
 import { EventsTab } from './events_tab.js';
-import { shortSession } from './format.js';
+import { formatDuration, formatFullTime, shortSession } from './format.js';
 import { LimitsTab } from './limits_tab.js';
 import { MessagesTab } from './messages_tab.js';
 import { OutputTab } from './output_tab.js';
 import { OverviewTab } from './overview_tab.js';
+import { serverNow } from './server_clock.js';
 import { stateSymbol } from './task_states.js';
 import { TaskActions } from './task_actions.js';
 import { TranscriptTab } from './transcript_tab.js';
@@ -19,6 +20,7 @@ import { foreignText } from './visible_text.js';
 
 /** The detail form is read again at most this often. */
 const DETAIL_MS = 1000;
+const AGE_MS = 1000;
 
 /** @type {[string, string, new (app: AppContext, record: TaskRecord) => PanelTab, (kind: string) => boolean][]} */
 const TABS = [
@@ -47,6 +49,7 @@ export class TaskPanel {
   /** @type {TaskActions | null} */
   #actions = null;
   #isDetailScheduled = false;
+  #stateAge = el('span', { class: 'state-age' });
 
   /**
    * @param {AppContext} app
@@ -67,6 +70,7 @@ export class TaskPanel {
     this.tabs.addEventListener('keydown', (event) => this.#onTabKey(event));
     app.store.subscribe((update) => this.#onUpdate(update));
     app.onChange((change) => this.#onChange(change));
+    setInterval(() => this.#renderStateAge(), AGE_MS);
   }
 
   /** The id of the shown task. */
@@ -233,13 +237,27 @@ export class TaskPanel {
     const symbol = stateSymbol(task.state);
     this.state.className = `panel-state state-${symbol}`;
     this.state.replaceChildren();
+    this.#renderStateAge();
     append(
       this.state,
       icon(`i-${symbol}`),
       el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }),
-      el('span', { text: `${task.kind} · ${task.address}` }),
+      this.#stateAge,
+      el('span', { text: task.address }),
       foreignText('span', shortSession(task.session_name)),
     );
+  }
+
+  #renderStateAge() {
+    const record = this.#record;
+    if (!record) return;
+    const since = record.stateSince;
+    const age = formatDuration(Math.max(0, serverNow() - since));
+    const text = Number.isNaN(since) ? '' : record.task.alive ? `for ${age}` : `${age} ago`;
+    this.#stateAge.hidden = text === '';
+    if (this.#stateAge.textContent !== text) this.#stateAge.textContent = text;
+    const title = text === '' ? '' : `Since ${formatFullTime(since)}`;
+    if (this.#stateAge.title !== title) this.#stateAge.title = title;
   }
 
   #scheduleDetail() {

@@ -1,8 +1,6 @@
 // The states of a task as the page shows them. A state that this page does not know is shown by
 // its name, with a neutral symbol.
 
-/** @import {Task} from './api_types.d.ts' */
-
 /** The known states in the order in which counts are shown. */
 export const STATES = [
   'running',
@@ -33,12 +31,4 @@ export function stateSymbol(state) {
 export function countedStates(counts) {
   const others = [...counts.keys()].filter((state) => !KNOWN.has(state)).sort();
   return [...STATES, ...others].filter((state) => (counts.get(state) ?? 0) > 0);
-}
-
-/**
- * Returns whether a task takes messages. A message to an ended agent starts its next run.
- * @param {Task} task
- */
-export function canReceiveMessages(task) {
-  return task.alive || task.kind === 'agent';
 }

@@ -62,6 +62,11 @@ export class TaskRecord {
       this.#pushSegment(task.state, at);
   }
 
+  /** When the present state began; `NaN` if the server has not stored it. */
+  get stateSince() {
+    return Date.parse(this.task.state_since ?? '');
+  }
+
   get needsOperator() {
     return this.task.approvals.length > 0 || this.task.questions.length > 0;
   }
@@ -75,12 +80,16 @@ export class TaskRecord {
     this.foldKey = task.alive ? '' : `${task.kind} ${task.state} ${task.reason ?? ''} ${pattern}`;
   }
 
-  /** A waiting task has waited since its last activity; before that it ran. */
+  /** The stored times are those of the present state and of the start. Between them it ran. */
   #startSegments() {
     const { task } = this;
-    const since = Date.parse(task.alive ? task.last_activity_at : '');
-    const hasEarlier = task.state !== 'queued' && since > this.spawnedAt;
-    this.segments.push({ state: hasEarlier ? 'running' : task.state, from: this.spawnedAt });
+    const since = Date.parse(task.alive ? (task.state_since ?? task.last_activity_at) : '');
+    const startedAt = Date.parse(task.started_at ?? task.spawned_at);
+    const hasEarlier = task.state !== 'queued' && since > startedAt;
+    const first = hasEarlier ? 'running' : task.state;
+    if (task.run === 1 && startedAt > this.spawnedAt)
+      this.segments.push({ state: 'queued', from: this.spawnedAt });
+    this.segments.push({ state: first, from: this.segments.length > 0 ? startedAt : this.spawnedAt });
     if (task.alive && hasEarlier) this.#pushSegment(task.state, since);
   }
 
@@ -151,9 +160,10 @@ export class TaskStore {
     this.#loaded = new Set();
   }
 
-  /** @param {Task[]} tasks */
+  /** Adds a page, which has the newest task first. @param {Task[]} tasks */
   addPage(tasks) {
-    for (const task of tasks) {
+    // From the last to the first, so that parents come before their children.
+    for (const task of [...tasks].reverse()) {
       this.#loaded?.add(task.id);
       if (!this.#touched?.has(task.id)) this.#upsert(task, Date.now());
     }
@@ -344,6 +354,12 @@ function adopt(parent, child) {
   child.parent = parent;
   const { children } = parent;
   let at = children.length;
-  while (at > 0 && children[at - 1].task.number > child.task.number) at -= 1;
+  let low = 0;
+  if (at > 0 && children[at - 1].task.number < child.task.number) low = at;
+  while (low < at) {
+    const middle = (low + at) >> 1;
+    if (children[middle].task.number < child.task.number) low = middle + 1;
+    else at = middle;
+  }
   children.splice(at, 0, child);
 }

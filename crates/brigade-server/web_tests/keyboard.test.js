@@ -2,7 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { api, openDashboard, startProcess, uniqueName, waitUntilLive } from './support.js';
+import {
+  api,
+  openDashboard,
+  startProcess,
+  startTask,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
 
 /** Waits until the page has drawn what the last key changed. */
 async function untilRendered(page) {
@@ -76,7 +83,7 @@ test('rows expand and collapse with l and h, and ? shows the keys', async (t) =>
 
 test('m writes a message, and typing is not taken for keys', async (t) => {
   const name = uniqueName('typed');
-  await startProcess('sleep 300', name);
+  await startTask({ kind: 'process', shell: 'sleep 300', stdin: true, name });
   const page = await openDashboard(t, { hash: `#q=${name}` });
   await waitUntilLive(page);
   await page.waitForFunction(

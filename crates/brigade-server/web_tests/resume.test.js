@@ -16,7 +16,7 @@ test('a failed agent is resumed with a larger budget', async (t) => {
   const sent = page.waitForRequest((request) => request.url().endsWith('/resume'));
   await page.getByRole('button', { name: 'Resume', exact: true }).click();
   assert.deepEqual((await sent).postDataJSON(), { limits: { money: '5' } });
-  await page.getByText(`Run ${failed.run + 1}`).waitFor();
+  await page.getByText(`Run ${failed.run + 1}, attempt`).waitFor();
 });
 
 test('a process is resumed, and the output of the new run is shown', async (t) => {

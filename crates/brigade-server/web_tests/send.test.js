@@ -2,7 +2,14 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { api, openDashboard, uniqueName, waitUntilLive } from './support.js';
+import {
+  api,
+  openDashboard,
+  startProcess,
+  startTask,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
 
 test('a message is sent once and its receipt is shown', async (t) => {
   const { items } = await api('GET', 'tasks?kind=agent&limit=1000');
@@ -21,4 +28,20 @@ test('a message is sent once and its receipt is shown', async (t) => {
   assert.equal(await input.inputValue(), '');
   const { items: messages } = await api('GET', `tasks/${agent.id}/messages?limit=500`);
   assert.equal(messages.filter((sent) => JSON.stringify(sent.body).includes(text)).length, 1);
+});
+
+test('there is no message box where no message can arrive', async (t) => {
+  const silent = await startProcess('sleep 300', uniqueName('silent'));
+  const reading = await startTask({ kind: 'process', shell: 'cat', stdin: true });
+  const page = await openDashboard(t, { hash: `#task=${silent.id}&tab=messages` });
+  await waitUntilLive(page);
+  await page.getByText('It was started without an input').waitFor();
+  assert.equal(await page.locator('.composer').isVisible(), false);
+  assert.equal(await page.getByRole('button', { name: 'Message', exact: true }).count(), 0);
+  await page.goto(`${new URL(page.url()).origin}/#task=${reading.id}&tab=messages`);
+  await page.locator('.composer').waitFor({ state: 'visible' });
+  await api('POST', `tasks/${reading.id}/stop`, { grace_ms: 0 });
+  await page.getByText('It has ended and takes no more messages.').waitFor();
+  assert.equal(await page.locator('.composer').isVisible(), false);
+  await api('POST', `tasks/${silent.id}/stop`, { grace_ms: 0 });
 });
