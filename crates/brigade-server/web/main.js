@@ -14,6 +14,8 @@ import { takeLoginCode } from './url_state.js';
 
 const PAGE_TASKS = 1000;
 const RETRY_MS = 2000;
+/** Retention removes old tasks without a change, so that a page that stays open lists them again. */
+const RELIST_MS = 3_600_000;
 
 const api = new Api();
 const store = new TaskStore();
@@ -48,6 +50,7 @@ async function start() {
   const dashboard = new Dashboard(app);
   await loadTasks();
   dashboard.onLoaded();
+  setInterval(() => loadTasks(), RELIST_MS);
 }
 
 /** @returns {Promise<WhoAmI>} */

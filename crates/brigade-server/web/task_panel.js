@@ -5,6 +5,7 @@
 /** @import {PanelTab} from './panel_tab.js' */
 /** @import {StoreUpdate, TaskRecord} from './task_store.js' */
 
+import { Problem } from './api.js';
 import { append, button, byId, el, icon } from './dom.js';
 import { EventsTab } from './events_tab.js';
 import { formatDuration, formatFullTime, shortSession } from './format.js';
@@ -277,8 +278,9 @@ export class TaskPanel {
       if (this.#record !== record) return;
       this.#detail = detail;
       this.#tab?.update(detail);
-    } catch {
-      // The row of the list stays; the next change asks again.
+    } catch (error) {
+      // Retention has removed it. After other errors the row stays, and the next change asks again.
+      if (error instanceof Problem && error.code === 'not_found') this.app.store.forget(record.id);
     }
   }
 }

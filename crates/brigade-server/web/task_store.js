@@ -197,6 +197,14 @@ export class TaskStore {
     }
   }
 
+  /** Removes a task that is no longer stored. Its descendants went with it. @param {TaskId} id */
+  forget(id) {
+    const record = this.records.get(id);
+    if (!record) return;
+    for (const child of [...record.children]) this.forget(child.id);
+    this.#remove(id);
+  }
+
   /** @param {TaskId | null | undefined} id */
   get(id) {
     return id ? this.records.get(id) : undefined;
