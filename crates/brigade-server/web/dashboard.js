@@ -33,7 +33,7 @@ export class Dashboard {
     this.filters = new FilterBar(app.store, this.url, () => this.#onFilter());
     this.rows = new TaskRows(app.store, this.filters.rowOptions, {
       onOpen: (id) => this.openTask(id, {}),
-      onExpandedChange: () => {},
+      onExpandedChange: () => writeUrlState(this.url, { isNewEntry: false }),
     });
     this.panel = new TaskPanel(app, {
       onClose: () => this.closeTask(),
@@ -67,7 +67,7 @@ export class Dashboard {
     this.url.tab = options.tab ?? this.url.tab;
     this.#action = options.action ?? '';
     writeUrlState(this.url, { isNewEntry: isOther });
-    this.#showTask(true);
+    this.#showTask({ isOpenedNow: true });
   }
 
   closeTask() {
@@ -80,12 +80,12 @@ export class Dashboard {
     this.rows.focus();
   }
 
-  /** Shows the task of the URL, as soon as it is known. @param {boolean} isRevealed */
-  #showTask(isRevealed) {
+  /** Shows the task of the URL, as soon as it is known. @param {{isOpenedNow: boolean}} options */
+  #showTask(options) {
     const { task, tab } = this.url;
     if (task === '' || !this.panel.show(task, tab)) return;
     this.rows.select(task);
-    if (isRevealed) this.rows.reveal(task);
+    this.rows.reveal(task, options);
     if (this.#action) this.panel.act(this.#action);
     else if (matchMedia('(max-width: 720px)').matches) this.panel.focus();
     this.#action = '';
@@ -105,7 +105,8 @@ export class Dashboard {
   }
 
   #onStore() {
-    if (this.url.task !== '' && this.panel.shownId !== this.url.task) this.#showTask(true);
+    if (this.url.task !== '' && this.panel.shownId !== this.url.task)
+      this.#showTask({ isOpenedNow: false });
   }
 
   #onPopState() {
@@ -118,7 +119,7 @@ export class Dashboard {
       this.panel.hide();
       this.rows.select(null);
     } else {
-      this.#showTask(true);
+      this.#showTask({ isOpenedNow: false });
     }
   }
 

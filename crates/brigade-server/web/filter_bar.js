@@ -32,7 +32,7 @@ export class FilterBar {
     this.range = /** @type {HTMLSelectElement} */ (byId('filter-range'));
     this.bar = byId('filter-states');
     /** @type {RowOptions} */
-    this.rowOptions = { text: '', states: new Set(), session: '', levels: 2, expanded: new Map() };
+    this.rowOptions = { text: '', states: new Set(), session: '', levels: 2, expanded: url.expanded };
     this.input.addEventListener('input', () => this.#read());
     this.session.addEventListener('change', () => this.#read());
     this.range.addEventListener('change', () => this.#read());
@@ -77,6 +77,7 @@ export class FilterBar {
     rowOptions.states = new Set(url.states);
     rowOptions.session = url.session;
     rowOptions.levels = url.levels;
+    rowOptions.expanded = url.expanded;
   }
 
   /** @param {string} state */

@@ -86,25 +86,32 @@ export class TaskRows {
   }
 
   /**
-   * Expands the ancestors of a task and scrolls to it.
+   * Expands the ancestors of a task and scrolls to it. Those that the reader collapsed stay so, unless
+   * the reader has opened the task now.
    * @param {TaskId} id
+   * @param {{isOpenedNow: boolean}} options
    */
-  reveal(id) {
+  reveal(id, { isOpenedNow }) {
     const record = this.store.get(id);
     if (!record) return;
-    for (let parent = record.parent; parent; parent = parent.parent) {
-      this.options.expanded.set(parent.id, true);
-    }
     this.#build();
-    let index = this.#indexOf(id);
-    if (index < 0) {
-      const fold = this.rows.find((row) => row.fold?.includes(record));
-      if (!fold) return;
-      this.options.expanded.set(fold.key, true);
+    const isHidden = this.#indexOf(id) < 0;
+    const { expanded } = this.options;
+    const expand = (/** @type {string} */ key) => {
+      if (isOpenedNow || expanded.get(key) !== false) this.#setExpanded(key, true, false);
+    };
+    if (isHidden) {
+      for (let parent = record.parent; parent; parent = parent.parent) expand(parent.id);
       this.#build();
-      index = this.#indexOf(id);
+      const fold = this.rows.find((row) => row.fold?.includes(record));
+      if (fold) {
+        expand(fold.key);
+        this.#build();
+      }
+      this.handlers.onExpandedChange();
     }
-    this.#setActive(index);
+    const index = this.#visibleIndex(record);
+    if (index >= 0) this.#setActive(index);
   }
 
   /** Moves the active row. @param {number} by */
@@ -465,10 +472,22 @@ export class TaskRows {
 
   /** @param {Row} row */
   #toggle(row) {
-    this.options.expanded.set(row.key, !row.isExpanded);
+    this.#setExpanded(row.key, !row.isExpanded, row.isExpandedByDefault);
     this.#build();
     this.#schedule();
     this.handlers.onExpandedChange();
+  }
+
+  /**
+   * Remembers a row that is not as it is by default, the last one at the end.
+   * @param {string} key
+   * @param {boolean} isExpanded
+   * @param {boolean} byDefault
+   */
+  #setExpanded(key, isExpanded, byDefault) {
+    const { expanded } = this.options;
+    expanded.delete(key);
+    if (isExpanded !== byDefault) expanded.set(key, isExpanded);
   }
 
   /** @param {MouseEvent} event */

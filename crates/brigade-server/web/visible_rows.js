@@ -6,6 +6,8 @@
 
 /** Fewer equal siblings than this are shown one by one. */
 const MIN_FOLD = 3;
+/** The key of a fold is this and the id of its first task. */
+export const FOLD_PREFIX = 'fold ';
 
 /**
  * One row: a task, or a fold of equal ended siblings.
@@ -16,6 +18,7 @@ const MIN_FOLD = 3;
  * @property {number} depth
  * @property {boolean} isExpandable
  * @property {boolean} isExpanded
+ * @property {boolean} isExpandedByDefault
  * @property {boolean} isContext Shown only because a descendant matches the filter.
  * @property {number} position From 1, among its siblings.
  * @property {number} siblings
@@ -70,7 +73,7 @@ class RowBuilder {
         this.addTask(group[0], depth, position, groups.length);
         continue;
       }
-      const key = `fold ${group[0].id}`;
+      const key = `${FOLD_PREFIX}${group[0].id}`;
       const isExpanded = this.options.expanded.get(key) ?? false;
       this.rows.push({
         key,
@@ -79,6 +82,7 @@ class RowBuilder {
         depth,
         isExpandable: true,
         isExpanded,
+        isExpandedByDefault: false,
         isContext: false,
         position,
         siblings: groups.length,
@@ -109,6 +113,7 @@ class RowBuilder {
       depth,
       isExpandable,
       isExpanded,
+      isExpandedByDefault: byDefault,
       isContext: this.isFiltered && !this.isMatch(record),
       position,
       siblings,
