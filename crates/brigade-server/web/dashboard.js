@@ -6,6 +6,7 @@
 
 import { byId, el } from './dom.js';
 import { FilterBar } from './filter_bar.js';
+import { GrantList } from './grant_list.js';
 import { KEY_HELP, listenToKeys } from './keyboard.js';
 import { Notifier } from './notifications.js';
 import { PendingList } from './pending.js';
@@ -30,6 +31,7 @@ export class Dashboard {
     this.url = readUrlState();
     this.pending = new PendingList(app);
     this.start = new StartForm(app);
+    this.grants = new GrantList(app);
     this.filters = new FilterBar(app.store, this.url, () => this.#onFilter());
     this.rows = new TaskRows(app.store, this.filters.rowOptions, {
       onOpen: (id) => this.openTask(id, {}),
@@ -203,6 +205,7 @@ export class Dashboard {
     if (!help.hidden) this.#toggleHelp();
     else if (document.activeElement === this.filters.input) this.rows.focus();
     else if (this.start.isOpen) this.start.setOpen(false);
+    else if (this.grants.isOpen) this.grants.setOpen(false);
     else this.closeTask();
   }
 
