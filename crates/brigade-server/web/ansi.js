@@ -144,6 +144,11 @@ export class AnsiWriter {
     this.lineCount += 1;
   }
 
+  /** True if the next text goes on with a line. */
+  get isInLine() {
+    return this.#line !== null;
+  }
+
   #trim() {
     const excess = this.target.childElementCount - MAX_LINES;
     if (excess < TRIM_LINES) return;

@@ -1,11 +1,14 @@
 // The live output of a process, with the colours of a terminal.
 
+/** @import {OutputLine} from './api_types.d.ts' */
 /** @import {AppContext} from './app_context.js' */
 /** @import {TaskRecord} from './task_store.js' */
 
 import { AnsiWriter } from './ansi.js';
 import { el } from './dom.js';
 import { formatNumber } from './format.js';
+import { OutputExcerpt, decodeBase64 } from './output_excerpt.js';
+import { OutputSearch } from './output_search.js';
 import { PanelTab } from './panel_tab.js';
 import { followStream } from './stream_reader.js';
 import { TailScroller } from './tail_scroller.js';
@@ -26,6 +29,8 @@ export class OutputTab extends PanelTab {
   #run = 0;
   /** Ends the stream of the shown run. */
   #ofRun = new AbortController();
+  /** Ends the loading of an excerpt. */
+  #ofExcerpt = new AbortController();
 
   /**
    * @param {AppContext} app
@@ -39,7 +44,9 @@ export class OutputTab extends PanelTab {
     this.scroller.list.classList.add('output-list');
     this.scroller.list.append(this.output, this.end);
     this.element.classList.add('tab-fill');
-    this.element.append(this.scroller.element);
+    this.excerpt = new OutputExcerpt(() => this.follow());
+    this.search = new OutputSearch(app, this.path, (line) => this.#jump(line));
+    this.element.append(this.search.element, this.scroller.element, this.excerpt.element);
     this.writer = new AnsiWriter(this.output);
   }
 
@@ -55,12 +62,33 @@ export class OutputTab extends PanelTab {
     this.output.replaceChildren();
     this.end.hidden = true;
     this.writer = new AnsiWriter(this.output);
+    this.search.clear();
+    this.follow();
     this.#follow();
   }
 
   /** @override */
   follow() {
+    this.#ofExcerpt.abort();
+    this.excerpt.hide();
+    this.scroller.element.hidden = false;
     this.scroller.follow();
+  }
+
+  /** Shows the output around a line that was found. @param {OutputLine} line */
+  #jump(line) {
+    this.#ofExcerpt.abort();
+    this.#ofExcerpt = new AbortController();
+    const signal = AbortSignal.any([this.abort.signal, this.#ofExcerpt.signal]);
+    const shown = this.excerpt.show(this.app, this.path, line, signal);
+    shown.then(
+      () => {
+        if (!signal.aborted) this.scroller.element.hidden = true;
+      },
+      (error) => {
+        if (!signal.aborted) this.showError(error);
+      },
+    );
   }
 
   #follow() {
@@ -78,7 +106,7 @@ export class OutputTab extends PanelTab {
   /** @param {ProcessOutput} piece */
   #receive(piece) {
     this.#next = piece.next;
-    const text = piece.text ?? decodeBase64(piece.base64 ?? '');
+    const text = piece.text ?? new TextDecoder().decode(decodeBase64(piece.base64 ?? ''));
     this.#chunks.push({ text, stream: piece.stream });
     this.#schedule();
   }
@@ -109,11 +137,4 @@ export class OutputTab extends PanelTab {
     this.end.textContent = this.#next <= 0 ? 'There is no output.' : 'End of the output.';
     this.scroller.grow(0);
   }
-}
-
-/** Returns the text of bytes that are not all UTF-8. @param {string} base64 */
-function decodeBase64(base64) {
-  return new TextDecoder().decode(
-    Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)),
-  );
 }
