@@ -40,6 +40,7 @@ export class FilterBar {
       this.rowOptions.expanded.clear();
       this.#read();
     });
+    byId('clear-filter').addEventListener('click', () => this.#clear());
     this.sync();
     store.subscribe(throttle(COUNT_MS, () => this.#render()));
   }
@@ -69,6 +70,13 @@ export class FilterBar {
     url.levels = this.levels.value === 'all' ? ALL_LEVELS : Number(this.levels.value);
     this.#setOptions();
     this.onChange();
+  }
+
+  #clear() {
+    Object.assign(this.url, { text: '', states: [], session: '' });
+    this.sync();
+    this.onChange();
+    this.input.focus();
   }
 
   #setOptions() {

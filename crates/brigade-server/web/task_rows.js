@@ -63,6 +63,8 @@ export class TaskRows {
     this.body = byId('task-rows');
     this.newButton = byId('new-rows');
     this.empty = byId('no-tasks');
+    this.emptyText = byId('no-tasks-text');
+    this.clearFilter = byId('clear-filter');
     this.head = new AxisHead(byId('axis-head'), byId('axis-lines'));
     this.lines = new WaitLines(byId('row-area'));
     this.#listen();
@@ -330,9 +332,17 @@ export class TaskRows {
     const height = `${this.rows.length * this.#rowPx}px`;
     if (this.body.style.height !== height) this.body.style.height = height;
     this.grid.setAttribute('aria-rowcount', String(this.rows.length + 1));
-    this.empty.hidden = this.rows.length > 0;
+    this.#renderEmpty();
     if (isFollowing) this.#seenArrivals = this.store.arrivals;
     else this.#restoreAnchor(before, anchor, top);
+  }
+
+  #renderEmpty() {
+    this.empty.hidden = this.rows.length > 0;
+    const isFiltered = this.store.records.size > 0;
+    const text = isFiltered ? 'No task matches the filter.' : 'There are no tasks yet.';
+    if (this.emptyText.textContent !== text) this.emptyText.textContent = text;
+    this.clearFilter.hidden = !isFiltered;
   }
 
   /**

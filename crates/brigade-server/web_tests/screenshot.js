@@ -46,6 +46,11 @@ for (const theme of /** @type {const} */ (['light', 'dark'])) {
       overview: `#task=${(await taskNamed('Release')).id}`,
       output: `#task=${(await taskNamed('unit-tests')).id}&tab=output`,
       process: `#task=${(await taskNamed('unit-tests')).id}`,
+      messages: `#task=${(await taskNamed('Migration')).id}&tab=messages`,
+      silent: `#task=${(await taskNamed('lint')).id}&tab=messages`,
+      events: `#task=${(await taskNamed('Release')).id}&tab=events`,
+      limits: `#task=${(await taskNamed('Release')).id}&tab=limits`,
+      empty: '#q=nothing-is-called-so',
       failed: `#task=${(await taskNamed('Research')).id}`,
       asking: `#task=${(await taskNamed('Migration')).id}`,
     };
@@ -56,6 +61,49 @@ for (const theme of /** @type {const} */ (['light', 'dark'])) {
       await keepScreenshot(phone, `${name}-${theme}-phone`);
     }
   });
+}
+
+for (const theme of /** @type {const} */ (['light', 'dark'])) {
+  for (const [size, viewport] of Object.entries({ wide: WIDE, phone: PHONE })) {
+    test(`forms, rules, errors and other pages: ${theme}, ${size}`, async (t) => {
+      const keep = (page, name) => keepScreenshot(page, `${name}-${theme}-${size}`);
+      const page = await open(t, '', { theme, viewport });
+      await page.getByRole('button', { name: 'Start…' }).click();
+      await keep(page, 'start-process');
+      await page.getByLabel('an agent').check();
+      await keep(page, 'start-agent');
+      await page.keyboard.press('Escape');
+      await page.getByRole('button', { name: 'Always allowed' }).click();
+      await page.locator('#grants li').first().waitFor();
+      await keep(page, 'grants');
+      await page.getByRole('button', { name: 'Always allowed' }).click();
+      await page.getByRole('button', { name: 'Keys' }).click();
+      await keep(page, 'keys');
+      const output = await open(t, `#task=${(await taskNamed('unit-tests')).id}&tab=output`, {
+        theme,
+        viewport,
+      });
+      await output.getByRole('searchbox', { name: 'Find in all output' }).fill('test');
+      await output.keyboard.press('Enter');
+      await output.locator('.is-hit').waitFor();
+      await keep(output, 'search');
+      const stop = await open(t, `#task=${(await taskNamed('Release')).id}`, { theme, viewport });
+      await stop.getByRole('button', { name: 'Stop…' }).click();
+      await keep(stop, 'stop');
+      const login = await openDashboard(t, { theme, viewport, withToken: false });
+      await login.locator('#login').waitFor();
+      await keep(login, 'login');
+      const lost = await open(t, '', { theme, viewport });
+      await lost.route('**/v1/**', (route) => route.abort());
+      await lost.reload();
+      await lost.locator('.connection-reconnecting').waitFor();
+      await keep(lost, 'unreachable');
+      const docs = await openDashboard(t, { theme, viewport });
+      await docs.goto(`${new URL(docs.url()).origin}/docs`);
+      await docs.waitForTimeout(700);
+      await keep(docs, 'docs');
+    });
+  }
 }
 
 /** Denies a call, so that its agent goes on and ends. */
