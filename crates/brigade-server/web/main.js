@@ -71,15 +71,23 @@ async function logIn() {
     } catch (error) {
       if (error instanceof Problem && error.code === 'unauthenticated') {
         api.clearToken();
+        byId('app').hidden = true;
         message = 'The login has ended.';
       } else {
-        status.setState({ name: 'reconnecting', retryAt: Date.now() + RETRY_MS });
-        byId('app').hidden = false;
+        showUnreachable();
         await pause(RETRY_MS);
-        byId('app').hidden = true;
       }
     }
   }
+}
+
+/** Shows the page without tasks, until the server answers for the first time. */
+function showUnreachable() {
+  status.setState({ name: 'reconnecting', retryAt: Date.now() + RETRY_MS });
+  byId('app').hidden = false;
+  byId('no-tasks').hidden = false;
+  byId('no-tasks-text').textContent =
+    'The server cannot be reached. The tasks appear here as soon as it answers.';
 }
 
 let isLoading = false;

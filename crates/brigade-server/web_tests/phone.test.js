@@ -39,3 +39,21 @@ test('a task is a page of its own with a way back', async (t) => {
   await page.goBack();
   await page.locator('#task-grid').waitFor({ state: 'visible' });
 });
+
+test('a server that cannot be reached at the start is named, until it answers', async (t) => {
+  const page = await openDashboard(t, { viewport: PHONE, withTouch: true });
+  await waitUntilLive(page);
+  await page.route('**/v1/**', (route) => route.abort());
+  await page.reload();
+  await page.getByText('The server cannot be reached.').waitFor();
+  const status = await page.locator('#connection').evaluate((element) => ({
+    wanted: element.scrollWidth,
+    given: element.clientWidth,
+  }));
+  assert.ok(status.wanted <= status.given, 'the state of the connection is not cut off');
+  await expectAccessible(page, 'the page without a server');
+  await keepScreenshot(page, 'phone-unreachable');
+  await page.unroute('**/v1/**');
+  await waitUntilLive(page);
+  await page.getByText('The server cannot be reached.').waitFor({ state: 'hidden' });
+});
