@@ -152,6 +152,7 @@ mod tests {
             access: TokenAccess::ReadOnly,
             created_at: Time(1),
             expires_at: None,
+            from_login: false,
             id: "e".to_owned(),
         }
     }
