@@ -1,5 +1,8 @@
 //! Measures the HTTP API: requests per second beside bare axum handlers, the time from a commit to
 //! the clients of its stream, and the memory of idle connections.
+//!
+//! `cargo bench -p brigade-server --bench http -- requests` measures one of `requests`, `streams` and
+//! `memory`.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -47,12 +50,21 @@ const RETURN: Job<u32, u32> = Job::new("return");
 static COMMITTED: [OnceLock<Instant>; EVENTS] = [const { OnceLock::new() }; EVENTS];
 
 fn main() -> BenchResult<()> {
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let is_wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
         let server = BenchServer::start().await?;
-        measure_requests(&server).await?;
-        measure_streams(&server).await?;
-        measure_memory(&server).await
+        if is_wanted("requests") {
+            measure_requests(&server).await?;
+        }
+        if is_wanted("streams") {
+            measure_streams(&server).await?;
+        }
+        if is_wanted("memory") {
+            measure_memory(&server).await?;
+        }
+        Ok(())
     })
 }
 

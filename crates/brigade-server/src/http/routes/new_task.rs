@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use axum::response::{IntoResponse, Response};
+use brigade_model::address::TaskRef;
 use brigade_model::ids::Owner;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::StoredTask;
 use brigade_model::work::{EnvValue, ProcessWork};
 use brigade_protocol::http::{
     LimitsBody, NewAgentBody, NewJobBody, NewProcessBody, NewTaskBody, SandboxBody, TaskBody,
     TaskId,
 };
-use brigade_protocol::requests::{ExecRequest, RunRequest};
-use brigade_protocol::{TaskTarget, requests::StartReply};
+use brigade_protocol::requests::{ExecRequest, RunRequest, StartReply};
 use brigade_runtime::{NewTask, Session};
 use brigade_store::{TaskOrder, TaskQuery};
 use http::header::LOCATION;
@@ -25,10 +26,9 @@ use crate::http::problem::Problem;
 use crate::http::request_headers::IdempotencyHeader;
 use crate::http::workspace_scope::WorkspaceScope;
 use crate::request_context::RequestContext;
-use crate::requests::exec::new_start_reply;
 
-/// The number of stored tasks that are read together to find a key.
-const KEY_TASKS_READ: usize = 500;
+/// The number of newest tasks among which the task of a key is searched.
+const KEY_TASKS_READ: usize = 1_000;
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Start a process, an agent or a job
@@ -58,12 +58,12 @@ pub(super) async fn start_task(
     let session = caller.session(&id).await?;
     let context = context.in_session(session.id());
     let start = TaskStart { caller: &caller, context: &context, session: &session, key };
-    let reply = match request {
-        NewTaskBody::Process(process) => start.start_process(*process).await?,
-        NewTaskBody::Agent(agent) => start.start_agent(*agent).await?,
+    let started = match request {
+        NewTaskBody::Process(process) => start.start_process(*process).await?.try_into()?,
+        NewTaskBody::Agent(agent) => start.start_agent(*agent).await?.try_into()?,
         NewTaskBody::Job(job) => start.start_job(*job).await?,
     };
-    start.respond(reply).await
+    start.respond(started).await
 }
 
 /// A request to start a task in the session of the path.
@@ -72,6 +72,20 @@ struct TaskStart<'a> {
     context: &'a RequestContext,
     session: &'a Session,
     key: Option<String>,
+}
+
+struct StartedTask {
+    task: TaskRef,
+    /// An earlier request with the same key started the task.
+    existed: bool,
+}
+
+impl TryFrom<StartReply> for StartedTask {
+    type Error = Refusal;
+
+    fn try_from(reply: StartReply) -> Result<Self, Refusal> {
+        Ok(Self { task: reply.task.address.parse()?, existed: reply.existed })
+    }
 }
 
 /// The directories of a task, without links if a client requested them.
@@ -130,7 +144,7 @@ impl TaskStart<'_> {
         self.context.call(request).await
     }
 
-    async fn start_job(&self, request: NewJobBody) -> Result<StartReply, Refusal> {
+    async fn start_job(&self, request: NewJobBody) -> Result<StartedTask, Refusal> {
         let mut task = NewTask::job(&request.job, request.arguments);
         if let Some(name) = &request.name {
             task = task.name(name);
@@ -142,7 +156,7 @@ impl TaskStart<'_> {
             task = task.limits(limits);
         }
         let task = self.session.spawn(task).await?;
-        new_start_reply(self.session, &task).await
+        Ok(StartedTask { task: task.no().into(), existed: task.existed() })
     }
 
     /// Returns the directories of a task, or refuses those that the caller may not use. A client acts
@@ -178,46 +192,44 @@ impl TaskStart<'_> {
         })
     }
 
-    /// Refuses a working directory that is none. A request whose key has a task gets that task, also
-    /// after its directory was removed.
+    /// Refuses a working directory that is none. A request that is repeated with its key gets its
+    /// task, also after the directory was removed.
     async fn check_directory(&self, cwd: &str) -> Result<(), Refusal> {
         let problem = match tokio::fs::metadata(cwd).await {
             Ok(found) if found.is_dir() => return Ok(()),
             Ok(_) => "not a directory".to_owned(),
             Err(error) => error.to_string(),
         };
-        if let Some(key) = &self.key
-            && self.has_task_of_key(key).await?
-        {
+        if self.has_task_of_key().await? {
             return Ok(());
         }
         Err(Refusal::invalid(format!("`cwd` is not a directory: {cwd}: {problem}")))
     }
 
-    async fn has_task_of_key(&self, key: &str) -> Result<bool, Refusal> {
-        let order = TaskOrder::NewestFirst;
-        let owner = Some(Owner::Session);
-        let mut query = TaskQuery { owner, order, limit: KEY_TASKS_READ, ..TaskQuery::default() };
-        loop {
-            let tasks = self.session.history(&query).await?;
-            let Some(last) = tasks.last() else { return Ok(false) };
-            query.after = Some(last.no);
-            let keys = tasks.iter().filter_map(|task| task.row.spec.key.as_ref());
-            if keys.into_iter().any(|other| other.as_str() == key) {
-                return Ok(true);
-            }
-        }
+    /// Returns true if one of the newest tasks has the key of this request.
+    async fn has_task_of_key(&self) -> Result<bool, Refusal> {
+        let Some(key) = self.context.stored_key(self.key.as_deref())? else { return Ok(false) };
+        let newest = TaskQuery {
+            owner: Some(Owner::Session),
+            order: TaskOrder::NewestFirst,
+            limit: KEY_TASKS_READ,
+            ..TaskQuery::default()
+        };
+        let tasks = self.session.history(&newest).await?;
+        let has_key = |task: &StoredTask| {
+            task.row.spec.key.as_ref().is_some_and(|other| other.as_str() == key)
+        };
+        Ok(tasks.iter().any(has_key))
     }
 
-    async fn respond(&self, reply: StartReply) -> Result<Response, Problem> {
-        let StartReply { task, existed } = reply;
-        let target = TaskTarget { session: String::new(), task: task.address };
-        let found = self.context.find_task(&target).await?;
-        let body = TaskBody::whole(&task_session(self.session), found.no, &found.row);
+    async fn respond(&self, started: StartedTask) -> Result<Response, Problem> {
+        let StartedTask { task, existed } = started;
+        let StoredTask { no, row } = self.session.get(task).await?;
+        let body = TaskBody::whole(&task_session(self.session), no, &row);
         let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
         let mut response = (status, JsonBody(body)).into_response();
         let headers = response.headers_mut();
-        let id = TaskId { session: self.session.id(), no: found.no };
+        let id = TaskId { session: self.session.id(), no };
         if let Ok(location) = HeaderValue::from_str(&format!("/v1/tasks/{id}")) {
             headers.insert(LOCATION, location);
         }
