@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::{get, post};
+use brigade_model::limits::Limits;
 use brigade_protocol::StateDir;
 use brigade_protocol::daemon_connection::DaemonConnection;
 use brigade_protocol::frames::ClientRole;
@@ -160,9 +161,17 @@ async fn measure_requests(server: &BenchServer) -> BenchResult<()> {
     let new_task = r#"{"kind": "job", "job": "return", "arguments": 7}"#;
     let base = measure_rate(bare.address, post_request("/", &secret, new_task)).await?;
     print_rate("POST to a bare axum handler that parses and returns JSON", base, base);
-    let path = format!("/v1/sessions/{}/tasks", session.id());
-    let rate = measure_rate(server.address, post_request(&path, &secret, new_task)).await?;
-    print_rate("POST /v1/sessions/{session}/tasks, a job that returns", rate, base);
+    let full = server
+        .runtime
+        .open_session("full")
+        .limits(Limits { running: Some(1), ..Limits::default() });
+    let full = full.await?.session;
+    full.spawn(WAIT.with(0)).await?;
+    for (name, session) in [("a job that queues", &full), ("a job that returns", &session)] {
+        let path = format!("/v1/sessions/{}/tasks", session.id());
+        let rate = measure_rate(server.address, post_request(&path, &secret, new_task)).await?;
+        print_rate(&format!("POST /v1/sessions/{{session}}/tasks, {name}"), rate, base);
+    }
     Ok(())
 }
 
