@@ -150,7 +150,7 @@ impl RequestContext {
                 session
             }
         };
-        self.check_session_scope(id)?;
+        self.check_session_scope(Some(id))?;
         Ok(self.label(session))
     }
 
@@ -162,9 +162,12 @@ impl RequestContext {
         }
     }
 
-    fn check_session_scope(&self, id: SessionId) -> Result<(), Refusal> {
+    /// Refuses every session but that of the token. Whether there is another one is not told.
+    fn check_session_scope(&self, id: Option<SessionId>) -> Result<(), Refusal> {
         match self.session_scope {
-            Some(own) if own != id => Err(Refusal::forbidden("this token is of another session")),
+            Some(own) if Some(own) != id => {
+                Err(Refusal::forbidden("this token is of another session"))
+            }
             _ => Ok(()),
         }
     }
@@ -206,10 +209,11 @@ impl RequestContext {
                 Err(Refusal::forbidden(format!("the session {name} is not yours")))
             };
         }
-        let Some(row) = self.runtime().find_session(name).await? else {
+        let found = self.runtime().find_session(name).await?;
+        self.check_session_scope(found.as_ref().map(|row| row.id))?;
+        let Some(row) = found else {
             return Err(Refusal::not_found(format!("there is no session {name}")));
         };
-        self.check_session_scope(row.id)?;
         let session = match &self.caller {
             CallerIdentity::Client(client) => {
                 let session = self.runtime().client_session(row.id, client.clone()).await?;

@@ -15,8 +15,13 @@ use super::{OutputRead, OutputView, PagePiece, ProcessOutput, ReadStart, StdStre
 
 /// The bytes of one read.
 const PAGE_BYTES: usize = 256 * 1024;
-/// The most memory of a compiled pattern, and of the cache for its execution.
-const PATTERN_BYTES: usize = 256 * 1024;
+/// The most memory of a compiled pattern. It bounds the time for each byte: some patterns take all
+/// their states at once.
+const PATTERN_BYTES: usize = 64 * 1024;
+/// The most memory of the cache for the execution of a pattern.
+const PATTERN_CACHE_BYTES: usize = 256 * 1024;
+/// The bytes between two checks of the bounds.
+const CHECK_BYTES: usize = 16 * 1024;
 
 /// The most bytes that the next call reads again after a call that ended early. A longer line is
 /// split there.
@@ -120,6 +125,8 @@ pub(super) fn search(
         position: search.cursor.read_from,
         limit: search.max_matches.max(1),
         searched_to: search.cursor.searched_to,
+        checked_at: search.cursor.read_from,
+        bounds: &search.bounds,
         dropped_bytes: 0,
     };
     let mut goal = None;
@@ -137,8 +144,7 @@ pub(super) fn search(
             let end = if page.ended { SearchEnd::Output } else { SearchEnd::Present };
             return Ok(state.into_result(end));
         }
-        let searched = state.position.checked_sub(search.cursor.searched_to);
-        if search.bounds.is_reached(searched.filter(|bytes| *bytes > 0)) {
+        if state.is_bounded() {
             return Ok(state.into_result(SearchEnd::Early));
         }
     }
@@ -171,7 +177,7 @@ fn compile(search: &OutputSearch<'_>) -> Result<Regex, SearchError> {
         .unicode(false)
         .case_insensitive(search.ignore_case)
         .size_limit(PATTERN_BYTES)
-        .dfa_size_limit(PATTERN_BYTES)
+        .dfa_size_limit(PATTERN_CACHE_BYTES)
         .build()
         .map_err(|error| SearchError::Pattern(pattern_problem(&error)))
 }
@@ -192,12 +198,16 @@ struct SearchState<'a> {
     lines: LineMatcher<'a>,
     position: u64,
     limit: usize,
+    /// The position before which an earlier call has searched.
     searched_to: u64,
+    /// The position at which the bounds were checked.
+    checked_at: u64,
+    bounds: &'a SearchBounds<'a>,
     dropped_bytes: u64,
 }
 
 impl SearchState<'_> {
-    /// Searches one page. Returns false if there are enough matches.
+    /// Searches one page. Returns false if there are enough matches, or at a bound.
     fn search_page(&mut self, page: &ViewPage) -> bool {
         page.pieces.iter().all(|piece| match piece {
             PagePiece::Bytes { stream, bytes, .. } => self.search_bytes(*stream, bytes),
@@ -213,14 +223,26 @@ impl SearchState<'_> {
 
     fn search_bytes(&mut self, stream: StdStream, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
-            let used = self.lines.push_bytes(stream, self.position, bytes);
+            let next = &bytes[..bytes.len().min(CHECK_BYTES)];
+            let used = self.lines.push_bytes(stream, self.position, next);
             self.position += used as u64;
             bytes = &bytes[used..];
             if self.has_enough() {
                 return false;
             }
+            let is_due = self.position - self.checked_at >= CHECK_BYTES as u64;
+            if is_due && !bytes.is_empty() && self.is_bounded() {
+                return false;
+            }
         }
         true
+    }
+
+    /// Checks the bounds. A call that has searched nothing new goes on, unless it is stopped.
+    fn is_bounded(&mut self) -> bool {
+        self.checked_at = self.position;
+        let searched = self.position.checked_sub(self.searched_to);
+        self.bounds.is_reached(searched.filter(|bytes| *bytes > 0))
     }
 
     fn has_enough(&self) -> bool {

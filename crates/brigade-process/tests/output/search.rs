@@ -277,6 +277,20 @@ fn bounded_calls_find_what_one_call_finds() {
 }
 
 #[test]
+fn a_bound_holds_within_one_read() {
+    let (_dir, output) = written(1 << 30, |writer| {
+        writer.out(&"a".repeat(200 * 1024));
+        writer.end();
+    });
+    let bounds = SearchBounds { deadline: Some(Instant::now()), ..SearchBounds::default() };
+    let found = output.search(OutputSearch { bounds, ..search_for("b") }).unwrap();
+    assert!(!found.is_complete);
+    assert!(found.next_cursor.searched_to <= 32 * 1024, "{:?}", found.next_cursor);
+    let costly = output.search(search_for("(a{1,50}){1,50}b")).unwrap_err();
+    assert!(costly.to_string().contains("too large"), "{costly}");
+}
+
+#[test]
 fn a_bounded_call_reads_little_of_a_long_line_again() {
     let (_dir, output) = written(1 << 30, |writer| {
         writer.out("salt");

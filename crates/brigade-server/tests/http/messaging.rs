@@ -92,6 +92,17 @@ async fn a_process_reads_messages_until_its_input_is_closed() {
     let waited = server.wait(&task).await;
     assert_eq!(waited["ended"][0]["state"], "succeeded");
     assert_eq!(server.get(&task, "/output").await.expect(200), "soup\n");
+    let body = json!({ "kind": "process", "command": ["cat"], "stdin": true, "cwd": server.cwd() });
+    let task = server.start_as(&operator, body).await;
+    let path = format!("/v1/tasks/{task}/messages");
+    // The key of the end of the input is longer.
+    let long = "k".repeat(253);
+    let keyed = [("idempotency-key", long.as_str())];
+    let refused = server.send_with(&operator, &path, &keyed, Some(sent)).await;
+    refused.expect_problem(400, "invalid");
+    let messages = server.get(&task, "/messages").await.expect(200);
+    assert_eq!(messages["items"], json!([]), "a refused request sends nothing");
+    server.post(&task, "stop", json!({ "grace_ms": 0 })).await.expect(200);
     let silent = server.start_shell("true").await;
     let refused = server.post(&silent, "messages", json!({ "body": "x" })).await;
     assert!([400, 409].contains(&refused.status.as_u16()), "{}", refused.body);

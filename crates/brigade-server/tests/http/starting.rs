@@ -76,6 +76,27 @@ async fn a_key_starts_one_task() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_does_not_learn_of_keys_of_others() {
+    let server = TaskServer::start().await;
+    let path = tasks_path(&server);
+    let start = async |secret: &str, key: &str, cwd: &str| {
+        let body = json!({ "kind": "process", "command": ["true"], "cwd": cwd, "sandbox": {} });
+        server.send_with(secret, &path, &[("idempotency-key", key)], Some(body)).await
+    };
+    let operator = server.server.operator.clone();
+    start(&operator, "deploy", &server.cwd()).await.expect(201);
+    let bob = server.client("bob").await;
+    start(&bob, "bake", &server.cwd()).await.expect(201);
+    let file = format!("{}/file", server.cwd());
+    std::fs::write(&file, "").unwrap();
+    let eve = server.client("eve").await;
+    for key in ["deploy", "bake", "token:bob/bake", "unused"] {
+        start(&eve, key, &file).await.expect_problem(400, "invalid");
+    }
+    start(&bob, "bake", &server.cwd()).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_is_started_with_its_permissions() {
     let server = TaskServer::start().await;
     let body = json!({

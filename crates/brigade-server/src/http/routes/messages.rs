@@ -1,6 +1,7 @@
 //! `/v1/tasks/{task}/messages`, `/v1/sessions/{session}/messages/{number}`: messages and receipts.
 
 use brigade_model::ids::MessageNo;
+use brigade_model::name::IdempotencyKey;
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{MessageBody, MessageListBody, MessageRequestBody, SentBody, TaskId};
 use brigade_protocol::requests::SendRequest;
@@ -53,18 +54,24 @@ async fn send_all(
 ) -> Result<Vec<u64>, Refusal> {
     let MessageRequestBody { body, name, interrupt, close_input } = request;
     let has_body = body.is_some();
+    // The end of the input is a message of its own. Both keys are checked before the first is used.
+    let close_key = key.as_ref().map(|key| match has_body {
+        true => format!("{key}#close"),
+        false => key.clone(),
+    });
+    if let Some(key) = close_key.as_ref().filter(|_| close_input) {
+        key.parse::<IdempotencyKey>()?;
+    }
     let mut numbers = Vec::new();
     // A request without any part is refused as the handler does.
     if has_body || !close_input {
         let target = target_of(id.no);
-        let key = key.clone();
         let name = name.clone();
         let send = SendRequest { target, message: body, closes_input: false, interrupt, key, name };
         numbers.extend(context.call(send).await?);
     }
     if close_input {
-        // The end of the input is a message of its own.
-        let key = key.map(|key| if has_body { format!("{key}#close") } else { key });
+        let key = close_key;
         let name = name.filter(|_| !has_body);
         let close =
             SendRequest { key, name, interrupt, ..SendRequest::new_close(target_of(id.no)) };

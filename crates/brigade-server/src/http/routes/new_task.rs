@@ -180,6 +180,8 @@ impl TaskStart<'_> {
             ));
         };
         let scope = WorkspaceScope::of(self.session);
+        // A path that cannot be resolved is refused, also for a repeated request: only a resolved one
+        // is known to be in the workspace.
         let cwd = scope.restrict(cwd).await?;
         self.check_directory(&cwd).await?;
         Ok(TaskPlace {
@@ -192,8 +194,8 @@ impl TaskStart<'_> {
         })
     }
 
-    /// Refuses a working directory that is none. A request that is repeated with its key gets its
-    /// task, also after the directory was removed.
+    /// Refuses a working directory that is none. An operator's request that is repeated with its key
+    /// gets its task, also after the directory was removed.
     async fn check_directory(&self, cwd: &str) -> Result<(), Refusal> {
         let problem = match tokio::fs::metadata(cwd).await {
             Ok(found) if found.is_dir() => return Ok(()),

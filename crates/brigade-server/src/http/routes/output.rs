@@ -261,7 +261,8 @@ impl OutputPart {
                 }
                 PagePiece::Dropped { .. } => break,
                 PagePiece::Bytes { stream, at, mut bytes } => {
-                    let room = last.map_or(u64::MAX, |last| (last + 1).saturating_sub(next));
+                    let room =
+                        last.map_or(u64::MAX, |last| last.saturating_add(1).saturating_sub(next));
                     bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
                     next += bytes.len() as u64;
                     kept.push(PagePiece::Bytes { stream, at, bytes });
