@@ -8,8 +8,9 @@
 //! Nobody is the operator by the address from which a request comes: every route of the API needs a
 //! token. Modules in reading order:
 //!
-//! - [`listener`], [`tls`], [`write_timeout`]: one bound address and its connections.
-//!   [`listeners`]: all of them, also after a restart. [`shared_state`]: their shared state.
+//! - [`listener`], [`tls`]: one bound address and its connections. [`connection_slots`]: their
+//!   bound. [`connection_stream`], [`write_timeout`]: the bytes of each. [`listeners`]: all
+//!   addresses, also after a restart. [`shared_state`]: their shared state.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
 //!   each token. [`revocation`]: their end. [`client_keys`]: the keys of their tasks.
@@ -29,6 +30,8 @@ pub(crate) mod caller;
 pub(crate) mod change_feed;
 pub(crate) mod change_frames;
 pub(crate) mod client_keys;
+pub(crate) mod connection_slots;
+pub(crate) mod connection_stream;
 pub(crate) mod extract;
 pub(crate) mod feed_cursor;
 pub(crate) mod guarded_body;

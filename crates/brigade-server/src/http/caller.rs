@@ -19,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
+use super::connection_slots::{ConnectionSlot, SlotEvicted, SlotUse};
 use super::guarded_body::{GuardedBody, RevocableBody};
 use super::open_requests::{AdmittedRequest, RequestAdmission, TokenValidity};
 use super::problem::Problem;
@@ -149,6 +150,13 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
         Err(problem) => return problem.into_response(),
     };
     let AdmittedCaller { caller, permit, validity } = admitted;
+    // The connection makes way for no other until the response was sent.
+    let slot = request.extensions_mut().remove::<Arc<ConnectionSlot>>();
+    let slot_use = match slot.map(|slot| slot.begin_use()).transpose() {
+        Ok(slot_use) => slot_use,
+        Err(SlotEvicted) => return evicted_connection().into_response(),
+    };
+    let guards = RequestGuards { _permit: permit, _slot_use: slot_use };
     if !caller.may_send(request.method(), request.uri().path()) {
         return Problem::from(read_only_refusal()).into_response();
     }
@@ -165,11 +173,23 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
         true => response.map(|body| Body::new(RevocableBody::new(body, validity))),
         false => response,
     };
-    response.map(|body| Body::new(GuardedBody::new(body, permit)))
+    response.map(|body| Body::new(GuardedBody::new(body, guards)))
 }
 
 fn invalid_token() -> Problem {
     Problem::unauthenticated("the token is unknown, expired or revoked")
+}
+
+/// Returns the answer on a connection that makes way. The client most likely sees only its end.
+fn evicted_connection() -> Problem {
+    Refusal::unavailable("too many connections are open; try again").into()
+}
+
+/// The values that live until the response was sent.
+#[derive(Debug)]
+struct RequestGuards {
+    _permit: OwnedSemaphorePermit,
+    _slot_use: Option<SlotUse>,
 }
 
 struct AdmittedCaller {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::Router;
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::ProblemBody;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -17,7 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::write_timeout::WriteTimeout;
+use super::connection_slots::{ConnectionSlot, ConnectionSlots};
+use super::connection_stream::ConnectionStream;
 
 /// The time for the headers of a request to arrive, and for the next request of a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -40,18 +43,16 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Connections {
     tracker: TaskTracker,
-    slots: Arc<Semaphore>,
-    slot_count: usize,
+    slots: ConnectionSlots,
     refusal_slots: Arc<Semaphore>,
     shutdown_token: CancellationToken,
 }
 
 impl Connections {
     pub(crate) fn new(connections_max: usize, shutdown_token: CancellationToken) -> Self {
-        let slots = Arc::new(Semaphore::new(connections_max));
-        let slot_count = connections_max;
+        let slots = ConnectionSlots::new(connections_max);
         let refusal_slots = Arc::new(Semaphore::new(REFUSALS_MAX));
-        Self { tracker: TaskTracker::new(), slots, slot_count, refusal_slots, shutdown_token }
+        Self { tracker: TaskTracker::new(), slots, refusal_slots, shutdown_token }
     }
 
     /// Serves a listener until the shutdown.
@@ -76,8 +77,7 @@ impl Connections {
     }
 
     fn serve_stream(&self, stream: TcpStream, tls: Option<TlsAcceptor>, app: Router) {
-        // Connections that send nothing make way after a timeout.
-        let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+        let Some(slot) = self.slots.acquire() else {
             // A client with TLS would have to be given a handshake first.
             if tls.is_none() {
                 self.refuse_stream(stream);
@@ -86,15 +86,19 @@ impl Connections {
         };
         let shutdown_token = self.shutdown_token.clone();
         self.tracker.spawn(async move {
-            let _ = stream.set_nodelay(true);
-            let served = match tls {
-                None => serve_connection(stream, app, shutdown_token).await,
-                Some(tls) => serve_tls(stream, tls, app, shutdown_token).await,
+            let is_readable = tokio::select! {
+                is_readable = wait_for_bytes(&stream) => is_readable,
+                () = slot.evicted() => false,
+                () = shutdown_token.cancelled() => false,
             };
-            if let Err(error) = served {
+            if !is_readable {
+                return;
+            }
+            // The state of a connection is large, and only those that have sent something need it.
+            let connection = ServedConnection { app, slot, shutdown_token };
+            if let Err(error) = Box::pin(connection.serve(stream, tls)).await {
                 tracing::debug!(%error, "a connection failed");
             }
-            drop(slot);
         });
     }
 
@@ -109,7 +113,7 @@ impl Connections {
     }
 
     pub(crate) fn has_open(&self) -> bool {
-        self.slots.available_permits() < self.slot_count
+        self.slots.has_open()
     }
 
     /// Waits until all connections have ended.
@@ -135,41 +139,62 @@ async fn write_refusal(mut stream: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn serve_tls(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    app: Router,
-    shutdown_token: CancellationToken,
-) -> io::Result<()> {
-    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
-    let stream = tokio::select! {
-        stream = handshake => stream??,
-        () = shutdown_token.cancelled() => return Ok(()),
-    };
-    serve_connection(stream, app, shutdown_token).await
+/// Waits for the first bytes of a connection, and leaves them there. Returns false if there are none
+/// for too long.
+async fn wait_for_bytes(stream: &TcpStream) -> bool {
+    // The socket may count as readable before it has bytes, so that only a read shows them.
+    let mut first_byte = [0];
+    let peeked = tokio::time::timeout(HEADER_TIMEOUT, stream.peek(&mut first_byte)).await;
+    matches!(peeked, Ok(Ok(1..)))
 }
 
-async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+/// A connection that has sent something.
+struct ServedConnection {
     app: Router,
+    slot: Arc<ConnectionSlot>,
     shutdown_token: CancellationToken,
-) -> io::Result<()> {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(WriteTimeout::new(stream)), TowerToHyperService::new(app));
-    tokio::pin!(connection);
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = shutdown_token.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(SHUTDOWN_GRACE, connection).await {
-                Ok(served) => served,
-                Err(_) => Ok(()),
+}
+
+impl ServedConnection {
+    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<()> {
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else { return self.serve_http(stream).await };
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
+        let stream = tokio::select! {
+            stream = handshake => stream??,
+            () = self.slot.evicted() => return Ok(()),
+            () = self.shutdown_token.cancelled() => return Ok(()),
+        };
+        self.serve_http(stream).await
+    }
+
+    async fn serve_http(self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+        let app = TowerToHyperService::new(self.app);
+        let request_slot = self.slot.clone();
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(request_slot.clone());
+            app.call(request)
+        });
+        let stream = ConnectionStream::new(stream, self.slot.clone());
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            // No request is in progress, or only one without a token.
+            () = self.slot.evicted() => Ok(()),
+            () = self.shutdown_token.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(SHUTDOWN_GRACE, connection).await {
+                    Ok(served) => served,
+                    Err(_) => Ok(()),
+                }
             }
-        }
-    };
-    served.map_err(io::Error::other)
+        };
+        served.map_err(io::Error::other)
+    }
 }

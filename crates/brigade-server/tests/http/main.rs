@@ -13,8 +13,8 @@
 //! - endless headers and bodies: `raw_requests::headers_and_bodies_without_an_end_are_refused`
 //! - slow headers and bodies: `raw_requests::slow_headers_lose_their_connection`,
 //!   `raw_requests::a_slow_body_is_told_and_its_connection_closed`
-//! - idle connections: `requests::slow_clients_do_not_hold_others_up`, and ten thousand in the
-//!   stories of brigade-cli, `http_connections`
+//! - idle connections: `requests::slow_clients_do_not_hold_others_up`, and ten thousand and floods in
+//!   the stories of brigade-cli, `http_connections`
 //! - wrong cursors: `events::wrong_cursors_are_refused`
 //! - invalid UTF-8: `raw_requests::text_that_is_not_utf_8_is_refused`
 //! - deep JSON: `requests::large_requests_are_refused`
