@@ -175,7 +175,8 @@ impl ServedConnection {
             request.extensions_mut().insert(request_slot.clone());
             app.call(request)
         });
-        let stream = ConnectionStream::new(stream, self.slot.clone());
+        let shutdown_token = self.shutdown_token.clone();
+        let stream = ConnectionStream::new(stream, self.slot.clone(), shutdown_token);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)

@@ -58,6 +58,22 @@ async fn large_requests_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_early_answer_does_not_break_a_client_that_sends_on() {
+    const BODY: usize = 8 * 1024 * 1024;
+    let server = TestServer::start(|builder| builder).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head =
+        format!("POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&[b' '; 64 * 1024]).await.unwrap();
+    let mut answer = String::new();
+    let read = timeout(TEST_TIMEOUT, stream.read_to_string(&mut answer)).await.unwrap();
+    read.expect("an answer, and no reset");
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    stream.write_all(&vec![b' '; BODY - 64 * 1024]).await.expect("the server reads on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_bodies_than_json_are_refused() {
     let server = TestServer::start(|builder| builder).await;
     let client = server.client();
