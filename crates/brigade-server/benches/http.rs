@@ -315,18 +315,23 @@ async fn read_latencies(mut stream: TcpStream) -> BenchResult<Vec<Duration>> {
 /// Measures the memory of idle connections. Their clients have sockets, and no other memory.
 async fn measure_memory(server: &BenchServer) -> BenchResult<()> {
     let address = server.address;
+    let connect = move |_| Ok(std::net::TcpStream::connect(address)?);
     let open = move |text: &str| -> BenchResult<std::net::TcpStream> {
         let mut stream = std::net::TcpStream::connect(address)?;
         stream.write_all(text.as_bytes())?;
         stream.read_exact(&mut [0])?;
         Ok(stream)
     };
-    let before = resident_bytes()?;
     let text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let idle = tokio::task::spawn_blocking(move || -> BenchResult<Vec<std::net::TcpStream>> {
-        (0..IDLE_CONNECTIONS).map(|_| open(text)).collect()
-    });
-    let idle = idle.await??;
+    // The connections are accepted in order, so that an answer to the last one follows them all.
+    let before = resident_bytes()?;
+    let silent = open_all(IDLE_CONNECTIONS, connect).await?;
+    let last = open_all(1, move |_| open(text)).await?;
+    print_memory("idle connections that have sent nothing", silent.len(), before)?;
+    drop(silent);
+    drop(last);
+    let before = resident_bytes()?;
+    let idle = open_all(IDLE_CONNECTIONS, move |_| open(text)).await?;
     print_memory("idle connections after a request", idle.len(), before)?;
     drop(idle);
     let mut texts = Vec::new();
@@ -335,12 +340,18 @@ async fn measure_memory(server: &BenchServer) -> BenchResult<()> {
         texts.push(request("/v1/events", &secret, "Accept: text/event-stream\r\n"));
     }
     let before = resident_bytes()?;
-    let streams = tokio::task::spawn_blocking(move || -> BenchResult<Vec<std::net::TcpStream>> {
-        (0..IDLE_STREAMS).map(|number| open(&texts[number / STREAMS_PER_TOKEN])).collect()
-    });
-    let streams = streams.await??;
+    let open_stream = move |number: usize| open(&texts[number / STREAMS_PER_TOKEN]);
+    let streams = open_all(IDLE_STREAMS, open_stream).await?;
     print_memory("streams", streams.len(), before)?;
     Ok(())
+}
+
+/// Opens connections without memory of an asynchronous client.
+async fn open_all(
+    count: usize,
+    open: impl Fn(usize) -> BenchResult<std::net::TcpStream> + Send + 'static,
+) -> BenchResult<Vec<std::net::TcpStream>> {
+    tokio::task::spawn_blocking(move || (0..count).map(open).collect()).await?
 }
 
 fn print_memory(name: &str, count: usize, before: u64) -> BenchResult<()> {
