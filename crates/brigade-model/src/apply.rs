@@ -269,8 +269,10 @@ fn change_clock(row: &mut TaskRow, before: Option<Millis>, after: Option<Millis>
 fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEvent) {
     let at = record.at;
     tree.row.last_task = Some(spawned.no);
-    count_total(tree, spawned.owner);
-    count_rate(tree, spawned.owner, at);
+    if !spawned.spec.part_of_parent {
+        count_total(tree, spawned.owner);
+        count_rate(tree, spawned.owner, at);
+    }
     let limits = spawned.spec.all_limits();
     let state = match &spawned.queued {
         None => TaskState::Running,

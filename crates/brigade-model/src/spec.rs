@@ -31,6 +31,11 @@ pub struct TaskSpec {
     /// The time between a graceful and a forced stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Millis>,
+    /// True if the task is a part of its parent's own work, such as the program of an agent of
+    /// another vendor. It runs in its parent's slot, and the limits on the number of tasks do not
+    /// count it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub part_of_parent: bool,
     /// A value that only this process can hold, such as a closure. It is never stored.
     #[serde(skip)]
     pub attachment: Option<LocalAttachment>,
@@ -46,6 +51,7 @@ impl TaskSpec {
             keep: false,
             kept_deadline: None,
             grace: None,
+            part_of_parent: false,
             attachment: None,
         }
     }
@@ -94,6 +100,7 @@ impl TaskSpec {
             ("limits", self.limits == other.limits),
             ("keep", self.keep == other.keep && self.kept_deadline == other.kept_deadline),
             ("grace", self.grace == other.grace),
+            ("part of its parent", self.part_of_parent == other.part_of_parent),
         ];
         let differing = fields.into_iter().filter(|(_, same)| !same);
         names.extend(differing.map(|(name, _)| name.to_owned()));
@@ -111,6 +118,7 @@ impl PartialEq for TaskSpec {
             && self.keep == other.keep
             && self.kept_deadline == other.kept_deadline
             && self.grace == other.grace
+            && self.part_of_parent == other.part_of_parent
     }
 }
 

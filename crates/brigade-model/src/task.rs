@@ -334,8 +334,16 @@ impl TaskRow {
         matches!(self.state, TaskState::Running | TaskState::Stopping(_))
     }
 
+    /// Returns whether it takes a slot of the running limits. A part of its parent runs in the slot
+    /// of its parent.
     pub fn holds_slot(&self) -> bool {
-        self.is_performed() || self.ended().is_some_and(|ended| ended.lingering)
+        let is_held = self.is_performed() || self.ended().is_some_and(|ended| ended.lingering);
+        is_held && !self.spec.part_of_parent
+    }
+
+    /// Returns the number of children that it is for the width limit of its owner.
+    pub(crate) fn width(&self) -> u32 {
+        u32::from(self.is_alive() && !self.spec.part_of_parent)
     }
 
     /// Returns whether a stop was requested, or its own work is over.

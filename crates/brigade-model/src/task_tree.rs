@@ -149,6 +149,7 @@ pub(crate) struct LoadedTask {
 pub(crate) struct TreeLinks {
     first_child: Option<TaskNo>,
     last_child: Option<TaskNo>,
+    /// Alive children that count for the width limit.
     pub(crate) alive_children: u32,
     /// Alive tasks anywhere in the subtree.
     pub(crate) alive_descendants: u32,

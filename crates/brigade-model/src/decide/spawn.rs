@@ -32,9 +32,13 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
             spec.work.check()?;
             check_open(tree, owner)?;
             check_name(tree, owner, spec)?;
-            check_limits(tree, owner)?;
+            check_part(owner, spec)?;
+            if !spec.part_of_parent {
+                check_counts(tree, owner)?;
+                check_rate(tree, owner, now)?;
+            }
+            check_budget(tree, owner)?;
             check_priced(tree, owner, spec)?;
-            check_rate(tree, owner, now)?;
             check_deadline(tree, owner, spec, now)?;
             let no = next_task_no(tree)?;
             let kind = spec.work.kind();
@@ -48,7 +52,7 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),
-                queued: tree.queue_reason(owner),
+                queued: queue_reason(tree, owner, spec),
             };
             let spawned = SpawnedTask { no, run: RunNo::FIRST, kind, existing: false };
             (spawned, Some(Event::Spawned(Box::new(event))))
@@ -151,11 +155,22 @@ pub(super) fn check_priced(tree: &TaskTree, holder: Owner, spec: &TaskSpec) -> R
     }
 }
 
-fn check_limits(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
+/// Refuses a part of nothing, and a part that would outlive its parent.
+fn check_part(owner: Owner, spec: &TaskSpec) -> Result<(), Refusal> {
+    match owner {
+        _ if !spec.part_of_parent => Ok(()),
+        Owner::Session => Err(Refusal::invalid("a task at top level is no part of a parent")),
+        Owner::Task(_) if spec.keep => {
+            Err(Refusal::invalid("a part of its parent ends with its parent, and cannot be kept"))
+        }
+        Owner::Task(_) => Ok(()),
+    }
+}
+
+fn check_counts(tree: &TaskTree, owner: Owner) -> Result<(), Refusal> {
     check_width(tree, owner)?;
     check_depth(tree, owner)?;
-    check_total(tree, owner)?;
-    check_budget(tree, owner)
+    check_total(tree, owner)
 }
 
 /// Refuses a spawn that is too deep. A kept task counts as deep as it was spawned, so that no chain
@@ -279,9 +294,15 @@ fn next_task_no(tree: &TaskTree) -> Result<TaskNo, Refusal> {
     }
 }
 
+/// Returns the reason why a task under `from` cannot start now, if there is one. A part of its parent
+/// needs no slot.
+fn queue_reason(tree: &TaskTree, from: Owner, spec: &TaskSpec) -> Option<QueueReason> {
+    if spec.part_of_parent { None } else { tree.queue_reason(from) }
+}
+
 /// Returns the event that starts a task, or queues it if no slot is free.
 pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
-    match tree.queue_reason(row.limit_holder()) {
+    match queue_reason(tree, row.limit_holder(), &row.spec) {
         None => Event::Started { no, attempt: row.attempt.next() },
         Some(reason) => Event::Queued { no, reason },
     }

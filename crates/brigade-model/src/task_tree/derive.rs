@@ -128,7 +128,8 @@ impl TaskTree {
         let step = |count: &mut u32| {
             *count = if is_alive { *count + 1 } else { count.saturating_sub(1) };
         };
-        if let Some(node) = self.links_mut(owner) {
+        let is_part = self.get(no).is_some_and(|row| row.spec.part_of_parent);
+        if let Some(node) = self.links_mut(owner).filter(|_| !is_part) {
             step(&mut node.alive_children);
         }
         let mut here = Some(owner);

@@ -14,11 +14,12 @@ impl TaskTree {
         let Some(task) = self.tasks.get(no) else { return };
         let old = task.row.owner;
         let is_alive = task.row.is_alive();
+        let width = task.row.width();
         let holder = task.row.limit_holder();
         let whole = task.links.alive_descendants + u32::from(is_alive);
         self.count_descendants(old, |count| count.saturating_sub(whole));
         if let Some(node) = self.links_mut(old) {
-            node.alive_children = node.alive_children.saturating_sub(u32::from(is_alive));
+            node.alive_children = node.alive_children.saturating_sub(width);
         }
         if is_alive {
             self.set_name_indexed(no, false);
@@ -46,7 +47,7 @@ impl TaskTree {
         }
         self.count_descendants(owner, |count| count + whole);
         if let Some(node) = self.links_mut(owner) {
-            node.alive_children += u32::from(is_alive);
+            node.alive_children += width;
         }
         self.mark_dirty(no);
     }

@@ -11,6 +11,7 @@ mod liveness;
 mod memory;
 mod message_keys;
 mod messages;
+mod parts;
 mod recovery;
 mod remaining_budgets;
 mod results;
