@@ -15,6 +15,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::shared_values::SharedWrite;
 use serde::{Deserialize, Serialize};
 
+use crate::agent_program::ProgramHost;
 use crate::shared_state::{NoSessionState, SessionStateReader};
 use crate::tool::BoxFuture;
 use crate::tool_context::CancellationToken;
@@ -49,6 +50,12 @@ pub trait Host: Debug + Send + Sync {
     /// Suspends the agent until its `parked` calls are complete.
     fn suspend(&self, parked: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>>;
 
+    /// Waits for the next completion of a parked call, and keeps the attempt and its slot meanwhile.
+    /// Only for backends whose work goes on outside.
+    fn next_completion(&self) -> BoxFuture<'_, (CallIndex, Arc<CallCompletion>)> {
+        Box::pin(std::future::pending())
+    }
+
     /// Commits the buffered records and, in the same commit, the end of the run. Returns false, and
     /// commits nothing, if the agent must process its inbox first.
     fn finish(
@@ -63,6 +70,11 @@ pub trait Host: Debug + Send + Sync {
     /// Returns a reader of the state that the session shares.
     fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(NoSessionState)
+    }
+
+    /// Returns the host's access to programs, if it has any.
+    fn programs(&self) -> Option<Arc<dyn ProgramHost>> {
+        None
     }
 
     /// Returns a token that is cancelled when the agent is stopped.

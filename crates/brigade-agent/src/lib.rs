@@ -29,6 +29,7 @@
 
 pub mod agent;
 pub mod agent_overrides;
+pub mod agent_program;
 mod authorize;
 pub mod backend;
 mod budget_warning;

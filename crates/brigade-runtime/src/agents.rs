@@ -25,6 +25,7 @@ mod mcp_servers;
 mod model_files;
 mod options;
 mod performer;
+mod programs;
 mod prompt;
 mod providers;
 mod resolve;

@@ -47,6 +47,7 @@ pub(super) struct PreparedBlueprint {
 pub(super) struct BuiltAgent {
     pub(super) agent: Agent,
     pub(super) backend: Arc<dyn Backend>,
+    pub(super) blueprint: Arc<Blueprint>,
 }
 
 impl AgentServices {
@@ -103,7 +104,8 @@ impl AgentServices {
             context_window: chosen.context_window,
             cost: Arc::new(move |usage| cost.price_usage(usage)),
         };
-        Ok(BuiltAgent { agent, backend: self.backend(blueprint.backend())? })
+        let backend = self.backend(blueprint.backend())?;
+        Ok(BuiltAgent { agent, backend, blueprint })
     }
 
     /// Returns true if another agent spawned this one.

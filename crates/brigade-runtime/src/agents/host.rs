@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use brigade_agent::agent_program::ProgramHost;
 use brigade_agent::{
     AgentOutput, AgentProgress, BoxFuture, CostEstimate, Host, JournalRecord, PartialResult,
     SessionStateReader, StepGrant, SuspendResult,
@@ -19,7 +20,9 @@ use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::blueprint::Blueprint;
 use super::live_output::LiveOutput;
+use super::programs::AgentPrograms;
 use super::spans::AttemptSpending;
 use super::task_link::TaskLink;
 use crate::performer::Reporter;
@@ -30,11 +33,12 @@ const PARTIAL_MAX_BYTES: usize = 300;
 
 #[derive(Debug)]
 pub(crate) struct AgentHost {
-    link: TaskLink,
-    inbox: Arc<InboxHandle>,
-    partial: PartialResult,
-    live_output: Arc<LiveOutput>,
-    stop: CancellationToken,
+    pub(crate) link: TaskLink,
+    pub(crate) blueprint: Arc<Blueprint>,
+    pub(crate) inbox: Arc<InboxHandle>,
+    pub(crate) partial: PartialResult,
+    pub(crate) live_output: Arc<LiveOutput>,
+    pub(crate) stop: CancellationToken,
 }
 
 /// The completions, the reporter and the spending of a running attempt.
@@ -126,16 +130,6 @@ impl InboxHandle {
 }
 
 impl AgentHost {
-    pub(crate) fn new(
-        link: TaskLink,
-        inbox: Arc<InboxHandle>,
-        partial: PartialResult,
-        live_output: Arc<LiveOutput>,
-        stop: CancellationToken,
-    ) -> Self {
-        Self { link, inbox, partial, live_output, stop }
-    }
-
     /// Submits a report, and retries while the store is unavailable.
     async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
         let reporter = &self.link.reporter;
@@ -243,6 +237,10 @@ impl Host for AgentHost {
         })
     }
 
+    fn next_completion(&self) -> BoxFuture<'_, (CallIndex, Arc<CallCompletion>)> {
+        Box::pin(self.inbox.next_completion())
+    }
+
     fn finish(
         &self,
         records: Vec<JournalRecord>,
@@ -263,6 +261,12 @@ impl Host for AgentHost {
 
     fn session_state(&self) -> Arc<dyn SessionStateReader> {
         Arc::new(self.link.clone())
+    }
+
+    fn programs(&self) -> Option<Arc<dyn ProgramHost>> {
+        let link = self.link.clone();
+        let blueprint = self.blueprint.clone();
+        Some(Arc::new(AgentPrograms { link, blueprint }))
     }
 
     fn stop_token(&self) -> CancellationToken {

@@ -204,15 +204,16 @@ impl AgentDriver {
         partial: &PartialResult,
         span: &Span,
     ) -> Option<AgentExit> {
-        let BuiltAgent { agent, backend } = match self.agents.build(&start, self.reporter.clone()) {
-            Ok(built) => built,
-            Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
-                let reason = refusal.message.into();
-                self.reporter.post(AttemptReport::NoPerformer { reason }).await;
-                return None;
-            }
-            Err(refusal) => return Some(failed_exit(&refusal)),
-        };
+        let BuiltAgent { agent, backend, blueprint } =
+            match self.agents.build(&start, self.reporter.clone()) {
+                Ok(built) => built,
+                Err(refusal) if refusal.kind == RefusalKind::Unavailable => {
+                    let reason = refusal.message.into();
+                    self.reporter.post(AttemptReport::NoPerformer { reason }).await;
+                    return None;
+                }
+                Err(refusal) => return Some(failed_exit(&refusal)),
+            };
         let parent = start.spawner.filter(|_| !span.is_disabled() && self.agents.is_child(&start));
         spans::record_agent(span, &agent, parent);
         let journal =
@@ -233,7 +234,14 @@ impl AgentDriver {
         let stop = self.stop.child_token();
         let live_outputs = &self.agents.live_outputs;
         let live_output = live_outputs.open_for_agent(self.reporter.task, start.run, is_first);
-        let host = AgentHost::new(link, self.inbox.clone(), partial.clone(), live_output, stop);
+        let host = AgentHost {
+            link,
+            blueprint,
+            inbox: self.inbox.clone(),
+            partial: partial.clone(),
+            live_output,
+            stop,
+        };
         // Later attempts may have much to do before their first model call.
         let input = AttemptInput {
             run: start.run,

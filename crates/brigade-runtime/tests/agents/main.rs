@@ -14,6 +14,7 @@ mod liveness;
 mod messages;
 mod permissions;
 mod processes;
+mod programs;
 mod sandbox;
 mod seams;
 mod slow_readers;
