@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::{dependencies, names};
 
 /// The allowed dependencies of each crate on our crates.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("brigade-model", &[]),
     ("brigade-llm", &["brigade-model"]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
     ("brigade-delegation", &["brigade-model"]),
     ("brigade-macros", &[]),
+    ("brigade-external", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),

@@ -1,0 +1,22 @@
+//! Agents of other vendors as agents of Brigade.
+//!
+//! Such an agent has its own loop. Brigade runs its program for each turn, reads its events,
+//! answers its requests, and decides the outcome of the turn.
+//!
+//! ```text
+//! stdout ─> EventReader ─> TurnEvent ─> TurnProgress ─> TurnOutcome
+//! ```
+//!
+//! - [`event_reader`]: bounded lines of the standard output, with their offsets.
+//! - [`turn_events`]: the events of a turn, the same for every vendor; [`turn_progress`]: the facts
+//!   that they amount to.
+//! - [`turn_outcome`]: the truth about the end of a turn.
+//! - [`usage`]: tokens and money of each turn.
+//!
+//! Nothing here starts a process or needs a runtime.
+
+pub mod event_reader;
+pub mod turn_events;
+pub mod turn_outcome;
+pub mod turn_progress;
+pub mod usage;

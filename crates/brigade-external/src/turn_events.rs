@@ -1,0 +1,101 @@
+//! The events of one turn, the same for every vendor.
+
+use serde_json::Value;
+
+use crate::usage::UsageReport;
+
+/// An event of one turn of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TurnEvent {
+    /// The agent's own session is known. Some programs repeat it with each event.
+    SessionStarted {
+        id: String,
+    },
+    Text(TextPart),
+    Reasoning {
+        text: String,
+    },
+    ToolCall {
+        id: String,
+        name: String,
+        arguments: Value,
+    },
+    ToolResult {
+        id: String,
+        text: String,
+        failed: bool,
+    },
+    /// The agent waits for a decision about a tool call.
+    PermissionRequest(PermissionRequest),
+    /// The agent waits for a reply to a request that its adapter does not know.
+    OtherRequest {
+        id: String,
+    },
+    Usage(UsageReport),
+    /// A step of the agent begins or ends. `is_last` is true if it ends and no further step
+    /// follows.
+    Step {
+        is_last: bool,
+    },
+    Closed(TurnClosing),
+    Notice(TurnNotice),
+}
+
+/// A part of the agent's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextPart {
+    pub text: String,
+    /// True if the text continues the part before it.
+    pub is_delta: bool,
+}
+
+/// A request for permission to make a tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PermissionRequest {
+    /// The id with which the request is answered.
+    pub id: String,
+    pub tool: String,
+    pub arguments: Value,
+    pub options: Vec<PermissionOption>,
+}
+
+/// An answer that the agent accepts. Choose it by its kind: the order means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermissionOption {
+    pub id: String,
+    pub name: String,
+    pub kind: PermissionOptionKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermissionOptionKind {
+    AllowOnce,
+    AllowAlways,
+    RejectOnce,
+    RejectAlways,
+}
+
+/// The agent's own report about the end of its turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnClosing {
+    pub success: bool,
+    /// The result, if the closing event has it. Otherwise the last text is the result.
+    pub result: Option<String>,
+    pub error: Option<String>,
+}
+
+/// A message of the program to its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnNotice {
+    pub level: NoticeLevel,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeLevel {
+    Info,
+    Warning,
+    /// An error. The agent may recover from it if it has a closing event.
+    Error,
+}
