@@ -1,0 +1,33 @@
+//! Turns of Qwen Code.
+
+use crate::support::{exit, killed, play};
+
+#[test]
+fn tool_use() {
+    let turn = play("qwen/tool_use");
+    let session = "session 90e90000-0000-4000-8000-000000000001";
+    let expected = [
+        session,
+        "call call_1 run_shell_command {\"command\":\"ls plates\"}",
+        "result call_1 12",
+        "text There are 12 plates.",
+        session,
+        "usage 200/30/0/40 -",
+        "closed with success",
+    ];
+    assert_eq!(turn.rendered_events(), expected);
+    assert_eq!(turn.outcome(&exit(0), ""), "succeeded: There are 12 plates.");
+}
+
+#[test]
+fn failures() {
+    let cases = [
+        ("qwen/api_error", exit(1), "the agent reported an error: the oven is off"),
+        ("qwen/sigterm", killed(15), "its program was killed by signal 15"),
+        ("qwen/sigterm", exit(0), "its program ended without a closing event"),
+        ("qwen/tool_use", exit(55), "its program exited with code 55"),
+    ];
+    for (fixture, program, expected) in cases {
+        assert_eq!(play(fixture).outcome(&program, ""), format!("failed: {expected}"), "{fixture}");
+    }
+}
