@@ -41,7 +41,7 @@ pub struct ProgramStart {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSpec {
     /// The program and its arguments.
-    pub words: Vec<String>,
+    pub command_line: Vec<String>,
     /// The working directory, instead of the agent's.
     pub cwd: Option<PathBuf>,
     pub env: BTreeMap<String, EnvValue>,

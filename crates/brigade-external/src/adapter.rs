@@ -270,14 +270,14 @@ impl CliAdapter {
         turn: &TurnStart<'_>,
         is_set: impl Fn(&str) -> bool,
     ) -> Result<ProgramSpec, TurnStartError> {
-        let mut words = vec![self.program.clone()];
-        words.extend(self.arguments(turn)?);
+        let mut command_line = vec![self.program.clone()];
+        command_line.extend(self.arguments(turn)?);
         let fixed = self.environment.set.iter();
         let mut env: BTreeMap<String, EnvValue> =
             fixed.map(|(name, value)| (name.clone(), EnvValue::from(value.as_str()))).collect();
         let passed = self.environment.pass.iter().filter(|name| is_set(name.as_str()));
         env.extend(passed.map(|name| (name.clone(), EnvValue::FromEnv(name.as_str().into()))));
-        Ok(ProgramSpec { words, cwd: None, env, grace: None })
+        Ok(ProgramSpec { command_line, cwd: None, env, grace: None })
     }
 
     fn arguments(&self, turn: &TurnStart<'_>) -> Result<Vec<String>, TurnStartError> {

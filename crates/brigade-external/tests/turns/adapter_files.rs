@@ -45,10 +45,18 @@ fn the_built_in_adapters_are_valid() {
         for session in [SessionStart::New { id: "s-1" }, SessionStart::Resumed { id: "s-1" }] {
             let turn = TurnStart { session, ..turn("count the plates") };
             let spec = adapter.program_spec(&turn, |_| true).unwrap();
-            assert_eq!(spec.words[0], adapter.program());
-            assert!(!spec.words.iter().any(|word| word.contains('{')), "{:?}", spec.words);
+            assert_eq!(spec.command_line[0], adapter.program());
+            assert!(
+                !spec.command_line.iter().any(|word| word.contains('{')),
+                "{:?}",
+                spec.command_line
+            );
             let is_resumed = matches!(session, SessionStart::Resumed { .. });
-            assert!(!is_resumed || spec.words.contains(&"s-1".to_owned()), "{:?}", spec.words);
+            assert!(
+                !is_resumed || spec.command_line.contains(&"s-1".to_owned()),
+                "{:?}",
+                spec.command_line
+            );
         }
     }
 }
@@ -58,7 +66,7 @@ fn a_small_adapter_is_enough() {
     let adapter = CliAdapter::parse(SMALL).unwrap();
     assert_eq!(adapter.title(), "Echo");
     let spec = adapter.program_spec(&turn("hi"), |_| true).unwrap();
-    assert_eq!(spec.words, ["echo-agent", "run", "hi"]);
+    assert_eq!(spec.command_line, ["echo-agent", "run", "hi"]);
     assert_eq!(adapter.permission_answer("1", PermissionDecision::Deny { reason: "" }), None);
     assert_eq!(adapter.refuse_request("1"), None);
     assert_eq!(adapter.read_event(&Value::Null), []);

@@ -107,16 +107,17 @@ fn the_session_is_chosen_before_the_start() {
         access: AccessLevel::Read,
     };
     let spec = claude.program_spec(&turn, |name| name == "ANTHROPIC_API_KEY").unwrap();
-    assert_eq!(spec.words[0], "claude");
+    assert_eq!(spec.command_line[0], "claude");
     assert!(
-        spec.words.ends_with(&["--model", "large", "--session-id", SESSION].map(str::to_owned))
+        spec.command_line
+            .ends_with(&["--model", "large", "--session-id", SESSION].map(str::to_owned))
     );
     let names: Vec<&str> = spec.env.keys().map(String::as_str).collect();
     assert_eq!(names, ["ANTHROPIC_API_KEY", "DISABLE_AUTOUPDATER"]);
     turn.session = SessionStart::Resumed { id: SESSION };
     turn.model = None;
     let spec = claude.program_spec(&turn, |_| false).unwrap();
-    assert!(spec.words.ends_with(&["stdio", "--resume", SESSION].map(str::to_owned)));
+    assert!(spec.command_line.ends_with(&["stdio", "--resume", SESSION].map(str::to_owned)));
 }
 
 #[test]

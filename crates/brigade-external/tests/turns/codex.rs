@@ -53,7 +53,7 @@ fn the_command_line_has_the_access_and_the_prompt() {
     let access = ["codex", "-c", "sandbox_mode=\"workspace-write\"", "exec"];
     let spec = codex.program_spec(&turn, |_| false).unwrap();
     let rest = ["--json", "--skip-git-repo-check", " -count {session_id}"];
-    assert_eq!(spec.words, [access.as_slice(), &rest].concat());
+    assert_eq!(spec.command_line, [access.as_slice(), &rest].concat());
     turn.session = SessionStart::Resumed { id: SESSION };
     turn.model = Some("large");
     let spec = codex.program_spec(&turn, |_| false).unwrap();
@@ -66,7 +66,7 @@ fn the_command_line_has_the_access_and_the_prompt() {
         SESSION,
         " -count {session_id}",
     ];
-    assert_eq!(spec.words, [access.as_slice(), &rest].concat());
+    assert_eq!(spec.command_line, [access.as_slice(), &rest].concat());
     let input = codex.turn_input("count");
     assert!(input.is_whole && input.bytes.is_empty());
 }

@@ -75,5 +75,5 @@ fn an_access_that_it_does_not_have_is_refused() {
     turn.access = AccessLevel::Full;
     let spec = opencode.program_spec(&turn, |_| false).unwrap();
     let expected = ["opencode", "run", "--format", "json", "--auto", "-s", "ses_0pen", "count"];
-    assert_eq!(spec.words, expected);
+    assert_eq!(spec.command_line, expected);
 }

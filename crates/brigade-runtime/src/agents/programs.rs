@@ -43,7 +43,7 @@ pub(crate) struct AgentPrograms {
 
 impl AgentPrograms {
     fn spec(&self, index: u32, program: &ProgramSpec) -> Result<TaskSpec, Refusal> {
-        let mut task = NewTask::<ProcessTask>::program(&program.words)
+        let mut task = NewTask::<ProcessTask>::program(&program.command_line)
             .reads_messages()
             .output_cap(OUTPUT_CAP)
             .first_reader_timeout(LEASE_DURATION);

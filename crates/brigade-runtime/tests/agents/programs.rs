@@ -80,8 +80,8 @@ impl Lines {
         run: &BackendRun<'_>,
         recorded: Option<Arc<CallCompletion>>,
     ) -> Result<Arc<dyn AgentProgram>, Refusal> {
-        let words = ["sh", "-c", self.command].map(str::to_owned).to_vec();
-        let spec = ProgramSpec { words, cwd: None, env: Default::default(), grace: None };
+        let command_line = ["sh", "-c", self.command].map(str::to_owned).to_vec();
+        let spec = ProgramSpec { command_line, cwd: None, env: Default::default(), grace: None };
         let start = ProgramStart { index: PROGRAM_INDEX, recorded, spec };
         run.host.programs().expect("a runtime has programs").start_program(start).await
     }
