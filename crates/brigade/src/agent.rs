@@ -1,6 +1,10 @@
 //! The agent loop's types: tools, plugins, definitions, permissions, backends and their host.
 
 pub use brigade_agent::agent::{Agent, AgentExit, AttemptInput, PartialResult};
+pub use brigade_agent::agent_program::{
+    AgentProgram, OutputPiece, ProgramEnd, ProgramHost, ProgramOutput, ProgramSpec, ProgramStart,
+    ProgramStream,
+};
 pub use brigade_agent::arguments::{read_arguments, schema_of};
 pub use brigade_agent::definition::{
     Definition, DefinitionDigest, DefinitionDir, DefinitionError, DefinitionLookupError,
