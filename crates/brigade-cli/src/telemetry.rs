@@ -24,7 +24,9 @@ use spans::SpanLayer;
 
 /// The log filter without BRIGADE_LOG. The MCP library logs texts of servers, which may be long or
 /// secret.
-const DEFAULT_LOG_FILTER: &str = "info,rmcp=error";
+pub(crate) const DEFAULT_LOG_FILTER: &str = "info,rmcp=error";
+/// The same for a terminal on which a person reads other output.
+pub(crate) const TERMINAL_LOG_FILTER: &str = "warn,rmcp=error";
 
 /// The time that a shutdown waits for the collector to take the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,9 +60,12 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     /// Starts logs to stderr, metrics, and spans if an endpoint is set. Once per process.
-    pub(crate) fn start(config: &TelemetryConfig) -> Result<Self, CliError> {
+    pub(crate) fn start(
+        config: &TelemetryConfig,
+        default_log_filter: &str,
+    ) -> Result<Self, CliError> {
         let filter = EnvFilter::try_from_env("BRIGADE_LOG")
-            .unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG_FILTER));
+            .unwrap_or_else(|_| EnvFilter::new(default_log_filter));
         // Without a collector, spans cost nothing.
         let log = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
         let log = log.with_filter(filter.and(filter_fn(|metadata| metadata.target() != TARGET)));

@@ -28,6 +28,7 @@ use crate::shutdown_handle::ShutdownHandle;
 use crate::trust_store::TrustStore;
 use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use brigade_protocol::operator_key::OperatorKey;
+use brigade_protocol::requests::HttpListenerInfo;
 use brigade_protocol::random_bytes::random_bytes;
 use brigade_protocol::state_dir::StateDir;
 
@@ -165,9 +166,9 @@ impl Daemon {
         &self.state.runtime
     }
 
-    /// Returns the URLs of its listeners.
-    pub async fn urls(&self) -> Vec<String> {
-        self.state.http_listeners.urls().await
+    /// Returns its listeners.
+    pub async fn listeners(&self) -> Vec<HttpListenerInfo> {
+        self.state.http_listeners.describe().await
     }
 
     /// Listens for HTTP, and returns the URL. The next daemon listens there too.

@@ -2,6 +2,7 @@
 //! need it.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::UserConfig;
 use crate::context::{CliContext, this_program};
 use crate::exit_code::{CliError, CliExitCode};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{DEFAULT_LOG_FILTER, TERMINAL_LOG_FILTER, Telemetry};
 use crate::{configured_models, duration, render};
 
 /// The arguments with which a client starts a daemon.
@@ -214,11 +215,11 @@ pub(super) async fn run_daemon(
     listen: Option<ListenOptions>,
 ) -> Result<CliExitCode, CliError> {
     reexec_with_state_variable(context)?;
-    let telemetry = Telemetry::start(&context.config.telemetry)?;
+    let is_server = listen.is_some();
+    let telemetry = Telemetry::start(&context.config.telemetry, log_filter(is_server))?;
     let state_dir = &context.state_dir;
     let lock = StateDirLock::acquire(state_dir)?;
     let store = open_store(&state_dir.store_path()).await?;
-    let is_server = listen.is_some();
     let idle_timeout = context.config.idle_timeout().map_err(CliError::usage)?;
     let options = DaemonOptions {
         state_dir: state_dir.clone(),
@@ -237,7 +238,7 @@ pub(super) async fn run_daemon(
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     if is_server {
-        super::serve::print_urls(context, &daemon.urls().await)?;
+        super::serve::print_listeners(context, &daemon.listeners().await)?;
     }
     let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
     let result = tokio::select! {
@@ -249,6 +250,15 @@ pub(super) async fn run_daemon(
     result?;
     tracing::info!("shut down");
     Ok(CliExitCode::SUCCEEDED)
+}
+
+/// Returns the log filter without `BRIGADE_LOG`. A person at the terminal of a server reads its
+/// addresses, and only problems beside them.
+fn log_filter(is_server: bool) -> &'static str {
+    match is_server && std::io::stderr().is_terminal() {
+        true => TERMINAL_LOG_FILTER,
+        false => DEFAULT_LOG_FILTER,
+    }
 }
 
 /// Opens the store. A daemon that shuts down unlocks it a moment after the state directory.

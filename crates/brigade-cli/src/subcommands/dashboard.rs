@@ -10,7 +10,8 @@ use crate::render;
 
 /// Open the dashboard: see, steer and stop tasks in a browser
 ///
-/// Prints a URL that logs a browser in once, within 60 seconds.
+/// Prints a URL that logs a browser in once, within 60 seconds. While `brigade serve` listens for
+/// other machines, prints their URL too, with the same code: pass --no-open and open it there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DashboardArgs {
@@ -29,11 +30,21 @@ impl DashboardArgs {
         let daemon = context.connect_daemon().await?;
         let listener = call_over(&daemon, ListenHttpRequest {}).await?;
         let login = call_over(&daemon, CreateLoginRequest {}).await?;
-        let url = format!("{}/#code={}", listener.url, login.code);
+        let login_url = |url: &str| format!("{url}/#code={}", login.code);
+        let url = login_url(&listener.url);
+        let public_url = listener.public_url.as_deref().map(login_url);
         if context.json {
-            render::print_json(&serde_json::json!({ "url": url }))?;
+            let mut printed = serde_json::json!({ "url": url });
+            if let Some(public_url) = public_url {
+                printed["public_url"] = public_url.into();
+            }
+            render::print_json(&printed)?;
         } else {
             render::print_line(url.as_str())?;
+            if let Some(public_url) = public_url {
+                render::print_line(format!("from other machines: {public_url}"))?;
+            }
+            render::print_note("the URL is valid once, for 60 seconds");
         }
         if !self.no_open && !context.json && has_display() {
             open_browser(&url);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use brigade_protocol::ClientError;
-use brigade_protocol::requests::{HttpStatusReply, HttpStatusRequest};
+use brigade_protocol::requests::{HttpListenerInfo, HttpStatusReply, HttpStatusRequest};
 use brigade_server::http::{ListenOptions, TlsFiles};
 
 use super::daemon::{hand_over, run_daemon};
@@ -20,7 +20,8 @@ use crate::render;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Address and port
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7777")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7777",
+        value_parser = parse_listen_address)]
     listen: SocketAddr,
     /// Certificate chain as a PEM file, for an address that other machines reach
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -67,6 +68,13 @@ impl ServeArgs {
     }
 }
 
+fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port: u16 = text.parse().unwrap_or(7777);
+        format!("give ADDRESS:PORT, such as 127.0.0.1:{port}")
+    })
+}
+
 /// Asks the daemon that runs to hand over. Another `brigade serve` does not.
 async fn replace_daemon(context: &CliContext) -> Result<(), CliError> {
     let client = match context.connect_running_daemon().await {
@@ -81,7 +89,8 @@ async fn replace_daemon(context: &CliContext) -> Result<(), CliError> {
         Err(error) => return Err(error.into()),
     };
     if status.is_server {
-        let urls = status.urls.join(", ");
+        let urls: Vec<&str> = status.listeners.iter().map(|one| one.url.as_str()).collect();
+        let urls = urls.join(", ");
         let pid = client.daemon_pid();
         let text = format!("another `brigade serve` (pid {pid}) has this state: {urls}");
         return Err(CliError::new(CliExitCode::STATE_DIR_TAKEN, text));
@@ -90,19 +99,41 @@ async fn replace_daemon(context: &CliContext) -> Result<(), CliError> {
 }
 
 /// Prints the addresses, and the commands that connect coding agents.
-pub(super) fn print_urls(context: &CliContext, urls: &[String]) -> Result<(), CliError> {
+pub(super) fn print_listeners(
+    context: &CliContext,
+    listeners: &[HttpListenerInfo],
+) -> Result<(), CliError> {
+    let serving = listeners.iter().find(|listener| !listener.is_for_dashboard);
+    let public_url = serving.and_then(|listener| listener.public_url.as_ref());
     if context.json {
-        return render::print_json(&serde_json::json!({ "urls": urls }));
+        let urls: Vec<&str> = listeners.iter().map(|listener| listener.url.as_str()).collect();
+        let mut printed = serde_json::json!({ "urls": urls });
+        if let Some(url) = public_url {
+            printed["public_url"] = url.as_str().into();
+        }
+        return render::print_json(&printed);
     }
-    for url in urls {
-        render::print_line(format!("listening on {url}"))?;
+    for listener in listeners {
+        render::print_line(render_listener(listener))?;
     }
-    let Some(url) = urls.first() else { return Ok(()) };
+    let Some(url) = public_url.or(serving.map(|listener| &listener.url)) else { return Ok(()) };
     render::print_line(format!(
         "\ndashboard:    brigade dashboard\n\
+         \nRun these in a project's directory. Their tokens act in the session of that directory.\n\
          Claude Code:  claude mcp add --transport http brigade {url}/mcp \\\n\
          \x20               --header \"Authorization: Bearer $(brigade token add --client claude)\"\n\
          Codex:        export BRIGADE_TOKEN=\"$(brigade token add --client codex)\"\n\
          \x20             codex mcp add brigade --url {url}/mcp --bearer-token-env-var BRIGADE_TOKEN"
     ))
+}
+
+fn render_listener(listener: &HttpListenerInfo) -> String {
+    let HttpListenerInfo { url, public_url, is_for_dashboard } = listener;
+    match public_url {
+        _ if *is_for_dashboard => {
+            format!("listening on {url}, the stored address of `brigade dashboard`")
+        }
+        Some(public_url) if public_url != url => format!("listening on {url} as {public_url}"),
+        _ => format!("listening on {url}"),
+    }
 }

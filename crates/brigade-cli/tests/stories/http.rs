@@ -41,6 +41,7 @@ pub(crate) fn send(url: &str, request: &str, token: &str, body: &str) -> Answer 
 pub(crate) struct ForegroundServer {
     child: Child,
     pub(crate) url: String,
+    printed: String,
 }
 
 impl ForegroundServer {
@@ -53,12 +54,17 @@ impl ForegroundServer {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = output.next().unwrap().unwrap();
-        let url = first.strip_prefix("listening on ").expect(&first).to_owned();
-        let printed: Vec<String> = output.by_ref().take(6).map(Result::unwrap).collect();
-        let printed = printed.join("\n");
-        assert!(printed.contains(&format!("brigade {url}/mcp")), "{printed}");
-        assert!(printed.contains("codex mcp add brigade --url"), "{printed}");
-        Self { child, url }
+        let address = first.strip_prefix("listening on ").expect(&first);
+        let (url, public_url) = address.split_once(" as ").unwrap_or((address, address));
+        let mut printed = String::new();
+        while !printed.contains("--bearer-token-env-var") {
+            printed.push_str(&output.next().unwrap().unwrap());
+            printed.push('\n');
+        }
+        assert!(printed.contains(&format!("brigade {public_url}/mcp")), "{printed}");
+        assert!(printed.contains(&format!("codex mcp add brigade --url {public_url}/mcp")));
+        let url = url.to_owned();
+        Self { child, url, printed: format!("{first}\n{printed}") }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -176,8 +182,38 @@ fn an_address_for_other_machines_needs_tls_or_a_proxy() {
     let ran = story.run(["serve", "--tls-cert", "none.pem", "--tls-key", "none.pem"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("none.pem"), "{ran:?}");
-    for wrong in ["7777", "localhost", "127.0.0.1"] {
-        assert_eq!(story.run(["serve", "--listen", wrong]).code, 2, "{wrong}");
+    for wrong in ["7778", "localhost", "127.0.0.1"] {
+        let ran = story.run(["serve", "--listen", wrong]);
+        assert_eq!(ran.code, 2, "{wrong}");
+        assert!(ran.err.contains("give ADDRESS:PORT, such as 127.0.0.1:777"), "{ran:?}");
     }
+    assert!(story.run(["serve", "--listen", "7778"]).err.contains("127.0.0.1:7778"));
     assert_eq!(story.run(["serve", "--behind-proxy"]).code, 2, "it needs the name of the proxy");
+}
+
+#[test]
+fn a_server_behind_a_proxy_prints_its_public_name() {
+    let story = StoryEnv::new();
+    let host = ["--behind-proxy", "--host", "brigade.example"];
+    let arguments = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(host);
+    let server = ForegroundServer::start_by(story.command(arguments));
+    let first = format!("listening on {} as https://brigade.example\n", server.url);
+    assert!(server.printed.starts_with(&first), "{}", server.printed);
+    let ran = story.run(["dashboard", "--no-open"]);
+    assert!(ran.err.contains("valid once, for 60 seconds"), "{ran:?}");
+    let mut lines = ran.out.lines();
+    let (url, code) = lines.next().unwrap().split_once("/#code=").unwrap();
+    // Pages of the listener behind the proxy have the proxy's origin, so this machine has its own.
+    assert_ne!(url, server.url);
+    let public = lines.next().unwrap();
+    assert_eq!(public, format!("from other machines: https://brigade.example/#code={code}"));
+    let json = story.json(["dashboard"]);
+    assert!(json["public_url"].as_str().unwrap().starts_with("https://brigade.example/#code="));
+    let url = url.to_owned();
+    server.stop();
+    // The next server says which of its addresses is that of the dashboard.
+    let server = ForegroundServer::start(&story);
+    let expect = format!("listening on {url}, the stored address of `brigade dashboard`");
+    assert!(server.printed.contains(&expect), "{}", server.printed);
+    server.stop();
 }

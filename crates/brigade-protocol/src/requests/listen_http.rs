@@ -12,6 +12,9 @@ pub struct ListenHttpRequest {}
 pub struct ListenHttpReply {
     /// The URL of the dashboard, without a slash at its end.
     pub url: String,
+    /// The URL of the same dashboard for other machines, if the daemon listens for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
 }
 
 impl Call for ListenHttpRequest {

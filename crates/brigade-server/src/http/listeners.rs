@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use brigade_model::refusal::Refusal;
+use brigade_protocol::requests::HttpListenerInfo;
 use brigade_store::{ExpectedVersion, NewRecord, RecordKey, RecordKind, RecordQuery};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -87,6 +88,29 @@ impl ListenOptions {
         format!("{scheme}://{}", self.address)
     }
 
+    /// Returns the URL under which other machines reach the listener, if it is known.
+    fn public_url(&self) -> Option<String> {
+        const HTTPS_PORT: u16 = 443;
+        match self.hosts.first() {
+            // The proxy has the port of HTTPS.
+            Some(host) if self.behind_proxy => Some(format!("https://{host}")),
+            Some(host) if self.tls.is_some() => Some(match self.address.port() {
+                HTTPS_PORT => format!("https://{host}"),
+                port => format!("https://{host}:{port}"),
+            }),
+            None if self.tls.is_some() && !self.address.ip().is_unspecified() => Some(self.url()),
+            _ => None,
+        }
+    }
+
+    fn info(&self) -> HttpListenerInfo {
+        HttpListenerInfo {
+            url: self.url(),
+            public_url: self.public_url(),
+            is_for_dashboard: self.purpose == ListenerPurpose::Dashboard,
+        }
+    }
+
     fn record_key(&self) -> Result<RecordKey, Refusal> {
         let key = match self.purpose {
             ListenerPurpose::Serve => "serve",
@@ -109,8 +133,8 @@ impl HttpListeners {
         Self { connections, bound: Mutex::default() }
     }
 
-    /// Listens, and returns the URL. The dashboard uses any listener of the loopback
-    /// interface that is there.
+    /// Listens, and returns the URL. The dashboard uses any listener of the loopback interface that
+    /// is there, except one behind a proxy: its pages have another origin.
     pub(crate) async fn listen(
         &self,
         daemon: &Arc<DaemonState>,
@@ -179,8 +203,8 @@ impl HttpListeners {
         Ok(options)
     }
 
-    pub(crate) async fn urls(&self) -> Vec<String> {
-        self.bound.lock().await.iter().map(ListenOptions::url).collect()
+    pub(crate) async fn describe(&self) -> Vec<HttpListenerInfo> {
+        self.bound.lock().await.iter().map(ListenOptions::info).collect()
     }
 
     pub(crate) fn has_connections(&self) -> bool {
@@ -198,7 +222,9 @@ fn find_bound<'a>(
     options: &ListenOptions,
 ) -> Result<Option<&'a ListenOptions>, Refusal> {
     let found = match options.purpose {
-        ListenerPurpose::Dashboard => bound.iter().find(|bound| bound.address.ip().is_loopback()),
+        ListenerPurpose::Dashboard => {
+            bound.iter().find(|bound| bound.address.ip().is_loopback() && !bound.behind_proxy)
+        }
         ListenerPurpose::Serve => {
             bound.iter().find(|bound| bound.purpose == ListenerPurpose::Serve)
         }
@@ -209,5 +235,36 @@ fn find_bound<'a>(
             Err(Refusal::conflict(format!("this daemon listens on {address} already")))
         }
         found => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn public_url(address: &str, host: &str, change: fn(&mut ListenOptions)) -> Option<String> {
+        let mut options = ListenOptions::serve(address.parse().expect("an address"));
+        options.hosts = host.split_whitespace().map(str::to_owned).collect();
+        change(&mut options);
+        options.public_url()
+    }
+
+    #[test]
+    fn the_public_url_has_the_name_that_clients_use() {
+        let with_tls = |options: &mut ListenOptions| {
+            options.tls = Some(TlsFiles { certificate: PathBuf::new(), key: PathBuf::new() });
+        };
+        let behind_proxy = |options: &mut ListenOptions| options.behind_proxy = true;
+        let name = "brigade.example other.example";
+        for (found, expect) in [
+            (public_url("0.0.0.0:7790", name, with_tls), Some("https://brigade.example:7790")),
+            (public_url("0.0.0.0:443", name, with_tls), Some("https://brigade.example")),
+            (public_url("10.0.0.7:443", "", with_tls), Some("https://10.0.0.7:443")),
+            (public_url("0.0.0.0:443", "", with_tls), None),
+            (public_url("127.0.0.1:7777", name, behind_proxy), Some("https://brigade.example")),
+            (public_url("127.0.0.1:7777", "", |_| ()), None),
+        ] {
+            assert_eq!(found.as_deref(), expect);
+        }
     }
 }

@@ -15,7 +15,7 @@ impl RequestHandler for HttpStatusRequest {
     ) -> Result<HttpStatusReply, Refusal> {
         context.require_operator("see the listeners")?;
         let daemon = &context.daemon;
-        let urls = daemon.http_listeners.urls().await;
-        Ok(HttpStatusReply { urls, is_server: daemon.is_server })
+        let listeners = daemon.http_listeners.describe().await;
+        Ok(HttpStatusReply { listeners, is_server: daemon.is_server })
     }
 }

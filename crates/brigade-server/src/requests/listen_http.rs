@@ -17,6 +17,8 @@ impl RequestHandler for ListenHttpRequest {
         context.require_operator("open a listener")?;
         let daemon = &context.daemon;
         let url = daemon.http_listeners.listen(daemon, ListenOptions::dashboard()).await?;
-        Ok(ListenHttpReply { url })
+        let listeners = daemon.http_listeners.describe().await;
+        let public_url = listeners.into_iter().find_map(|listener| listener.public_url);
+        Ok(ListenHttpReply { public_url: public_url.filter(|public| *public != url), url })
     }
 }
