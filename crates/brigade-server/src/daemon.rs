@@ -28,8 +28,8 @@ use crate::shutdown_handle::ShutdownHandle;
 use crate::trust_store::TrustStore;
 use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use brigade_protocol::operator_key::OperatorKey;
-use brigade_protocol::requests::HttpListenerInfo;
 use brigade_protocol::random_bytes::random_bytes;
+use brigade_protocol::requests::HttpListenerInfo;
 use brigade_protocol::state_dir::StateDir;
 
 /// The time for clients to read their last replies when the daemon shuts down.

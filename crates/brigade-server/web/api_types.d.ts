@@ -505,7 +505,7 @@ export interface Retry {
 
 /** An ended run. */
 export interface Run {
-  /** Its result has reached its owner. */
+  /** Its result has been taken: by the parent, or by a wait that collects. */
   collected: boolean;
   ended_at: ApiTime;
   outcome: Outcome;
@@ -548,7 +548,10 @@ export interface Session {
   opened_at: ApiTime;
   /** Open: `open`, `closing`, `closed`. */
   state: string;
-  /** Ended tasks whose results were not collected. */
+  /**
+   * Ended tasks whose result waits for the client that started them, or for a parent that is
+   * alive. Nobody has to take the result of a task that the operator started.
+   */
   uncollected_tasks: number;
   usage: Usage;
 }
@@ -612,7 +615,10 @@ export interface Task {
   attempt: number;
   /** The client that started a top-level task. */
   client?: string;
-  /** Its result has reached its owner. */
+  /**
+   * Its result has been taken: by its parent, or by a wait that collects. A wait of an operator's
+   * token does so only with `collect=true`.
+   */
   collected: boolean;
   /** Recoveries since its last recorded progress. */
   crashes: number;

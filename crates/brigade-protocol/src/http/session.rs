@@ -15,7 +15,8 @@ pub struct SessionBody {
     pub state: String,
     pub opened_at: ApiTime,
     pub alive_tasks: usize,
-    /// Ended tasks whose results were not collected.
+    /// Ended tasks whose result waits for the client that started them, or for a parent that is
+    /// alive. Nobody has to take the result of a task that the operator started.
     pub uncollected_tasks: usize,
     pub usage: UsageBody,
     /// The limits of all its tasks together.

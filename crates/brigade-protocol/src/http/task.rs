@@ -78,7 +78,8 @@ pub struct TaskBody {
     pub exit_code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// Its result has reached its owner.
+    /// Its result has been taken: by its parent, or by a wait that collects. A wait of an operator's
+    /// token does so only with `collect=true`.
     pub collected: bool,
 }
 

@@ -111,7 +111,7 @@ pub struct RunBody {
     pub run: u32,
     pub outcome: OutcomeBody,
     pub ended_at: ApiTime,
-    /// Its result has reached its owner.
+    /// Its result has been taken: by the parent, or by a wait that collects.
     pub collected: bool,
 }
 

@@ -48,9 +48,11 @@ pub(crate) struct TaskFilter {
     /// A part of the name or the description, in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// Includes ended tasks whose results were collected.
+    /// Lists all ended tasks. Without it, an ended task is listed only while its result waits for the
+    /// client that started it, or for a parent that is alive. An ended state in `state` lists them
+    /// too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) ended: bool,
+    ended: bool,
     /// `oldest` first by default: by session, and by number within one. `newest` first: by the time
     /// of the start, over all sessions.
     #[param(inline)]
@@ -75,6 +77,14 @@ pub(crate) enum ListOrder {
 }
 
 impl TaskFilter {
+    /// Returns true if the list has all ended tasks: by request, or because it asks for a state that
+    /// only ended tasks have.
+    pub(crate) fn includes_ended(&self) -> bool {
+        const ENDED_STATES: [&str; 3] = ["succeeded", "failed", "cancelled"];
+        let mut states = self.state.iter().flat_map(|states| states.split(','));
+        self.ended || states.any(|state| ENDED_STATES.contains(&state.trim()))
+    }
+
     /// Returns the value of the header that leads to the next page.
     pub(crate) fn next_link(&self, path: &str, next: &str) -> String {
         let next = Self { page: Some(next.to_owned()), ..self.clone() };
@@ -183,7 +193,7 @@ impl<'a> TaskPages<'a> {
         session: &Session,
         after: Option<TaskNo>,
     ) -> Result<Vec<StoredTask>, Refusal> {
-        if self.filter.ended {
+        if self.filter.includes_ended() {
             let query = self.history_query(TaskOrder::OldestFirst, after);
             return session.history(&query).await;
         }
@@ -238,7 +248,7 @@ impl<'a> TaskPages<'a> {
         let names = task_session(&session);
         let mut reader =
             NewestTasks { session, names, tasks: VecDeque::new(), remaining: Remaining::Nothing };
-        if !self.filter.ended {
+        if !self.filter.includes_ended() {
             let tasks = reader.session.list().into_iter().rev();
             let id = reader.session.id();
             let is_left =

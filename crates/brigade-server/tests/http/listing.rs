@@ -213,3 +213,32 @@ async fn a_task_has_the_times_of_its_state_and_its_run() {
     assert_eq!(ended["started_at"], waiting["started_at"]);
     assert_eq!(ended["takes_messages"], false, "a job has no second run");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_state_lists_all_tasks_that_ended_so() {
+    let server = server_with_tasks(2).await;
+    let id = server.runtime.session(SESSION).await.unwrap().id();
+    // The operator's session: nobody takes the result of its task.
+    let session = server.runtime.operator_session(id).await.unwrap();
+    let task = session.spawn(WAIT.with(0)).await.unwrap();
+    task.send(0).await.unwrap();
+    task.wait().await.unwrap();
+    let other = server.runtime.operator_session(id).await.unwrap();
+    let stopped = other.spawn(WAIT.with(0)).await.unwrap();
+    stopped.stop(None).await.unwrap();
+    stopped.wait().await.unwrap();
+    for (query, expect) in [
+        ("", &[1, 2][..]),
+        ("state=succeeded", &[3]),
+        ("state=cancelled&order=newest", &[4]),
+        ("state=waiting, cancelled", &[1, 2, 4]),
+        ("state=failed", &[]),
+        ("state=waiting", &[1, 2]),
+        ("ended=true", &[1, 2, 3, 4]),
+    ] {
+        let page = server.get(&format!("/v1/tasks?{query}")).await.expect(200);
+        assert_eq!(numbers(&page), expect, "{query}");
+        let page = server.get(&format!("/v1/sessions/{id}/tasks?{query}")).await.expect(200);
+        assert_eq!(numbers(&page), expect, "{query}");
+    }
+}

@@ -23,7 +23,8 @@ use crate::requests::list_subtree::{SUBTREE_TASKS_MAX, find_subtree};
 
 /// List tasks of all sessions
 ///
-/// Ended tasks whose results were collected are listed only with `ended=true`.
+/// An ended task is listed while its result waits for the client that started it, or for a parent
+/// that is alive. `ended=true`, or an ended state in `state`, lists all of them.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", params(TaskFilter),
     responses((status = 200, description = "A page of tasks", body = TaskListBody), Problem)
@@ -37,7 +38,7 @@ pub(super) async fn list_tasks(
         Some(id) => vec![caller.session(id).await?],
         None => caller.sessions().await?,
     };
-    if filter.ended && filter.session.is_none() {
+    if filter.includes_ended() && filter.session.is_none() {
         sessions.extend(caller.closed_sessions().await?);
     }
     list_page(&state, sessions, &filter, "/v1/tasks").await
