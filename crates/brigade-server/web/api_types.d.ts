@@ -751,6 +751,8 @@ export interface Terminal {
 export interface Token {
   created_at: ApiTime;
   expires_at?: ApiTime;
+  /** A browser got it for a login code of `brigade dashboard`. */
+  from_login?: boolean;
   /** The id by which it is revoked. */
   id: string;
   /** The name of its bearer, which events record. */

@@ -93,7 +93,13 @@ fn a_token_is_made_used_and_revoked() {
     let id = listed[0]["id"].as_str().unwrap();
     assert!(story.ok(["token", "revoke", id]).starts_with("revoked "));
     assert_eq!(send(url, "GET /v1/whoami", secret, "").status, 401);
-    assert_eq!(story.run(["token", "revoke", id]).code, 127);
+    let again = story.run(["token", "revoke", id]);
+    assert_eq!(again.code, 127);
+    assert!(again.err.contains("brigade token list"), "{again:?}");
+    assert!(!again.err.contains("brigade ps"), "{again:?}");
+    let unitless = story.run(["token", "add", "wall", "--expires", "30"]);
+    assert_eq!(unitless.code, 2, "{unitless:?}");
+    assert!(unitless.err.contains("30d"), "{unitless:?}");
     assert_eq!(story.run(["token", "add", ""]).code, 2);
     let reader = story.ok(["token", "add", "wall", "--read-only", "--expires", "1h"]);
     let answer = send(url, "POST /v1/tokens", reader.trim(), r#"{"name":"x","scope":"operator"}"#);
@@ -102,6 +108,35 @@ fn a_token_is_made_used_and_revoked() {
     let sessions = send(url, "GET /v1/sessions", client.trim(), "");
     let sessions: Value = serde_json::from_str(&sessions.body).unwrap();
     assert_eq!(sessions["items"].as_array().unwrap().len(), 1, "{sessions}");
+}
+
+#[test]
+fn tokens_are_listed_apart_from_logins() {
+    let story = StoryEnv::new();
+    let url = story.json(["dashboard"])["url"].as_str().unwrap().to_owned();
+    let (url, code) = url.split_once("/#code=").unwrap();
+    let login = send(url, "POST /v1/login", "", &format!(r#"{{"code":"{code}"}}"#));
+    assert_eq!(login.status, 200, "{login:?}");
+    let first = story.run(["token", "add", "laptop"]);
+    assert_eq!(first.err, "");
+    let id = story.json(["token", "list"]);
+    let id = id.as_array().unwrap().iter().find(|token| token["name"] == "laptop").unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let second = story.run(["token", "add", "laptop", "--read-only", "--expires", "30d"]);
+    assert!(second.err.contains(&format!("the token {id} has the name")), "{second:?}");
+    assert_eq!(second.out.lines().count(), 1, "stdout has the secret alone: {second:?}");
+    let listed = story.run(["token", "list"]);
+    let lines: Vec<&str> = listed.out.lines().collect();
+    assert!(lines[0].starts_with("TOKEN ") && lines[0].ends_with("EXPIRES"), "{listed:?}");
+    assert!(lines[1].contains("operator") && lines[2].contains("read-only"), "{listed:?}");
+    assert_eq!(lines.len(), 3, "{listed:?}");
+    assert!(listed.err.contains("1 login of browsers"), "{listed:?}");
+    let all = story.run(["token", "list", "--all"]);
+    let last = all.out.lines().last().unwrap();
+    assert!(last.contains("login") && last.contains("dashboard"), "{all:?}");
+    assert_eq!(all.out.lines().count(), 4, "{all:?}");
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct TokenBody {
     pub created_at: ApiTime,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<ApiTime>,
+    /// A browser got it for a login code of `brigade dashboard`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_login: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

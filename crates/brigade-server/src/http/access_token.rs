@@ -157,6 +157,7 @@ impl AccessToken {
             session,
             created_at: self.created_at.into(),
             expires_at: self.expires_at.map(Into::into),
+            from_login: self.from_login,
         }
     }
 
