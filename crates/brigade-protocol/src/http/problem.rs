@@ -30,20 +30,40 @@ pub enum ProblemCode {
 }
 
 impl ProblemCode {
-    /// Returns the status of the code. This is the only table of them.
+    /// All codes, in the order of their status.
+    pub const ALL: [Self; 10] = [
+        Self::Refused(RefusalKind::Invalid),
+        Self::Unauthenticated,
+        Self::Refused(RefusalKind::Forbidden),
+        Self::Refused(RefusalKind::NotFound),
+        Self::Refused(RefusalKind::Conflict),
+        Self::Refused(RefusalKind::Ended),
+        Self::Refused(RefusalKind::Limit),
+        Self::Refused(RefusalKind::Unknown),
+        Self::Refused(RefusalKind::Internal),
+        Self::Refused(RefusalKind::Unavailable),
+    ];
+
+    /// Returns the usual status of the code.
     pub fn status(self) -> u16 {
+        self.statuses()[0]
+    }
+
+    /// Returns all statuses of the code, the usual one first. The others are those for which HTTP has
+    /// a status of its own. This is the only table of them.
+    pub fn statuses(self) -> &'static [u16] {
         let kind = match self {
-            Self::Unauthenticated => return 401,
+            Self::Unauthenticated => return &[401],
             Self::Refused(kind) => kind,
         };
         match kind {
-            RefusalKind::Invalid => 400,
-            RefusalKind::Forbidden => 403,
-            RefusalKind::NotFound => 404,
-            RefusalKind::Conflict | RefusalKind::Ended => 409,
-            RefusalKind::Limit => 429,
-            RefusalKind::Unknown | RefusalKind::Internal => 500,
-            RefusalKind::Unavailable => 503,
+            RefusalKind::Invalid => &[400, 405, 415, 416],
+            RefusalKind::Forbidden => &[403, 421],
+            RefusalKind::NotFound => &[404],
+            RefusalKind::Conflict | RefusalKind::Ended => &[409],
+            RefusalKind::Limit => &[429, 408, 413, 431],
+            RefusalKind::Unknown | RefusalKind::Internal => &[500],
+            RefusalKind::Unavailable => &[503],
         }
     }
 

@@ -65,7 +65,7 @@ impl Serialize for TaskId {
 impl<'de> Deserialize<'de> for TaskId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        text.parse().map_err(|refusal: Refusal| serde::de::Error::custom(refusal.message))
     }
 }
 

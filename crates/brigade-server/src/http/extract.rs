@@ -1,9 +1,11 @@
 //! Parameters and bodies of requests, with problems instead of the framework's rejections.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::Body;
+use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::response::{IntoResponse, Response};
@@ -87,10 +89,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiPath
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::from_request_parts(parts, state).await;
-        let path = path.map_err(|rejection: PathRejection| {
-            Refusal::not_found(format!("there is no such path: {}", rejection.body_text()))
-        });
-        Ok(Self(path?.0))
+        Ok(Self(path.map_err(|rejection| refuse_parameter(&rejection))?.0))
     }
 }
 
@@ -103,10 +102,33 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for ApiQuer
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let query = Query::from_request_parts(parts, state).await;
-        let query =
-            query.map_err(|rejection: QueryRejection| Refusal::invalid(rejection.body_text()));
-        Ok(Self(query?.0))
+        Ok(Self(query.map_err(|rejection| refuse_query(&rejection))?.0))
     }
+}
+
+/// Returns the refusal of a path whose parameter has another form, in the words of its type.
+fn refuse_parameter(rejection: &PathRejection) -> Refusal {
+    let PathRejection::FailedToDeserializePathParams(failed) = rejection else {
+        return Refusal::internal("the route has no parameters");
+    };
+    Refusal::not_found(match failed.kind() {
+        ErrorKind::DeserializeError { message, .. } | ErrorKind::Message(message) => {
+            message.clone()
+        }
+        ErrorKind::ParseErrorAtKey { key, value, .. } => {
+            format!("{value:?} is not a number, and {key} is one")
+        }
+        ErrorKind::InvalidUtf8InPathParam { key } => format!("{key} is not UTF-8"),
+        _ => "there is no such path; /docs lists them".to_owned(),
+    })
+}
+
+/// Returns the refusal of a query, without the phrase of the framework.
+fn refuse_query(rejection: &QueryRejection) -> Refusal {
+    let text = rejection.source().map_or_else(|| rejection.body_text(), ToString::to_string);
+    // The path of an unknown field is its name, which the text has too.
+    let start = text.find(": unknown field").map_or(0, |colon| colon + 2);
+    Refusal::invalid(format!("the query is wrong: {}", &text[start..]))
 }
 
 /// Reads the whole body of a request.

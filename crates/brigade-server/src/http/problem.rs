@@ -19,8 +19,13 @@ impl Problem {
         Self { status: None, body: ProblemBody::new(ProblemCode::Unauthenticated, detail) }
     }
 
-    /// Creates a problem with a status of HTTP for which the taxonomy has no kind of its own.
+    /// Creates a problem with a status of HTTP for which the taxonomy has no kind of its own. The
+    /// status is one of those of the kind.
     pub(crate) fn with_status(status: StatusCode, refusal: Refusal) -> Self {
+        debug_assert!(
+            ProblemCode::Refused(refusal.kind).statuses().contains(&status.as_u16()),
+            "{status} is not in the table of statuses"
+        );
         let mut body = ProblemBody::from(refusal);
         body.status = status.as_u16();
         Self { status: Some(status), body }

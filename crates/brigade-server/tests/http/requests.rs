@@ -156,3 +156,32 @@ async fn bodies_in_memory_are_bounded() {
     let large = json!({ "name": "x".repeat(BODY - 100) });
     server.post("/v1/sessions", large).await.expect_problem(400, "invalid");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_parameters_are_answered_in_one_sentence() {
+    let server = TestServer::start(|builder| builder).await;
+    let task_id =
+        "this is not the id of a task: it is the id of its session, a point, and its number";
+    let session = "019a92b4-7c51-7c3e-9d0b-4f0d6c1f2a3b";
+    for (path, status, code, expect) in [
+        ("/v1/tasks/zzz".to_owned(), 404, "not_found", task_id),
+        ("/v1/tasks/zzz/runs/1".to_owned(), 404, "not_found", task_id),
+        (format!("/v1/tasks/{session}.1/runs/x"), 404, "not_found", "\"x\" is not a number"),
+        ("/v1/tasks/%FF".to_owned(), 404, "not_found", "task is not UTF-8"),
+        (
+            "/v1/tasks?limit=x".to_owned(),
+            400,
+            "invalid",
+            "the query is wrong: limit: invalid digit",
+        ),
+        (
+            "/v1/tasks?color=red".to_owned(),
+            400,
+            "invalid",
+            "the query is wrong: unknown field `color`",
+        ),
+    ] {
+        let detail = server.get(&path).await.expect_problem(status, code);
+        assert!(detail.starts_with(expect), "{path}: {detail}");
+    }
+}

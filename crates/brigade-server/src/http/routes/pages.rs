@@ -63,3 +63,25 @@ fn content_type(name: &str) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brigade_protocol::http::ProblemCode;
+
+    use super::*;
+
+    #[test]
+    fn the_reference_has_each_code_with_its_statuses() {
+        let page = WEB.get_file("docs.html").and_then(|file| file.contents_utf8()).expect("text");
+        let rows: Vec<&str> =
+            page.lines().map(str::trim).filter(|line| line.starts_with("<tr id=")).collect();
+        assert_eq!(rows.len(), ProblemCode::ALL.len());
+        for (row, code) in rows.iter().zip(ProblemCode::ALL) {
+            let statuses: Vec<String> = code.statuses().iter().map(ToString::to_string).collect();
+            let statuses = statuses.join(", ");
+            let start =
+                format!("<tr id=\"{code}\"><td><code>{code}</code></td><td>{statuses}</td>");
+            assert!(row.starts_with(&start), "{row}");
+        }
+    }
+}
