@@ -11,6 +11,7 @@
 //! - [`listener`], [`tls`]: one bound address and its connections. [`connection_slots`]: their
 //!   bound. [`connection_stream`], [`write_timeout`]: the bytes of each. [`listeners`]: all
 //!   addresses, also after a restart. [`shared_state`]: their shared state.
+//! - [`base_path`]: the path at which a proxy serves all routes.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
 //!   each token. [`revocation`]: their end. [`client_keys`]: the keys of their tasks.
@@ -25,6 +26,7 @@
 //! - [`routes`]: the routes, one file for each resource, and the OpenAPI document.
 
 pub(crate) mod access_token;
+pub(crate) mod base_path;
 pub(crate) mod body_budget;
 pub(crate) mod caller;
 pub(crate) mod change_feed;
@@ -55,5 +57,6 @@ pub(crate) mod tls;
 pub(crate) mod workspace_scope;
 pub(crate) mod write_timeout;
 
+pub use base_path::BasePath;
 pub use listeners::{ListenOptions, ListenerPurpose, TlsFiles};
 pub use routes::openapi_document;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use brigade_protocol::ClientError;
 use brigade_protocol::requests::{HttpListenerInfo, HttpStatusReply, HttpStatusRequest};
-use brigade_server::http::{ListenOptions, TlsFiles};
+use brigade_server::http::{BasePath, ListenOptions, TlsFiles};
 
 use super::daemon::{hand_over, run_daemon};
 use crate::context::CliContext;
@@ -32,6 +32,9 @@ pub(crate) struct ServeArgs {
     /// A proxy in front of this server has the TLS connection
     #[arg(long, requires = "host")]
     behind_proxy: bool,
+    /// Path at which the proxy serves this server, such as /brigade
+    #[arg(long, value_name = "PATH", requires = "behind_proxy")]
+    base_path: Option<BasePath>,
     /// Name under which clients reach this server, beside localhost and addresses
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
@@ -43,7 +46,8 @@ Examples:
   brigade serve --listen 127.0.0.1:8080
   brigade serve --listen 0.0.0.0:443 --host brigade.example \\
       --tls-cert chain.pem --tls-key key.pem
-  brigade serve --behind-proxy --host brigade.example";
+  brigade serve --behind-proxy --host brigade.example
+  brigade serve --behind-proxy --host example.com --base-path /brigade";
 
 impl ServeArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
@@ -63,6 +67,7 @@ impl ServeArgs {
         let mut options = ListenOptions::serve(self.listen);
         options.tls = tls;
         options.behind_proxy = self.behind_proxy;
+        options.base_path = self.base_path.unwrap_or_default();
         options.hosts = self.host;
         Ok(options)
     }

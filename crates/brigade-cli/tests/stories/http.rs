@@ -224,15 +224,18 @@ fn an_address_for_other_machines_needs_tls_or_a_proxy() {
     }
     assert!(story.run(["serve", "--listen", "7778"]).err.contains("127.0.0.1:7778"));
     assert_eq!(story.run(["serve", "--behind-proxy"]).code, 2, "it needs the name of the proxy");
+    assert_eq!(story.run(["serve", "--base-path", "/a"]).code, 2, "only a proxy has one");
+    let ran = story.run(["serve", "--behind-proxy", "--host", "a.example", "--base-path", "/v1"]);
+    assert!(ran.code == 2 && ran.err.contains("/v1 is a path of this server"), "{ran:?}");
 }
 
 #[test]
-fn a_server_behind_a_proxy_prints_its_public_name() {
+fn a_server_behind_a_proxy_prints_its_public_url() {
     let story = StoryEnv::new();
-    let host = ["--behind-proxy", "--host", "brigade.example"];
+    let host = ["--behind-proxy", "--host", "brigade.example", "--base-path", "/tools"];
     let arguments = ["serve", "--listen", "127.0.0.1:0"].into_iter().chain(host);
     let server = ForegroundServer::start_by(story.command(arguments));
-    let first = format!("listening on {} as https://brigade.example\n", server.url);
+    let first = format!("listening on {} as https://brigade.example/tools\n", server.url);
     assert!(server.printed.starts_with(&first), "{}", server.printed);
     let ran = story.run(["dashboard", "--no-open"]);
     assert!(ran.err.contains("valid once, for 60 seconds"), "{ran:?}");
@@ -241,9 +244,11 @@ fn a_server_behind_a_proxy_prints_its_public_name() {
     // Pages of the listener behind the proxy have the proxy's origin, so this machine has its own.
     assert_ne!(url, server.url);
     let public = lines.next().unwrap();
-    assert_eq!(public, format!("from other machines: https://brigade.example/#code={code}"));
+    assert_eq!(public, format!("from other machines: https://brigade.example/tools/#code={code}"));
     let json = story.json(["dashboard"]);
-    assert!(json["public_url"].as_str().unwrap().starts_with("https://brigade.example/#code="));
+    assert!(
+        json["public_url"].as_str().unwrap().starts_with("https://brigade.example/tools/#code=")
+    );
     let url = url.to_owned();
     server.stop();
     // The next server says which of its addresses is that of the dashboard.

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::base_path::BasePath;
 use super::listener::Connections;
 use super::request_guard::ServedNames;
 use super::routes::{HttpState, build_app};
@@ -42,6 +43,9 @@ pub struct ListenOptions {
     /// A proxy in front of this server has the TLS connection.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub behind_proxy: bool,
+    /// The path at which the proxy serves this server.
+    #[serde(default, skip_serializing_if = "BasePath::is_empty")]
+    pub base_path: BasePath,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
 }
@@ -62,6 +66,7 @@ impl ListenOptions {
             address,
             hosts: Vec::new(),
             behind_proxy: false,
+            base_path: BasePath::default(),
             tls: None,
         }
     }
@@ -93,7 +98,7 @@ impl ListenOptions {
         const HTTPS_PORT: u16 = 443;
         match self.hosts.first() {
             // The proxy has the port of HTTPS.
-            Some(host) if self.behind_proxy => Some(format!("https://{host}")),
+            Some(host) if self.behind_proxy => Some(format!("https://{host}{}", self.base_path)),
             Some(host) if self.tls.is_some() => Some(match self.address.port() {
                 HTTPS_PORT => format!("https://{host}"),
                 port => format!("https://{host}:{port}"),
@@ -198,7 +203,8 @@ impl HttpListeners {
         let listener = TcpListener::bind(options.address).await.map_err(failed)?;
         options.address = listener.local_addr().map_err(failed)?;
         let is_https = options.behind_proxy || options.tls.is_some();
-        let names = ServedNames { hosts: options.hosts.clone(), is_https };
+        let hosts = options.hosts.clone();
+        let names = ServedNames { hosts, is_https, base_path: options.base_path.clone() };
         self.connections.serve(listener, tls, build_app(HttpState::new(daemon.clone()), names));
         Ok(options)
     }
@@ -255,6 +261,10 @@ mod tests {
             options.tls = Some(TlsFiles { certificate: PathBuf::new(), key: PathBuf::new() });
         };
         let behind_proxy = |options: &mut ListenOptions| options.behind_proxy = true;
+        let at_path = |options: &mut ListenOptions| {
+            options.behind_proxy = true;
+            options.base_path = "/a".parse().expect("a path");
+        };
         let name = "brigade.example other.example";
         for (found, expect) in [
             (public_url("0.0.0.0:7790", name, with_tls), Some("https://brigade.example:7790")),
@@ -262,6 +272,7 @@ mod tests {
             (public_url("10.0.0.7:443", "", with_tls), Some("https://10.0.0.7:443")),
             (public_url("0.0.0.0:443", "", with_tls), None),
             (public_url("127.0.0.1:7777", name, behind_proxy), Some("https://brigade.example")),
+            (public_url("127.0.0.1:7777", name, at_path), Some("https://brigade.example/a")),
             (public_url("127.0.0.1:7777", "", |_| ()), None),
         ] {
             assert_eq!(found.as_deref(), expect);

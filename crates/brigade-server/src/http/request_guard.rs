@@ -17,6 +17,7 @@ use http::header::{
 use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
+use super::base_path::BasePath;
 use super::listener::HEADER_BYTES_MAX;
 use super::problem::Problem;
 
@@ -31,6 +32,8 @@ pub(crate) struct ServedNames {
     pub(crate) hosts: Vec<String>,
     /// True if clients use TLS, here or at a proxy.
     pub(crate) is_https: bool,
+    /// The path at which a proxy serves this server.
+    pub(crate) base_path: BasePath,
 }
 
 /// Refuses requests of other sites and to other hosts, and sets the headers of the response.
@@ -142,7 +145,8 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(&str, &str)]) -> Option<StatusCode> {
-        let names = ServedNames { hosts: vec!["brigade.test".to_owned()], is_https: false };
+        let names =
+            ServedNames { hosts: vec!["brigade.test".to_owned()], ..ServedNames::default() };
         let request = headers
             .iter()
             .fold(Request::builder(), |request, (name, value)| request.header(*name, *value));

@@ -111,16 +111,18 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
 /// Returns the whole server for one listener.
 pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
     let (router, _) = documented_routes().split_for_parts();
-    router
+    let base_path = names.base_path.clone();
+    let app = router
         .merge(health::routes())
         .merge(mcp::routes())
-        .merge(openapi::routes())
+        .merge(openapi::routes(&base_path))
         .merge(pages::routes())
         .fallback(refuse_path)
         .method_not_allowed_fallback(refuse_method)
         .layer(from_fn_with_state(state.clone(), authenticate_private))
         .layer(from_fn_with_state(Arc::new(names), guard_request))
-        .with_state(state)
+        .with_state(state);
+    base_path.serve(app)
 }
 
 /// Requires a token for every path except the public ones. A path that does not exist needs one too.

@@ -1,6 +1,6 @@
 //! `/openapi.json`: the description of the API.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::response::IntoResponse;
@@ -8,11 +8,12 @@ use axum::routing::get;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, OpenApi as OpenApiDocument, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{Content, OpenApi as OpenApiDocument, Ref, RefOr, ResponseBuilder, Server};
 use utoipa::{IntoResponses, Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::HttpState;
+use crate::http::base_path::BasePath;
 use crate::http::problem::Problem;
 
 #[derive(OpenApi)]
@@ -56,17 +57,26 @@ pub(super) fn new_router() -> OpenApiRouter<HttpState> {
 
 /// Returns the OpenAPI document as JSON text.
 pub fn openapi_document() -> String {
-    let document = super::documented_routes().into_openapi();
+    render_document(&BasePath::default())
+}
+
+/// Returns the document of a server at this path.
+fn render_document(base_path: &BasePath) -> String {
+    let mut document = super::documented_routes().into_openapi();
+    if !base_path.is_empty() {
+        document.servers = Some(vec![Server::new(base_path.as_str())]);
+    }
     let text = document.to_pretty_json().unwrap_or_default();
     // The library misspells the registered formats of unsigned integers.
     text.replace(r#""format": "u-int"#, r#""format": "uint"#)
 }
 
-pub(super) fn routes() -> Router<HttpState> {
-    static DOCUMENT: LazyLock<String> = LazyLock::new(openapi_document);
-    let show = async || {
-        ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.as_str())
-            .into_response()
+pub(super) fn routes(base_path: &BasePath) -> Router<HttpState> {
+    let base_path = base_path.clone();
+    let document = Arc::new(LazyLock::new(move || render_document(&base_path)));
+    let show = async move || {
+        let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        (kind, document.as_str().to_owned()).into_response()
     };
     Router::new().route("/openapi.json", get(show))
 }
