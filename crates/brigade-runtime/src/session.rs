@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Ends the waits of this session when the token is cancelled, with a refusal. From then on they
-    /// consume no result.
+    /// consume no result. A wait whose result is being consumed at that moment returns it.
     #[must_use]
     pub fn with_cancellation(mut self, cancellation: CancellationToken) -> Self {
         self.cancellation = Some(cancellation);

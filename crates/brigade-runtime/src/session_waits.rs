@@ -12,7 +12,7 @@ use brigade_model::refusal::Refusal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{cancelled_refusal, in_doubt_refusal, shutdown_refusal};
-use crate::loop_input::{LoopInput, WaitInput};
+use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
 use crate::session::{Session, unexpected_reply};
 
 /// The result of a wait.
@@ -113,22 +113,28 @@ impl Session {
         let inputs = &self.runtime.inner.inputs;
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
         let mut cancel = CancelWaitOnDrop { id, inputs, armed: true };
-        let answered = tokio::select! {
+        let end = tokio::select! {
             biased;
-            answered = &mut answer => answered,
-            () = self.cancelled() => return Err(cancelled_refusal()),
-            () = timed_out => {
-        // The loop may be delivering the result at this moment: only it can tell.
-        inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
-        let Ok(answered) = answer.await else {
-            cancel.armed = false;
-            return Ok(None);
+            answered = &mut answer => WaitEnd::Answered(answered),
+            () = self.cancelled() => WaitEnd::Cancelled,
+            () = timed_out => WaitEnd::TimedOut,
         };
-        Ok(answered)
+        let answered = match end {
+            WaitEnd::Answered(answered) => answered.map_err(|_| in_doubt_refusal())?,
+            WaitEnd::Cancelled | WaitEnd::TimedOut => {
+                // The loop may be delivering the result at this moment: only it can tell.
+                inputs.send(LoopInput::CancelWait { id }).await.map_err(|_| shutdown_refusal())?;
+                let answered = (&mut answer).await;
+                cancel.armed = false;
+                match (answered, end) {
+                    (Ok(answered), _) => answered,
+                    (Err(_), WaitEnd::Cancelled) => return Err(cancelled_refusal()),
+                    (Err(_), _) => return Ok(None),
+                }
             }
         };
         cancel.armed = false;
-        match answered.map_err(|_| in_doubt_refusal())?? {
+        match answered? {
             CommandReply::Results(results) => Ok(Some(results)),
             _ => Err(unexpected_reply()),
         }
@@ -140,6 +146,13 @@ impl Session {
             None => std::future::pending().await,
         }
     }
+}
+
+/// The first of the events that end a wait.
+enum WaitEnd {
+    Answered(Result<SubmitResult<CommandReply>, oneshot::error::RecvError>),
+    Cancelled,
+    TimedOut,
 }
 
 /// A guard that cancels a wait when its caller drops it.

@@ -16,7 +16,7 @@ use brigade_store::{
     RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError,
     StoreFuture, TaskQuery,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The commit at which a [`CrashStore`] fails or crashes. A put and a removal of a record count as
 /// commits.
@@ -47,6 +47,33 @@ pub struct CrashStore {
     commits: AtomicU64,
     crashed: AtomicBool,
     signal: Notify,
+    hold: watch::Sender<CommitHold>,
+}
+
+#[derive(Debug, Default)]
+struct CommitHold {
+    is_active: bool,
+    held_count: usize,
+}
+
+/// A hold of the commits of a [`CrashStore`], until the value is dropped.
+#[derive(Debug)]
+pub struct HeldCommits {
+    hold: watch::Sender<CommitHold>,
+}
+
+impl HeldCommits {
+    /// Waits until a commit is held.
+    pub async fn wait_held(&self) {
+        // The hold has the sender, so there is no error.
+        let _ = self.hold.subscribe().wait_for(|hold| hold.held_count > 0).await;
+    }
+}
+
+impl Drop for HeldCommits {
+    fn drop(&mut self) {
+        self.hold.send_modify(|hold| *hold = CommitHold::default());
+    }
 }
 
 impl CrashStore {
@@ -57,7 +84,22 @@ impl CrashStore {
             commits: AtomicU64::new(0),
             crashed: AtomicBool::new(false),
             signal: Notify::new(),
+            hold: watch::Sender::default(),
         })
+    }
+
+    /// Holds the commits that begin from now on. Reads and records continue.
+    pub fn hold_commits(&self) -> HeldCommits {
+        self.hold.send_modify(|hold| hold.is_active = true);
+        HeldCommits { hold: self.hold.clone() }
+    }
+
+    async fn wait_while_held(&self) {
+        if !self.hold.borrow().is_active {
+            return;
+        }
+        self.hold.send_modify(|hold| hold.held_count += 1);
+        let _ = self.hold.subscribe().wait_for(|hold| !hold.is_active).await;
     }
 
     /// Returns the number of commits so far.
@@ -106,7 +148,10 @@ impl CrashStore {
 
 impl Store for CrashStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
-        self.pass_through(Box::pin(self.write_or_cut(|| self.inner.commit(batch))))
+        self.pass_through(Box::pin(async move {
+            self.wait_while_held().await;
+            self.write_or_cut(|| self.inner.commit(batch)).await
+        }))
     }
 
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {

@@ -6,7 +6,7 @@ use brigade_model::call::WaitMode;
 use brigade_model::ids::Time;
 use brigade_runtime::{Runtime, WaitResult};
 use brigade_store::MemoryStore;
-use brigade_testkit::{PausedClock, TestRuntime};
+use brigade_testkit::{CrashStore, PausedClock, TestRuntime};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -92,6 +92,31 @@ async fn a_cancelled_wait_consumes_nothing() {
     refused(wait.await, FORBIDDEN, "the wait was cancelled");
     assert!(!wait_result(&task).await.collected_before, "the cancelled wait took nothing");
     refused(session.wait_all([&task]).await, FORBIDDEN, "the wait was cancelled");
+}
+
+/// Nobody else can receive a result once it is consumed.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_cancelled_while_it_consumes_returns_the_result() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let cancellation = CancellationToken::new();
+    let task = test.session.spawn(returns(1)).await.unwrap();
+    until(&test.session, task.no(), "succeeded").await;
+    let session = test.session.clone().with_cancellation(cancellation.clone());
+    let held = store.hold_commits();
+    let mut wait = Box::pin(session.wait_all([&task]));
+    tokio::select! {
+        biased;
+        waited = &mut wait => panic!("{waited:?}"),
+        () = held.wait_held() => {}
+    }
+    cancellation.cancel();
+    let (waited, ()) = tokio::join!(wait, async {
+        until_idle().await;
+        drop(held);
+    });
+    assert!(!waited.unwrap()[0].collected_before);
+    assert!(wait_result(&task).await.collected_before);
 }
 
 #[tokio::test(start_paused = true)]

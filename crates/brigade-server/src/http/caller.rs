@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::access_token::{AccessSecret, AccessToken, TokenAccess, find_token};
 use super::connection_slots::{ConnectionSlot, SlotEvicted, SlotUse};
 use super::guarded_body::{GuardedBody, RevocableBody};
-use super::open_requests::{AdmittedRequest, RequestAdmission, TokenValidity};
+use super::open_requests::{AdmittedRequest, FinishedHandler, RequestAdmission, TokenValidity};
 use super::problem::Problem;
 use super::routes::HttpState;
 use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
@@ -86,6 +86,18 @@ impl HttpCaller {
         self.token.access != TokenAccess::ReadOnly || method.is_safe() || is_reading
     }
 
+    /// Runs a step before the change of a request. The end of the token ends it.
+    pub(crate) async fn while_valid<T>(
+        &self,
+        step: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        tokio::select! {
+            biased;
+            () = self.context.token_ended() => Err(invalid_token()),
+            done = step => done,
+        }
+    }
+
     /// Refuses tokens other than the operator's.
     pub(crate) fn require_operator(&self, action: &str) -> Result<(), Refusal> {
         match self.is_operator() {
@@ -143,7 +155,7 @@ fn read_only_refusal() -> Refusal {
 pub(crate) struct EndsWithToken;
 
 /// Refuses requests without a valid token, and bounds the requests of each token. The end of the
-/// token ends the request.
+/// token ends the request, except for a change that has begun.
 pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: Next) -> Response {
     let admitted = match identify(state, request.headers()).await {
         Ok(admitted) => admitted,
@@ -161,10 +173,9 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
         return Problem::from(read_only_refusal()).into_response();
     }
     request.extensions_mut().insert(caller);
-    let response = tokio::select! {
-        biased;
-        () = validity.ended() => return invalid_token().into_response(),
-        response = next.run(request) => response,
+    let response = match request.method().is_safe() {
+        true => read_while_valid(&validity, next.run(request)).await,
+        false => finish_change(&validity, next.run(request)).await,
     };
     // A body of known length is in memory already.
     let is_open = response.body().size_hint().exact().is_none()
@@ -174,6 +185,40 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
         false => response,
     };
     response.map(|body| Body::new(GuardedBody::new(body, guards)))
+}
+
+/// Runs the handler of a request that only reads. The end of the token ends it.
+async fn read_while_valid(
+    validity: &TokenValidity,
+    handler: impl Future<Output = Response>,
+) -> Response {
+    tokio::select! {
+        biased;
+        () = validity.ended() => invalid_token().into_response(),
+        response = handler => response,
+    }
+}
+
+/// Runs the handler of a request that changes something. One whose change has begun when the token
+/// ends is not dropped: only the answer tells the caller what has happened.
+async fn finish_change(
+    validity: &TokenValidity,
+    handler: impl Future<Output = Response>,
+) -> Response {
+    match validity.finish(handler).await {
+        FinishedHandler::InTime(response) => response,
+        // The handler was refused or cancelled, and has changed nothing.
+        FinishedHandler::Late(response) if response.status().is_client_error() => {
+            invalid_token().into_response()
+        }
+        FinishedHandler::Late(response) => response,
+        FinishedHandler::Unfinished => Problem::from(unfinished_refusal()).into_response(),
+    }
+}
+
+/// Returns the refusal of a request whose token ended before it was done.
+pub(crate) fn unfinished_refusal() -> Refusal {
+    Refusal::unknown("the token has ended; the request may have been executed")
 }
 
 fn invalid_token() -> Problem {

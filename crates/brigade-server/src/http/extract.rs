@@ -134,11 +134,13 @@ fn refuse_query(rejection: &QueryRejection) -> Refusal {
 /// Reads the whole body of a request.
 async fn read_body_of(request: Request) -> Result<Bytes, Problem> {
     // Only a request with a token has a caller.
-    let has_caller = request.extensions().get::<HttpCaller>().is_some();
-    let bytes_max = if has_caller { BODY_BYTES_MAX } else { PUBLIC_BODY_BYTES_MAX };
+    let caller = request.extensions().get::<HttpCaller>().cloned();
     let (mut parts, body) = request.into_parts();
     let reservation = take_reservation(&mut parts)?;
-    read_body(body, bytes_max, &reservation).await
+    match caller {
+        Some(caller) => caller.while_valid(read_body(body, BODY_BYTES_MAX, &reservation)).await,
+        None => read_body(body, PUBLIC_BODY_BYTES_MAX, &reservation).await,
+    }
 }
 
 /// Removes the reservation of a request for the memory of its body. The layer that made it holds it

@@ -9,6 +9,8 @@ use brigade_protocol::frames::ClientIntroduction;
 use brigade_protocol::requests::AnyRequest;
 use brigade_protocol::{RequestClient, RequestClientFactory};
 
+use super::caller::unfinished_refusal;
+use super::open_requests::{FinishedHandler, TokenValidity};
 use super::workspace_scope::{no_workspace, restrict_path};
 use crate::request_context::{CallerIdentity, RequestContext};
 use crate::request_handler::ResponseSink;
@@ -70,15 +72,20 @@ impl RequestClient for LocalRequestClient {
         self.processes.apply(&mut request)?;
         // No request of a tool has items.
         let sink = ResponseSink::without_items();
-        let reply = tokio::select! {
-            biased;
-            reply = dispatch(request, &self.context, sink) => reply?,
-            () = self.context.daemon.shutdown.shutdown_token.cancelled() => {
-                return Err(Refusal::unavailable("the server shuts down; try again"));
+        // The future of all handlers is large.
+        let dispatched = Box::pin(dispatch(request, &self.context, sink));
+        let handled = async {
+            tokio::select! {
+                biased;
+                reply = dispatched => reply,
+                () = self.context.daemon.shutdown.shutdown_token.cancelled() => {
+                    Err(Refusal::unavailable("the server shuts down; try again"))
+                }
             }
-            () = self.context.token_ended() => {
-                return Err(Refusal::forbidden("the token has expired or was revoked"));
-            }
+        };
+        let reply = match &self.context.validity {
+            Some(validity) => finish_call(validity, handled).await?,
+            None => handled.await?,
         };
         serde_json::from_str(reply.get())
             .map_err(|error| Refusal::internal(format!("a reply cannot be read: {error}")))
@@ -90,6 +97,24 @@ impl RequestClient for LocalRequestClient {
     ) -> Result<C::Reply, Refusal> {
         self.call(new_request).await
     }
+}
+
+/// Runs a call. One that has begun when the token ends may finish; no further one begins.
+async fn finish_call<T>(
+    validity: &TokenValidity,
+    call: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    if validity.cancellation().is_cancelled() {
+        return Err(ended_token_refusal());
+    }
+    match validity.finish(call).await {
+        FinishedHandler::InTime(reply) | FinishedHandler::Late(reply) => reply,
+        FinishedHandler::Unfinished => Err(unfinished_refusal()),
+    }
+}
+
+fn ended_token_refusal() -> Refusal {
+    Refusal::forbidden("the token has expired or was revoked")
 }
 
 impl ProcessPolicy {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use brigade_model::ids::Time;
 use brigade_model::refusal::Refusal;
@@ -12,6 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::access_token::AccessToken;
+
+/// The time that a request has after the end of its token, to finish a change that it has begun.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The requests of one token that are served at once, open streams among them.
 const REQUESTS_PER_TOKEN: usize = 128;
@@ -32,7 +36,8 @@ struct RequestTable {
 #[derive(Clone, Debug)]
 struct TokenRequests {
     slots: Arc<Semaphore>,
-    revoked: CancellationToken,
+    /// Cancelled when the token is revoked or expires.
+    ended: CancellationToken,
 }
 
 /// The number of revocations before a look-up of a token. A token that was found may have been
@@ -79,15 +84,15 @@ impl OpenRequests {
         }
         let new_requests = || TokenRequests {
             slots: Arc::new(Semaphore::new(REQUESTS_PER_TOKEN)),
-            revoked: CancellationToken::new(),
+            ended: CancellationToken::new(),
         };
-        let TokenRequests { slots, revoked } =
+        let TokenRequests { slots, ended } =
             by_token.entry(token.id.clone()).or_insert_with(new_requests).clone();
         drop(table);
         let permit = slots.try_acquire_owned().map_err(|_| {
             Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
         })?;
-        let validity = TokenValidity { revoked, expires_at: token.expires_at, clock };
+        let validity = TokenValidity { ended, expires_at: token.expires_at, clock };
         Ok(RequestAdmission::Admitted(AdmittedRequest { permit, validity }))
     }
 
@@ -96,7 +101,7 @@ impl OpenRequests {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.revocation_count += 1;
         if let Some(open) = table.by_token.remove(token) {
-            open.revoked.cancel();
+            open.ended.cancel();
         }
     }
 }
@@ -104,13 +109,24 @@ impl OpenRequests {
 /// The validity of a request's token.
 #[derive(Clone)]
 pub(crate) struct TokenValidity {
-    revoked: CancellationToken,
+    ended: CancellationToken,
     expires_at: Option<Time>,
     clock: Arc<dyn Clock>,
 }
 
+/// The end of a handler that was finished within the validity of its token.
+#[derive(Debug)]
+pub(crate) enum FinishedHandler<T> {
+    InTime(T),
+    /// The token ended before the handler, which has finished a change or was cancelled.
+    Late(T),
+    /// The handler did not finish in time. Its change may have happened.
+    Unfinished,
+}
+
 impl TokenValidity {
-    /// Waits until the token is revoked or expires.
+    /// Waits until the token is revoked or expires. Then the waits of all its requests are
+    /// cancelled.
     pub(crate) async fn ended(&self) {
         let expired = async {
             match self.expires_at {
@@ -119,14 +135,30 @@ impl TokenValidity {
             }
         };
         tokio::select! {
-            () = self.revoked.cancelled() => {}
-            () = expired => {}
+            () = self.ended.cancelled() => {}
+            () = expired => self.ended.cancel(),
         }
     }
 
-    /// Returns the token that a revocation cancels at once.
-    pub(crate) fn revoked(&self) -> &CancellationToken {
-        &self.revoked
+    /// Returns the cancellation of the waits of the token.
+    pub(crate) fn cancellation(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Runs a handler that changes something. When the token ends, the handler's waits are
+    /// cancelled, but a change that it has begun gets its answer: nobody else would tell the caller
+    /// of it.
+    pub(crate) async fn finish<T>(&self, handler: impl Future<Output = T>) -> FinishedHandler<T> {
+        tokio::pin!(handler);
+        tokio::select! {
+            biased;
+            result = &mut handler => return FinishedHandler::InTime(result),
+            () = self.ended() => {}
+        }
+        match tokio::time::timeout(FINISH_TIMEOUT, handler).await {
+            Ok(result) => FinishedHandler::Late(result),
+            Err(_) => FinishedHandler::Unfinished,
+        }
     }
 }
 
@@ -165,7 +197,7 @@ mod tests {
         let admitted = requests.admit(&token(), counted, clock()).expect("a slot");
         let RequestAdmission::Admitted(open) = admitted else { panic!("it was not revoked") };
         requests.revoke("e");
-        assert!(open.validity.revoked().is_cancelled());
+        assert!(open.validity.cancellation().is_cancelled());
         let again = requests.admit(&token(), counted, clock()).expect("no refusal");
         assert!(matches!(again, RequestAdmission::LookUpAgain));
     }

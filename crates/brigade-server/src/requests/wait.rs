@@ -113,7 +113,7 @@ async fn resolve_targets(
         None => context.open_session(&request.session).await?,
     };
     let session = match &context.validity {
-        Some(validity) => session.with_cancellation(validity.revoked().clone()),
+        Some(validity) => session.with_cancellation(validity.cancellation().clone()),
         None => session,
     };
     Ok(ResolvedWait { session, targets })

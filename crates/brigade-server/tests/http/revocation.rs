@@ -6,11 +6,12 @@ use std::time::Duration;
 use brigade_model::ids::Time;
 use brigade_protocol::http::TokenScope;
 use brigade_protocol::requests::{CreateTokenRequest, RevokeTokenRequest};
-use brigade_store::{RecordKind, RecordQuery};
-use brigade_testkit::ManualClock;
+use brigade_store::{MemoryStore, RecordKind, RecordQuery};
+use brigade_testkit::{CrashStore, ManualClock};
 use reqwest::Method;
-use serde_json::json;
-use tokio::io::AsyncReadExt;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::mcp_client::McpServer;
@@ -70,6 +71,71 @@ async fn a_revoked_wait_gets_and_collects_nothing() {
     let answer = String::from_utf8_lossy(&answer[..read]);
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
     assert_eq!(server.get(&task, "").await.expect(200)["collected"], false);
+}
+
+/// Only the answer can tell the client what has happened.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_are_committed_when_the_token_ends_are_answered() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let dir = tempfile::tempdir().unwrap();
+    let shared = store.clone();
+    let server = TaskServer::start_with(dir, |builder, _| builder.shared_store(shared)).await;
+    let job = json!({ "kind": "job", "job": "echo", "arguments": null });
+    let sessions = format!("/v1/sessions/{}", server.session);
+    let send_while_revoked = async |secret: &str, path: &str, body: Value| {
+        let id = token_id(&server.server, secret).await;
+        let connection = server.server.connect().await;
+        let held = store.hold_commits();
+        let path = format!("{sessions}/{path}");
+        let sent = server.server.send_as(secret, Method::POST, &path, Some(body));
+        let (sent, ()) = tokio::join!(sent, async {
+            timeout(TEST_TIMEOUT, held.wait_held()).await.unwrap();
+            connection.call(RevokeTokenRequest { id }).await.unwrap();
+            drop(held);
+        });
+        sent
+    };
+    let starter = server.client("bob").await;
+    let started = send_while_revoked(&starter, "tasks", job.clone()).await.expect(201);
+    let started = started["id"].as_str().unwrap();
+    server.get(started, "").await.expect(200);
+
+    let waiter = server.client("eve").await;
+    let task = server.start_as(&waiter, job).await;
+    server.post(&task, "messages", json!({ "body": "soup" })).await.expect(202);
+    server.wait(&task).await;
+    let waited = send_while_revoked(&waiter, "wait", json!({ "tasks": [task] })).await;
+    assert_eq!(waited.expect(200)["ended"][0]["id"], task.as_str());
+    assert_eq!(server.get(&task, "").await.expect(200)["collected"], true);
+}
+
+/// A request begins when its body has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_arrives_after_the_revocation_changes_nothing() {
+    let server = TaskServer::start().await;
+    let client = server.client("bob").await;
+    let id = token_id(&server.server, &client).await;
+    let body = json!({ "kind": "job", "job": "echo", "arguments": null }).to_string();
+    let head = format!(
+        "POST /v1/sessions/{}/tasks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {client}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        server.session,
+        body.len()
+    );
+    let mut stream = TcpStream::connect(server.server.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 4096];
+    let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap();
+    assert!(answer[..read].starts_with(b"HTTP/1.1 100 "));
+    server.server.connect().await.call(RevokeTokenRequest { id }).await.unwrap();
+    // The server may have closed the connection.
+    let _ = stream.write_all(body.as_bytes()).await;
+    let read = timeout(TEST_TIMEOUT, stream.read(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    let path = format!("/v1/sessions/{}/tasks", server.session);
+    let listed = server.server.get(&path).await.expect(200);
+    assert_eq!(listed["items"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,7 @@ async fn serve(
     request: Request,
 ) -> Result<Response, Problem> {
     let daemon = &state.daemon;
-    let request = match McpHttpRequest::parse(read_request(request).await?) {
+    let request = match McpHttpRequest::parse(caller.while_valid(read_request(request)).await?) {
         Ok(request) => request,
         Err(response) => return Ok(to_response(*response)),
     };
