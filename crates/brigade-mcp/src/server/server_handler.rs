@@ -28,6 +28,7 @@ use super::client_message::TaskSubscription;
 use super::conversation_id::new_conversation_id;
 use super::mcp_caller::{CLIENT_NAME_CHARS_MAX, CallerSource, McpCaller};
 use super::progress::ProgressNotifier;
+use super::streamable_http::CallsOfSession;
 use super::tool_call::{ClientDelegationTool, McpCallContext, McpToolReply};
 use super::{McpOptions, error_codes, protocol_tasks};
 use brigade_protocol::{RequestClient, RequestClientFactory};
@@ -148,6 +149,7 @@ impl<F: RequestClientFactory> McpServerHandler<F> {
             request_client: caller.request_clients.new_client(introduction),
             cancelled: context.ct.clone(),
             disconnected: self.disconnected.clone(),
+            session_calls: find_session_calls(&context.extensions),
             progress: token.map(|token| ProgressNotifier::new(context.peer.clone(), token)),
             // A client on another machine has no command that waits.
             is_woken_by_shell: !caller.options.wait_command.is_empty()
@@ -190,6 +192,12 @@ impl<F: RequestClientFactory> McpServerHandler<F> {
             self.watch_tasks.spawn(watch);
         }
     }
+}
+
+/// Returns the calls of the session of an HTTP request.
+fn find_session_calls(extensions: &Extensions) -> Option<CallsOfSession> {
+    let parts = extensions.get::<http::request::Parts>();
+    parts.and_then(|parts| parts.extensions.get::<CallsOfSession>()).cloned()
 }
 
 /// Returns the tasks of a subscription. A transport of lines adds them to the message, that of HTTP

@@ -10,6 +10,7 @@
 //! clients do not notice a restart.
 
 mod http_request;
+mod session_calls;
 mod subscription_body;
 
 use std::convert::Infallible;
@@ -33,11 +34,13 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use self::session_calls::SessionCalls;
 use self::subscription_body::add_task_ids;
 use super::mcp_caller::McpCaller;
 use super::server_handler::McpServerHandler;
 
 pub use self::http_request::McpHttpRequest;
+pub(super) use self::session_calls::CallsOfSession;
 
 const SESSION_ID_HEADER: &str = "mcp-session-id";
 /// The time without messages after which a session leaves memory. It is longer than any call.
@@ -65,6 +68,7 @@ pub struct OpenedMcpSession {
 pub struct McpHttpService<F: RequestClientFactory> {
     service: StreamableHttpService<McpServerHandler<F>, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
+    session_calls: SessionCalls,
     /// The session that is being opened again. The lock makes it one at a time.
     reopened: Arc<ReopenedSession>,
     reopen_lock: tokio::sync::Mutex<()>,
@@ -87,7 +91,13 @@ impl<F: RequestClientFactory> McpHttpService<F> {
         let shutdown_token = shutdown_token.clone();
         let new_handler = move || Ok(McpServerHandler::for_http(shutdown_token.child_token()));
         let service = StreamableHttpService::new(new_handler, sessions.clone(), config);
-        Self { service, sessions, reopened, reopen_lock: tokio::sync::Mutex::default() }
+        Self {
+            service,
+            sessions,
+            session_calls: SessionCalls::default(),
+            reopened,
+            reopen_lock: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Serves a request. `stored_params` are those of the session that the request names.
@@ -100,6 +110,14 @@ impl<F: RequestClientFactory> McpHttpService<F> {
         let ends_session = request.ends_session();
         let McpHttpRequest { mut request, session_id, initialize_params, task_ids } = request;
         request.extensions_mut().insert(Arc::new(caller));
+        if let Some(id) = &session_id {
+            match ends_session {
+                true => self.session_calls.cancel(id),
+                false => {
+                    request.extensions_mut().insert(self.session_calls.of_session(id));
+                }
+            }
+        }
         let response = match (session_id, stored_params) {
             (Some(id), Some(params)) => self.serve_in_session(request, id.into(), params).await,
             (Some(_), None) => return session_not_found().into(),
@@ -121,9 +139,14 @@ impl<F: RequestClientFactory> McpHttpService<F> {
         McpHttpReply { response, opened_session }
     }
 
-    /// Ends a session in memory. Its open streams end.
+    /// Ends a session in memory. Its open streams and its running calls end.
     pub async fn close_session(&self, id: &str) {
-        if let Err(error) = self.sessions.close_session(&id.into()).await {
+        self.session_calls.cancel(id);
+        self.forget_session(&id.into()).await;
+    }
+
+    async fn forget_session(&self, id: &SessionId) {
+        if let Err(error) = self.sessions.close_session(id).await {
             tracing::debug!(%error, "a session of an MCP client was closed before");
         }
     }
@@ -140,7 +163,7 @@ impl<F: RequestClientFactory> McpHttpService<F> {
                 return response;
             }
             // The session ended between the check and the request, which no handler has got.
-            self.close_session(&id).await;
+            self.forget_session(&id).await;
         }
         let _one_at_a_time = self.reopen_lock.lock().await;
         let Ok(params) = serde_json::from_value(params) else { return session_not_found() };

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
 use super::progress::ProgressNotifier;
+use super::streamable_http::CallsOfSession;
 use super::summary::is_of_other_conversation;
 use brigade_protocol::requests::{
     self, InboxItem, InboxRequest, ListTasksRequest, ShowTaskRequest, WaitReply, WaitRequest,
@@ -81,6 +82,8 @@ pub(super) struct McpCallContext<C> {
     pub(super) cancelled: CancellationToken,
     /// Cancelled when the client disconnects.
     pub(super) disconnected: CancellationToken,
+    /// The calls of the session over HTTP, if the client has one.
+    pub(super) session_calls: Option<CallsOfSession>,
     pub(super) progress: Option<ProgressNotifier>,
     /// The client wakes when a background command of its own shell ends.
     pub(super) is_woken_by_shell: bool,
@@ -246,7 +249,14 @@ impl<C: RequestClient> McpCallContext<C> {
     }
 
     async fn wait_abandoned(&self) {
+        let session_ended = async {
+            match &self.session_calls {
+                Some(calls) => calls.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = session_ended => {}
             () = self.cancelled.cancelled() => {}
             () = self.disconnected.cancelled() => tokio::time::sleep(DISCONNECT_GRACE).await,
         }

@@ -20,6 +20,13 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The requests of one token that are served at once, open streams among them.
 const REQUESTS_PER_TOKEN: usize = 128;
 
+impl TokenRequests {
+    /// Returns true if a request of the token, or what it has left, is served.
+    fn is_used(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || self.slots.available_permits() < REQUESTS_PER_TOKEN
+    }
+}
+
 /// The requests of each token that are served now.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRequests {
@@ -28,12 +35,13 @@ pub(crate) struct OpenRequests {
 
 #[derive(Debug, Default)]
 struct RequestTable {
-    by_token: HashMap<String, TokenRequests>,
+    by_token: HashMap<String, Arc<TokenRequests>>,
     revocation_count: u64,
 }
 
-/// The requests of one token.
-#[derive(Clone, Debug)]
+/// The requests of one token. The validity of each holds it, also after the request's end: a call
+/// of MCP continues when its client disconnects.
+#[derive(Debug)]
 struct TokenRequests {
     slots: Arc<Semaphore>,
     /// Cancelled when the token is revoked or expires.
@@ -80,19 +88,17 @@ impl OpenRequests {
         }
         let by_token = &mut table.by_token;
         if by_token.len() == by_token.capacity() {
-            by_token.retain(|_, open| open.slots.available_permits() < REQUESTS_PER_TOKEN);
+            by_token.retain(|_, open| open.is_used());
         }
-        let new_requests = || TokenRequests {
-            slots: Arc::new(Semaphore::new(REQUESTS_PER_TOKEN)),
-            ended: CancellationToken::new(),
+        let new_requests = || {
+            let slots = Arc::new(Semaphore::new(REQUESTS_PER_TOKEN));
+            Arc::new(TokenRequests { slots, ended: CancellationToken::new() })
         };
-        let TokenRequests { slots, ended } =
-            by_token.entry(token.id.clone()).or_insert_with(new_requests).clone();
-        drop(table);
-        let permit = slots.try_acquire_owned().map_err(|_| {
+        let requests = by_token.entry(token.id.clone()).or_insert_with(new_requests).clone();
+        let permit = requests.slots.clone().try_acquire_owned().map_err(|_| {
             Refusal::limit(format!("{REQUESTS_PER_TOKEN} requests of this token are open"))
         })?;
-        let validity = TokenValidity { ended, expires_at: token.expires_at, clock };
+        let validity = TokenValidity { requests, expires_at: token.expires_at, clock };
         Ok(RequestAdmission::Admitted(AdmittedRequest { permit, validity }))
     }
 
@@ -109,7 +115,7 @@ impl OpenRequests {
 /// The validity of a request's token.
 #[derive(Clone)]
 pub(crate) struct TokenValidity {
-    ended: CancellationToken,
+    requests: Arc<TokenRequests>,
     expires_at: Option<Time>,
     clock: Arc<dyn Clock>,
 }
@@ -135,14 +141,14 @@ impl TokenValidity {
             }
         };
         tokio::select! {
-            () = self.ended.cancelled() => {}
-            () = expired => self.ended.cancel(),
+            () = self.cancellation().cancelled() => {}
+            () = expired => self.cancellation().cancel(),
         }
     }
 
     /// Returns the cancellation of the waits of the token.
     pub(crate) fn cancellation(&self) -> &CancellationToken {
-        &self.ended
+        &self.requests.ended
     }
 
     /// Runs a handler that changes something. When the token ends, the handler's waits are
@@ -187,6 +193,28 @@ mod tests {
             from_login: false,
             id: "e".to_owned(),
         }
+    }
+
+    fn admit(requests: &OpenRequests, id: &str) -> AdmittedRequest {
+        let token = AccessToken { id: id.to_owned(), ..token() };
+        let clock = Arc::new(ManualClock::at(Time(1)));
+        let admitted = requests.admit(&token, requests.revocation_count(), clock).expect("a slot");
+        let RequestAdmission::Admitted(admitted) = admitted else { panic!("it was not revoked") };
+        admitted
+    }
+
+    #[test]
+    fn a_revocation_reaches_what_an_ended_request_has_left() {
+        let requests = OpenRequests::default();
+        let AdmittedRequest { permit, validity } = admit(&requests, "e");
+        drop(permit);
+        for other in 0..1_000 {
+            admit(&requests, &other.to_string());
+        }
+        let count = requests.table.lock().expect("a table").by_token.len();
+        assert!(count < 100, "{count} unused entries are left");
+        requests.revoke("e");
+        assert!(validity.cancellation().is_cancelled());
     }
 
     #[test]

@@ -190,14 +190,18 @@ impl McpClient {
 
     /// Posts a body, and returns the text of the response as far as it came.
     pub(crate) async fn post_until_cut(&self, body: &str) -> String {
-        let request = self.with_session(self.builder(Method::POST)).headers(json_headers());
-        let sent = request.body(body.to_owned()).send();
-        let mut response = timeout(TEST_TIMEOUT, sent).await.unwrap().unwrap();
+        let mut response = self.open_post(body).await;
         let mut bytes = Vec::new();
         while let Ok(Some(chunk)) = timeout(TEST_TIMEOUT, response.chunk()).await.unwrap() {
             bytes.extend(chunk);
         }
         String::from_utf8(bytes).unwrap()
+    }
+
+    /// Posts a body, and returns the response when its headers have arrived.
+    pub(crate) async fn open_post(&self, body: &str) -> reqwest::Response {
+        let request = self.with_session(self.builder(Method::POST)).headers(json_headers());
+        timeout(TEST_TIMEOUT, request.body(body.to_owned()).send()).await.unwrap().unwrap()
     }
 
     pub(crate) async fn delete(&self) -> McpReply {

@@ -165,6 +165,33 @@ async fn a_revocation_ends_the_sessions_of_mcp_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_mcp_session_ends_its_waits() {
+    let server = McpServer::start().await;
+    let client = server.client("cook").await.connect().await;
+    let process = json!({ "command": "sleep 60", "background": true });
+    client.call("run_process", process).await;
+    let wait = json!({
+        "name": "wait_tasks", "arguments": { "tasks": ["process:1"] },
+        "_meta": { "progressToken": 1 },
+    });
+    let wait = client.message("tools/call", wait).to_string();
+    let mut waiting = client.open_post(&wait).await;
+    // The wait runs when it tells its progress.
+    let mut text = Vec::new();
+    while !String::from_utf8_lossy(&text).contains("notifications/progress") {
+        let chunk = timeout(TEST_TIMEOUT, waiting.chunk()).await.unwrap().unwrap();
+        text.extend(chunk.expect("progress"));
+    }
+    client.delete().await.expect_status(204);
+    let task = format!("/v1/tasks/{}.1", server.session_id);
+    server.server.post(&format!("{task}/stop"), json!({})).await;
+    let path = format!("/v1/sessions/{}/wait", server.session_id);
+    let tasks = json!({ "tasks": [format!("{}.1", server.session_id)] });
+    server.server.post(&path, tasks).await.expect(200);
+    assert_eq!(server.server.get(&task).await.expect(200)["collected"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_token_revokes_itself_and_gets_an_answer() {
     let server = TestServer::start(|builder| builder).await;
     let secret = server.create_token("eve", TokenScope::ReadOnly, None).await;
