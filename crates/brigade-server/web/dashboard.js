@@ -14,11 +14,25 @@ import { StartForm } from './start_form.js';
 import { TaskPanel } from './task_panel.js';
 import { TaskRows } from './task_rows.js';
 import { countedStates } from './task_states.js';
+import { PAST, UNSEEN } from './task_timeline.js';
+import { TimelineLoader } from './timeline_loader.js';
 import { throttle } from './throttle.js';
 import { readUrlState, writeUrlState } from './url_state.js';
 
 /** A browser redraws its tabs when a title changes. */
 const TITLE_MS = 1000;
+
+/** The looks of bars and what they mean, for the help. @type {[string, string][]} */
+const LEGEND = [
+  ['running', 'Running'],
+  ['waiting', 'Waiting'],
+  ['queued', 'Queued'],
+  ['succeeded', 'Succeeded'],
+  ['failed', 'Failed'],
+  ['cancelled', 'Cancelled'],
+  [UNSEEN, 'Not watched: open the task to see its states'],
+  [PAST, 'Earlier runs, not watched'],
+];
 
 export class Dashboard {
   /** An action to perform when the task of the URL is shown. */
@@ -33,8 +47,10 @@ export class Dashboard {
     this.start = new StartForm(app);
     this.grants = new GrantList(app);
     this.filters = new FilterBar(app.store, this.url, () => this.#onFilter());
+    this.timelines = new TimelineLoader(app);
     this.rows = new TaskRows(app.store, this.filters.rowOptions, {
       onOpen: (id) => this.openTask(id, {}),
+      onShow: (record) => this.timelines.wantEarlierRuns(record),
       onExpandedChange: () => writeUrlState(this.url, { isNewEntry: false }),
     });
     this.panel = new TaskPanel(app, {
@@ -86,6 +102,8 @@ export class Dashboard {
   #showTask(options) {
     const { task, tab } = this.url;
     if (task === '' || !this.panel.show(task, tab)) return;
+    const record = this.app.store.get(task);
+    if (record) this.timelines.loadStates(record);
     this.rows.select(task);
     this.rows.reveal(task, options);
     if (this.#action) this.panel.act(this.#action);
@@ -221,6 +239,14 @@ export class Dashboard {
       const names = el('dt');
       for (const key of keys.split('  ')) names.append(el('kbd', { text: key }));
       list.append(names, el('dd', { text: meaning }));
+    }
+    const legend = byId('legend');
+    for (const [look, meaning] of LEGEND) {
+      const sample = el('span', { class: `segment segment-${look}` });
+      legend.append(
+        el('dt', { class: 'legend-sample', 'aria-hidden': 'true' }, sample),
+        el('dd', { text: meaning }),
+      );
     }
     byId('help-toggle').addEventListener('click', () => this.#toggleHelp());
   }

@@ -93,6 +93,13 @@ function showUnreachable() {
 let isLoading = false;
 let isReloadNeeded = false;
 let isCursorUnknown = false;
+let isRepair = false;
+
+/** Changes are missing: loads all tasks. */
+function repairTasks() {
+  isRepair = true;
+  loadTasks();
+}
 
 /** Loads all tasks, and again if that became necessary meanwhile. */
 async function loadTasks() {
@@ -113,7 +120,9 @@ async function loadTasks() {
  * change between the pages is lost.
  */
 async function loadPages() {
-  store.beginLoad();
+  const options = { isRepair };
+  isRepair = false;
+  store.beginLoad(options);
   let page = '';
   for (;;) {
     const query = new URLSearchParams({
@@ -133,7 +142,7 @@ async function loadPages() {
       if (error instanceof Problem && error.code === 'invalid' && page !== '') {
         // The page token has lapsed: begin again.
         page = '';
-        store.beginLoad();
+        store.beginLoad(options);
       }
       if (!stream) status.setState({ name: 'reconnecting', retryAt: Date.now() + RETRY_MS });
       await pause(RETRY_MS);
@@ -160,10 +169,10 @@ function followFeed(cursor) {
       for (const listener of changeListeners) listener(change);
     },
     onState: (state) => status.setState(state),
-    onGap: () => loadTasks(),
+    onGap: () => repairTasks(),
     onUnknownCursor: () => {
       isCursorUnknown = true;
-      loadTasks();
+      repairTasks();
     },
   });
   feed.run();

@@ -2,6 +2,7 @@
 
 /** @import {Row} from './visible_rows.js' */
 /** @import {TaskRecord} from './task_store.js' */
+/** @import {Stretch} from './task_timeline.js' */
 /** @import {TimeAxis} from './time_axis.js' */
 
 import { append, el, icon } from './dom.js';
@@ -11,15 +12,19 @@ import {
   formatCount,
   formatDuration,
   formatFullTime,
+  formatTime,
   formatUsage,
   shortSession,
 } from './format.js';
 import { stateSymbol } from './task_states.js';
+import { PAST, UNSEEN } from './task_timeline.js';
 import { visibleLine } from './visible_text.js';
 
 const INDENT_PX = 16;
 /** Deeper rows are indented no further, so that their names stay readable. */
 const MAX_INDENT = 12;
+/** The most lines in the tooltip of a bar. */
+const MAX_LINES = 12;
 
 /**
  * @typedef {object} RowContext
@@ -150,7 +155,7 @@ export class RowView {
       this.cost.title = `With descendants: ${formatUsage(task.usage)}`;
       this.name.title = `${visibleLine(task.session_name)}/${task.address}  ${visibleLine(task.description)}`;
     }
-    this.#renderBar(record, context, end);
+    this.#renderBar(record, context);
   }
 
   /**
@@ -178,38 +183,38 @@ export class RowView {
       from = Math.min(from, record.spawnedAt);
       to = Math.max(to, record.endedAt || record.spawnedAt);
     }
-    this.#placeSegment(0, stateSymbol(first.task.state), from, to, context.axis);
-    this.#hideSegments(1);
+    // One bar for many tasks, with pauses between them: only the last end is known to be there.
+    const look = stateSymbol(first.task.state);
+    this.#placeSegment(0, UNSEEN, { from, to }, context.axis);
+    this.#placeSegment(1, look, { from: to, to }, context.axis);
+    this.#hideSegments(2);
+    if (this.#isNew('bar', row.key)) this.bar.title = 'From the first start to the last end';
   }
 
   /**
    * @param {TaskRecord} record
    * @param {RowContext} context
-   * @param {number} end
    */
-  #renderBar(record, context, end) {
-    const { segments } = record;
+  #renderBar(record, context) {
     let used = 0;
-    for (let index = 0; index < segments.length; index += 1) {
-      const segment = segments[index];
-      const to = index + 1 < segments.length ? segments[index + 1].from : end;
-      if (segment.state === 'ended' || to < context.axis.from) continue;
-      const isOver = !record.task.alive && !isIdle(segment.state);
-      const symbol = stateSymbol(isOver ? record.task.state : segment.state);
-      this.#placeSegment(used, symbol, segment.from, to, context.axis);
+    const stretches = record.timeline.stretches(context.now);
+    for (const stretch of stretches) {
+      if (stretch.to < context.axis.from) continue;
+      this.#placeSegment(used, lookName(stretch.look), stretch, context.axis);
       used += 1;
     }
     this.#hideSegments(used);
+    if (this.#isNew('bar', `${record.id} ${record.version}`))
+      this.bar.title = describeStretches(stretches);
   }
 
   /**
    * @param {number} slot
-   * @param {string} symbol
-   * @param {number} from
-   * @param {number} to
+   * @param {string} look
+   * @param {{from: number, to: number}} stretch
    * @param {TimeAxis} axis
    */
-  #placeSegment(slot, symbol, from, to, axis) {
+  #placeSegment(slot, look, { from, to }, axis) {
     let segment = this.segments[slot];
     if (!segment) {
       segment = el('div');
@@ -219,7 +224,7 @@ export class RowView {
     const start = Math.max(0, axis.place(from));
     const width = Math.max(0, Math.min(1, axis.place(to)) - start);
     const place = `${(start * 100).toFixed(2)}% ${(width * 100).toFixed(2)}%`;
-    this.#className(segment, `segment segment-${symbol}`);
+    this.#className(segment, from === to ? `segment segment-end segment-${look}` : `segment segment-${look}`);
     if (this.#isNew(`segment ${slot}`, place)) {
       segment.style.left = `${(start * 100).toFixed(2)}%`;
       segment.style.width = `${(width * 100).toFixed(2)}%`;
@@ -271,7 +276,19 @@ export class RowView {
   }
 }
 
-/** Idle time keeps its look when the task has ended. @param {string} state */
-function isIdle(state) {
-  return state === 'waiting' || state === 'queued' || state === 'away';
+/** @param {string} look */
+function lookName(look) {
+  return look === UNSEEN || look === PAST ? look : stateSymbol(look);
+}
+
+/** Returns the last pieces of a bar as lines of text. @param {Stretch[]} stretches */
+function describeStretches(stretches) {
+  const hasRuns = stretches.some(({ run }) => run > 1);
+  const lines = stretches.slice(-MAX_LINES).map(({ look, from, to, run }) => {
+    if (look === PAST) return 'Earlier runs: not watched';
+    const what = look === UNSEEN ? 'not watched' : look;
+    const label = hasRuns ? `Run ${run} ${what}` : what;
+    return from === to ? `${label} at ${formatTime(to)}` : `${label} from ${formatTime(from)}`;
+  });
+  return lines.join('\n');
 }

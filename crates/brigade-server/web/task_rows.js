@@ -26,6 +26,7 @@ const TICK_MS = 1000;
  * @typedef {object} RowsHandlers
  * @property {(id: TaskId) => void} onOpen
  * @property {() => void} onExpandedChange
+ * @property {(record: TaskRecord) => void} onShow Runs when a row of a task is rendered.
  */
 
 export class TaskRows {
@@ -300,6 +301,7 @@ export class TaskRows {
       if (view.stamp === stamp) continue;
       view.stamp = stamp;
       view.render(row, context);
+      if (!row.fold) this.handlers.onShow(row.record);
     }
     return used;
   }

@@ -3,16 +3,12 @@
 
 /** @import {Change, Task, TaskId} from './api_types.d.ts' */
 
+import { TaskTimeline } from './task_timeline.js';
 import { visibleLine } from './visible_text.js';
 
-/** The most parts of a task's bar that are remembered. */
-const MAX_SEGMENTS = 24;
 const HIDDEN_FLUSH_MS = 500;
 
 /**
- * A stretch of time that a task spent in one state.
- * @typedef {{state: string, from: number}} Segment
- *
  * What changed since the last frame.
  * @typedef {{changed: Set<TaskId>, structure: boolean}} StoreUpdate
  */
@@ -39,27 +35,25 @@ export class TaskRecord {
     this.label = '';
     this.foldKey = '';
     this.searchText = '';
-    /** @type {Segment[]} */
-    this.segments = [];
+    this.timeline = new TaskTimeline(task);
     this.#derive();
-    this.#startSegments();
   }
 
-  /**
-   * @param {Task} task
-   * @param {number} at The time of the change.
-   */
-  update(task, at) {
-    const previous = this.task;
+  /** @param {Task} task */
+  update(task) {
     this.task = task;
     this.version += 1;
     this.#derive();
-    if (task.run !== previous.run && !previous.alive) {
-      const endedAt = Date.parse(previous.ended_at ?? '');
-      this.#pushSegment('ended', Number.isNaN(endedAt) ? at : endedAt);
-    }
-    if (task.state !== previous.state || task.run !== previous.run)
-      this.#pushSegment(task.state, at);
+  }
+
+  /** Includes a change of this task into its timeline. @param {Change} change */
+  applyChange(change) {
+    const { task, timeline } = this;
+    if (change.type === 'spawned') timeline.replay([change]);
+    else timeline.apply(change);
+    // An event that this page does not know began the state of the row. A newer row has events to come.
+    if (timeline.state !== task.state && this.stateSince < Date.parse(change.at))
+      timeline.sync(task);
   }
 
   /** When the present state began; `NaN` if the server has not stored it. */
@@ -78,30 +72,6 @@ export class TaskRecord {
     this.searchText = `${task.name ?? ''} ${task.address} ${task.description}`.toLowerCase();
     const pattern = this.label.replace(/\d+/g, '#');
     this.foldKey = task.alive ? '' : `${task.kind} ${task.state} ${task.reason ?? ''} ${pattern}`;
-  }
-
-  /** The stored times are those of the present state and of the start. Between them it ran. */
-  #startSegments() {
-    const { task } = this;
-    const since = Date.parse(task.alive ? (task.state_since ?? task.last_activity_at) : '');
-    const startedAt = Date.parse(task.started_at ?? task.spawned_at);
-    const hasEarlier = task.state !== 'queued' && since > startedAt;
-    const first = hasEarlier ? 'running' : task.state;
-    if (task.run === 1 && startedAt > this.spawnedAt)
-      this.segments.push({ state: 'queued', from: this.spawnedAt });
-    this.segments.push({ state: first, from: this.segments.length > 0 ? startedAt : this.spawnedAt });
-    if (task.alive && hasEarlier) this.#pushSegment(task.state, since);
-  }
-
-  /**
-   * @param {string} state
-   * @param {number} from
-   */
-  #pushSegment(state, from) {
-    const last = this.segments[this.segments.length - 1];
-    if (last && last.state === state) return;
-    this.segments.push({ state, from });
-    if (this.segments.length > MAX_SEGMENTS) this.segments.splice(1, 1);
   }
 }
 
@@ -122,6 +92,8 @@ export class TaskStore {
   #touched = null;
   /** @type {Set<TaskId> | null} */
   #loaded = null;
+  /** The load repairs a gap in the feed. */
+  #isRepair = false;
 
   constructor() {
     /** @type {Map<TaskId, TaskRecord>} */
@@ -154,8 +126,12 @@ export class TaskStore {
     return this.#roots;
   }
 
-  /** Begins to load all pages. Tasks that no page names are removed by `finishLoad`. */
-  beginLoad() {
+  /**
+   * Begins to load all pages. Tasks that no page names are removed by `finishLoad`.
+   * @param {{isRepair: boolean}} options
+   */
+  beginLoad({ isRepair }) {
+    this.#isRepair = isRepair;
     this.#touched = new Set();
     this.#loaded = new Set();
   }
@@ -165,7 +141,10 @@ export class TaskStore {
     // From the last to the first, so that parents come before their children.
     for (const task of [...tasks].reverse()) {
       this.#loaded?.add(task.id);
-      if (!this.#touched?.has(task.id)) this.#upsert(task, Date.now());
+      if (this.#touched?.has(task.id)) continue;
+      const record = this.#upsert(task);
+      // Otherwise the feed has every change, and its events follow.
+      if (this.#isRepair) record.timeline.sync(task);
     }
   }
 
@@ -185,7 +164,7 @@ export class TaskStore {
     if (change.type === 'collected') this.#noteCollected(change.data.runs);
     if (!change.row) return;
     this.#touched?.add(change.row.id);
-    this.#upsert(change.row, Date.parse(change.at));
+    this.#upsert(change.row).applyChange(change);
   }
 
   /** One change collects the results of several tasks and carries no row. @param {unknown} runs */
@@ -193,7 +172,7 @@ export class TaskStore {
     for (const { task: id, run } of Array.isArray(runs) ? runs : []) {
       const record = this.records.get(id);
       if (record && record.task.run === run)
-        this.#upsert({ ...record.task, collected: true }, Date.now());
+        this.#upsert({ ...record.task, collected: true });
     }
   }
 
@@ -224,30 +203,34 @@ export class TaskStore {
     return count;
   }
 
-  /**
-   * @param {Task} task
-   * @param {number} at
-   */
-  #upsert(task, at) {
-    const known = this.records.get(task.id);
-    if (known) this.#update(known, task, at);
-    else this.#insert(task);
+  /** The timeline of a task has changed. @param {TaskRecord} record */
+  noteTimeline(record) {
+    record.version += 1;
+    this.#changed.add(record.id);
     this.#schedule();
+  }
+
+  /** @param {Task} task */
+  #upsert(task) {
+    this.#schedule();
+    const known = this.records.get(task.id);
+    if (!known) return this.#insert(task);
+    this.#update(known, task);
+    return known;
   }
 
   /**
    * @param {TaskRecord} record
    * @param {Task} task
-   * @param {number} at
    */
-  #update(record, task, at) {
+  #update(record, task) {
     const previous = record.task;
     const previousFold = record.foldKey;
     if (previous.state !== task.state) {
       this.#count(previous.state, -1);
       this.#count(task.state, 1);
     }
-    record.update(task, at);
+    record.update(task);
     this.#noteNeeds(record);
     this.#changed.add(task.id);
     if (record.foldKey !== previousFold || previous.state !== task.state) this.#structure = true;
@@ -270,6 +253,7 @@ export class TaskStore {
     this.#orphans.delete(task.id);
     this.#changed.add(task.id);
     this.#structure = true;
+    return record;
   }
 
   /** @param {TaskRecord} record */

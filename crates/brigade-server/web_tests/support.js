@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { extname, join } from 'node:path';
 import { after, before } from 'node:test';
 import { chromium } from 'playwright-core';
 import { World } from './world.js';
@@ -30,6 +30,8 @@ const CHROMIUM_ARGS = [
   '--disable-component-update',
   '--no-first-run',
 ];
+
+const CONTENT_TYPES = { '.js': 'text/javascript', '.css': 'text/css', '.html': 'text/html' };
 
 export const WIDE = { width: 1440, height: 900 };
 export const PHONE = { width: 390, height: 844 };
@@ -91,7 +93,9 @@ async function useSources(context) {
     const name = new URL(route.request().url()).pathname.replace(/^\/(assets\/)?/, '');
     const body = readFileSync(join(sources, name || 'index.html'));
     const response = await route.fetch();
-    await route.fulfill({ response, body });
+    // The server may not have a new file yet.
+    if (response.ok()) await route.fulfill({ response, body });
+    else await route.fulfill({ contentType: CONTENT_TYPES[extname(name)], body });
   });
 }
 

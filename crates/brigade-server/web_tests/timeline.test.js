@@ -1,0 +1,100 @@
+// Bars are truthful: they show the same before and after a reload, and only what is known as known.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  api,
+  openDashboard,
+  rowOf,
+  startProcess,
+  startTask,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
+
+/** Returns the pieces of a bar, from the left to the right. */
+function bar(page, name) {
+  return rowOf(page, name)
+    .locator('.segment:not(.is-unused)')
+    .evaluateAll((segments) =>
+      segments.map((segment) => ({
+        look: segment.className.replace('segment ', '').replaceAll('segment-', ''),
+        left: Number.parseFloat(segment.style.left),
+        width: Number.parseFloat(segment.style.width),
+      })),
+    );
+}
+
+async function untilState(id, state) {
+  const deadline = Date.now() + 15_000;
+  for (;;) {
+    const task = await api('GET', `tasks/${id}`);
+    if (task.state === state) return task;
+    assert.ok(Date.now() < deadline, `${task.name} is ${task.state}, not ${state}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+const looks = (pieces) => pieces.map((piece) => piece.look);
+
+test('runs are separate pieces with their own outcomes, also after a reload', async (t) => {
+  const name = uniqueName('runs');
+  const task = await startProcess('sleep 600', name);
+  const page = await openDashboard(t, { hash: '#range=5m' });
+  await waitUntilLive(page);
+  await rowOf(page, name).waitFor();
+  await api('POST', `tasks/${task.id}/stop`, { grace_ms: 0 });
+  await untilState(task.id, 'cancelled');
+  await page.waitForTimeout(3000);
+  await api('POST', `tasks/${task.id}/resume`, {});
+  await untilState(task.id, 'running');
+  await rowOf(page, name).locator('.segment-running').waitFor();
+  const watched = await bar(page, name);
+  const isFirstRun = (piece) => piece.look.includes('cancelled');
+  const endOfFirst = (pieces) => {
+    const first = pieces.filter(isFirstRun).at(-1);
+    return first.left + first.width;
+  };
+  const startOfSecond = (pieces) => pieces.find((piece) => piece.look === 'running').left;
+  assert.ok(startOfSecond(watched) - endOfFirst(watched) > 0.5, 'nothing is drawn in the pause');
+  await page.reload();
+  await rowOf(page, name).locator('.segment-end.segment-cancelled').waitFor();
+  const reloaded = await bar(page, name);
+  assert.deepEqual(looks(reloaded), ['unseen', 'end cancelled', 'running']);
+  assert.ok(startOfSecond(reloaded) - endOfFirst(reloaded) > 0.5, 'nothing is drawn in the pause');
+  assert.match(
+    await rowOf(page, name).locator('.cell-bar').getAttribute('title'),
+    /Run 1 cancelled at .*\nRun 2 running from/,
+  );
+  await rowOf(page, name).click();
+  await rowOf(page, name).locator('.segment-unseen').waitFor({ state: 'detached' });
+  assert.deepEqual(new Set(looks(await bar(page, name))), new Set(['cancelled', 'running']));
+  await api('POST', `tasks/${task.id}/stop`, { grace_ms: 0 });
+});
+
+test('states that nobody watched are neutral until the task is opened', async (t) => {
+  const name = uniqueName('Asker');
+  const agent = await startTask({
+    kind: 'agent',
+    prompt: 'Ask.',
+    name,
+    permissions: { allow: ['run_process'], ask: ['run_process'] },
+  });
+  const waiting = await untilState(agent.id, 'waiting');
+  const page = await openDashboard(t, { hash: '#range=5m' });
+  await waitUntilLive(page);
+  await rowOf(page, name).locator('.segment-waiting').waitFor();
+  await page.waitForTimeout(3000);
+  const [{ call, digest }] = waiting.approvals;
+  await api('POST', `tasks/${agent.id}/approvals/${call}`, { verdict: 'deny', digest });
+  await untilState(agent.id, 'succeeded');
+  const widest = async () => (await bar(page, name)).sort((a, b) => b.width - a.width)[0].look;
+  await rowOf(page, name).and(page.locator('.is-ended')).waitFor();
+  assert.equal(await widest(), 'waiting', 'the page watched it');
+  await page.reload();
+  await rowOf(page, name).locator('.segment-end').waitFor();
+  assert.equal(await widest(), 'unseen', 'nobody has watched it');
+  await rowOf(page, name).click();
+  await rowOf(page, name).locator('.segment-waiting').waitFor();
+  assert.equal(await widest(), 'waiting', 'its events say so');
+});
