@@ -58,7 +58,7 @@ export class Dashboard {
       onTab: (tab) => this.#setTab(tab),
     });
     this.notifier = new Notifier(app.store, (id) => this.openTask(id, {}));
-    this.rows.axis.range = this.url.range;
+    this.rows.axis.setRange(this.url.range);
     const renderTitle = throttle(TITLE_MS, () => this.#renderTitle());
     app.store.subscribe(() => {
       this.#onStore();
@@ -119,7 +119,7 @@ export class Dashboard {
 
   #onFilter() {
     writeUrlState(this.url, { isNewEntry: false });
-    this.rows.axis.range = this.url.range;
+    if (this.rows.axis.range !== this.url.range) this.rows.axis.setRange(this.url.range);
     this.rows.axis.focus = null;
     this.rows.refresh();
   }
@@ -133,7 +133,7 @@ export class Dashboard {
     const state = readUrlState();
     Object.assign(this.url, state);
     this.filters.sync();
-    this.rows.axis.range = state.range;
+    this.rows.axis.setRange(state.range);
     this.rows.refresh();
     if (state.task === '') {
       this.panel.hide();
@@ -214,7 +214,8 @@ export class Dashboard {
 
   #fitAxis() {
     const { axis, activeTask } = this.rows;
-    axis.focus = axis.focus ? null : activeTask;
+    if (axis.focus) axis.setRange(axis.range);
+    else axis.focus = activeTask;
     this.rows.refresh();
   }
 

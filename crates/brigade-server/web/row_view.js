@@ -53,7 +53,8 @@ export class RowView {
     this.cost = el('div', { class: 'cell cell-cost', role: 'gridcell' });
     this.bar = el('div', { class: 'cell cell-bar', role: 'gridcell' });
     this.track = el('div', { class: 'track', 'aria-hidden': 'true' });
-    this.bar.append(this.track);
+    this.earlier = el('span', { class: 'earlier', text: '◂ earlier', hidden: true });
+    append(this.bar, this.track, this.earlier);
     this.element = el('div', { class: 'row', role: 'row' });
     append(this.element, this.name, this.state, this.age, this.cost, this.bar);
     /** @type {HTMLElement[]} */
@@ -188,6 +189,7 @@ export class RowView {
     this.#placeSegment(0, UNSEEN, { from, to }, context.axis);
     this.#placeSegment(1, look, { from: to, to }, context.axis);
     this.#hideSegments(2);
+    this.#hidden(this.earlier, to >= context.axis.from);
     if (this.#isNew('bar', row.key)) this.bar.title = 'From the first start to the last end';
   }
 
@@ -204,6 +206,7 @@ export class RowView {
       used += 1;
     }
     this.#hideSegments(used);
+    this.#hidden(this.earlier, used > 0);
     if (this.#isNew('bar', `${record.id} ${record.version}`))
       this.bar.title = describeStretches(stretches);
   }

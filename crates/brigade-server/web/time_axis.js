@@ -50,6 +50,15 @@ export class TimeAxis {
     /** A subtree to which the axis is fitted. @type {TaskRecord | null} */
     this.focus = null;
     this.range = 'auto';
+    /** The start of the automatic range. It stays when the oldest alive task ends. */
+    this.autoStart = Infinity;
+  }
+
+  /** Chooses a range. The automatic one is fitted anew. @param {string} range */
+  setRange(range) {
+    this.range = range;
+    this.focus = null;
+    this.autoStart = Infinity;
   }
 
   /**
@@ -102,21 +111,34 @@ export class TimeAxis {
   #start(store, now) {
     const fixed = RANGES.get(this.range);
     if (fixed) return now - fixed;
-    let from = now;
     if (this.range === 'all') {
+      let from = now;
       for (const root of store.roots) from = Math.min(from, root.spawnedAt);
       return from;
     }
-    const alive = [];
-    for (const root of store.roots) {
-      if (root.task.alive) alive.push(root.spawnedAt);
-      if (alive.length === RECENT_ALIVE) break;
-    }
-    // A few old tasks do not squeeze all others: their bars are cut off at the edge.
-    if (alive.length > 0) return alive[Math.ceil(0.9 * (alive.length - 1))];
-    for (const root of store.roots.slice(0, RECENT_ROOTS)) from = Math.min(from, root.spawnedAt);
-    return from;
+    const fitted = autoStart(store, now);
+    // The range grows, but does not jump when a task ends.
+    if (store.roots.length > 0) this.autoStart = Math.min(this.autoStart, fitted);
+    return Math.min(this.autoStart, fitted);
   }
+}
+
+/**
+ * Returns the start that fits the alive tasks, or the last ended ones.
+ * @param {TaskStore} store
+ * @param {number} now
+ */
+function autoStart(store, now) {
+  const alive = [];
+  for (const root of store.roots) {
+    if (root.task.alive) alive.push(root.spawnedAt);
+    if (alive.length === RECENT_ALIVE) break;
+  }
+  // A few old tasks do not squeeze all others: their bars are cut off at the edge.
+  if (alive.length > 0) return alive[Math.ceil(0.9 * (alive.length - 1))];
+  let from = now;
+  for (const root of store.roots.slice(0, RECENT_ROOTS)) from = Math.min(from, root.spawnedAt);
+  return from;
 }
 
 /**

@@ -98,3 +98,28 @@ test('states that nobody watched are neutral until the task is opened', async (t
   await rowOf(page, name).locator('.segment-waiting').waitFor();
   assert.equal(await widest(), 'waiting', 'its events say so');
 });
+
+test('a task before the range has a mark, and the automatic range does not jump', async (t) => {
+  const name = uniqueName('before');
+  await startProcess('true', name);
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  await rowOf(page, name).locator('.segment:not(.is-unused)').waitFor({ state: 'attached' });
+  await page.evaluate(async () => {
+    const { TimeAxis } = await import(new URL('assets/time_axis.js', document.baseURI).href);
+    const root = (spawnedAt, alive) => ({ spawnedAt, task: { alive } });
+    const axis = new TimeAxis();
+    const now = 1_000_000;
+    axis.fit({ roots: [root(900_000, true), root(100_000, true)] }, now);
+    const before = axis.from;
+    axis.fit({ roots: [root(900_000, true), root(100_000, false)] }, now);
+    if (axis.from !== before) throw new Error('the range jumps when the oldest task ends');
+    axis.setRange('auto');
+    axis.fit({ roots: [root(900_000, true), root(100_000, false)] }, now);
+    if (axis.from === before) throw new Error('a choice fits the range anew');
+  });
+  await page.clock.install();
+  await page.clock.setSystemTime(Date.now() + 600_000);
+  await page.locator('#filter-range').selectOption('5m');
+  await rowOf(page, name).locator('.earlier').waitFor({ state: 'visible' });
+});
