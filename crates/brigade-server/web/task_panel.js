@@ -13,6 +13,7 @@ import { LimitsTab } from './limits_tab.js';
 import { MessagesTab } from './messages_tab.js';
 import { OutputTab } from './output_tab.js';
 import { OverviewTab } from './overview_tab.js';
+import { PendingCards } from './pending_cards.js';
 import { serverNow } from './server_clock.js';
 import { stateSymbol } from './task_states.js';
 import { TaskActions } from './task_actions.js';
@@ -49,6 +50,8 @@ export class TaskPanel {
   #tab = null;
   /** @type {TaskActions | null} */
   #actions = null;
+  /** @type {PendingCards | null} */
+  #pending = null;
   #isDetailScheduled = false;
   #stateAge = el('span', { class: 'state-age' });
 
@@ -94,6 +97,8 @@ export class TaskPanel {
 
   hide() {
     this.#tab?.close();
+    this.#pending?.close();
+    this.#pending = null;
     this.#tab = null;
     this.#record = null;
     this.#detail = null;
@@ -125,6 +130,9 @@ export class TaskPanel {
     this.#record = record;
     this.#detail = null;
     this.#actions = new TaskActions(this.app, record);
+    this.#pending?.close();
+    const cards = el('ul', { class: 'cards panel-cards', 'aria-label': 'Needs you' });
+    this.#pending = new PendingCards(this.app, cards, () => [record]);
     this.title = foreignText('h2', record.task.name ?? record.task.address, 'panel-title');
     this.title.tabIndex = -1;
     this.state = el('p', { class: 'panel-state' });
@@ -143,7 +151,9 @@ export class TaskPanel {
       el('div', { class: 'panel-title-row' }, back, this.title, close),
       this.state,
       this.#actions.element,
+      cards,
     );
+    this.#pending.render();
     this.element.replaceChildren(this.head, this.tabs, this.body);
     this.element.hidden = false;
     document.body.classList.add('has-panel');
@@ -222,6 +232,7 @@ export class TaskPanel {
     if (!update.changed.has(record.id) && !isWaitedFor) return;
     this.#renderState();
     this.#actions?.update();
+    this.#pending?.render();
     this.#tab?.update(this.#detail);
     if (update.changed.has(record.id)) this.#scheduleDetail();
   }

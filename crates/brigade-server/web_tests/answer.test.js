@@ -12,7 +12,7 @@ test('a question is answered in its card', async (t) => {
   const { task, question } = questions[0];
   await page.goto(`${new URL(page.url()).origin}/#task=${task}`);
   await page.locator('.waits', { hasText: question.text.slice(0, 40) }).waitFor();
-  const card = page.locator('.card', { hasText: question.text.slice(0, 40) });
+  const card = page.locator('#needs-you .card', { hasText: question.text.slice(0, 40) });
   await card.getByLabel('Answer').fill('Mark it as deprecated.');
   await card.getByRole('button', { name: 'Answer' }).click();
   await page.locator('.card.is-decided', { hasText: 'Answered' }).waitFor();

@@ -2,7 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { api, openDashboard, startTask, uniqueName, waitUntilLive } from './support.js';
+import {
+  PHONE,
+  api,
+  expectAccessible,
+  keepScreenshot,
+  openDashboard,
+  startTask,
+  uniqueName,
+  waitUntilLive,
+} from './support.js';
 
 /** Returns pending approvals with their whole calls, the oldest first. */
 async function pendingApprovals() {
@@ -111,4 +120,33 @@ test('the agent reads the reason of a denial', async (t) => {
   await page.locator('.card.is-decided', { hasText: 'Denied' }).waitFor();
   await page.goto(`${new URL(page.url()).origin}/#task=${task.id}&tab=transcript`);
   await page.locator('.entry-tool', { hasText: reason }).waitFor();
+});
+
+test('the panel of a waiting task has the same card', async (t) => {
+  const page = await openDashboard(t, { viewport: PHONE, withTouch: true });
+  await waitUntilLive(page);
+  const { task } = await startAsker(page);
+  await page.goto(`${new URL(page.url()).origin}/#task=${task.id}`);
+  const card = page.locator('#task-panel .card');
+  await keepScreenshot(page, 'phone-approval');
+  await expectAccessible(page, 'a task that needs an approval');
+  await card.getByRole('button', { name: 'Allow once' }).tap();
+  await page.locator('#task-panel .card.is-decided', { hasText: 'Allowed' }).waitFor();
+  assert.deepEqual((await api('GET', `tasks/${task.id}`)).approvals, []);
+});
+
+test('a client sees no buttons at a call that it may not decide', async (t) => {
+  const operator = await openDashboard(t);
+  await waitUntilLive(operator);
+  const { task } = await startAsker(operator);
+  const { secret } = await api('POST', 'tokens', {
+    name: uniqueName('viewer'),
+    scope: 'client',
+    session: task.session,
+  });
+  const page = await openDashboard(t, { withToken: secret, hash: `#task=${task.id}` });
+  await waitUntilLive(page);
+  const card = page.locator('#task-panel .card');
+  await card.getByText('An operator decides this call').waitFor();
+  assert.equal(await card.getByRole('button', { name: 'Allow once' }).count(), 0);
 });
