@@ -36,6 +36,7 @@ export class MessagesTab extends PanelTab {
     this.element.append(this.scroller.element);
     this.input = el('textarea', { rows: '2' });
     this.status = el('p', { class: 'form-status', role: 'status' });
+    this.submit = el('button', { type: 'submit', class: 'primary', text: 'Send' });
     this.form = this.#form();
     this.refusal = el('p', { class: 'hint composer-refusal', hidden: true });
     if (app.canChange) this.element.append(this.form, this.refusal);
@@ -45,6 +46,8 @@ export class MessagesTab extends PanelTab {
   /** @override */
   update() {
     const { task } = this.record;
+    const label = task.alive ? 'Send' : `Send and start run ${task.run + 1}`;
+    if (this.submit.textContent !== label) this.submit.textContent = label;
     this.form.hidden = !task.takes_messages;
     this.refusal.hidden = task.takes_messages;
     this.refusal.textContent = describeRefusal(task);
@@ -168,7 +171,7 @@ export class MessagesTab extends PanelTab {
       el(
         'div',
         { class: 'buttons' },
-        el('button', { type: 'submit', class: 'primary', text: 'Send' }),
+        this.submit,
         el('span', { class: 'hint', text: 'Ctrl+Enter' }),
       ),
       this.status,

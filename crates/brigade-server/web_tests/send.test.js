@@ -45,3 +45,13 @@ test('there is no message box where no message can arrive', async (t) => {
   assert.equal(await page.locator('.composer').isVisible(), false);
   await api('POST', `tasks/${silent.id}/stop`, { grace_ms: 0 });
 });
+
+test('a message to an ended agent says that it starts another run', async (t) => {
+  const agent = await startTask({ kind: 'agent', prompt: 'Say hello.', name: uniqueName('Helper') });
+  const page = await openDashboard(t, { hash: `#task=${agent.id}&tab=messages` });
+  await waitUntilLive(page);
+  await page.locator('.composer textarea').fill('Look again.');
+  await page.getByRole('button', { name: 'Send and start run 2' }).click();
+  await page.getByRole('tab', { name: 'Overview' }).click();
+  await page.getByText('Run 2, attempt').waitFor();
+});
