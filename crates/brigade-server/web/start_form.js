@@ -17,6 +17,18 @@ const PERMISSIONS = [
   ['all', 'All that its definition allows', {}],
 ];
 
+/** The fields of the request as the form calls them. */
+const FIELD_LABELS = new Map([
+  ['`cwd`', 'Directory'],
+  ['`workspace`', 'Directory'],
+  ['`shell`', 'Command line'],
+  ['`prompt`', 'Prompt'],
+  ['`name`', 'Name'],
+  ['`definition`', 'Definition'],
+  ['`model`', 'Model'],
+  ['`limits.money`', 'Budget in dollars'],
+]);
+
 export class StartForm {
   /** A repeated press starts the same task, not a second one. */
   #key = newKey();
@@ -138,13 +150,13 @@ export class StartForm {
         field('Name', this.name),
       ),
       el('label', { class: 'check' }, this.sandbox, 'Sandbox: only the directory is writable'),
+      this.status,
       el(
         'div',
         { class: 'buttons' },
         this.submit,
         button('Close', () => this.setOpen(false)),
       ),
-      this.status,
     );
     form.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -160,6 +172,7 @@ export class StartForm {
       event.stopPropagation();
       this.setOpen(false);
     });
+    this.session.addEventListener('change', () => this.#useSessionDirectory());
     this.directory.addEventListener('change', () => this.#loadDefinitions());
     this.element.replaceChildren(form);
     this.#showKind();
@@ -193,6 +206,14 @@ export class StartForm {
     } catch (error) {
       this.#say(describeError(error), true);
     }
+  }
+
+  /** The name of a session of a directory is its path. */
+  #useSessionDirectory() {
+    const name = this.session.selectedOptions[0]?.title ?? '';
+    if (!name.startsWith('/')) return;
+    this.directory.value = name;
+    this.#loadDefinitions();
   }
 
   async #loadDefinitions() {
@@ -238,14 +259,18 @@ export class StartForm {
       this.setOpen(false);
       this.app.openTask(task.id, { tab: this.isProcess ? 'output' : 'transcript' });
     } catch (error) {
-      this.#say(describeError(error), true);
+      this.#say(nameFields(describeError(error)), true);
     }
     this.submit.disabled = false;
   }
 
   async #openSession() {
-    const session = await this.app.api.post('sessions', { workspace: this.directory.value });
-    return session.id;
+    try {
+      const session = await this.app.api.post('sessions', { workspace: this.directory.value });
+      return session.id;
+    } catch (error) {
+      throw new Error(`Directory: ${describeError(error)}`);
+    }
   }
 
   #body() {
@@ -275,4 +300,11 @@ export class StartForm {
     this.status.className = isError ? 'form-status error' : 'form-status';
     this.status.textContent = text;
   }
+}
+
+/** Names the fields in an error as the form does. @param {string} text */
+function nameFields(text) {
+  let named = text;
+  for (const [field, label] of FIELD_LABELS) named = named.replaceAll(field, label);
+  return named.charAt(0).toUpperCase() + named.slice(1);
 }

@@ -1,5 +1,7 @@
 // Starting a process and an agent from the page.
 
+import assert from 'node:assert/strict';
+import { basename } from 'node:path';
 import { test } from 'node:test';
 import { directory, openDashboard, rowOf, uniqueName, waitUntilLive } from './support.js';
 
@@ -54,6 +56,28 @@ test('a refusal is shown in the form', async (t) => {
   );
   await page.getByRole('button', { name: 'Start', exact: true }).click();
   await page
-    .locator('#start .form-status.error', { hasText: 'the session runs 4 of 4 tasks' })
+    .locator('#start .form-status.error', { hasText: 'The session runs 4 of 4 tasks' })
     .waitFor();
+});
+
+test('a session fills in its directory, and an error names the field', async (t) => {
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  await page.getByRole('button', { name: 'Start…' }).click();
+  await page.getByLabel('Command line').fill('true');
+  const session = page.locator('#start .field', { hasText: /^Session/ }).locator('select');
+  await session.locator(`option[title="${directory}"]`).waitFor({ state: 'attached' });
+  await session.selectOption({ label: basename(directory) });
+  const field = page.getByLabel('Directory', { exact: true });
+  assert.equal(await field.inputValue(), directory);
+  const start = page.getByRole('button', { name: 'Start', exact: true });
+  const error = page.locator('#start .form-status.error');
+  await field.fill('/no/such/directory');
+  await start.click();
+  await error.filter({ hasText: /^Directory is not a directory/ }).waitFor();
+  const isAbove = (await error.boundingBox()).y < (await start.boundingBox()).y;
+  assert.ok(isAbove, 'the error stands above the buttons');
+  await session.selectOption('');
+  await start.click();
+  await error.filter({ hasText: /^Directory: "\/no\/such\/directory"/ }).waitFor();
 });
