@@ -4,11 +4,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
   PHONE,
+  api,
   expectAccessible,
   keepScreenshot,
   openDashboard,
   rowOf,
   startProcess,
+  startTask,
   uniqueName,
   waitUntilLive,
 } from './support.js';
@@ -38,6 +40,26 @@ test('a task is a page of its own with a way back', async (t) => {
   await page.locator('.panel-title', { hasText: name }).waitFor();
   await page.goBack();
   await page.locator('#task-grid').waitFor({ state: 'visible' });
+});
+
+test('all filters are in view, and the facts of a call take one line each', async (t) => {
+  const page = await openDashboard(t, { viewport: PHONE, withTouch: true });
+  await waitUntilLive(page);
+  const filters = await page.locator('.filters').evaluate((bar) => ({
+    wanted: bar.scrollWidth,
+    given: bar.clientWidth,
+  }));
+  assert.ok(filters.wanted <= filters.given, 'nothing is cut off');
+  await page.locator('#filter-range').waitFor({ state: 'visible' });
+  const name = uniqueName('Asker');
+  const permissions = { allow: ['run_process'], ask: ['run_process'] };
+  const agent = await startTask({ kind: 'agent', prompt: 'Ask.', name, permissions });
+  const facts = page.locator('.card', { hasText: name }).locator('.call-facts');
+  const label = await facts.locator('dt').first().boundingBox();
+  const value = await facts.locator('dd').first().boundingBox();
+  assert.ok(Math.abs(label.y - value.y) < 4, 'the value is beside its label');
+  await keepScreenshot(page, 'phone-cards');
+  await api('POST', `tasks/${agent.id}/stop`, { grace_ms: 0 });
 });
 
 test('a server that cannot be reached at the start is named, until it answers', async (t) => {
