@@ -64,6 +64,11 @@ export class Dashboard {
       this.#onStore();
       renderTitle();
     });
+    this.filters.input.addEventListener('keydown', (event) => {
+      if (event.key !== 'Enter' && event.key !== 'ArrowDown') return;
+      event.preventDefault();
+      this.rows.focus();
+    });
     window.addEventListener('popstate', () => this.#onPopState());
     this.#listenToKeys();
     this.#renderHelp();
@@ -222,8 +227,9 @@ export class Dashboard {
   #escape() {
     const help = byId('key-help');
     if (!help.hidden) this.#toggleHelp();
-    else if (document.activeElement === this.filters.input) this.rows.focus();
-    else if (this.start.isOpen) this.start.setOpen(false);
+    else if (document.activeElement === this.filters.input) {
+      if (!this.filters.clearText()) this.rows.focus();
+    } else if (this.start.isOpen) this.start.setOpen(false);
     else if (this.grants.isOpen) this.grants.setOpen(false);
     else this.closeTask();
   }

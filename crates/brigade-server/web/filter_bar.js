@@ -9,6 +9,7 @@ import { formatNumber, shortSession } from './format.js';
 import { countedStates, stateSymbol } from './task_states.js';
 import { throttle } from './throttle.js';
 import { ALL_LEVELS } from './url_state.js';
+import { countSelected } from './visible_rows.js';
 
 const COUNT_MS = 250;
 
@@ -69,7 +70,16 @@ export class FilterBar {
     url.range = this.range.value;
     url.levels = this.levels.value === 'all' ? ALL_LEVELS : Number(this.levels.value);
     this.#setOptions();
+    this.#render();
     this.onChange();
+  }
+
+  /** Removes the text. Returns false if there is none. */
+  clearText() {
+    if (this.input.value === '') return false;
+    this.input.value = '';
+    this.#read();
+    return true;
   }
 
   #clear() {
@@ -101,12 +111,13 @@ export class FilterBar {
 
   #render() {
     this.#renderSessions();
-    const present = new Set([...countedStates(this.store.counts), ...this.url.states]);
+    const counts = countSelected(this.store, this.rowOptions);
+    const present = new Set([...countedStates(counts), ...this.url.states]);
     for (const state of present) {
       if (!this.#states.has(state)) this.#addState(state);
     }
     for (const [state, view] of this.#states) {
-      const text = formatNumber(this.store.counts.get(state) ?? 0);
+      const text = formatNumber(counts.get(state) ?? 0);
       if (view.count.textContent !== text) view.count.textContent = text;
       const isHidden = !present.has(state);
       if (view.button.hidden !== isHidden) view.button.hidden = isHidden;

@@ -13,7 +13,7 @@ import { serverNow } from './server_clock.js';
 import { TimeAxis } from './time_axis.js';
 import { AxisHead } from './axis_head.js';
 import { WaitLines } from './wait_lines.js';
-import { buildRows } from './visible_rows.js';
+import { buildRows, countNew } from './visible_rows.js';
 
 const ROW_PX = 28;
 const PHONE_ROW_PX = 52;
@@ -375,7 +375,7 @@ export class TaskRows {
     if (this.#seenArrivals < this.store.arrivals) {
       const anchor = Math.min(this.rows.length, Math.floor(top / this.#rowPx));
       for (let index = 0; index < anchor; index += 1) {
-        if (this.rows[index].record.arrival > this.#seenArrivals) count += 1;
+        count += countNew(this.rows[index], this.#seenArrivals);
       }
     }
     const isHidden = count === 0;

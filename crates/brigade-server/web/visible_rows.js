@@ -42,6 +42,22 @@ export function buildRows(store, options) {
   return builder.rows;
 }
 
+/**
+ * Counts the tasks of a row that arrived after others, with those that it hides.
+ * @param {Row} row
+ * @param {number} seenArrivals
+ */
+export function countNew(row, seenArrivals) {
+  if (row.isExpanded && row.fold) return 0;
+  const stack = row.fold ? [...row.fold] : [row.record];
+  let count = 0;
+  for (let next = stack.pop(); next; next = stack.pop()) {
+    if (next.arrival > seenArrivals) count += 1;
+    if (!row.isExpanded) stack.push(...next.children);
+  }
+  return count;
+}
+
 /** @param {TaskId} id */
 export function taskKey(id) {
   return id;
@@ -135,11 +151,36 @@ class RowBuilder {
 
   /** @param {TaskRecord} record */
   isMatch(record) {
-    const { text, states, session } = this.options;
-    if (session !== '' && record.task.session !== session) return false;
+    const { states } = this.options;
     if (states.size > 0 && !states.has(record.task.state)) return false;
-    return text === '' || record.searchText.includes(text);
+    return isSelected(record, this.options);
   }
+}
+
+/**
+ * Counts the tasks of each state that the text and the session select.
+ * @param {TaskStore} store
+ * @param {RowOptions} options
+ */
+export function countSelected(store, options) {
+  if (options.text === '' && options.session === '') return store.counts;
+  /** @type {Map<string, number>} */
+  const counts = new Map();
+  for (const record of store.records.values()) {
+    if (!isSelected(record, options)) continue;
+    const { state } = record.task;
+    counts.set(state, (counts.get(state) ?? 0) + 1);
+  }
+  return counts;
+}
+
+/**
+ * @param {TaskRecord} record
+ * @param {RowOptions} options
+ */
+function isSelected(record, { text, session }) {
+  if (session !== '' && record.task.session !== session) return false;
+  return text === '' || record.searchText.includes(text);
 }
 
 /**

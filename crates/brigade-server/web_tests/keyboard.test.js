@@ -32,7 +32,7 @@ test('find, open, stop and close a task without a mouse', async (t) => {
     () => document.querySelectorAll('.task-rows .row:not([hidden]):not(.is-context)').length === 1,
   );
   assert.ok(new URL(page.url()).hash.includes(`q=${name}`));
-  await page.keyboard.press('Escape');
+  await page.keyboard.press('Enter');
   await page.keyboard.press('j');
   await page.waitForFunction(
     (label) => document.querySelector('.row.is-active .label')?.textContent === label,
