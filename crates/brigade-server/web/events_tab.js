@@ -5,7 +5,7 @@
 /** @import {TaskRecord} from './task_store.js' */
 
 import { el } from './dom.js';
-import { formatAuthor, formatFullTime, formatName, formatTime } from './format.js';
+import { formatAuthor, formatName, formatTime } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
 import { foreignText } from './visible_text.js';
@@ -83,7 +83,7 @@ function renderChange(change) {
   return el(
     'li',
     { class: 'event' },
-    el('time', { text: formatTime(change.at), title: formatFullTime(change.at) }),
+    el('time', { text: formatTime(change.at), title: change.at }),
     el('span', { class: 'event-type', text: formatName(change.type) }),
     data ? foreignText('span', data, 'event-data') : null,
     change.by ? foreignText('span', `by ${formatAuthor(change.by)}`, 'event-author') : null,

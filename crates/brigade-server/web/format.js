@@ -13,14 +13,8 @@ const clock = new Intl.DateTimeFormat(undefined, {
   second: '2-digit',
   hourCycle: 'h23',
 });
-const dayAndClock = new Intl.DateTimeFormat(undefined, {
-  month: 'short',
-  day: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-  hourCycle: 'h23',
-});
-const fullTime = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' });
+const dayAndYear = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 const grouped = new Intl.NumberFormat(undefined);
 
 /**
@@ -45,31 +39,16 @@ export function formatAge(ms) {
 }
 
 /**
- * Formats a time of day.
- * @param {number} time
- */
-export function formatClock(time) {
-  return clock.format(time);
-}
-
-/**
- * Formats a time of day, with the day if it is not today.
+ * Formats a time of day of 24 hours, with the day if it is not today. All times of the page look so.
  * @param {string | number} time
  */
 export function formatTime(time) {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return String(time);
-  const isToday = date.toDateString() === new Date().toDateString();
-  return isToday ? clock.format(date) : dayAndClock.format(date);
-}
-
-/**
- * Formats a date and a time.
- * @param {string | number} time
- */
-export function formatFullTime(time) {
-  const date = new Date(time);
-  return Number.isNaN(date.getTime()) ? String(time) : fullTime.format(date);
+  const today = new Date();
+  if (date.toDateString() === today.toDateString()) return clock.format(date);
+  const isThisYear = date.getFullYear() === today.getFullYear();
+  return `${(isThisYear ? day : dayAndYear).format(date)}, ${clock.format(date)}`;
 }
 
 /**

@@ -5,7 +5,7 @@
 
 import { describeError } from './api.js';
 import { button, byId, el } from './dom.js';
-import { formatFullTime, shortSession } from './format.js';
+import { formatTime, shortSession } from './format.js';
 import { foreignText } from './visible_text.js';
 
 export class GrantList {
@@ -78,7 +78,7 @@ export class GrantList {
       `In ${shortSession(grant.session_name)}`,
       grant.client ? `tasks of ${grant.client}` : 'all tasks',
       grant.directory ? `directory ${grant.directory}` : '',
-      `since ${formatFullTime(grant.granted_at)}`,
+      `since ${formatTime(grant.granted_at)}`,
     ];
     const revoke = button('Revoke', () => this.#revoke(grant, revoke), {
       class: 'danger-quiet',

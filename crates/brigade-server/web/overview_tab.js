@@ -2,12 +2,12 @@
 
 /** @import {TaskDetail, Wait} from './api_types.d.ts' */
 
+import { AnsiWriter } from './ansi.js';
 import { nameOf } from './app_context.js';
 import { append, button, el, icon } from './dom.js';
 import {
   formatCount,
   formatDuration,
-  formatFullTime,
   formatJson,
   formatName,
   formatNumber,
@@ -129,25 +129,16 @@ export class OverviewTab extends PanelTab {
    */
   #value(name, value) {
     if (value === undefined || value === null) return null;
-    const label = RESULT_LABELS[name];
-    const fields = this.#plainFields(value);
-    if (fields) return section(label, renderFields(fields));
-    return section(label, scrollableText('pre', formatJson(value), 'long-value', label));
-  }
-
-  /**
-   * Returns the fields of an object that has no nested ones. The end of a process's output is left out:
-   * the tab of the output has it, with its colours.
-   * @param {unknown} value
-   * @returns {[string, string][] | null}
-   */
-  #plainFields(value) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return null;
     const isProcess = this.record.task.kind === 'process';
-    const fields = Object.entries(value).filter(([name]) => !isProcess || name !== 'tail');
-    if (fields.some(([, field]) => typeof field === 'object' && field !== null)) return null;
-    const texts = fields.map(([name, field]) => [name, formatField(name, field)]);
-    return /** @type {[string, string][]} */ (texts.filter(([, text]) => text !== ''));
+    const label = isProcess && name === 'partial' ? RESULT_LABELS.result : RESULT_LABELS[name];
+    if (isProcess && typeof value === 'object' && !Array.isArray(value)) {
+      const { tail, ...fields } = /** @type {{tail?: unknown}} */ (value);
+      const output = typeof tail === 'string' && tail !== '' ? renderOutput(tail) : null;
+      return section(label, renderFields(formatFields(fields)), output);
+    }
+    const isPlain = typeof value === 'object' && !Array.isArray(value) && !hasNested(value);
+    if (isPlain) return section(label, renderFields(formatFields(value)));
+    return section(label, scrollableText('pre', formatJson(value), 'long-value', label));
   }
 
   /** @param {TaskDetail | null} detail */
@@ -179,16 +170,16 @@ export class OverviewTab extends PanelTab {
         : null,
     );
     add('Client', task.client);
-    add('Spawned', formatFullTime(task.spawned_at));
+    add('Spawned', formatTime(task.spawned_at));
     if (task.started_at && task.started_at !== task.spawned_at)
-      add(task.run > 1 ? `Run ${task.run} started` : 'Started', formatFullTime(task.started_at));
+      add(task.run > 1 ? `Run ${task.run} started` : 'Started', formatTime(task.started_at));
     if (task.alive && task.state_since)
-      add(`${capitalize(task.state)} since`, formatFullTime(task.state_since));
-    if (!task.alive && task.ended_at) add('Ended', formatFullTime(task.ended_at));
+      add(`${capitalize(task.state)} since`, formatTime(task.state_since));
+    if (!task.alive && task.ended_at) add('Ended', formatTime(task.ended_at));
     const end = task.alive ? Date.parse(task.last_activity_at) : this.record.endedAt;
     add(
       task.alive ? 'Last activity' : 'Took',
-      task.alive ? formatFullTime(end) : formatDuration(end - Date.parse(task.started_at ?? task.spawned_at)),
+      task.alive ? formatTime(end) : formatDuration(end - Date.parse(task.started_at ?? task.spawned_at)),
     );
     add('Directory', detail?.cwd);
     add('Definition', detail?.definition);
@@ -239,10 +230,32 @@ function capitalize(text) {
 
 /**
  * @param {string} title
- * @param {...Node} children
+ * @param {...(Node | null)} children
  */
 function section(title, ...children) {
   return el('section', {}, el('h3', { text: title }), ...children);
+}
+
+/** @param {object} value */
+function hasNested(value) {
+  return Object.values(value).some((field) => typeof field === 'object' && field !== null);
+}
+
+/** @param {object} value @returns {[string, string][]} */
+function formatFields(value) {
+  /** @type {[string, string][]} */
+  const fields = Object.entries(value).map(([name, field]) => [name, formatField(name, field)]);
+  return fields.filter(([, text]) => text !== '');
+}
+
+/** Shows the end of a process's output as the tab of the output does. @param {string} text */
+function renderOutput(text) {
+  const lines = el('div', { class: 'output result-output' });
+  lines.tabIndex = 0;
+  lines.setAttribute('role', 'group');
+  lines.setAttribute('aria-label', 'The end of the output');
+  new AnsiWriter(lines).write(text);
+  return lines;
 }
 
 /** @param {[string, string][]} fields */
@@ -261,6 +274,7 @@ function renderFields(fields) {
  * @param {unknown} value
  */
 function formatField(name, value) {
+  if (typeof value === 'object' && value !== null) return JSON.stringify(value);
   if (typeof value !== 'number' || name === 'exit_code') return String(value);
   return name.endsWith('_ms') ? formatDuration(value) : formatNumber(value);
 }

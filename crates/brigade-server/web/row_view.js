@@ -11,7 +11,6 @@ import {
   formatCost,
   formatCount,
   formatDuration,
-  formatFullTime,
   formatTime,
   formatUsage,
   shortSession,
@@ -142,7 +141,7 @@ export class RowView {
     // The age of the task says the same about its first state.
     const isLater = record.stateSince - record.spawnedAt >= 1000;
     this.#text(this.stateAge, task.alive && isLater ? formatAge(Math.max(0, inState)) : '');
-    const since = task.state_since ? `Since ${formatFullTime(task.state_since)}` : '';
+    const since = task.state_since ? `Since ${formatTime(task.state_since)}` : '';
     const reason = task.reason ? visibleLine(task.reason) : '';
     if (this.#isNew('state title', `${record.id} ${record.version}`))
       this.state.title = [since, reason].filter((text) => text !== '').join('. ');
@@ -151,8 +150,8 @@ export class RowView {
     this.#text(this.age, task.alive && age < 1000 ? '0s' : formatDuration(age));
     this.#text(this.cost, formatCost(task.usage));
     if (this.#isNew('times', `${record.id} ${record.version}`)) {
-      const ended = task.ended_at && !task.alive ? `, ended ${formatFullTime(task.ended_at)}` : '';
-      this.age.title = `Spawned ${formatFullTime(task.spawned_at)}${ended}`;
+      const ended = task.ended_at && !task.alive ? `, ended ${formatTime(task.ended_at)}` : '';
+      this.age.title = `Spawned ${formatTime(task.spawned_at)}${ended}`;
       this.cost.title = `With descendants: ${formatUsage(task.usage)}`;
       this.name.title = `${visibleLine(task.session_name)}/${task.address}  ${visibleLine(task.description)}`;
     }

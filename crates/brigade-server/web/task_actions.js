@@ -8,8 +8,18 @@ import { describeError } from './api.js';
 import { button, el, field } from './dom.js';
 import { formatCount } from './format.js';
 
+/**
+ * @typedef {object} ActionQuestion
+ * @property {string} question
+ * @property {HTMLElement[]} fields
+ * @property {HTMLButtonElement} submit
+ * @property {string[]} states The kinds of state in which the note about the action is true.
+ */
+
 export class TaskActions {
   #shown = '';
+  /** The kinds of state in which the note is true. @type {string[]} */
+  #noteStates = [];
 
   /**
    * @param {AppContext} app
@@ -28,13 +38,8 @@ export class TaskActions {
   /** Shows the actions that the task's state allows. */
   update() {
     const { task } = this.record;
-    const shown = !this.app.canChange
-      ? 'none'
-      : !task.alive
-        ? 'ended'
-        : task.state === 'stopping'
-          ? 'stopping'
-          : 'alive';
+    const shown = this.app.canChange ? this.#stateKind : 'none';
+    if (!this.#noteStates.includes(this.#stateKind)) this.status.hidden = true;
     const key = `${shown} ${task.takes_messages}`;
     if (key === this.#shown) return;
     if (!this.#shown.startsWith(`${shown} `)) this.#closeStrip();
@@ -52,6 +57,12 @@ export class TaskActions {
         this.app.openTask(this.record.id, { tab: 'messages', action: 'message' }),
       ),
     );
+  }
+
+  get #stateKind() {
+    const { task } = this.record;
+    if (!task.alive) return 'ended';
+    return task.state === 'stopping' ? 'stopping' : 'alive';
   }
 
   /** Asks whether to stop the task and its descendants. */
@@ -72,7 +83,8 @@ export class TaskActions {
       class: 'danger',
       text: descendants > 0 ? `Stop ${formatCount(descendants + 1, 'task')}` : 'Stop the task',
     });
-    this.#openStrip(question, [field('Reason', reason)], submit, async () => {
+    const states = ['alive', 'stopping'];
+    this.#openStrip({ question, fields: [field('Reason', reason)], submit, states }, async () => {
       const body = {
         ...(reason.value ? { reason: reason.value } : {}),
         ...(isForced ? { grace_ms: 0 } : {}),
@@ -96,19 +108,18 @@ export class TaskActions {
     });
     const tokens = el('input', { type: 'number', min: '1', placeholder: 'As before' });
     const submit = el('button', { type: 'submit', class: 'primary', text: 'Resume' });
-    this.#openStrip(
-      `Start run ${this.record.task.run + 1} of ${this.record.label}?`,
-      [field('Budget in dollars', money), field('Tokens', tokens)],
-      submit,
-      async () => {
-        /** @type {{money?: string, tokens?: number}} */
-        const limits = {};
-        if (money.value) limits.money = money.value;
-        if (tokens.value) limits.tokens = Number(tokens.value);
-        await this.#post('resume', Object.keys(limits).length > 0 ? { limits } : {});
-        return 'Resumed.';
-      },
-    );
+    const question = `Start run ${this.record.task.run + 1} of ${this.record.label}?`;
+    // A process uses no model.
+    const isProcess = this.record.task.kind === 'process';
+    const fields = isProcess ? [] : [field('Budget in dollars', money), field('Tokens', tokens)];
+    this.#openStrip({ question, fields, submit, states: ['ended'] }, async () => {
+      /** @type {{money?: string, tokens?: number}} */
+      const limits = {};
+      if (money.value) limits.money = money.value;
+      if (tokens.value) limits.tokens = Number(tokens.value);
+      await this.#post('resume', Object.keys(limits).length > 0 ? { limits } : {});
+      return 'Resumed.';
+    });
     submit.focus();
   }
 
@@ -121,17 +132,15 @@ export class TaskActions {
   }
 
   /**
-   * @param {string} question
-   * @param {HTMLElement[]} fields
-   * @param {HTMLButtonElement} submit
+   * @param {ActionQuestion} asked
    * @param {() => Promise<string>} perform Returns a text for the reader.
    */
-  #openStrip(question, fields, submit, perform) {
+  #openStrip({ question, fields, submit, states }, perform) {
     const form = el(
       'form',
       { class: 'inline-form' },
       el('p', { class: 'question', text: question }),
-      el('div', { class: 'field-row' }, ...fields),
+      fields.length > 0 ? el('div', { class: 'field-row' }, ...fields) : null,
       el(
         'div',
         { class: 'buttons' },
@@ -143,11 +152,11 @@ export class TaskActions {
       event.preventDefault();
       submit.disabled = true;
       try {
-        this.#say(await perform(), false);
+        this.#say(await perform(), { states, isError: false });
         this.#closeStrip();
       } catch (error) {
         submit.disabled = false;
-        this.#say(describeError(error), true);
+        this.#say(describeError(error), { states: [this.#stateKind], isError: true });
       }
     });
     form.addEventListener('keydown', (event) => {
@@ -171,11 +180,13 @@ export class TaskActions {
   }
 
   /**
+   * Shows a note until the state of the task makes it untrue.
    * @param {string} text
-   * @param {boolean} isError
+   * @param {{states: string[], isError: boolean}} options
    */
-  #say(text, isError) {
-    this.status.hidden = false;
+  #say(text, { states, isError }) {
+    this.#noteStates = states;
+    this.status.hidden = !states.includes(this.#stateKind);
     this.status.className = isError ? 'form-status error' : 'form-status';
     this.status.textContent = text;
   }

@@ -8,7 +8,7 @@
 import { Problem } from './api.js';
 import { append, button, byId, el, icon } from './dom.js';
 import { EventsTab } from './events_tab.js';
-import { formatDuration, formatFullTime, shortSession } from './format.js';
+import { formatDuration, formatTime, shortSession } from './format.js';
 import { LimitsTab } from './limits_tab.js';
 import { MessagesTab } from './messages_tab.js';
 import { OutputTab } from './output_tab.js';
@@ -268,7 +268,7 @@ export class TaskPanel {
     const text = Number.isNaN(since) ? '' : record.task.alive ? `for ${age}` : `${age} ago`;
     this.#stateAge.hidden = text === '';
     if (this.#stateAge.textContent !== text) this.#stateAge.textContent = text;
-    const title = text === '' ? '' : `Since ${formatFullTime(since)}`;
+    const title = text === '' ? '' : `Since ${formatTime(since)}`;
     if (this.#stateAge.title !== title) this.#stateAge.title = title;
   }
 

@@ -28,12 +28,26 @@ test('a process is resumed, and the output of the new run is shown', async (t) =
   const first = await page.locator('.output .line', { hasText: 'run of' }).textContent();
   assert.equal(await page.getByRole('button', { name: 'Message' }).count(), 0, 'it takes none');
   await page.getByRole('button', { name: 'Resume…' }).click();
+  assert.equal(await page.locator('#task-panel').getByLabel('Budget in dollars').count(), 0);
   await page.getByRole('button', { name: 'Resume', exact: true }).click();
   await page.waitForFunction((text) => {
     const lines = [...document.querySelectorAll('.output .line')].map((line) => line.textContent);
     return lines.some((line) => line.startsWith('run of') && line !== text);
   }, first);
   assert.equal(await page.locator('.output .line', { hasText: 'run of' }).count(), 1);
+});
+
+test('the result of a process has its output as text', async (t) => {
+  const shell = 'printf "\\033[31mred\\033[0m\\n\\"quoted\\"\\n"; exit 3';
+  const task = await startProcess(shell, uniqueName('result'));
+  const page = await openDashboard(t, { hash: `#task=${task.id}` });
+  await waitUntilLive(page);
+  const result = page.locator('.overview section', {
+    has: page.getByRole('heading', { name: 'Result', exact: true }),
+  });
+  await result.locator('.result-output .line', { hasText: '"quoted"' }).waitFor();
+  assert.equal(await result.locator('.ansi-fg-1').textContent(), 'red');
+  assert.match(await result.textContent(), /exit code3/);
 });
 
 test('a read-only caller gets no buttons that change anything', async (t) => {
