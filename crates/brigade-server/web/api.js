@@ -5,6 +5,8 @@
 import { noteServerTime } from './server_clock.js';
 
 const TOKEN_KEY = 'brigade_token';
+/** Set if the token was made for this tab by a login code. */
+const LOGIN_KEY = 'brigade_login';
 
 /** A refusal by the server, or a failure to reach it (`code` is `unreachable`). */
 export class Problem extends Error {
@@ -47,6 +49,16 @@ export class Api {
 
   clearToken() {
     sessionStorage.removeItem(TOKEN_KEY);
+    sessionStorage.removeItem(LOGIN_KEY);
+  }
+
+  /**
+   * Forgets the token. The token of a login is revoked; a token that was pasted has other uses and stays
+   * valid.
+   */
+  async logout() {
+    if (sessionStorage.getItem(LOGIN_KEY)) await this.post('logout', undefined);
+    this.clearToken();
   }
 
   /**
@@ -57,6 +69,7 @@ export class Api {
     /** @type {NewToken} */
     const answer = await this.post('login', { code });
     this.setToken(answer.secret);
+    sessionStorage.setItem(LOGIN_KEY, 'yes');
   }
 
   /**

@@ -70,8 +70,21 @@ export class Dashboard {
       this.rows.focus();
     });
     window.addEventListener('popstate', () => this.#onPopState());
+    byId('log-out').addEventListener('click', () => this.#logOut());
+    byId('start-first').addEventListener('click', () => this.start.setOpen(true));
+    byId('start-first').hidden = !app.canChange;
     this.#listenToKeys();
     this.#renderHelp();
+  }
+
+  async #logOut() {
+    try {
+      await this.app.api.logout();
+    } catch {
+      // A server that cannot be reached revokes nothing. This tab forgets the token all the same.
+      this.app.api.clearToken();
+    }
+    location.reload();
   }
 
   /** All tasks are here. */

@@ -16,7 +16,11 @@ export function requestToken(api, message) {
   const form = /** @type {HTMLFormElement} */ (byId('login-form'));
   const input = /** @type {HTMLInputElement} */ (byId('login-token'));
   const status = byId('login-status');
-  status.textContent = message;
+  const say = (/** @type {string} */ text, /** @type {boolean} */ isError) => {
+    status.className = isError ? 'form-status error' : 'form-status';
+    status.textContent = text.charAt(0).toUpperCase() + text.slice(1);
+  };
+  say(message, true);
   byId('app').hidden = true;
   page.hidden = false;
   document.title = 'Brigade: log in';
@@ -25,16 +29,15 @@ export function requestToken(api, message) {
       event.preventDefault();
       const text = input.value.trim();
       if (text === '') return;
-      status.textContent = 'Checking…';
+      say('Checking…', false);
       try {
         await acceptTokenOrUrl(api, text);
         await api.get('whoami');
       } catch (error) {
         api.clearToken();
-        status.textContent =
-          error instanceof Problem && error.code === 'unauthenticated'
-            ? 'The server does not know this token.'
-            : describeError(error);
+        const isUnknown =
+          error instanceof Problem && error.code === 'unauthenticated' && !text.includes('#code=');
+        say(isUnknown ? 'The server does not know this token.' : describeError(error), true);
         return;
       }
       form.removeEventListener('submit', submit);

@@ -66,6 +66,7 @@ export class TaskRows {
     this.empty = byId('no-tasks');
     this.emptyText = byId('no-tasks-text');
     this.clearFilter = byId('clear-filter');
+    this.firstTask = byId('first-task');
     this.head = new AxisHead(byId('axis-head'), byId('axis-lines'));
     this.lines = new WaitLines(byId('row-area'));
     this.#listen();
@@ -345,6 +346,7 @@ export class TaskRows {
     const text = isFiltered ? 'No task matches the filter.' : 'There are no tasks yet.';
     if (this.emptyText.textContent !== text) this.emptyText.textContent = text;
     this.clearFilter.hidden = !isFiltered;
+    this.firstTask.hidden = isFiltered;
   }
 
   /**

@@ -88,10 +88,12 @@ export async function openDashboard(t, options = {}) {
 
 /** Answers requests for the page with the sources, under the headers of the server. */
 async function useSources(context) {
-  const isPage = (address) => address.pathname === '/' || address.pathname.startsWith('/assets/');
+  const isPage = ({ pathname }) => /^\/(docs)?$|^\/assets\//.test(pathname);
   await context.route(isPage, async (route) => {
-    const name = new URL(route.request().url()).pathname.replace(/^\/(assets\/)?/, '');
-    const body = readFileSync(join(sources, name || 'index.html'));
+    const { pathname } = new URL(route.request().url());
+    const pages = { '/': 'index.html', '/docs': 'docs.html' };
+    const name = pages[pathname] ?? pathname.replace('/assets/', '');
+    const body = readFileSync(join(sources, name));
     const response = await route.fetch();
     // The server may not have a new file yet.
     if (response.ok()) await route.fulfill({ response, body });
