@@ -45,15 +45,15 @@ async fn a_token_decides_the_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_does_not_learn_of_other_sessions() {
     let server = McpServer::start().await;
-    server.server.post("/v1/sessions", json!({ "name": "other" })).await.expect(201);
+    server.server.post("/v1/sessions", json!({ "name": "pantry" })).await.expect(201);
     let client = server.scoped_client("bob").await;
     let read = async |session: &str| {
         let arguments = json!({ "task": format!("{session}/process:1") });
         text(&client.call_alone("read_output", arguments).await).replace(session, "SESSION")
     };
-    let other = read("other").await;
-    assert!(other.contains("forbidden"), "{other}");
-    assert_eq!(other, read("nothing").await);
+    let pantry = read("pantry").await;
+    assert!(pantry.contains("forbidden"), "{pantry}");
+    assert_eq!(pantry, read("cellar").await);
 }
 
 struct TokenPaths {
