@@ -1,4 +1,5 @@
-//! `exec`, `run` and `top` on a real terminal of tmux: keys, resizes, Ctrl-C, a closed terminal.
+//! `exec`, `run`, `serve` and `top` on a real terminal of tmux: keys, resizes, Ctrl-C, a closed
+//! terminal.
 //! Without tmux the tests are skipped.
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
@@ -529,4 +530,15 @@ turn
     terminal.shows("succeeded");
     terminal.press(&["q"]);
     assert_eq!(terminal.exit(), "exit 0");
+}
+
+#[test]
+fn serve_shows_its_addresses_without_log_lines() {
+    let Some(terminal) = Terminal::open("serve --listen 127.0.0.1:0") else { return };
+    terminal.shows("codex mcp add");
+    let screen = terminal.screen();
+    assert!(screen.starts_with("listening on http://127.0.0.1:"), "{screen}");
+    terminal.press(&["C-c"]);
+    assert_eq!(terminal.exit(), "exit 0");
+    assert!(!terminal.screen().contains("INFO"), "{}", terminal.screen());
 }
