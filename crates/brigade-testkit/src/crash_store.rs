@@ -47,32 +47,38 @@ pub struct CrashStore {
     commits: AtomicU64,
     crashed: AtomicBool,
     signal: Notify,
-    hold: watch::Sender<CommitHold>,
+    commit_hold: watch::Sender<WriteHold>,
+    put_hold: watch::Sender<WriteHold>,
 }
 
 #[derive(Debug, Default)]
-struct CommitHold {
+struct WriteHold {
     is_active: bool,
     held_count: usize,
 }
 
-/// A hold of the commits of a [`CrashStore`], until the value is dropped.
+/// A hold of writes of a [`CrashStore`], until the value is dropped.
 #[derive(Debug)]
-pub struct HeldCommits {
-    hold: watch::Sender<CommitHold>,
+pub struct HeldWrites {
+    hold: watch::Sender<WriteHold>,
 }
 
-impl HeldCommits {
-    /// Waits until a commit is held.
+impl HeldWrites {
+    fn begin(hold: &watch::Sender<WriteHold>) -> Self {
+        hold.send_modify(|hold| hold.is_active = true);
+        Self { hold: hold.clone() }
+    }
+
+    /// Waits until a write is held.
     pub async fn wait_held(&self) {
         // The hold has the sender, so there is no error.
         let _ = self.hold.subscribe().wait_for(|hold| hold.held_count > 0).await;
     }
 }
 
-impl Drop for HeldCommits {
+impl Drop for HeldWrites {
     fn drop(&mut self) {
-        self.hold.send_modify(|hold| *hold = CommitHold::default());
+        self.hold.send_modify(|hold| *hold = WriteHold::default());
     }
 }
 
@@ -84,22 +90,19 @@ impl CrashStore {
             commits: AtomicU64::new(0),
             crashed: AtomicBool::new(false),
             signal: Notify::new(),
-            hold: watch::Sender::default(),
+            commit_hold: watch::Sender::default(),
+            put_hold: watch::Sender::default(),
         })
     }
 
     /// Holds the commits that begin from now on. Reads and records continue.
-    pub fn hold_commits(&self) -> HeldCommits {
-        self.hold.send_modify(|hold| hold.is_active = true);
-        HeldCommits { hold: self.hold.clone() }
+    pub fn hold_commits(&self) -> HeldWrites {
+        HeldWrites::begin(&self.commit_hold)
     }
 
-    async fn wait_while_held(&self) {
-        if !self.hold.borrow().is_active {
-            return;
-        }
-        self.hold.send_modify(|hold| hold.held_count += 1);
-        let _ = self.hold.subscribe().wait_for(|hold| !hold.is_active).await;
+    /// Holds the puts of records that begin from now on.
+    pub fn hold_puts(&self) -> HeldWrites {
+        HeldWrites::begin(&self.put_hold)
     }
 
     /// Returns the number of commits so far.
@@ -146,10 +149,18 @@ impl CrashStore {
     }
 }
 
+async fn wait_while_held(hold: &watch::Sender<WriteHold>) {
+    if !hold.borrow().is_active {
+        return;
+    }
+    hold.send_modify(|hold| hold.held_count += 1);
+    let _ = hold.subscribe().wait_for(|hold| !hold.is_active).await;
+}
+
 impl Store for CrashStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         self.pass_through(Box::pin(async move {
-            self.wait_while_held().await;
+            wait_while_held(&self.commit_hold).await;
             self.write_or_cut(|| self.inner.commit(batch)).await
         }))
     }
@@ -248,8 +259,10 @@ impl RecordStore for CrashStore {
         expected: ExpectedVersion,
         now: Time,
     ) -> StoreFuture<'a, PutRecordResult> {
-        let put = self.write_or_cut(move || self.inner.put_record(record, expected, now));
-        self.pass_through(Box::pin(put))
+        self.pass_through(Box::pin(async move {
+            wait_while_held(&self.put_hold).await;
+            self.write_or_cut(move || self.inner.put_record(record, expected, now)).await
+        }))
     }
 
     fn remove_record<'a>(

@@ -29,7 +29,7 @@
 //! - [`cut_everywhere`](mod@cut_everywhere): [`cut_everywhere()`] repeats a test with a crash at every
 //!   commit.
 //! - [`crash_store`]: [`CrashStore`] fails or crashes at a chosen commit, before or after it is
-//!   durable, or holds commits.
+//!   durable, or holds writes.
 //! - [`clock`]: [`ManualClock`] advances when a test says so; [`PausedClock`] follows tokio's
 //!   paused time.
 //!
@@ -42,6 +42,6 @@ pub mod cut_everywhere;
 pub mod test_runtime;
 
 pub use clock::{ManualClock, PausedClock};
-pub use crash_store::{CrashStore, CutMode, CutPoint, HeldCommits};
+pub use crash_store::{CrashStore, CutMode, CutPoint, HeldWrites};
 pub use cut_everywhere::cut_everywhere;
 pub use test_runtime::TestRuntime;

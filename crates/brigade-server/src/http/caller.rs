@@ -30,12 +30,15 @@ use crate::request_context::{CallerIdentity, LocatedTask, RequestContext};
 #[derive(Clone, Debug)]
 pub(crate) struct HttpCaller {
     pub(crate) token: Arc<AccessToken>,
+    /// Held while the request is open, or work that it has left.
+    _slot: Arc<OwnedSemaphorePermit>,
     /// The context of the daemon's handlers. A token that only reads has the operator's view.
     context: RequestContext,
 }
 
 impl HttpCaller {
-    fn new(state: &HttpState, token: AccessToken, validity: TokenValidity) -> Self {
+    fn new(state: &HttpState, token: AccessToken, admitted: AdmittedRequest) -> Self {
+        let AdmittedRequest { permit, validity } = admitted;
         let caller = match token.access {
             TokenAccess::Operator | TokenAccess::ReadOnly => CallerIdentity::Operator,
             TokenAccess::Client { .. } => {
@@ -58,7 +61,7 @@ impl HttpCaller {
             },
             validity: Some(validity),
         };
-        Self { token: Arc::new(token), context }
+        Self { token: Arc::new(token), _slot: Arc::new(permit), context }
     }
 
     pub(crate) fn is_operator(&self) -> bool {
@@ -157,18 +160,17 @@ pub(crate) struct EndsWithToken;
 /// Refuses requests without a valid token, and bounds the requests of each token. The end of the
 /// token ends the request, except for a change that has begun.
 pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: Next) -> Response {
-    let admitted = match identify(state, request.headers()).await {
+    let AdmittedCaller { caller, validity } = match identify(state, request.headers()).await {
         Ok(admitted) => admitted,
         Err(problem) => return problem.into_response(),
     };
-    let AdmittedCaller { caller, permit, validity } = admitted;
     // The connection makes way for no other until the response was sent.
     let slot = request.extensions_mut().remove::<Arc<ConnectionSlot>>();
     let slot_use = match slot.map(|slot| slot.begin_use()).transpose() {
         Ok(slot_use) => slot_use,
         Err(SlotEvicted) => return evicted_connection().into_response(),
     };
-    let guards = RequestGuards { _permit: permit, _slot_use: slot_use };
+    let guards = RequestGuards { _caller: caller.clone(), _slot_use: slot_use };
     if !caller.may_send(request.method(), request.uri().path()) {
         return Problem::from(read_only_refusal()).into_response();
     }
@@ -233,13 +235,13 @@ fn evicted_connection() -> Problem {
 /// The values that live until the response was sent.
 #[derive(Debug)]
 struct RequestGuards {
-    _permit: OwnedSemaphorePermit,
+    /// Holds the slot of the request among those of its token.
+    _caller: HttpCaller,
     _slot_use: Option<SlotUse>,
 }
 
 struct AdmittedCaller {
     caller: HttpCaller,
-    permit: OwnedSemaphorePermit,
     validity: TokenValidity,
 }
 
@@ -259,9 +261,10 @@ async fn identify(state: &HttpState, headers: &HeaderMap) -> Result<AdmittedCall
         let token = find_token(&state.daemon.runtime, &secret).await?.ok_or_else(invalid_token)?;
         let clock = state.daemon.runtime.clock();
         match requests.admit(&token, counted, clock)? {
-            RequestAdmission::Admitted(AdmittedRequest { permit, validity }) => {
-                let caller = HttpCaller::new(state, token, validity.clone());
-                return Ok(AdmittedCaller { caller, permit, validity });
+            RequestAdmission::Admitted(admitted) => {
+                let validity = admitted.validity.clone();
+                let caller = HttpCaller::new(state, token, admitted);
+                return Ok(AdmittedCaller { caller, validity });
             }
             RequestAdmission::LookUpAgain => {}
         }

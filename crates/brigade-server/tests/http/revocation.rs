@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::mcp_client::McpServer;
+use crate::mcp_client::{LEGACY, McpServer};
 use crate::sse_client::SseClient;
 use crate::support::{SESSION, TEST_TIMEOUT, TestServer};
 use crate::task_server::TaskServer;
@@ -189,6 +189,36 @@ async fn the_end_of_an_mcp_session_ends_its_waits() {
     let tasks = json!({ "tasks": [format!("{}.1", server.session_id)] });
     server.server.post(&path, tasks).await.expect(200);
     assert_eq!(server.server.get(&task).await.expect(200)["collected"], false);
+}
+
+/// Sessions in memory that are not stored would not be bounded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_client_disconnects_meanwhile_is_stored() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let shared = store.clone();
+    let server = McpServer::start_with(|builder| builder.shared_store(shared)).await;
+    let client = server.scoped_client("cook").await;
+    let params = json!({ "protocolVersion": LEGACY, "capabilities": {},
+        "clientInfo": { "name": "raw", "version": "1" } });
+    let initialize = client.message("initialize", params).to_string();
+    let held = store.hold_puts();
+    tokio::select! {
+        biased;
+        response = client.open_post(&initialize) => panic!("{response:?}"),
+        () = held.wait_held() => {}
+    }
+    // The connection is closed now. The server notices it while it serves others.
+    for _ in 0..20 {
+        server.server.get("/healthz").await.expect(200);
+    }
+    drop(held);
+    let query = RecordQuery::new(RecordKind::from_static("mcp-session"));
+    let stored = async {
+        while server.server.runtime.records().list(&query).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TEST_TIMEOUT, stored).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,7 @@ use crate::http::guarded_body::GuardedBody;
 use crate::http::local_requests::{LocalRequests, ProcessPolicy};
 use crate::http::mcp_sessions::McpSessions;
 use crate::http::problem::Problem;
+use crate::request_context::DaemonState;
 
 pub(super) fn routes() -> Router<HttpState> {
     // The protocol has its own answers to other methods.
@@ -74,12 +75,10 @@ async fn serve(
         Ok(request) => request,
         Err(response) => return Ok(to_response(*response)),
     };
-    let sessions = McpSessions {
-        runtime: &daemon.runtime,
-        token: &caller.token.id,
-        session: session.id(),
-        expires_at: caller.token.expires_at,
-    };
+    if request.opens_session() {
+        return open_session(state, caller, session, request).await;
+    }
+    let sessions = sessions_of(daemon, caller, session);
     let named = match request.session_id() {
         Some(id) => match find_session(sessions, id).await? {
             Some(named) => Some(named),
@@ -96,11 +95,50 @@ async fn serve(
     let mcp_caller = new_mcp_caller(caller, session, conversation)?;
     let reply =
         daemon.mcp_service.handle(request, mcp_caller, named.map(|named| named.params)).await;
-    if reply.response.status().is_server_error() && daemon.shutdown.shutdown_token.is_cancelled() {
-        return Err(Refusal::unavailable("the server shuts down").into());
+    let response = check_served(daemon, reply.response)?;
+    Ok(response.map(|body| Body::new(GuardedBody::new(body, presence))))
+}
+
+fn sessions_of<'a>(
+    daemon: &'a DaemonState,
+    caller: &'a HttpCaller,
+    session: &Session,
+) -> McpSessions<'a> {
+    McpSessions {
+        runtime: &daemon.runtime,
+        token: &caller.token.id,
+        session: session.id(),
+        expires_at: caller.token.expires_at,
     }
+}
+
+/// Opens a session, also if the client disconnects meanwhile: a session in memory that is not stored
+/// would not count among those of its token.
+async fn open_session(
+    state: &HttpState,
+    caller: &HttpCaller,
+    session: &Session,
+    request: McpHttpRequest,
+) -> Result<Response, Problem> {
+    let daemon = state.daemon.clone();
+    // The caller holds the request's slot.
+    let caller = caller.clone();
+    let session = session.clone();
+    let opening = async move { open_and_store(&daemon, &caller, &session, request).await };
+    let opened = state.daemon.http.session_openings.spawn(opening).await;
+    opened.map_err(|error| Refusal::internal(format!("a session was not opened: {error}")))?
+}
+
+async fn open_and_store(
+    daemon: &DaemonState,
+    caller: &HttpCaller,
+    session: &Session,
+    request: McpHttpRequest,
+) -> Result<Response, Problem> {
+    let mcp_caller = new_mcp_caller(caller, session, None)?;
+    let reply = daemon.mcp_service.handle(request, mcp_caller, None).await;
     if let Some(opened) = &reply.opened_session {
-        match sessions.add(opened).await {
+        match sessions_of(daemon, caller, session).add(opened).await {
             Ok(ended) => {
                 for id in ended {
                     daemon.mcp_service.close_session(&id).await;
@@ -112,14 +150,23 @@ async fn serve(
             }
         }
     }
-    let response = to_response(reply.response);
-    Ok(response.map(|body| Body::new(GuardedBody::new(body, presence))))
+    check_served(daemon, reply.response)
 }
 
-/// Reads the body of a POST. The secret of the token goes no further.
+/// Returns the response of the protocol, or a problem if the server shuts down.
+fn check_served(daemon: &DaemonState, response: McpHttpResponse) -> Result<Response, Problem> {
+    if response.status().is_server_error() && daemon.shutdown.shutdown_token.is_cancelled() {
+        return Err(Refusal::unavailable("the server shuts down").into());
+    }
+    Ok(to_response(response))
+}
+
+/// Reads the body of a POST. The secret of the token goes no further, nor does the slot of the
+/// request, which a session would hold.
 async fn read_request(request: Request) -> Result<http::Request<Bytes>, Problem> {
     let (mut parts, body) = request.into_parts();
     parts.headers.remove(AUTHORIZATION);
+    parts.extensions.remove::<HttpCaller>();
     let reservation = take_reservation(&mut parts)?;
     let body = match parts.method {
         Method::POST => read_body(body, BODY_BYTES_MAX, &reservation).await?,
