@@ -174,11 +174,15 @@ pub(crate) async fn authenticate(state: &HttpState, mut request: Request, next: 
     if !caller.may_send(request.method(), request.uri().path()) {
         return Problem::from(read_only_refusal()).into_response();
     }
+    // The body of the request is in memory at most until the response begins.
+    let reservation = state.daemon.http.body_budget.reserve(validity.body_share().clone());
+    request.extensions_mut().insert(reservation.clone());
     request.extensions_mut().insert(caller);
     let response = match request.method().is_safe() {
         true => read_while_valid(&validity, next.run(request)).await,
         false => finish_change(&validity, next.run(request)).await,
     };
+    drop(reservation);
     // A body of known length is in memory already.
     let is_open = response.body().size_hint().exact().is_none()
         && response.extensions().get::<EndsWithToken>().is_none();

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::access_token::AccessToken;
+use super::body_budget::BodyShare;
 
 /// The time that a request has after the end of its token, to finish a change that it has begun.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ struct RequestTable {
 #[derive(Debug)]
 struct TokenRequests {
     slots: Arc<Semaphore>,
+    body_share: BodyShare,
     /// Cancelled when the token is revoked or expires.
     ended: CancellationToken,
 }
@@ -92,7 +94,8 @@ impl OpenRequests {
         }
         let new_requests = || {
             let slots = Arc::new(Semaphore::new(REQUESTS_PER_TOKEN));
-            Arc::new(TokenRequests { slots, ended: CancellationToken::new() })
+            let body_share = BodyShare::default();
+            Arc::new(TokenRequests { slots, body_share, ended: CancellationToken::new() })
         };
         let requests = by_token.entry(token.id.clone()).or_insert_with(new_requests).clone();
         let permit = requests.slots.clone().try_acquire_owned().map_err(|_| {
@@ -144,6 +147,11 @@ impl TokenValidity {
             () = self.cancellation().cancelled() => {}
             () = expired => self.cancellation().cancel(),
         }
+    }
+
+    /// Returns the share of the token in the memory for bodies.
+    pub(crate) fn body_share(&self) -> &BodyShare {
+        &self.requests.body_share
     }
 
     /// Returns the cancellation of the waits of the token.

@@ -35,6 +35,7 @@ use http::{Method, StatusCode};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::body_budget::BodyShare;
 use super::caller::authenticate;
 use super::feed_cursor::FeedCursor;
 use super::problem::Problem;
@@ -131,13 +132,13 @@ async fn authenticate_private(
     mut request: Request,
     next: Next,
 ) -> Response {
-    // The body of the request is in memory at most until the response begins.
-    let reservation = state.daemon.http.body_budget.reserve();
-    request.extensions_mut().insert(reservation.clone());
-    match is_public(request.method(), request.uri().path()) {
-        true => next.run(request).await,
-        false => authenticate(&state, request, next).await,
+    if !is_public(request.method(), request.uri().path()) {
+        return authenticate(&state, request, next).await;
     }
+    // A body without a token is so small that it needs no share.
+    let reservation = state.daemon.http.body_budget.reserve(BodyShare::default());
+    request.extensions_mut().insert(reservation);
+    next.run(request).await
 }
 
 fn is_public(method: &Method, path: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_protocol::http::TokenScope;
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -355,4 +356,37 @@ async fn head_and_options_are_answered_everywhere() {
         assert_eq!(head.expect(200), "", "{path}");
         server.send_as("", Method::OPTIONS, path, None).await.expect_problem(405, "invalid");
     }
+}
+
+/// Four bodies without their end have the share of a token.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bodies_of_one_token_leave_memory_for_others() {
+    const BODY_BYTES: usize = 2 * 1024 * 1024;
+    let server = TestServer::start(|builder| builder).await;
+    let greedy = server.create_token("eve", TokenScope::Operator, None).await;
+    let head = format!(
+        "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {greedy}\r\n\
+         Content-Type: application/json\r\nContent-Length: {BODY_BYTES}\r\n\r\n"
+    );
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![b' '; BODY_BYTES - 1]).await.unwrap();
+        open.push(stream);
+    }
+    let large = json!({ "nothing": " ".repeat(100 * 1024) });
+    let send = |secret| server.send_as(secret, Method::POST, "/v1/sessions", Some(large.clone()));
+    // The server may still be reading the other bodies.
+    let refused = async {
+        while send(&greedy).await.status != 429 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(TEST_TIMEOUT, refused).await.unwrap();
+    send(&server.operator).await.expect_problem(400, "invalid");
+    let small =
+        server.send_as(&greedy, Method::POST, "/v1/sessions", Some(json!({ "nothing": 1 })));
+    small.await.expect_problem(400, "invalid");
+    drop(open);
 }

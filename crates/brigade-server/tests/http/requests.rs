@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_protocol::http::TokenScope;
 use reqwest::Method;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,24 +114,30 @@ async fn slow_clients_do_not_hold_others_up() {
     answer.unwrap().expect(200);
 }
 
-/// 33 bodies, each one byte short of its end, have more bytes than the server takes at once.
+/// 33 bodies, each one byte short of its end, have more bytes than the server takes at once. A
+/// token has a share for four.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_in_memory_are_bounded() {
     const BODY: usize = 2 * 1024 * 1024;
     let server = TestServer::start(|builder| builder).await;
-    let head = format!(
-        "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
-         Content-Type: application/json\r\nContent-Length: {BODY}\r\n\r\n",
-        server.operator
-    );
-    let part = [head.as_bytes(), &vec![b' '; BODY - 1]].concat();
-    let open = async || {
+    let mut secrets = Vec::new();
+    for number in 0..9 {
+        let name = format!("cook{number}");
+        secrets.push(server.create_token(&name, TokenScope::Operator, None).await);
+    }
+    let open = async |secret: &String| {
+        let head = format!(
+            "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\
+             Content-Type: application/json\r\nContent-Length: {BODY}\r\n\r\n"
+        );
+        let part = [head.as_bytes(), &vec![b' '; BODY - 1]].concat();
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         // The server answers and closes before it has read everything, if it has no memory.
         let _ = stream.write_all(&part).await;
         stream
     };
-    let mut streams = futures_util::future::join_all((0..33).map(|_| open())).await;
+    let mut streams =
+        futures_util::future::join_all((0..33).map(|it| open(&secrets[it / 4]))).await;
     let answered = streams.iter_mut().enumerate().map(|(index, stream)| {
         Box::pin(async move {
             let mut answer = vec![0; 4096];
