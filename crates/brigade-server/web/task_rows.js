@@ -5,6 +5,7 @@
 /** @import {TaskRecord, TaskStore, StoreUpdate} from './task_store.js' */
 /** @import {Row, RowOptions} from './visible_rows.js' */
 /** @import {RowContext} from './row_view.js' */
+/** @import {WaitLine} from './wait_lines.js' */
 
 import { byId } from './dom.js';
 import { formatNumber } from './format.js';
@@ -21,6 +22,8 @@ const OVERSCAN = 6;
 /** The tree is rebuilt at most this often; the contents of rows change with every frame. */
 const REBUILD_MS = 150;
 const TICK_MS = 1000;
+/** The most lines between tasks that are not selected. */
+const MAX_LINES = 60;
 
 /**
  * @typedef {object} RowsHandlers
@@ -394,27 +397,30 @@ export class TaskRows {
    */
   #renderLines(top, first, last, now) {
     const hovered = this.rows[this.#hovered];
-    const index =
+    const strong =
       hovered && hovered.record.task.waits.length > 0
         ? this.#hovered
         : this.#indexOf(this.#selected ?? this.#activeKey);
-    const row = this.rows[index];
-    const targets = row && !row.fold ? this.#waitTargets(row.record) : [];
-    if (targets.length === 0) {
-      this.lines.clear();
-      return;
-    }
-    const rows = targets.map((target) => target.index).join();
-    this.lines.render({
-      axis: this.axis,
-      now,
-      source: { record: row.record, y: this.#middle(index, top) },
-      targets: targets.map((target) => ({
-        record: target.record,
-        y: this.#middle(target.index, top),
-      })),
-      key: `${index} ${rows} ${top} ${first} ${last} ${this.axis.from} ${this.axis.to}`,
-    });
+    /** @type {WaitLine[]} */
+    const lines = [];
+    let key = `${strong} ${top} ${this.axis.from} ${this.axis.to}`;
+    const add = (/** @type {number} */ index) => {
+      const row = this.rows[index];
+      if (!row || row.fold || row.record.task.waits.length === 0) return;
+      const source = { record: row.record, y: this.#middle(index, top) };
+      for (const target of this.#waitTargets(row.record)) {
+        const isStrong = index === strong;
+        const isInView = target.index >= first && target.index < last;
+        if (!isStrong && (!isInView || lines.length >= MAX_LINES)) continue;
+        const end = { record: target.record, y: this.#middle(target.index, top) };
+        lines.push({ source, target: end, isStrong });
+        key += ` ${index}-${target.index}`;
+      }
+    };
+    for (let index = first; index < last; index += 1) add(index);
+    if (strong < first || strong >= last) add(strong);
+    if (lines.length === 0) this.lines.clear();
+    else this.lines.render({ axis: this.axis, now, lines, key });
   }
 
   /**

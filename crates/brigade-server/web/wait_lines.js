@@ -1,4 +1,4 @@
-// Lines from a waiting task to the tasks for which it waits.
+// Lines from waiting tasks to the tasks for which they wait.
 
 /** @import {TaskRecord} from './task_store.js' */
 /** @import {TimeAxis} from './time_axis.js' */
@@ -10,11 +10,15 @@ const BEYOND_PX = 24;
 /**
  * @typedef {{record: TaskRecord, y: number}} LineEnd
  *
+ * @typedef {object} WaitLine
+ * @property {LineEnd} source
+ * @property {LineEnd} target
+ * @property {boolean} isStrong The reader looks at the waiting task.
+ *
  * @typedef {object} LinesToRender
  * @property {TimeAxis} axis
  * @property {number} now
- * @property {LineEnd} source
- * @property {LineEnd[]} targets
+ * @property {WaitLine[]} lines
  * @property {string} key Equal keys give equal lines.
  */
 
@@ -51,17 +55,17 @@ export class WaitLines {
   render(lines) {
     if (lines.key === this.#key) return;
     this.#key = lines.key;
-    const paths = lines.targets.flatMap((target) => this.#path(lines, target));
-    this.svg.replaceChildren(...paths);
+    // Strong lines are drawn above the others.
+    const sorted = [...lines.lines].sort((a, b) => Number(a.isStrong) - Number(b.isStrong));
+    this.svg.replaceChildren(...sorted.map((line) => this.#draw(lines, line)));
   }
 
   /**
    * @param {LinesToRender} lines
-   * @param {LineEnd} target
-   * @returns {SVGElement[]}
+   * @param {WaitLine} line
+   * @returns {SVGElement}
    */
-  #path(lines, target) {
-    const { axis, now, source } = lines;
+  #draw({ axis, now }, { source, target, isStrong }) {
     const x1 = this.#x(axis, source.record.task.alive ? now : source.record.endedAt);
     const x2 = this.#x(axis, target.record.task.alive ? now : target.record.endedAt);
     const y1 = this.#clamp(source.y);
@@ -72,11 +76,14 @@ export class WaitLines {
     const dot = document.createElementNS(SVG, 'circle');
     dot.setAttribute('cx', String(x1));
     dot.setAttribute('cy', String(y1));
-    dot.setAttribute('r', '3');
+    dot.setAttribute('r', isStrong ? '3' : '2');
     const head = document.createElementNS(SVG, 'path');
     head.setAttribute('class', 'arrow');
     head.setAttribute('d', `M ${x2} ${y2} l 6 -4 v 8 z`);
-    return [path, dot, head];
+    const group = document.createElementNS(SVG, 'g');
+    group.setAttribute('class', isStrong ? 'wait-line is-strong' : 'wait-line');
+    group.append(path, dot, head);
+    return group;
   }
 
   /**

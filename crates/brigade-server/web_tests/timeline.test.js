@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
   api,
+  keepScreenshot,
   openDashboard,
   rowOf,
   startProcess,
@@ -122,4 +123,17 @@ test('a task before the range has a mark, and the automatic range does not jump'
   await page.clock.setSystemTime(Date.now() + 600_000);
   await page.locator('#filter-range').selectOption('5m');
   await rowOf(page, name).locator('.earlier').waitFor({ state: 'visible' });
+});
+
+test('every waiting row in view has a line, and that of the selected one is stronger', async (t) => {
+  const hash = '#levels=all&state=running,waiting';
+  const page = await openDashboard(t, { hash });
+  await waitUntilLive(page);
+  const release = rowOf(page, 'Release');
+  await release.waitFor();
+  await page.locator('.wait-line').first().waitFor({ state: 'attached' });
+  assert.equal(await page.locator('.wait-line.is-strong').count(), 0);
+  await keepScreenshot(page, 'wait-lines');
+  await release.click();
+  await page.locator('.wait-line.is-strong').first().waitFor({ state: 'attached' });
 });
