@@ -5,7 +5,8 @@
 /** @import {TaskRecord} from './task_store.js' */
 
 import { el } from './dom.js';
-import { formatAuthor, formatName, formatTime } from './format.js';
+import { describeAuthor, describeData } from './event_text.js';
+import { formatName, formatTime } from './format.js';
 import { PanelTab } from './panel_tab.js';
 import { TailScroller } from './tail_scroller.js';
 import { foreignText } from './visible_text.js';
@@ -69,7 +70,7 @@ export class EventsTab extends PanelTab {
     for (const change of changes) {
       if (change.seq <= this.#lastSeq) continue;
       this.#lastSeq = change.seq;
-      this.list.append(renderChange(change));
+      this.list.append(renderChange(this.app, change));
       added += 1;
     }
     while (this.list.childElementCount > MAX_EVENTS) this.list.firstElementChild?.remove();
@@ -77,26 +78,19 @@ export class EventsTab extends PanelTab {
   }
 }
 
-/** @param {Change} change */
-function renderChange(change) {
-  const data = renderData(change.data);
+/**
+ * @param {AppContext} app
+ * @param {Change} change
+ */
+function renderChange(app, change) {
+  const data = describeData(app, change.data);
+  const author = change.by ? `by ${describeAuthor(app, change.by)}` : '';
   return el(
     'li',
     { class: 'event' },
     el('time', { text: formatTime(change.at), title: change.at }),
     el('span', { class: 'event-type', text: formatName(change.type) }),
     data ? foreignText('span', data, 'event-data') : null,
-    change.by ? foreignText('span', `by ${formatAuthor(change.by)}`, 'event-author') : null,
+    author ? foreignText('span', author, 'event-author') : null,
   );
-}
-
-/**
- * Returns the fields of a change on one line.
- * @param {Change['data']} data
- */
-function renderData(data) {
-  const fields = Object.entries(data ?? {});
-  return fields
-    .map(([name, value]) => `${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)
-    .join('  ');
 }
