@@ -47,12 +47,12 @@ function describeFields(app, fields, separator) {
 function describeField(app, name, value) {
   if (value === null || value === '' || value === false) return '';
   if (value === true) return formatName(name);
-  if (isUsage(value)) return `${formatName(name)} ${formatUsage(value)}`;
+  if (isUsage(value)) return `${formatName(name)}: ${formatUsage(value)}`;
   if (name === 'outcome' && isObject(value) && typeof value.text === 'string') return value.text;
   if (name.endsWith('_ms') && typeof value === 'number')
-    return `${formatName(name.slice(0, -3))} ${formatDuration(value)}`;
+    return `${formatName(name.slice(0, -3))}: ${formatDuration(value)}`;
   const text = describeValue(app, value);
-  return text === '' ? '' : `${formatName(name)} ${text}`;
+  return text === '' ? '' : `${formatName(name)}: ${text}`;
 }
 
 /**

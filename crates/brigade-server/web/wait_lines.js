@@ -6,6 +6,10 @@
 const SVG = 'http://www.w3.org/2000/svg';
 /** A line to a row outside of the view ends this far beyond its edge. */
 const BEYOND_PX = 24;
+/** The distance of the vertical parts from the ends of the bars, and from each other. */
+const NEAREST_PX = 8;
+const LANE_PX = 3;
+const MAX_LANES = 2;
 
 /**
  * @typedef {{record: TaskRecord, y: number}} LineEnd
@@ -71,7 +75,9 @@ export class WaitLines {
     const y1 = this.#clamp(source.y);
     const y2 = this.#clamp(target.y);
     const path = document.createElementNS(SVG, 'path');
-    const elbow = Math.max(x1, x2) + 8;
+    // Lines of a parent run outside those of its children.
+    const lane = Math.max(0, MAX_LANES - depthOf(source.record));
+    const elbow = Math.max(x1, x2) + NEAREST_PX + lane * LANE_PX;
     path.setAttribute('d', `M ${x1} ${y1} H ${elbow} V ${y2} H ${x2 + 4}`);
     const dot = document.createElementNS(SVG, 'circle');
     dot.setAttribute('cx', String(x1));
@@ -98,4 +104,11 @@ export class WaitLines {
   #clamp(y) {
     return Math.max(-BEYOND_PX, Math.min(this.#area.height + BEYOND_PX, y));
   }
+}
+
+/** @param {TaskRecord} record */
+function depthOf(record) {
+  let depth = 0;
+  for (let next = record.parent; next; next = next.parent) depth += 1;
+  return depth;
 }
