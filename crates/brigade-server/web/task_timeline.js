@@ -67,6 +67,8 @@ export class TaskTimeline {
     const { latest } = this;
     if (row.run < latest.run) return;
     if (row.run > latest.run) {
+      // The end of a run that nobody told is not known.
+      if (Number.isNaN(latest.to)) this.runs.pop();
       this.runs.push(row);
       this.isComplete = false;
       return;

@@ -137,3 +137,38 @@ test('every waiting row in view has a line, and that of the selected one is stro
   await release.click();
   await page.locator('.wait-line.is-strong').first().waitFor({ state: 'attached' });
 });
+
+test('after a gap in the feed, time that nobody told is unseen', async (t) => {
+  const page = await openDashboard(t);
+  const looks = await page.evaluate(async () => {
+    const address = new URL('assets/task_timeline.js', document.baseURI).href;
+    const { TaskTimeline } = await import(address);
+    const time = (second) => new Date(second * 1000).toISOString();
+    const row = (more) => ({
+      kind: 'agent',
+      run: 1,
+      attempt: 1,
+      alive: true,
+      state: 'running',
+      spawned_at: time(0),
+      started_at: time(0),
+      state_since: time(0),
+      ...more,
+    });
+    const shown = (timeline) =>
+      timeline.stretches(20_000).map(({ look, from, to }) => `${look} ${from / 1000}-${to / 1000}`);
+    const same = new TaskTimeline(row({}));
+    same.sync(row({ state: 'waiting', state_since: time(9) }));
+    const later = new TaskTimeline(row({}));
+    later.sync(row({ run: 3, attempt: 3, started_at: time(12), state_since: time(12) }));
+    const missing = shown(later);
+    const outcome = { type: 'failed', text: 'failed' };
+    later.addEarlierRuns([{ run: 1, ended_at: time(5), outcome, collected: false }]);
+    return [shown(same), missing, shown(later)];
+  });
+  assert.deepEqual(looks, [
+    ['unseen 0-9', 'waiting 9-20'],
+    ['past 0-12', 'running 12-20'],
+    ['unseen 0-5', 'failed 5-5', 'past 5-12', 'running 12-20'],
+  ]);
+});
