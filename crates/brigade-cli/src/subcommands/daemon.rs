@@ -237,10 +237,11 @@ pub(super) async fn run_daemon(
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
+    // A caller that has read the addresses may send a signal at once.
+    let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
     if is_server {
         super::serve::print_listeners(context, &daemon.listeners().await)?;
     }
-    let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
     let result = tokio::select! {
         ended = daemon.run() => ended,
         () = telemetry.run_upkeep() => Ok(()),

@@ -119,7 +119,7 @@ fn an_agent_sees_the_name_of_a_message() {
     assert!(unnamed.err.contains("differs in: name"), "{unnamed:?}");
     let transcript = story.ok(["logs", "Cook"]);
     assert!(transcript.contains("The message that follows is named \"approval\"."), "{transcript}");
-    assert!(story.ok(["events"]).contains("message sent: named \"approval\"\n"));
+    assert!(story.ok(["events"]).contains("message sent: named \"approval\" · by operator"));
 }
 
 #[test]
