@@ -157,6 +157,9 @@ impl<C: RequestClient> McpCallContext<C> {
         tokio::select! {
             biased;
             waited = self.request_client.call(wait) => return waited,
+            () = self.session_ended() => {
+                return Err(Refusal::ended("the session of MCP has ended; no result was taken"));
+            }
             () = self.wait_abandoned() => {}
             () = notify => {}
         }
@@ -248,15 +251,15 @@ impl<C: RequestClient> McpCallContext<C> {
         self.request_client.call_once(|| request.clone()).await.unwrap_or_default()
     }
 
+    async fn session_ended(&self) {
+        match &self.session_calls {
+            Some(calls) => calls.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn wait_abandoned(&self) {
-        let session_ended = async {
-            match &self.session_calls {
-                Some(calls) => calls.cancelled().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            () = session_ended => {}
             () = self.cancelled.cancelled() => {}
             () = self.disconnected.cancelled() => tokio::time::sleep(DISCONNECT_GRACE).await,
         }
