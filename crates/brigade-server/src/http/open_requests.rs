@@ -21,13 +21,6 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The requests of one token that are served at once, open streams among them.
 const REQUESTS_PER_TOKEN: usize = 128;
 
-impl TokenRequests {
-    /// Returns true if a request of the token, or what it has left, is served.
-    fn is_used(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1 || self.slots.available_permits() < REQUESTS_PER_TOKEN
-    }
-}
-
 /// The requests of each token that are served now.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRequests {
@@ -48,6 +41,13 @@ struct TokenRequests {
     body_share: BodyShare,
     /// Cancelled when the token is revoked or expires.
     ended: CancellationToken,
+}
+
+impl TokenRequests {
+    /// Returns true if a request of the token, or what it has left, is served.
+    fn is_used(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || self.slots.available_permits() < REQUESTS_PER_TOKEN
+    }
 }
 
 /// The number of revocations before a look-up of a token. A token that was found may have been
