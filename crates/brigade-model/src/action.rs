@@ -14,6 +14,7 @@ use crate::spec::TaskSpec;
 use crate::stall::StallWatch;
 use crate::task::SpawningAttempt;
 use crate::work::Work;
+use crate::worktree::Worktree;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -72,6 +73,8 @@ pub struct StartAction {
     pub earlier_entries: Option<u32>,
     pub parked_calls: Vec<ParkedCall>,
     pub state: Option<Json>,
+    /// The worktree of an earlier attempt or run.
+    pub worktree: Option<Box<Worktree>>,
     /// The stall watch. The performer must show activity more often than it requires.
     pub stall_watch: Option<StallWatch>,
     /// True if the inbox is empty and no budget applies, so that the first step needs no gate.

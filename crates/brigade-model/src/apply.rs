@@ -58,7 +58,10 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
         Event::SessionClosed => tree.row.state = SessionState::Closed,
         Event::LimitsSet { holder, limits } => apply_limits(tree, *holder, limits, at),
         Event::Spawned(spawned) => apply_spawned(tree, record, spawned),
-        Event::Started { no, attempt } => tree.edit(*no, |row| start_attempt(row, *attempt, at)),
+        Event::Started { no, attempt, host } => tree.edit(*no, |row| {
+            start_attempt(row, *attempt, at);
+            set_host(row, host);
+        }),
         Event::Queued { no, reason } => tree.edit(*no, |row| {
             let ticket = match &row.state {
                 TaskState::Queued(queued) => queued.ticket,
@@ -124,6 +127,15 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
         Event::StateSet { no, state } => tree.edit(*no, |row| {
             row.extras_mut().state = Some(state.clone());
             note_activity(row, at);
+        }),
+        Event::WorktreeSet { no, worktree } => tree.edit(*no, |row| {
+            row.extras_mut().worktree = Some(worktree.clone());
+            note_activity(row, at);
+        }),
+        Event::WorktreeReleased { no, state } => tree.edit(*no, |row| {
+            if let Some(worktree) = &mut row.extras_mut().worktree {
+                worktree.state = *state;
+            }
         }),
         Event::SharedValueSet { name, value, .. } => {
             tree.row.shared_values.set(name, value, record.seq)
@@ -308,6 +320,7 @@ fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEve
         limits,
         extras: None,
     };
+    set_host(&mut row, &spawned.host);
     set_clock(&mut row, time, at);
     let deadline = tree.inherited_start_deadline(spawned.owner, &spawned.spec);
     if deadline.is_some() {
@@ -388,6 +401,13 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
         if let RunClock::Stopped { remaining } = extra.clock {
             extra.clock = RunClock::Ticking { until: at.after(remaining) };
         }
+    }
+}
+
+/// Notes the host of an attempt. Most tasks have none, and no other fields beside it.
+fn set_host(row: &mut TaskRow, host: &Option<Arc<str>>) {
+    if host.is_some() || row.extras.is_some() {
+        row.extras_mut().host.clone_from(host);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::name::IdempotencyKey;
 use crate::outcome::{EndConfirmation, Failure};
 use crate::shared_values::SharedWrite;
 use crate::spec::TaskSpec;
+use crate::worktree::{Worktree, WorktreeState};
 
 /// The caller of a command. Its scope follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub enum Command {
     Sweep,
     /// Recovers a task whose process is gone.
     Recover(RecoverCommand),
+    /// Stores the end of a task's worktree.
+    ReleaseWorktree(ReleaseWorktreeCommand),
 }
 
 impl Command {
@@ -102,7 +105,11 @@ impl Command {
             Self::Answer(given) => Some(&given.caller),
             Self::Revoke(revoke) => Some(&revoke.caller),
             Self::Resume(resume) => Some(&resume.caller),
-            Self::Report(_) | Self::Tick | Self::Sweep | Self::Recover(_) => None,
+            Self::Report(_)
+            | Self::Tick
+            | Self::Sweep
+            | Self::Recover(_)
+            | Self::ReleaseWorktree(_) => None,
         }
     }
 }
@@ -147,6 +154,8 @@ pub struct SendCommand {
     /// The name by which the recipient can wait for it.
     pub name: Option<Arc<str>>,
     pub key: Option<IdempotencyKey>,
+    /// True if the message opens no run: a recipient that has ended refuses it.
+    pub alive_only: bool,
     pub call: Option<CallIndex>,
 }
 
@@ -162,6 +171,7 @@ impl SendCommand {
             closes_input: false,
             name: None,
             key: None,
+            alive_only: false,
             call: None,
         }
     }
@@ -304,6 +314,8 @@ pub enum AttemptReport {
     },
     Progress(Json),
     State(Json),
+    /// Stores the git worktree in which the work is about to start.
+    Worktree(Box<Worktree>),
     /// Reserves up to the estimate's maximum. Less than its minimum exhausts the budget.
     Reserve(CostEstimate),
     /// Charges the real cost and releases the reservation.
@@ -383,6 +395,15 @@ impl From<WorkResult> for EndReport {
     fn from(result: WorkResult) -> Self {
         Self { result, confirmation: EndConfirmation::Confirmed }
     }
+}
+
+/// Stores whether the worktree of an ended task was kept or removed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReleaseWorktreeCommand {
+    pub no: TaskNo,
+    /// The number of the worktree among those of the task.
+    pub serial: u32,
+    pub state: WorktreeState,
 }
 
 #[derive(Clone, Debug, PartialEq)]

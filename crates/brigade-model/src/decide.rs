@@ -18,6 +18,7 @@ mod session;
 mod spawn;
 pub(crate) mod stop;
 mod tick;
+mod worktree;
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ use crate::task_tree::TaskTree;
 pub(crate) use approve::complete_granted_calls;
 pub(crate) use message::{message_key_scope, resolve_recipients};
 pub(crate) use park::{complete_call, is_condition_met};
-pub(crate) use spawn::{is_queued_at, start_or_queue};
+pub(crate) use spawn::{is_queued_at, start_event, start_or_queue};
 
 /// The direct effects of a command, and its reply.
 #[derive(Debug)]
@@ -176,6 +177,7 @@ pub fn decide(tree: &TaskTree, command: &Command, now: Time) -> Result<Decision,
         Command::Tick => Ok(tick::tick(tree, now)),
         Command::Sweep => Ok(Decision::reply(CommandReply::Done)),
         Command::Recover(recover) => recover::recover(tree, recover, now),
+        Command::ReleaseWorktree(release) => worktree::release(tree, release),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::name::SessionName;
 use crate::outcome::Outcome;
 use crate::spec::TaskSpec;
 use crate::task::{InheritedDeadline, QueueReason, StopCause};
+use crate::worktree::{Worktree, WorktreeState};
 
 /// An event with its session, sequence number and time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,9 @@ pub enum Event {
     Started {
         no: TaskNo,
         attempt: Attempt,
+        /// The host of a process.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<Arc<str>>,
     },
     Queued {
         no: TaskNo,
@@ -121,6 +125,16 @@ pub enum Event {
     StateSet {
         no: TaskNo,
         state: Json,
+    },
+    /// The task has a git worktree, in which its work starts after this event.
+    WorktreeSet {
+        no: TaskNo,
+        worktree: Box<Worktree>,
+    },
+    /// The worktree of an ended task was kept or removed.
+    WorktreeReleased {
+        no: TaskNo,
+        state: WorktreeState,
     },
     /// A task changed a shared value of its session.
     SharedValueSet {
@@ -232,6 +246,9 @@ pub struct SpawnedEvent {
     /// The reason to queue. `None` if it started with this event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued: Option<QueueReason>,
+    /// The host of a process that started with this event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
 }
 
 /// A run whose result has reached its owner.
@@ -271,6 +288,8 @@ impl Event {
             | Self::Suspended { no, .. }
             | Self::Progressed { no, .. }
             | Self::StateSet { no, .. }
+            | Self::WorktreeSet { no, .. }
+            | Self::WorktreeReleased { no, .. }
             | Self::SharedValueSet { no, .. }
             | Self::Stalled { no, .. }
             | Self::Reserved { no, .. }

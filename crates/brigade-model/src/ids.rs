@@ -117,18 +117,47 @@ counter! {
     Seq(u64)
 }
 counter! {
-    /// The position of an event in the whole store, across sessions.
-    Position(u64)
+    /// The events of one writer of a store, in their order. A store with one writer has only lane 0.
+    Lane(u32)
 }
 counter! {
     /// The number of a writer of a session. A store refuses a writer with an older epoch.
     Epoch(u64)
 }
 
+impl Epoch {
+    /// The writer that opened the session.
+    pub const FIRST: Self = Self(1);
+}
+
 impl RunNo {
     /// The absence of a run.
     pub const NONE: Self = Self(0);
     pub const FIRST: Self = Self(1);
+}
+
+/// The position of an event in the whole store, across sessions: its lane, and its number there from
+/// 1 on. Positions of different lanes have no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    pub lane: Lane,
+    pub no: u64,
+}
+
+impl Position {
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self { no: self.no + 1, ..self }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lane {
+            Lane(0) => write!(f, "{}", self.no),
+            lane => write!(f, "{lane}:{}", self.no),
+        }
+    }
 }
 
 /// A point in time: UTC milliseconds since 1970.

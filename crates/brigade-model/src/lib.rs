@@ -15,7 +15,7 @@
 //! - [`work`], [`sandbox`], [`spec`], [`limits`], [`stall`], [`spawn_rate`]: a task as requested.
 //! - [`permission`], [`approval`]: permission rules and the approvals that they require.
 //! - [`plain_text`]: foreign text, filtered for display to a person.
-//! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`]: a task as stored.
+//! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`], [`worktree`]: a task as stored.
 //! - [`task_tree`]: a session and its tasks in memory; [`shared_values`]: values that the tasks
 //!   share.
 //! - [`command`], [`event`], [`event_author`], [`action`], [`refusal`]: inputs, stored facts and their
@@ -40,6 +40,7 @@ pub mod entry_label;
 pub mod error_details;
 pub mod event;
 pub mod event_author;
+pub mod feed_cursor;
 pub mod ids;
 pub mod json;
 pub mod limits;
@@ -68,3 +69,4 @@ pub mod task_tree;
 pub mod transition;
 pub mod truncate;
 pub mod work;
+pub mod worktree;

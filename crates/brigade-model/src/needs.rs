@@ -78,6 +78,7 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededRow> {
             }
         }
         Command::Recover(recover) => needs.add_task(recover.no),
+        Command::ReleaseWorktree(release) => needs.add_task(release.no),
         Command::Close(_)
         | Command::ReadInbox(_)
         | Command::Revoke(_)

@@ -6,7 +6,7 @@ use crate::decide::inbox::has_inbox_items;
 use crate::decide::stop::{stop_one, stop_order_for_children};
 use crate::decide::{
     Draft, EntryDraft, complete_call, complete_granted_calls, is_condition_met, is_queued_at,
-    start_or_queue,
+    start_event, start_or_queue,
 };
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
@@ -112,6 +112,7 @@ fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
         earlier_entries: row.extras.as_ref().and_then(|extra| extra.earlier_entries),
         parked_calls: row.parked_calls.clone(),
         state: row.extras.as_ref().and_then(|extra| extra.state.clone()),
+        worktree: row.worktree().cloned().map(Box::new),
         stall_watch: row.stall_watch(),
         skip_first_gate: is_unmetered(tree, no) && !has_inbox_items(tree, task),
     })];
@@ -234,7 +235,7 @@ pub(crate) fn grant_runtime_slot(tree: &TaskTree) -> Option<Draft> {
     let no = tree.runtime_queue_head()?;
     let row = tree.get(no)?;
     let event = match tree.exceeded_limit_holder(row.limit_holder()) {
-        None => Event::Started { no, attempt: row.attempt.next() },
+        None => start_event(tree, no, row),
         Some(holder) => Event::Queued { no, reason: QueueReason::RunningLimit(holder) },
     };
     Some(event.into())

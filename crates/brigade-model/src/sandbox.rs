@@ -71,6 +71,9 @@ pub struct SandboxLayer {
     pub read: Vec<Arc<str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<Arc<str>>,
+    /// Paths to write too, but without links, pipes and sockets: the shared directories of git.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub write_plain: Vec<Arc<str>>,
     #[serde(skip_serializing_if = "TcpPolicy::is_allowed")]
     pub tcp: TcpPolicy,
     #[serde(skip_serializing_if = "NetworkPolicy::is_allowed")]
@@ -177,11 +180,12 @@ impl ResourceLimits {
 
 impl SandboxLayer {
     fn check(&self) -> Result<(), Refusal> {
-        if self.read.len() + self.write.len() > Sandbox::PATHS_MAX {
+        let paths = || self.read.iter().chain(&self.write).chain(&self.write_plain);
+        if paths().count() > Sandbox::PATHS_MAX {
             let max = Sandbox::PATHS_MAX;
             return Err(Refusal::invalid(format!("a sandbox layer has more than {max} paths")));
         }
-        for path in self.read.iter().chain(&self.write) {
+        for path in paths() {
             if !path.starts_with('/') || path.contains('\0') {
                 let shown = truncate_chars(path, 200);
                 return Err(Refusal::invalid(format!(

@@ -36,6 +36,9 @@ pub struct TaskSpec {
     /// count it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub part_of_parent: bool,
+    /// True if a git worktree of its own was requested for the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// A value that only this process can hold, such as a closure. It is never stored.
     #[serde(skip)]
     pub attachment: Option<LocalAttachment>,
@@ -52,12 +55,19 @@ impl TaskSpec {
             kept_deadline: None,
             grace: None,
             part_of_parent: false,
+            worktree: false,
             attachment: None,
         }
     }
 }
 
 impl TaskSpec {
+    /// Returns whether the task works in a git worktree of its own: by the request or by the
+    /// definition of its agent.
+    pub fn has_worktree(&self) -> bool {
+        self.worktree || self.work.has_worktree()
+    }
+
     /// Returns the requested limits combined with those of the work.
     pub fn all_limits(&self) -> Option<Box<Limits>> {
         match (&self.limits, self.work.limits()) {
@@ -101,6 +111,7 @@ impl TaskSpec {
             ("keep", self.keep == other.keep && self.kept_deadline == other.kept_deadline),
             ("grace", self.grace == other.grace),
             ("part of its parent", self.part_of_parent == other.part_of_parent),
+            ("worktree", self.worktree == other.worktree),
         ];
         let differing = fields.into_iter().filter(|(_, same)| !same);
         names.extend(differing.map(|(name, _)| name.to_owned()));
@@ -119,6 +130,7 @@ impl PartialEq for TaskSpec {
             && self.kept_deadline == other.kept_deadline
             && self.grace == other.grace
             && self.part_of_parent == other.part_of_parent
+            && self.worktree == other.worktree
     }
 }
 

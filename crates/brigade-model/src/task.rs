@@ -15,6 +15,7 @@ use crate::spawn_rate::SpawnMeter;
 use crate::spec::TaskSpec;
 use crate::stall::{NudgeState, StallWatch};
 use crate::work::FollowUp;
+use crate::worktree::Worktree;
 
 /// The stored form of a task. Everything else about it is derived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +161,12 @@ pub struct TaskExtras {
     /// The last few verdicts, so that a repeated verdict can be recognized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decided_approvals: Vec<DecidedApproval>,
+    /// The host on which the latest attempt started, for a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Arc<str>>,
+    /// The newest git worktree of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<Box<Worktree>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -400,6 +407,11 @@ impl TaskRow {
 
     pub fn nudges(&self) -> NudgeState {
         self.extras.as_ref().map_or_else(NudgeState::default, |extra| extra.nudges)
+    }
+
+    /// Returns the newest git worktree of the task.
+    pub fn worktree(&self) -> Option<&Worktree> {
+        self.extras.as_ref()?.worktree.as_deref()
     }
 
     pub fn clock(&self) -> RunClock {

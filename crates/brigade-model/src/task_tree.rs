@@ -117,6 +117,8 @@ pub struct TaskTree {
     /// Ended tasks in memory whose owners are not. They are linked when the owners are loaded.
     orphans: BTreeSet<TaskNo>,
     runtime_slots: RuntimeSlots,
+    /// The host of the processes that this writer starts. It is not stored here.
+    host: Option<Arc<str>>,
     pub(crate) dirty: DirtyRows,
 }
 

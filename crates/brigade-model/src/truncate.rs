@@ -2,8 +2,8 @@
 //!
 //! - [`truncate_end`], [`truncate_chars`], [`truncate_line`]: the beginning of a text and [`MARKER`].
 //! - [`truncate_middle`], [`truncate_with_hint`]: text for a model, with the omitted sizes.
-//! - [`head_bytes`], [`tail_bytes`], [`head_chars`], [`tail_chars`]: a part of a text without a
-//!   marker, for callers that record or render the omission themselves.
+//! - [`head_bytes`], [`tail_bytes`], [`head_chars`], [`tail_chars`], [`head_json_bytes`]: a part of a
+//!   text without a marker, for callers that record or render the omission themselves.
 //!
 //! Limits are in bytes. They are in characters where people count them, such as in names and on
 //! screens. A marker is not counted, except by [`truncate_middle`]. The command line has its own
@@ -65,6 +65,35 @@ pub fn truncate_with_hint(text: &str, max_bytes: usize, subject: &str, read_on: 
     )
 }
 
+/// Returns the first characters whose form in JSON, without quotes, has at most `max_bytes` bytes.
+pub fn head_json_bytes(text: &str, max_bytes: usize) -> &str {
+    // A character has at most six bytes of escapes for each byte.
+    if text.len() <= max_bytes / 6 {
+        return text;
+    }
+    let mut size = 0;
+    for (start, c) in text.char_indices() {
+        size += json_char_bytes(c);
+        if size > max_bytes {
+            return &text[..start];
+        }
+    }
+    text
+}
+
+/// Returns the size of a text in JSON, without quotes.
+pub fn json_bytes(text: &str) -> usize {
+    text.chars().map(json_char_bytes).sum()
+}
+
+fn json_char_bytes(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        c if c < ' ' => 6,
+        c => c.len_utf8(),
+    }
+}
+
 /// Returns the whole characters in the first `max_bytes` bytes.
 pub fn head_bytes(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
@@ -112,6 +141,20 @@ mod tests {
         assert_eq!(truncate_end("süß", 0), "…");
         assert_eq!(tail_bytes("süß", 3), "ß");
         assert_eq!(tail_bytes("süß", 9), "süß");
+    }
+
+    #[test]
+    fn a_limit_in_json_counts_escapes() {
+        for text in ["", "süß", "a\"b\\c\nd\re\tf\u{8}g\u{c}h\u{1}i\u{7f}j"] {
+            let encoded = serde_json::to_string(text).unwrap().len() - 2;
+            assert_eq!(json_bytes(text), encoded, "{text:?}");
+            assert_eq!(head_json_bytes(text, encoded), text);
+            for max in 0..encoded {
+                let head = head_json_bytes(text, max);
+                assert!(text.starts_with(head) && head.len() < text.len(), "{text:?} {max}");
+                assert!(json_bytes(head) <= max, "{text:?} {max}");
+            }
+        }
     }
 
     #[test]

@@ -27,7 +27,6 @@ pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV_PREFIX, 
 pub enum Work {
     Process(ProcessWork),
     Agent(AgentWork),
-    External(ExternalWork),
     Job(JobWork),
     Custom(CustomWork),
 }
@@ -70,6 +69,9 @@ pub struct AgentWork {
     /// The random word around text that is quoted to the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quote_mark: Option<QuoteMark>,
+    /// True if the definition requires a git worktree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// The definition's limits, which apply in addition to the requested ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Box<Limits>>,
@@ -79,11 +81,14 @@ pub struct AgentWork {
     /// The agent's model, if its price is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpriced_model: Option<Arc<str>>,
+    /// True if its backend starts work outside of the runtime, which only the backend can end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub works_remotely: bool,
 }
 
 impl PartialEq for AgentWork {
-    /// Compares two requests. The resolved values (blueprint, quote mark, definition limits, model)
-    /// are ignored. So is `unattended`: the same key from a terminal and from a script is the same
+    /// Compares two requests. The resolved values (blueprint, quote mark, definition limits, worktree,
+    /// model, remote work) are ignored. So is `unattended`: the same key from a terminal and from a script is the same
     /// agent, which stays as it was first requested.
     fn eq(&self, other: &Self) -> bool {
         self.compare_fields(other).iter().all(|(_, same)| *same)
@@ -128,9 +133,11 @@ impl AgentWork {
             unattended: false,
             blueprint: Json::null(),
             quote_mark: None,
+            worktree: false,
             limits: None,
             resolved_model: None,
             unpriced_model: None,
+            works_remotely: false,
         }
     }
 
@@ -144,13 +151,6 @@ impl AgentWork {
         }
         Ok(())
     }
-}
-
-/// Work for an agent program of another vendor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExternalWork {
-    pub program: Arc<str>,
-    pub task: Arc<str>,
 }
 
 /// Work for an async function of the program that embeds Brigade.
@@ -203,7 +203,6 @@ impl Work {
         match self {
             Self::Process(_) => TaskKind::Process,
             Self::Agent(_) => TaskKind::Agent,
-            Self::External(_) => TaskKind::External,
             Self::Job(_) => TaskKind::Job,
             Self::Custom(custom) => TaskKind::Custom(custom.kind.clone()),
         }
@@ -217,7 +216,6 @@ impl Work {
                 CommandLine::Program(words) => words.join(" "),
             },
             Self::Agent(agent) => agent.task.to_string(),
-            Self::External(external) => format!("{}: {}", external.program, external.task),
             Self::Job(JobWork::Named { handler, .. }) => handler.to_string(),
             Self::Job(JobWork::Closure { label }) => label.to_string(),
             Self::Custom(custom) => custom.kind.to_string(),
@@ -230,7 +228,7 @@ impl Work {
             Self::Process(process) => process.check(),
             Self::Agent(agent) => agent.check(),
             Self::Custom(custom) => custom.check(),
-            Self::External(_) | Self::Job(_) => Ok(()),
+            Self::Job(_) => Ok(()),
         }
     }
 
@@ -238,7 +236,24 @@ impl Work {
     pub fn sandbox(&self) -> Option<&Sandbox> {
         match self {
             Self::Process(process) => process.sandbox.as_deref(),
-            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
+            Self::Agent(_) | Self::Job(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// Returns whether the work itself requires a git worktree, without a request for one.
+    pub fn has_worktree(&self) -> bool {
+        match self {
+            Self::Agent(agent) => agent.worktree,
+            Self::Process(_) | Self::Job(_) | Self::Custom(_) => false,
+        }
+    }
+
+    /// Returns the working directory of the work, if it has one.
+    pub fn cwd(&self) -> Option<&str> {
+        match self {
+            Self::Process(process) => process.cwd.as_deref(),
+            Self::Agent(agent) => agent.cwd.as_deref(),
+            Self::Job(_) | Self::Custom(_) => None,
         }
     }
 
@@ -246,7 +261,7 @@ impl Work {
     pub fn limits(&self) -> Option<&Limits> {
         match self {
             Self::Agent(agent) => agent.limits.as_deref(),
-            Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
+            Self::Process(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 
@@ -264,9 +279,7 @@ impl Work {
     pub fn kept_deadline(&self) -> KeptDeadline {
         match self {
             Self::Process(_) => KeptDeadline::Dropped,
-            Self::Agent(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => {
-                KeptDeadline::Inherited
-            }
+            Self::Agent(_) | Self::Job(_) | Self::Custom(_) => KeptDeadline::Inherited,
         }
     }
 
@@ -274,7 +287,7 @@ impl Work {
     pub fn resolved_model(&self) -> Option<&str> {
         match self {
             Self::Agent(agent) => agent.resolved_model.as_deref(),
-            Self::Process(_) | Self::External(_) | Self::Job(_) | Self::Custom(_) => None,
+            Self::Process(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 
@@ -325,12 +338,6 @@ impl Work {
                 wake_on: WakeOn::AllCompletions,
                 ..base
             },
-            Self::External(_) => KindPolicy {
-                recovery: RecoveryPolicy::Adopt,
-                follow_up: FollowUp::NewRun,
-                inbox_mode: InboxMode::Push,
-                ..base
-            },
             Self::Job(JobWork::Named { recovery, .. }) => {
                 KindPolicy { recovery: *recovery, ..base }
             }
@@ -346,7 +353,6 @@ impl Work {
 pub enum TaskKind {
     Process,
     Agent,
-    External,
     Job,
     Custom(Arc<str>),
 }
@@ -359,7 +365,6 @@ impl TaskKind {
         Ok(match text {
             "process" => Self::Process,
             "agent" => Self::Agent,
-            "external" => Self::External,
             "job" => Self::Job,
             other => Self::Custom(parse_custom_kind(other)?),
         })
@@ -387,7 +392,6 @@ impl fmt::Display for TaskKind {
         f.write_str(match self {
             Self::Process => "process",
             Self::Agent => "agent",
-            Self::External => "external",
             Self::Job => "job",
             Self::Custom(kind) => kind,
         })

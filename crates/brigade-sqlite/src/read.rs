@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::event::{EventRecord, FeedItem};
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -19,6 +20,9 @@ use crate::error::{Result, corrupt};
 use crate::write::{
     ALIVE, CLOSED, SessionKey, SessionRef, id_bytes, owner_code, sender_code, to_i64,
 };
+
+/// The one lane of a file, which has one writer.
+pub(crate) const LANE: Lane = Lane(0);
 
 /// A read transaction, which sees one state of the store.
 #[derive(Debug)]
@@ -232,29 +236,31 @@ impl<'a> ReadTransaction<'a> {
         Ok(self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
     }
 
-    pub(crate) fn last_position(&self) -> Result<Position> {
-        last_position(&self.tx)
+    pub(crate) fn cursor(&self) -> Result<FeedCursor> {
+        Ok(last_position(&self.tx)?.into())
     }
 
     pub(crate) fn events(&self, query: &EventQuery) -> Result<EventPage> {
         let pruned_to = pruned_to(&self.tx)?;
         let last = last_position(&self.tx)?;
-        let after = query.after.max(pruned_to);
-        let gap_to = (query.after < pruned_to).then_some(pruned_to);
-        let mut page = EventPage { items: Vec::new(), read_to: after, gap_to };
+        let mut read_to = query.after.clone();
+        read_to.advance(pruned_to);
+        let after = read_to.number_in(LANE);
+        let gap_to = (!query.after.includes(pruned_to)).then(|| pruned_to.into());
+        let mut page = EventPage { items: Vec::new(), read_to, gap_to };
         match query.session {
             None => self.all_events(after, query.limit, &mut page)?,
             Some(id) => self.session_events(id, after, query.limit, &mut page)?,
         }
         if page.items.len() < query.limit {
-            page.read_to = page.read_to.max(last);
+            page.read_to.advance(last);
         } else if let Some(item) = page.items.last() {
-            page.read_to = item.position;
+            page.read_to.advance(item.position);
         }
         Ok(page)
     }
 
-    fn all_events(&self, after: Position, most: usize, page: &mut EventPage) -> Result<()> {
+    fn all_events(&self, after: u64, most: usize, page: &mut EventPage) -> Result<()> {
         let author = self.author_column()?;
         let sql = format!(
             "SELECT position, body, {author} FROM events WHERE position > ?1 \
@@ -262,13 +268,13 @@ impl<'a> ReadTransaction<'a> {
         );
         let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        read_events(statement.query(params![to_i64(after.0), most])?, page)
+        read_events(statement.query(params![to_i64(after), most])?, page)
     }
 
     fn session_events(
         &self,
         id: SessionId,
-        after: Position,
+        after: u64,
         most: usize,
         page: &mut EventPage,
     ) -> Result<()> {
@@ -292,9 +298,9 @@ impl<'a> ReadTransaction<'a> {
         Ok(if exists { "author" } else { "NULL" })
     }
 
-    /// Returns the sequence number of a session's first event after a position. A binary search
+    /// Returns the sequence number of a session's first event after a number of the lane. A binary search
     /// finds it, because positions rise with sequence numbers and the numbers have no gaps.
-    fn first_seq_after(&self, key: SessionKey, after: Position) -> Result<i64> {
+    fn first_seq_after(&self, key: SessionKey, after: u64) -> Result<i64> {
         let sql = "SELECT min(seq), max(seq) FROM events WHERE session = ?1";
         let bounds = self.tx.prepare_cached(sql)?.query_row([key], |row| {
             Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
@@ -306,7 +312,7 @@ impl<'a> ReadTransaction<'a> {
         while low < high {
             let middle = low + (high - low) / 2;
             let position: i64 = statement.query_row([key, middle], |row| row.get(0))?;
-            if position > to_i64(after.0) {
+            if position > to_i64(after) {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -318,7 +324,7 @@ impl<'a> ReadTransaction<'a> {
 
 fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()> {
     while let Some(row) = rows.next()? {
-        let position = Position(read_u64(row, 0)?);
+        let position = read_position(row, 0)?;
         let what = format_args!("the event at {position}");
         let mut record: EventRecord = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
         if let Some(author) = row.get_ref(2)?.as_str_or_null()? {
@@ -364,12 +370,16 @@ pub(crate) fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
     u64::try_from(number).map_err(|_| corrupt(format!("{number} is negative")))
 }
 
+fn read_position(row: &rusqlite::Row<'_>, column: usize) -> Result<Position> {
+    Ok(Position { lane: LANE, no: read_u64(row, column)? })
+}
+
 pub(crate) fn pruned_to(conn: &Connection) -> Result<Position> {
     let sql = "SELECT value FROM meta WHERE name = 'pruned_to'";
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     match rows.next()? {
-        Some(row) => Ok(Position(read_u64(row, 0)?)),
+        Some(row) => read_position(row, 0),
         None => Err(corrupt("it does not say what was pruned")),
     }
 }
@@ -379,8 +389,8 @@ pub(crate) fn last_position(conn: &Connection) -> Result<Position> {
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     let last = match rows.next()? {
-        Some(row) => Position(read_u64(row, 0)?),
-        None => Position(0),
+        Some(row) => read_u64(row, 0)?,
+        None => 0,
     };
-    Ok(last.max(pruned_to(conn)?))
+    Ok(Position { lane: LANE, no: last.max(pruned_to(conn)?.no) })
 }

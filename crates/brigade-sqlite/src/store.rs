@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::OpenOptions;
+use std::future::ready;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -26,7 +28,7 @@ use tokio::task::block_in_place;
 use crate::error::{Result, unavailable};
 use crate::lock::OwnerLock;
 use crate::prune::PruneJob;
-use crate::read::ReadTransaction;
+use crate::read::{LANE, ReadTransaction};
 use crate::schema::{FileContent, examine, migrate, open_for_reading, open_immutable};
 use crate::write::SqliteWriter;
 
@@ -272,6 +274,15 @@ impl Store for SqliteStore {
         Box::pin(async move { self.with_reader(|reader| reader.session_named(name)) })
     }
 
+    /// Returns the one lane of the file.
+    fn open_lane(&self) -> StoreFuture<'_, Lane> {
+        Box::pin(ready(Ok(LANE)))
+    }
+
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+        Box::pin(async move { self.with_writer(|writer| writer.acquire(row)) })
+    }
+
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         Box::pin(async move { self.with_reader(|reader| reader.load(id)) })
     }
@@ -347,8 +358,8 @@ impl Store for SqliteStore {
         Box::pin(async move { self.with_reader(|reader| reader.events(query)) })
     }
 
-    fn last_position(&self) -> StoreFuture<'_, Position> {
-        Box::pin(async move { self.with_reader(|reader| reader.last_position()) })
+    fn cursor(&self) -> StoreFuture<'_, FeedCursor> {
+        Box::pin(async move { self.with_reader(|reader| reader.cursor()) })
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {

@@ -3,8 +3,9 @@
 use brigade_model::call::TaskEntry;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::event_author::EventAuthor;
-use brigade_model::ids::{Owner, Position, Seq, SessionId, TaskNo, Time};
+use brigade_model::ids::{Epoch, Owner, Position, Seq, SessionId, TaskNo, Time};
 use brigade_model::message::Receipt;
+use brigade_model::name::SessionName;
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{SessionRow, SessionState};
 use brigade_store::{Batch, Residency, SessionBatch, StoreError, SupersededRun, codec};
@@ -56,6 +57,19 @@ impl SqliteWriter {
         Ok(first)
     }
 
+    /// Gives a session the next epoch, if this is its stored row.
+    pub(crate) fn acquire(&mut self, row: &SessionRow) -> Result<Option<Epoch>> {
+        let next = row.epoch.next();
+        let body = encode_row(&mut self.buffer, &SessionRow { epoch: next, ..row.clone() })?;
+        let sql = "UPDATE sessions SET epoch = ?4, body = ?5 \
+                   WHERE id = ?1 AND seq = ?2 AND epoch = ?3";
+        let seq = to_i64(row.seq.0);
+        let epoch = to_i64(row.epoch.0);
+        let values = params![id_bytes(&row.id), seq, epoch, to_i64(next.0), body];
+        let changed = self.conn.prepare_cached(sql)?.execute(values)?;
+        Ok((changed > 0).then_some(next))
+    }
+
     pub(crate) fn begin(&mut self) -> Result<Transaction<'_>> {
         begin(&mut self.conn)
     }
@@ -84,7 +98,15 @@ fn check(tx: &Transaction<'_>, part: &SessionBatch) -> Result<Option<SessionKey>
     if found.is_some_and(|(_, _, epoch)| epoch != to_i64(part.row.epoch.0)) {
         return Err(StoreError::Fenced(format!("{:?} has another epoch", part.row.id)).into());
     }
+    if found.is_none() && is_name_taken(tx, &part.row.name)? {
+        return Err(StoreError::NameTaken(part.row.name.clone()).into());
+    }
     Ok(found.map(|(key, ..)| key))
+}
+
+fn is_name_taken(tx: &Transaction<'_>, name: &SessionName) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sessions WHERE name = ?1 AND state <> ?2)";
+    Ok(tx.prepare_cached(sql)?.query_row(params![name.as_str(), CLOSED], |row| row.get(0))?)
 }
 
 struct RowWriter<'a> {
@@ -170,7 +192,8 @@ impl RowWriter<'_> {
     /// Updates a task and returns whether it exists.
     ///
     /// SQLite rewrites the indexes of each column that an update sets, even to the same value. So
-    /// the common changes are tried first: the body alone, then body and residency.
+    /// the common changes are tried first: the body alone, then body and residency. Whatever changes
+    /// an ended task changes its residency too.
     fn update_task(&mut self, key: SessionKey, no: TaskNo, row: &TaskRow) -> Result<bool> {
         let body = encode_row(self.buffer, row)?;
         let no = no.get();
@@ -178,9 +201,11 @@ impl RowWriter<'_> {
             &TaskColumns::of(row);
         let sql = "UPDATE tasks SET body = ?3 WHERE session = ?1 AND no = ?2 AND residency = ?4 \
                    AND owner = ?5 AND name IS ?6 AND ended_at IS ?7";
-        let mut same = self.tx.prepare_cached(sql)?;
-        if same.execute(params![key, no, body, phase, owner, name, ended_at])? > 0 {
-            return Ok(true);
+        if ended_at.is_none() {
+            let mut same = self.tx.prepare_cached(sql)?;
+            if same.execute(params![key, no, body, phase, owner, name, ended_at])? > 0 {
+                return Ok(true);
+            }
         }
         let sql = "UPDATE tasks SET body = ?3, residency = ?4, ended_at = ?5 \
                    WHERE session = ?1 AND no = ?2 AND owner = ?6 AND name IS ?7";
@@ -242,7 +267,7 @@ impl RowWriter<'_> {
             let author = record.by.as_deref().map(encode_author).transpose()?;
             let seq = to_i64(record.seq.0);
             let at = to_i64(record.at.0);
-            statement.execute(params![to_i64(position.0), key, seq, at, body, author])?;
+            statement.execute(params![to_i64(position.no), key, seq, at, body, author])?;
             position = position.next();
         }
         Ok(position)

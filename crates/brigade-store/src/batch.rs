@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::call::TaskEntry;
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::{Seq, TaskNo};
+use brigade_model::ids::{Lane, Seq, TaskNo};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageRow, SessionRow};
 
@@ -13,6 +13,8 @@ use crate::store::RunRow;
 /// The changes of one iteration of the loop, in any number of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// The lane of the writer, from [`Store::open_lane`](crate::Store::open_lane).
+    pub lane: Lane,
     pub sessions: Vec<SessionBatch>,
 }
 

@@ -58,6 +58,8 @@ macro_rules! conformance_tests {
             commits::a_wrong_base_is_refused_and_changes_nothing
             commits::a_wrong_epoch_is_refused_and_changes_nothing
             commits::one_refused_session_refuses_the_batch
+            commits::an_acquired_session_has_one_writer
+            commits::a_name_belongs_to_one_session
             message_keys::message_keys_stay_taken_across_reopening
             message_keys::message_keys_have_a_scope
             message_keys::message_keys_go_with_their_task

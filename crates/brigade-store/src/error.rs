@@ -1,5 +1,7 @@
 //! The errors of a store.
 
+use brigade_model::name::SessionName;
+
 use crate::record::{RECORDS_PER_KIND_MAX, RecordKind};
 
 /// An error of a store. Each variant exists because some caller branches on it.
@@ -14,6 +16,9 @@ pub enum StoreError {
     /// Another writer owns the session. The caller must stop writing to it.
     #[error("another writer owns the session: {0}")]
     Fenced(String),
+    /// Another session of this name is open or closing.
+    #[error("there is a session named {0}")]
+    NameTaken(SessionName),
     /// Another process owns the store.
     #[error("the store is in use by {holder}; stop it first, or open the store read-only")]
     Locked { holder: String },

@@ -13,7 +13,7 @@
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`], `memory_records`: the store in memory.
+//! - [`memory`], `memory_feed`, `memory_records`: the store in memory.
 //! - [`codec`]: the encoding of rows on disk.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
@@ -25,6 +25,7 @@ pub mod codec;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+mod memory_feed;
 mod memory_records;
 pub mod needed_rows;
 pub mod record;

@@ -7,8 +7,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::call::{JournalEntry, TaskEntry};
-use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::{Message, MessageKeyScope, Receipt};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -16,6 +16,7 @@ use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, 
 
 use crate::batch::{Batch, SessionBatch, SupersededRun};
 use crate::error::StoreError;
+use crate::memory_feed::MemoryFeed;
 use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
@@ -60,9 +61,7 @@ pub struct MemoryStore {
 struct MemoryState {
     open_order: Vec<SessionId>,
     sessions: HashMap<SessionId, MemorySession>,
-    events: VecDeque<FeedItem>,
-    last_position: Position,
-    pruned_to: Position,
+    feed: MemoryFeed,
     finished: VecDeque<(SessionId, TaskNo)>,
     processed_messages: VecDeque<(SessionId, MessageNo)>,
 }
@@ -116,6 +115,12 @@ impl Store for MemoryStore {
         Box::pin(ready(result))
     }
 
+    /// Opens a new lane each time, since several runtimes may share the store.
+    fn open_lane(&self) -> StoreFuture<'_, Lane> {
+        let lane = self.lock().feed.open_lane();
+        Box::pin(ready(Ok(lane)))
+    }
+
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
         self.read(|inner| {
             let found = inner.open_order.iter().filter_map(|id| inner.sessions.get(id));
@@ -137,6 +142,17 @@ impl Store for MemoryStore {
                 })
                 .map(|session| session.row.clone())
         })
+    }
+
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+        let mut inner = self.lock();
+        let stored = inner.sessions.get_mut(&row.id).map(|session| &mut session.row);
+        let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);
+        let acquired = same.map(|stored| {
+            stored.epoch = stored.epoch.next();
+            stored.epoch
+        });
+        Box::pin(ready(Ok(acquired)))
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
@@ -246,11 +262,11 @@ impl Store for MemoryStore {
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
-        self.read(|inner| inner.events(query))
+        self.read(|inner| inner.feed.read(query))
     }
 
-    fn last_position(&self) -> StoreFuture<'_, Position> {
-        self.read(|inner| inner.last_position)
+    fn cursor(&self) -> StoreFuture<'_, FeedCursor> {
+        self.read(|inner| inner.feed.cursor().clone())
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
@@ -264,15 +280,11 @@ impl MemoryState {
         for part in &batch.sessions {
             self.check(part)?;
         }
-        let first = self.last_position.next();
+        let first = self.feed.last_position(batch.lane).next();
         for part in &batch.sessions {
-            self.write(part);
+            self.write(batch.lane, part);
         }
-        while self.events.len() > options.max_events {
-            if let Some(item) = self.events.pop_front() {
-                self.pruned_to = item.position;
-            }
-        }
+        self.feed.retain_newest(options.max_events);
         while self.finished.len() > options.max_finished_tasks {
             if let Some((id, no)) = self.finished.pop_front() {
                 self.remove_finished(id, no);
@@ -300,6 +312,9 @@ impl MemoryState {
         if stored.is_some_and(|row| row.epoch != part.row.epoch) {
             return Err(StoreError::Fenced(format!("session {} has another epoch", part.row.id)));
         }
+        if stored.is_none() && self.is_name_taken(&part.row.name) {
+            return Err(StoreError::NameTaken(part.row.name.clone()));
+        }
         let first = part.first_spawned();
         let old = part.tasks.iter().filter(|task| first.is_none_or(|first| task.no < first));
         let session = self.sessions.get(&part.row.id);
@@ -314,7 +329,12 @@ impl MemoryState {
         Ok(())
     }
 
-    fn write(&mut self, part: &SessionBatch) {
+    fn is_name_taken(&self, name: &SessionName) -> bool {
+        let mut rows = self.sessions.values().map(|session| &session.row);
+        rows.any(|row| row.name == *name && row.state != SessionState::Closed)
+    }
+
+    fn write(&mut self, lane: Lane, part: &SessionBatch) {
         let id = part.row.id;
         let session = self.sessions.entry(id).or_insert_with(|| {
             self.open_order.push(id);
@@ -339,11 +359,7 @@ impl MemoryState {
                 self.processed_messages.push_back((id, message.message.no));
             }
         }
-        for record in &part.events {
-            self.last_position = self.last_position.next();
-            self.events
-                .push_back(FeedItem { position: self.last_position, record: record.clone() });
-        }
+        self.feed.append(lane, &part.events);
     }
 
     fn remove_finished(&mut self, id: SessionId, no: TaskNo) {
@@ -358,24 +374,6 @@ impl MemoryState {
             // The holder may have been skipped before because of this task.
             self.finished.push_front((id, holder));
         }
-    }
-
-    fn events(&self, query: &EventQuery) -> EventPage {
-        let gap_to = (query.after < self.pruned_to).then_some(self.pruned_to);
-        let after = query.after.max(self.pruned_to);
-        let start = usize::try_from(after.0.saturating_sub(self.pruned_to.0)).unwrap_or(usize::MAX);
-        let mut page = EventPage { items: Vec::new(), read_to: after, gap_to };
-        for item in self.events.iter().skip(start) {
-            if page.items.len() == query.limit {
-                return page;
-            }
-            page.read_to = item.position;
-            if query.session.is_none_or(|session| item.record.session == session) {
-                page.items.push(item.clone());
-            }
-        }
-        page.read_to = page.read_to.max(self.last_position);
-        page
     }
 
     fn prune(&mut self, retention: &Retention, now: Time) -> PruneResult {
@@ -398,14 +396,10 @@ impl MemoryState {
             self.open_order.retain(|other| *other != id);
             pruned.sessions += 1;
         }
-        while let Some(item) = self.events.front()
-            && (now.since(item.record.at) >= retention.events
-                || !self.sessions.contains_key(&item.record.session))
-        {
-            self.pruned_to = item.position;
-            self.events.pop_front();
-            pruned.events += 1;
-        }
+        let sessions = &self.sessions;
+        pruned.events = self.feed.remove_oldest(|record| {
+            now.since(record.at) >= retention.events || !sessions.contains_key(&record.session)
+        });
         pruned
     }
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::event::FeedItem;
-use brigade_model::ids::{MessageNo, Millis, Owner, Position, RunNo, Seq, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{
+    Epoch, Lane, MessageNo, Millis, Owner, Position, RunNo, Seq, SessionId, TaskNo, Time,
+};
 use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::outcome::Outcome;
@@ -44,14 +47,20 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Writes a batch, whole or not at all.
     ///
     /// After `Ok`, the batch survives a crash. After an error or a crash, the store has either the
-    /// whole batch or nothing of it; `seq` of [`Store::session`] shows which.
+    /// whole batch or nothing of it. [`Store::cursor`] shows which, since a lane has one writer.
     ///
     /// The store refuses a batch with [`StoreError::Fenced`] if its `base` or its epoch is not the
-    /// stored one. It also refuses a change of a task that [`Store::prune`] has removed.
+    /// stored one. It also refuses a change of a task that [`Store::prune`] has removed. A batch that
+    /// opens a session is refused with [`StoreError::NameTaken`] if another session of its name is
+    /// not closed.
     ///
-    /// Returns the position of the batch's first event. The others follow without a gap, in the
-    /// order of [`Batch::events`].
+    /// Returns the position of the batch's first event in its lane. The others follow without a gap,
+    /// in the order of [`Batch::events`].
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position>;
+
+    /// Opens a lane for the batches of one writer. A store that has only one writer has one lane,
+    /// which it returns each time.
+    fn open_lane(&self) -> StoreFuture<'_, Lane>;
 
     /// Returns every readable session, in the order in which they were opened. A session that a
     /// newer version wrote, or that is damaged, is omitted; [`Store::session`] returns its error.
@@ -61,6 +70,11 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
 
     /// Returns the open or closing session of this name, else the newest closed one.
     fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>>;
+
+    /// Makes the caller the only writer of a session that it has loaded, with this row. Returns the
+    /// epoch of its batches; those of earlier writers are refused from now on. Returns `None` if the
+    /// stored row is another one.
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>>;
 
     /// Loads the rows of a session that the loop needs in memory:
     /// - tasks that are alive or hold a slot, with the tasks whose limits apply to them;
@@ -142,11 +156,11 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
         key: &'a IdempotencyKey,
     ) -> StoreFuture<'a, Option<MessageKeyMark>>;
 
-    /// Returns events after a position, oldest first.
+    /// Returns events after a place, oldest first.
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage>;
 
-    /// Returns the position of the newest event, or zero if there is none.
-    fn last_position(&self) -> StoreFuture<'_, Position>;
+    /// Returns the place behind the newest event of each lane.
+    fn cursor(&self) -> StoreFuture<'_, FeedCursor>;
 
     /// Removes the data that retention allows: finished tasks (see [`crate::Residency`]) with their
     /// descendants, closed sessions, and old events.
@@ -304,7 +318,7 @@ impl MessagePage {
 pub struct EventQuery {
     /// The session whose events are read; `None` for all sessions.
     pub session: Option<SessionId>,
-    pub after: Position,
+    pub after: FeedCursor,
     pub limit: usize,
 }
 
@@ -312,9 +326,9 @@ pub struct EventQuery {
 pub struct EventPage {
     pub items: Vec<FeedItem>,
     /// The `after` of the next query: this page covers all events up to here.
-    pub read_to: Position,
-    /// The last position of the requested events that retention has removed.
-    pub gap_to: Option<Position>,
+    pub read_to: FeedCursor,
+    /// The place behind the requested events that retention has removed.
+    pub gap_to: Option<FeedCursor>,
 }
 
 /// The ages at which data may be removed.

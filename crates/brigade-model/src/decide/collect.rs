@@ -9,7 +9,7 @@ use super::{CommandReply, Decision};
 use crate::call::{RunResult, WaitMode};
 use crate::command::{Caller, CollectCommand};
 use crate::event::{CollectedRun, Event};
-use crate::ids::{RunNo, TaskNo};
+use crate::ids::{Owner, RunNo, TaskNo};
 use crate::outcome::Outcome;
 use crate::refusal::Refusal;
 use crate::task::{ResultDelivery, TaskRow};
@@ -24,9 +24,7 @@ pub(super) fn collect(tree: &TaskTree, collect: &CollectCommand) -> Result<Decis
         Caller::Client(client) if tasks.is_empty() => {
             tasks = tree.client_runs(client).map(|no| (no, None)).collect();
         }
-        Caller::Task { .. } => {
-            return Err(Refusal::invalid("a task waits by parking a call"));
-        }
+        Caller::Task { no, .. } => collect_by_task(tree, *no, &mut tasks)?,
         Caller::Operator | Caller::Client(_) => {}
     }
     let mut results = Vec::new();
@@ -58,6 +56,34 @@ pub(super) fn collect(tree: &TaskTree, collect: &CollectCommand) -> Result<Decis
         drafts: event.into_iter().map(Into::into).collect(),
         reply: CommandReply::Results(results),
     })
+}
+
+/// Checks a wait of a task: only the program that is a part of it waits in its place. Without names,
+/// it waits for all other children.
+fn collect_by_task(
+    tree: &TaskTree,
+    agent: TaskNo,
+    tasks: &mut Vec<(TaskNo, Option<RunNo>)>,
+) -> Result<(), Refusal> {
+    let is_part = |no: TaskNo| tree.get(no).is_some_and(|row| row.spec.part_of_parent);
+    let is_alive = |no: TaskNo| tree.get(no).is_some_and(|row| row.is_alive());
+    let mut children = tree.children(Owner::Task(agent));
+    if !children.any(|child| is_part(child) && is_alive(child)) {
+        return Err(Refusal::invalid("a task waits by parking a call"));
+    }
+    if tasks.iter().any(|(no, _)| is_part(*no)) {
+        return Err(Refusal::invalid("a program cannot wait for itself"));
+    }
+    if tasks.is_empty() {
+        let is_open = |no: TaskNo| {
+            let ended = tree.get(no).and_then(|row| row.ended());
+            ended.is_none_or(|ended| ended.delivery == ResultDelivery::Pending)
+        };
+        let children = tree.children(Owner::Task(agent));
+        let children = children.filter(|no| !is_part(*no) && is_open(*no));
+        tasks.extend(children.map(|no| (no, None)));
+    }
+    Ok(())
 }
 
 /// Returns the result of a task's latest run, and those of earlier runs that nobody has collected.

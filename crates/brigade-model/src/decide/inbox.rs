@@ -95,12 +95,13 @@ impl BatchCapacity {
     }
 }
 
-/// Returns the uncollected results of children of this run.
+/// Returns the uncollected results of children of this run. A part is no child whose result counts:
+/// its parent waits for it itself.
 fn uncollected_results(tree: &TaskTree, task: TaskView<'_>) -> impl Iterator<Item = RunResult> {
     let children = tree.children(Owner::Task(task.no)).filter_map(|no| Some((no, tree.get(no)?)));
     let run = task.row.run;
     children
-        .filter(move |(_, child)| child.opened_by_run() == run)
+        .filter(move |(_, child)| child.opened_by_run() == run && !child.spec.part_of_parent)
         .flat_map(|(no, child)| results_of(no, child))
         .filter(|result| !result.collected_before)
 }

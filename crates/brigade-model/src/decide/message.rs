@@ -26,12 +26,13 @@ pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Dec
     let mut numbers = Vec::with_capacity(recipients.len());
     let mut last = tree.row().last_message;
     for to in recipients {
+        refuse_part(tree, to)?;
         if let Some(no) = find_repeated(tree, send, to)? {
             numbers.push(no);
             continue;
         }
         let mut run = message_key_scope(tree, &send.caller, to).run;
-        if let Some(event) = open_run_for_message(tree, &send.caller, to)? {
+        if let Some(event) = open_run_for_message(tree, send, to)? {
             drafts.push(event.into());
             run = run.next();
         }
@@ -64,6 +65,17 @@ pub(super) fn send(tree: &TaskTree, send: &SendCommand, now: Time) -> Result<Dec
         EntryLabel::Send,
         CallCompletion::Sent(numbers),
     ))
+}
+
+/// Refuses a message to a part of a task: its input belongs to its parent.
+fn refuse_part(tree: &TaskTree, to: Owner) -> Result<(), Refusal> {
+    let Some(row) = to.task().and_then(|no| tree.get(no)) else { return Ok(()) };
+    match (row.spec.part_of_parent, row.owner.task()) {
+        (true, Some(parent)) => Err(Refusal::invalid(format!(
+            "it is the program of task {parent}; send the message to that task"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the scope of a key in a message to this recipient, as long as the message opens no run.
@@ -137,7 +149,7 @@ pub(crate) fn resolve_recipients(
 /// Opens the next run of an ended task, if its kind allows that for a message.
 fn open_run_for_message(
     tree: &TaskTree,
-    caller: &Caller,
+    send: &SendCommand,
     to: Owner,
 ) -> Result<Option<Event>, Refusal> {
     let Owner::Task(no) = to else { return Ok(None) };
@@ -146,8 +158,8 @@ fn open_run_for_message(
         return Ok(None);
     }
     let opens_run = row.spec.work.policy().follow_up == FollowUp::NewRun;
-    if row.ended().is_some() && opens_run {
-        return open_run(tree, caller, no, None).map(Some);
+    if row.ended().is_some() && opens_run && !send.alive_only {
+        return open_run(tree, &send.caller, no, None).map(Some);
     }
     Err(Refusal::ended(format!(
         "{} {} and takes no more messages",

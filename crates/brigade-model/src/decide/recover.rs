@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::budget::charge_reservation;
 use super::scope::no_such_task;
 use super::spawn::start_or_queue;
-use super::stop::{finish, outcome_of};
+use super::stop::{finish, outcome_of, unasked_end};
 use super::{CommandReply, Decision, Draft};
-use crate::command::{RecoverCommand, RecoveryFinding, WorkResult};
+use crate::command::{EndReport, RecoverCommand, RecoveryFinding, WorkResult};
 use crate::event::Event;
 use crate::ids::{Millis, Owner, Time};
 use crate::outcome::Failure;
@@ -74,7 +74,8 @@ pub(super) fn recover(
         // Work that can outlive the runtime stays as it is until its performer has looked.
         (TaskState::Running | TaskState::Stopping(_), _, RecoveryPolicy::Adopt) => Vec::new(),
         (TaskState::Stopping(_), _, _) => {
-            finish(tree, no, outcome_of(tree, row, &WorkResult::Aborted.into()), now)
+            let end = EndReport { result: WorkResult::Aborted, confirmation: unasked_end(row) };
+            finish(tree, no, outcome_of(tree, row, &end), now)
         }
         (TaskState::Running, RecoveryFinding::Shutdown, RecoveryPolicy::Resume { .. }) => {
             vec![Event::Queued { no, reason: QueueReason::Backoff { until: now } }.into()]
@@ -121,7 +122,8 @@ fn retry_after_crash(
 
 /// Ends the run as failed, or as cancelled if an ancestor is being stopped.
 fn fail_run(tree: &TaskTree, task: TaskView<'_>, failure: Failure, now: Time) -> Vec<Draft> {
-    let end = WorkResult::Failed { failure, partial: None }.into();
+    let result = WorkResult::Failed { failure, partial: None };
+    let end = EndReport { result, confirmation: unasked_end(task.row) };
     finish(tree, task.no, outcome_of(tree, task.row, &end), now)
 }
 

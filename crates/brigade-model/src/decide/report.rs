@@ -80,6 +80,7 @@ fn decide_report(
         AttemptReport::State(state) => {
             Ok(Decision::event(Event::StateSet { no, state: state.clone() }, CommandReply::Done))
         }
+        AttemptReport::Worktree(worktree) => super::worktree::set(task, worktree),
         AttemptReport::Reserve(cost) => Ok(budget::reserve(tree, no, *cost, now)),
         AttemptReport::Charge(spent) => Ok(Decision::event(
             Event::Charged { no, spent: Box::new(*spent), at_most: false },

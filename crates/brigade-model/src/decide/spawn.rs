@@ -42,6 +42,7 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
             check_deadline(tree, owner, spec, now)?;
             let no = next_task_no(tree)?;
             let kind = spec.work.kind();
+            let queued = queue_reason(tree, owner, spec);
             let event = SpawnedEvent {
                 no,
                 owner,
@@ -52,7 +53,8 @@ pub(super) fn spawn(tree: &TaskTree, spawn: &SpawnCommand, now: Time) -> Result<
                     Caller::Operator | Caller::Task { .. } => None,
                 },
                 spec: spec.clone(),
-                queued: queue_reason(tree, owner, spec),
+                host: queued.is_none().then(|| tree.host_for(&spec.work)).flatten(),
+                queued,
             };
             let spawned = SpawnedTask { no, run: RunNo::FIRST, kind, existing: false };
             (spawned, Some(Event::Spawned(Box::new(event))))
@@ -300,10 +302,16 @@ fn queue_reason(tree: &TaskTree, from: Owner, spec: &TaskSpec) -> Option<QueueRe
     if spec.part_of_parent { None } else { tree.queue_reason(from) }
 }
 
+/// Returns the event that starts the next attempt of a task.
+pub(crate) fn start_event(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
+    let host = tree.host_for(&row.spec.work);
+    Event::Started { no, attempt: row.attempt.next(), host }
+}
+
 /// Returns the event that starts a task, or queues it if no slot is free.
 pub(crate) fn start_or_queue(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Event {
     match queue_reason(tree, row.limit_holder(), &row.spec) {
-        None => Event::Started { no, attempt: row.attempt.next() },
+        None => start_event(tree, no, row),
         Some(reason) => Event::Queued { no, reason },
     }
 }

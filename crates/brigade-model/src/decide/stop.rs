@@ -19,11 +19,16 @@ use crate::refusal::Refusal;
 use crate::spec::DeadlineScope;
 use crate::task::{InheritedDeadline, StopCause, StopPhase, TaskRow, TaskState};
 use crate::task_tree::{TaskTree, TaskView, is_stopping_children};
+use crate::work::Work;
 
 /// The time between a graceful and a forced stop, unless the task or the order overrides it.
 pub(crate) const GRACE_DEFAULT: Millis = Millis(5_000);
 /// The time that a forced stop may take before the run ends unconfirmed.
 pub(crate) const FORCED_STOP_TIMEOUT: Millis = Millis(5_000);
+
+/// The survivor of a run that ended while nobody could ask its remote agent to end its work.
+const UNASKED_REMOTE_WORK: &str =
+    "its work at a remote agent, which was not asked to end it and may still run";
 
 pub(super) fn stop(tree: &TaskTree, stop: &StopCommand, now: Time) -> Result<Decision, Refusal> {
     fence(tree, &stop.caller)?;
@@ -89,12 +94,8 @@ pub(crate) fn stop_one(
         TaskState::Queued(_) | TaskState::Waiting => {
             let order = order.clone();
             let partial = row.partial();
-            let cancelled = CancelledOutcome {
-                order,
-                late: None,
-                partial,
-                confirmation: EndConfirmation::Confirmed,
-            };
+            let cancelled =
+                CancelledOutcome { order, late: None, partial, confirmation: unasked_end(row) };
             Some(end_or_close(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
         }
         TaskState::Closing { outcome } => match &**outcome {
@@ -134,11 +135,8 @@ pub(crate) fn fail_task(tree: &TaskTree, no: TaskNo, failure: Failure, now: Time
             Some(Event::StopRequested { no, cause, deadline: now.after(grace) })
         }
         TaskState::Queued(_) | TaskState::Waiting => {
-            let failed = FailedOutcome {
-                failure,
-                partial: row.partial(),
-                confirmation: EndConfirmation::Confirmed,
-            };
+            let failed =
+                FailedOutcome { failure, partial: row.partial(), confirmation: unasked_end(row) };
             Some(end_or_close(tree, no, Arc::new(Outcome::Failed(failed))))
         }
         TaskState::Closing { outcome } if !is_stopping_children(row) => {
@@ -151,6 +149,20 @@ pub(crate) fn fail_task(tree: &TaskTree, no: TaskNo, failure: Failure, now: Time
             Some(end_or_close(tree, no, Arc::new(Outcome::Failed(failed))))
         }
         TaskState::Closing { .. } | TaskState::Stopping(_) | TaskState::Ended(_) => None,
+    }
+}
+
+/// Returns the confirmation of the end of a run that no performer was asked to end. An earlier attempt
+/// of it may have left remote work, of which only its backend knows. Before its first journal entry,
+/// or while it waits for others, a run has none.
+pub(super) fn unasked_end(row: &TaskRow) -> EndConfirmation {
+    let may_work_remotely = match &row.spec.work {
+        Work::Agent(agent) => agent.works_remotely && row.journal_len > 0,
+        _ => false,
+    };
+    match may_work_remotely && row.state != TaskState::Waiting {
+        true => EndConfirmation::Survivors(vec![UNASKED_REMOTE_WORK.into()]),
+        false => EndConfirmation::Confirmed,
     }
 }
 

@@ -34,6 +34,7 @@ impl TaskTree {
             evictable: Vec::new(),
             orphans: BTreeSet::new(),
             runtime_slots: RuntimeSlots::default(),
+            host: None,
             dirty: DirtyRows::default(),
         }
     }

@@ -1,13 +1,15 @@
-//! The session's share of the runtime's running limit.
+//! What the runtime says about starts: the session's share of its running limit, and its host.
 //!
 //! The runtime says before each command how many tasks may start. That number is neither stored nor
 //! part of an event: an event says that a task started or queued, and `apply` never asks why.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::ids::{Owner, Seq, TaskNo};
 use crate::task::QueueReason;
 use crate::task_tree::TaskTree;
+use crate::work::Work;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct RuntimeSlots {
@@ -17,6 +19,19 @@ pub(super) struct RuntimeSlots {
 }
 
 impl TaskTree {
+    /// Sets the host of the processes that start from now on.
+    pub fn set_host(&mut self, host: Option<Arc<str>>) {
+        self.host = host;
+    }
+
+    /// Returns the host of work that starts now, if it is a process.
+    pub(crate) fn host_for(&self, work: &Work) -> Option<Arc<str>> {
+        match work {
+            Work::Process(_) => self.host.clone(),
+            _ => None,
+        }
+    }
+
     /// Sets the number of tasks that the runtime lets start from now on. Each start takes one.
     /// `None` is no limit.
     ///

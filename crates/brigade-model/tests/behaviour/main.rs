@@ -24,3 +24,4 @@ mod state_times;
 mod stop;
 mod support;
 mod waiting;
+mod worktrees;

@@ -3,7 +3,7 @@
 use brigade_model::action::Action;
 use brigade_model::call::{CallCompletion, ConditionRequest};
 use brigade_model::command::{
-    AttemptReport, Caller, MarkRead, PushResult, Recipient, RecoveryFinding,
+    AttemptReport, Caller, Command, MarkRead, PushResult, Recipient, RecoveryFinding, SendCommand,
 };
 use brigade_model::event::Event;
 use brigade_model::ids::{MessageNo, Owner};
@@ -171,6 +171,22 @@ fn a_message_to_an_ended_agent_opens_its_next_run_and_is_in_its_inbox() {
     assert_eq!(env.state(no), "running");
     assert_eq!((env.row(no).run.0, env.unread(Owner::Task(no))), (2, 1));
     assert!(env.row(no).attempt > before);
+}
+
+#[test]
+fn a_message_for_an_alive_agent_opens_no_run_of_an_ended_one() {
+    let mut env = Env::new();
+    let no = env.spawn(agent());
+    let key = Some("k".parse().expect("a good key"));
+    let to = Recipient::Task(no.into());
+    let send = SendCommand { key, alive_only: true, ..SendCommand::new(operator(), to, json("x")) };
+    let first = env.submit(&Command::Send(send.clone()));
+    env.succeed(no);
+    // A repeat tells of the first message, which was accepted.
+    assert_eq!(env.submit(&Command::Send(send.clone())), first);
+    let other = SendCommand { key: None, ..send };
+    refused(env.submit(&Command::Send(other)), RefusalKind::Ended, "takes no more messages");
+    assert_eq!(env.row(no).run.0, 1);
 }
 
 #[test]

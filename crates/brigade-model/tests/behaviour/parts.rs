@@ -1,6 +1,7 @@
 //! Tasks that are a part of their parent's own work.
 
-use brigade_model::command::RecoveryFinding;
+use brigade_model::call::{ConditionRequest, WaitMode};
+use brigade_model::command::{Recipient, RecoveryFinding};
 use brigade_model::ids::Millis;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::RefusalKind;
@@ -90,4 +91,36 @@ fn a_part_that_never_started_starts_after_a_crash_without_a_slot() {
     env.advance(0);
     env.states(&[(part, "running")]);
     assert_eq!(env.row(part).attempt.0, 2);
+}
+
+#[test]
+fn a_part_collects_in_the_place_of_its_parent() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let first = env.spawn_child(parent, job());
+    let caller = env.by(parent);
+    let refusal = env.collect(caller, &[first.into()], WaitMode::All).expect_err("it parks");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    let program = env.spawn_child(parent, part());
+    let caller = env.by(parent);
+    let refusal = env.collect(caller, &[program.into()], WaitMode::All).expect_err("itself");
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    env.succeed(first);
+    let caller = env.by(parent);
+    assert_eq!(env.collected(caller, &[]), [(first, false)], "all other children");
+    let caller = env.by(parent);
+    assert_eq!(env.collected(caller, &[]), [], "once");
+}
+
+#[test]
+fn a_part_gets_no_messages_and_its_result_is_not_in_the_inbox() {
+    let mut env = Env::new();
+    let parent = env.spawn(agent());
+    let program = env.spawn_child(parent, part());
+    for caller in [operator(), env.by(parent)] {
+        let refusal = env.send(caller, Recipient::Task(program.into())).expect_err("a part");
+        assert_eq!(refusal.kind, RefusalKind::Invalid);
+    }
+    env.succeed(program);
+    assert!(env.park(parent, 1, ConditionRequest::Inbox), "nothing has arrived");
 }

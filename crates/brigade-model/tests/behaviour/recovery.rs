@@ -6,7 +6,8 @@ use brigade_model::event::Event;
 use brigade_model::ids::{Millis, TaskNo};
 use brigade_model::limits::{CostEstimate, Limits, Usage};
 use brigade_model::outcome::{EndConfirmation, Failure, Outcome};
-use brigade_model::work::{KindPolicy, RecoveryPolicy};
+use brigade_model::spec::TaskSpec;
+use brigade_model::work::{AgentWork, KindPolicy, RecoveryPolicy, Work};
 
 use crate::support::*;
 
@@ -251,6 +252,46 @@ fn a_stop_survives_the_crash_that_interrupts_it() {
     assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
 }
 
+/// Returns the confirmation of a stopped remote agent, whose first attempt has recorded something or
+/// not, and which is stopped before or after its process dies.
+fn remote_confirmation(has_record: bool, stop_first: bool) -> EndConfirmation {
+    let mut env = Env::new();
+    let work = AgentWork { works_remotely: true, ..AgentWork::new("make soup") };
+    let no = env.spawn(TaskSpec::new(Work::Agent(work)));
+    if has_record {
+        let record = CallRecord::new(
+            brigade_model::ids::CallIndex(1),
+            brigade_model::entry_label::EntryLabel::step("message"),
+            brigade_model::call::CallCompletion::Value(json("sent")).into(),
+        );
+        env.report(no, AttemptReport::Record(record));
+    }
+    if stop_first {
+        env.stop_task(no);
+        env.recover(no, RecoveryFinding::Shutdown);
+    } else {
+        env.recover(no, RecoveryFinding::Crash);
+        assert_eq!(env.state(no), "queued");
+        env.stop_task(no);
+    }
+    match env.outcome(no) {
+        Outcome::Cancelled(cancelled) => cancelled.confirmation.clone(),
+        other => panic!("it ended as {other}"),
+    }
+}
+
+#[test]
+fn remote_work_that_nobody_was_asked_to_end_is_a_survivor() {
+    for stop_first in [true, false] {
+        let EndConfirmation::Survivors(names) = remote_confirmation(true, stop_first) else {
+            panic!("stopped first: {stop_first}");
+        };
+        assert!(names[0].contains("may still run"), "{names:?}");
+        // A message to a remote agent is stored before it is sent.
+        assert_eq!(remote_confirmation(false, stop_first), EndConfirmation::Confirmed);
+    }
+}
+
 #[test]
 fn a_lost_closure_stops_its_children() {
     let mut env = Env::new();
@@ -265,9 +306,9 @@ fn a_lost_closure_stops_its_children() {
 }
 
 #[test]
-fn an_external_agent_is_adopted_like_a_process() {
+fn a_custom_kind_is_adopted_like_a_process() {
     let mut env = Env::new();
-    let no = env.spawn(external());
+    let no = env.spawn(custom(KindPolicy { recovery: RecoveryPolicy::Adopt, ..POLICY }));
     env.recover(no, RecoveryFinding::Crash);
     assert_eq!(env.state(no), "running");
     env.recover(no, lost());

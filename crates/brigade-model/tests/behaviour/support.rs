@@ -31,7 +31,7 @@ use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::{SessionOpening, handle_command, open_session};
 use brigade_model::work::{
-    AgentWork, CommandLine, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, KindPolicy,
+    AgentWork, CommandLine, CustomWork, FollowUp, InboxMode, JobWork, KindPolicy,
     ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
 };
 
@@ -110,13 +110,6 @@ pub(crate) fn process() -> TaskSpec {
     TaskSpec::new(Work::Process(ProcessWork {
         stdin: StdinSource::Messages,
         ..ProcessWork::new(command)
-    }))
-}
-
-pub(crate) fn external() -> TaskSpec {
-    TaskSpec::new(Work::External(ExternalWork {
-        program: "other".into(),
-        task: "make soup".into(),
     }))
 }
 

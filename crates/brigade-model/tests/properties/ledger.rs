@@ -79,7 +79,7 @@ impl Ledger {
                     self.started(naive, spawned.no, spawned.owner, Attempt(1));
                 }
             }
-            Event::Started { no, attempt } => {
+            Event::Started { no, attempt, .. } => {
                 let owner = before.owner_of(*no).expect("a starting task exists");
                 self.started(naive, *no, owner, *attempt);
             }

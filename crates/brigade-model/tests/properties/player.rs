@@ -22,8 +22,8 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::stall::{StallPolicy, StallWatch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
-    AgentWork, CommandLine, CustomWork, ExternalWork, FollowUp, InboxMode, JobWork, KeptDeadline,
-    KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
+    AgentWork, CommandLine, CustomWork, FollowUp, InboxMode, JobWork, KeptDeadline, KindPolicy,
+    ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -247,7 +247,15 @@ fn spec(dice: &mut Dice) -> TaskSpec {
             stdin: [StdinSource::Null, StdinSource::Messages][dice.roll(2)],
             ..ProcessWork::new(CommandLine::Shell("true".into()))
         }),
-        6 => Work::External(ExternalWork { program: "other".into(), task: "do it".into() }),
+        6 => {
+            let policy = KindPolicy {
+                recovery: RecoveryPolicy::Adopt,
+                follow_up: FollowUp::NewRun,
+                inbox_mode: InboxMode::Push,
+                ..KindPolicy::adopted()
+            };
+            Work::Custom(CustomWork { kind: "other".into(), payload: args, policy: Some(policy) })
+        }
         _ => {
             let policy = Some(policy(dice));
             Work::Custom(CustomWork { kind: "cook".into(), payload: args, policy })

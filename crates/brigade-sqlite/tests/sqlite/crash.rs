@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Session, batch, id, open};
-use brigade_model::ids::Time;
+use brigade_model::ids::{Lane, Time};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{
     ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind, RecordQuery, RecordStore,
@@ -119,7 +119,7 @@ async fn acknowledged_commits_survive_kills() {
         assert_eq!((row.seq.0 - 1) % TASKS_PER_COMMIT as u64, 0, "a commit is whole");
         let tasks = store.tasks(id(1), &TaskQuery::default()).await.unwrap();
         assert_eq!(tasks.len() as u64, row.seq.0 - 1);
-        assert_eq!(store.last_position().await.unwrap().0, row.seq.0);
+        assert_eq!(store.cursor().await.unwrap().number_in(Lane(0)), row.seq.0);
         survived = row.seq.0;
         drop(store);
         let conn = Connection::open(&path).unwrap();

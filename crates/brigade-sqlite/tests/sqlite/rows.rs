@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{Session, batch, create_store, id, open};
-use brigade_model::ids::{Position, Seq, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Seq, TaskNo, Time};
 use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};
 use brigade_store::{
     EventQuery, ExpectedVersion, NewRecord, RECORD_VALUE_BYTES_MAX, RecordKey, RecordKind,
@@ -102,7 +103,7 @@ async fn an_author_of_an_unknown_kind_is_read() {
     create_store(&path).await;
     rewrite_author(&path, 2, r#"{"kind":"robot","model":{"r":2},"origin":"orbit"}"#);
     let store = open(&path).unwrap();
-    let query = EventQuery { session: Some(id(1)), after: Position(0), limit: 10 };
+    let query = EventQuery { session: Some(id(1)), after: FeedCursor::START, limit: 10 };
     let page = store.events(&query).await.unwrap();
     let author = page.items[1].record.by.as_ref().unwrap();
     assert_eq!(author.to_string(), "robot, orbit");
@@ -116,7 +117,7 @@ async fn a_damaged_author_is_an_error_that_names_its_event() {
     create_store(&path).await;
     rewrite_author(&path, 2, "{");
     let store = open(&path).unwrap();
-    let query = EventQuery { session: None, after: Position(0), limit: 10 };
+    let query = EventQuery { session: None, after: FeedCursor::START, limit: 10 };
     let error = store.events(&query).await.unwrap_err();
     assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
     assert!(error.to_string().contains("the author of the event at 2"), "{error}");
@@ -141,8 +142,8 @@ async fn a_full_disk_refuses_the_batch_whole() {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
         assert_eq!(store.session(id(1)).await.unwrap().unwrap(), before);
         assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 3);
-        let last = store.last_position().await.unwrap();
-        assert_eq!(last.0, before.seq.0);
+        let last = store.cursor().await.unwrap();
+        assert_eq!(last.number_in(Lane(0)), before.seq.0);
     }
     store.set_max_pages(u32::MAX - 2).unwrap();
     store.commit(&large).await.unwrap();
@@ -248,7 +249,7 @@ async fn pruning_continues_over_many_slices() {
     assert_eq!(store.tasks(id(1), &TaskQuery::default()).await.unwrap().len(), 100);
     let query = EventQuery { session: Some(id(1)), after: Default::default(), limit: 10 };
     let page = store.events(&query).await.unwrap();
-    assert_eq!((page.items.len(), page.gap_to.unwrap().0), (0, 3_301));
+    assert_eq!((page.items.len(), page.gap_to.unwrap().number_in(Lane(0))), (0, 3_301));
     assert!(store.load(id(1)).await.unwrap().is_some());
 }
 
@@ -266,7 +267,7 @@ fn a_store_works_without_a_runtime_and_within_any() {
     let std::task::Poll::Ready(result) = commit.as_mut().poll(&mut context) else {
         panic!("the work is done in the first poll")
     };
-    assert_eq!(result.unwrap().0, 3);
+    assert_eq!(result.unwrap().no, 3);
 }
 
 /// Checks only that commits work in this mode: a test cannot cut the power.

@@ -128,7 +128,7 @@ pub(crate) fn open(path: &Path) -> Result<SqliteStore, StoreError> {
 }
 
 pub(crate) fn batch(session_batch: SessionBatch) -> Batch {
-    Batch { sessions: vec![session_batch] }
+    Batch { sessions: vec![session_batch], ..Batch::default() }
 }
 
 /// Creates a store with one session and three tasks.

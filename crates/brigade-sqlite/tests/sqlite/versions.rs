@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brigade_model::ids::{Owner, Position, RunNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Owner, RunNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_sqlite::SqliteStore;
 use brigade_store::conformance::fixture::{
@@ -107,7 +108,7 @@ async fn check_authors(store: &Arc<dyn Store>, version: i64) {
     if version >= FIRST_WITH_AUTHORS {
         return check_fixture_authors(store).await;
     }
-    let query = EventQuery { session: Some(id(1)), after: Position(0), limit: usize::MAX };
+    let query = EventQuery { session: Some(id(1)), after: FeedCursor::START, limit: usize::MAX };
     let page = store.events(&query).await.unwrap();
     assert!(page.items.iter().all(|item| item.record.by.is_none()), "{version}");
 }

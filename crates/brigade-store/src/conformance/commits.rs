@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use brigade_model::command::{Caller, Command, SpawnCommand};
+use brigade_model::command::{Caller, CloseCommand, Command, SpawnCommand};
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{Epoch, Position, Seq};
 use brigade_model::limits::Limits;
 use tokio::task::JoinSet;
 
 use super::StoreHarness;
-use super::writer::{EPOCH, SessionWriter, all_events, job, session_id};
+use super::folding::CommitCheck;
+use super::writer::{EPOCH, SessionWriter, all_events, job, position, session_id};
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::store::{EventQuery, Store, TaskQuery};
@@ -18,16 +20,19 @@ pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarn
     let mut store = harness.empty();
     let (mut first, one) = SessionWriter::begin(&store, 1, Limits::default());
     let (mut second, two) = SessionWriter::begin(&store, 2, Limits::default());
-    let opened = Batch { sessions: vec![one, two] };
-    assert_eq!(commit(&store, &opened).await, Position(1));
-    let spawned = Batch { sessions: vec![spawn(&mut second).await, spawn(&mut first).await] };
-    assert_eq!(commit(&store, &spawned).await, Position(3));
+    let opened = Batch { sessions: vec![one, two], ..Batch::default() };
+    assert_eq!(commit(&store, &opened).await, position(1));
+    let spawned = Batch {
+        sessions: vec![spawn(&mut second).await, spawn(&mut first).await],
+        ..Batch::default()
+    };
+    assert_eq!(commit(&store, &spawned).await, position(3));
     drop((first, second));
     for _ in 0..2 {
-        let query = EventQuery { session: None, after: Position(0), limit: 100 };
+        let query = EventQuery { session: None, after: FeedCursor::START, limit: 100 };
         let page = store.events(&query).await.expect("events are read");
         let expected: Vec<_> = opened.events().chain(spawned.events()).cloned().collect();
-        let positions: Vec<u64> = page.items.iter().map(|item| item.position.0).collect();
+        let positions: Vec<u64> = page.items.iter().map(|item| item.position.no).collect();
         assert_eq!(positions, (1..=expected.len() as u64).collect::<Vec<_>>());
         let records: Vec<_> = page.items.into_iter().map(|item| item.record).collect();
         assert_eq!(records, expected);
@@ -41,10 +46,10 @@ pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarn
 /// Checks that an empty commit returns the next position and writes nothing.
 pub async fn an_empty_batch_changes_nothing(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    assert_eq!(commit(&store, &Batch::default()).await, Position(1));
+    assert_eq!(commit(&store, &Batch::default()).await, position(1));
     SessionWriter::open(&store, 1, Limits::default()).await;
-    assert_eq!(commit(&store, &Batch::default()).await, Position(2));
-    assert_eq!(store.last_position().await.expect("a position"), Position(1));
+    assert_eq!(commit(&store, &Batch::default()).await, position(2));
+    assert_eq!(store.cursor().await.expect("a cursor"), position(1).into());
 }
 
 pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
@@ -68,7 +73,7 @@ pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHar
         part.row.epoch = epoch;
         assert_refused(&store, part).await;
     }
-    commit(&store, &Batch { sessions: vec![part] }).await;
+    commit(&store, &Batch { sessions: vec![part], ..Batch::default() }).await;
 }
 
 pub async fn one_refused_session_refuses_the_batch(harness: &dyn StoreHarness) {
@@ -79,7 +84,7 @@ pub async fn one_refused_session_refuses_the_batch(harness: &dyn StoreHarness) {
     let mut bad = spawn(&mut second).await;
     bad.base = bad.base.next();
     let before = snapshot(&store).await;
-    let result = store.commit(&Batch { sessions: vec![good, bad] }).await;
+    let result = store.commit(&Batch { sessions: vec![good, bad], ..Batch::default() }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(snapshot(&store).await, before);
 }
@@ -99,7 +104,7 @@ pub async fn one_of_several_concurrent_writers_wins(harness: &dyn StoreHarness) 
                 journals: Default::default(),
                 ..writer
             };
-            let batch = Batch { sessions: vec![spawn(&mut rival).await] };
+            let batch = Batch { sessions: vec![spawn(&mut rival).await], ..Batch::default() };
             racing.spawn(async move { (store.commit(&batch).await, rival.tree) });
         }
         let mut won = 0;
@@ -118,6 +123,55 @@ pub async fn one_of_several_concurrent_writers_wins(harness: &dyn StoreHarness) 
     let rows = store.tasks(session_id(1), &TaskQuery::default()).await.expect("tasks are read");
     assert_eq!(rows.len(), 20);
     assert_eq!(all_events(&*store, None).await.expect("events are read").len(), 21);
+}
+
+/// Checks that the acquisition of a session ends the writing of earlier writers, and that it is
+/// stored. It fails if the session has changed meanwhile.
+pub async fn an_acquired_session_has_one_writer(harness: &dyn StoreHarness) {
+    let mut store = harness.empty();
+    let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
+    writer.spawn(Caller::Operator, job()).await;
+    for _ in 0..2 {
+        let loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
+        writer.spawn(Caller::Operator, job()).await;
+        let stale = store.acquire(&loaded.row).await.expect("it is asked");
+        assert_eq!(stale, None);
+        let mut loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
+        let acquired = store.acquire(&loaded.row).await.expect("it is acquired");
+        assert_eq!(acquired, Some(writer.tree.row().epoch.next()));
+        assert_eq!(store.acquire(&loaded.row).await.expect("it is asked"), None);
+        loaded.row.epoch = loaded.row.epoch.next();
+        assert_refused(&store, spawn(&mut writer).await).await;
+        let now = writer.now;
+        drop(writer);
+        store = harness.reopen(store);
+        writer = SessionWriter {
+            store: store.clone(),
+            tree: loaded.into_tree(),
+            now,
+            journals: Default::default(),
+            check: CommitCheck::Nothing,
+        };
+        writer.spawn(Caller::Operator, job()).await;
+    }
+}
+
+/// Checks that two sessions that are not closed have different names, and that the name of a closed
+/// one is free.
+pub async fn a_name_belongs_to_one_session(harness: &dyn StoreHarness) {
+    let store = harness.empty();
+    let limits = Limits::default;
+    let (mut first, opened) = SessionWriter::begin_named(&store, 1, "kitchen", limits());
+    commit(&store, &Batch { sessions: vec![opened], ..Batch::default() }).await;
+    let (_, second) = SessionWriter::begin_named(&store, 2, "kitchen", limits());
+    let batch = Batch { sessions: vec![second], ..Batch::default() };
+    let before = snapshot(&store).await;
+    let result = store.commit(&batch).await;
+    assert!(matches!(result, Err(StoreError::NameTaken(_))), "{result:?}");
+    assert_eq!(snapshot(&store).await, before);
+    let close = CloseCommand { caller: Caller::Operator, reason: None };
+    first.submit(Command::Close(close)).await;
+    commit(&store, &batch).await;
 }
 
 /// Checks that a session's row and tasks are of the same commit while a writer is at work.
@@ -158,7 +212,7 @@ async fn commit(store: &Arc<dyn Store>, batch: &Batch) -> Position {
 
 async fn assert_refused(store: &Arc<dyn Store>, part: SessionBatch) {
     let before = snapshot(store).await;
-    let result = store.commit(&Batch { sessions: vec![part] }).await;
+    let result = store.commit(&Batch { sessions: vec![part], ..Batch::default() }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(snapshot(store).await, before);
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::event::FeedItem;
 use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
-use brigade_model::ids::{Millis, Position, SessionId};
+use brigade_model::ids::{Lane, Millis, SessionId};
 use brigade_model::limits::Limits;
 
 use super::StoreHarness;
-use super::writer::{SessionWriter, job, session_id};
+use super::writer::{SessionWriter, job, position, session_id};
 use crate::batch::Batch;
 use crate::store::{EventPage, EventQuery, Retention, Store};
 
@@ -17,15 +17,15 @@ pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
     let mut store = three_sessions(harness).await;
     for _ in 0..2 {
         let all = page(&store, None, 0, usize::MAX).await.items;
-        let last = store.last_position().await.expect("a position");
-        assert_eq!(all.last().map(|item| item.position), Some(last));
+        let last = all[all.len() - 1].position;
+        assert_eq!(store.cursor().await.expect("a cursor"), last.into());
         let ids = [1, 2, 3, 9].map(session_id).map(Some);
         for session in [None].into_iter().chain(ids) {
-            for after in 0..=last.0 + 1 {
+            for after in 0..=last.no + 1 {
                 for limit in [1, 2, 5, usize::MAX] {
                     let expected: Vec<FeedItem> = all
                         .iter()
-                        .filter(|item| item.position.0 > after)
+                        .filter(|item| item.position.no > after)
                         .filter(|item| session.is_none_or(|id| item.record.session == id))
                         .cloned()
                         .collect();
@@ -59,8 +59,11 @@ pub async fn authors_of_events_are_stored(harness: &dyn StoreHarness) {
             Arc::make_mut(record).by = author.clone();
         }
         let records = part.events.clone();
-        let first = store.commit(&Batch { sessions: vec![part] }).await.expect("a commit");
-        let positions = (first.0..).map(Position);
+        let first = store
+            .commit(&Batch { sessions: vec![part], ..Batch::default() })
+            .await
+            .expect("a commit");
+        let positions = (first.no..).map(position);
         let items = positions.zip(records);
         committed.extend(items.map(|(position, record)| FeedItem { position, record }));
     }
@@ -75,7 +78,8 @@ pub async fn authors_of_events_are_stored(harness: &dyn StoreHarness) {
 pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
     let mut store = three_sessions(harness).await;
     let all = page(&store, None, 0, usize::MAX).await.items;
-    let last = store.last_position().await.expect("a position");
+    let last = all[all.len() - 1].position;
+    assert_eq!(store.cursor().await.expect("a cursor"), last.into());
     let middle = all[all.len() / 2].record.at;
     let retention = Retention { ended: Millis(u64::MAX), events: Millis(1_000) };
     let pruned =
@@ -86,16 +90,16 @@ pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
     assert_eq!(pruned.events, first_stored as u64);
     let last_removed = all[first_stored - 1].position;
     for _ in 0..2 {
-        for after in 0..=last.0 {
+        for after in 0..=last.no {
             let page = page(&store, None, after, 3).await;
             assert_eq!(
                 page.gap_to,
-                (after < last_removed.0).then_some(last_removed),
+                (after < last_removed.no).then(|| last_removed.into()),
                 "after {after}"
             );
-            let from = after.max(last_removed.0);
+            let from = after.max(last_removed.no);
             let stored: Vec<_> =
-                all.iter().filter(|item| item.position.0 > from).take(3).cloned().collect();
+                all.iter().filter(|item| item.position.no > from).take(3).cloned().collect();
             assert_eq!(page.items, stored);
         }
         store = harness.reopen(store);
@@ -103,11 +107,14 @@ pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
     let no_events = Retention { ended: Millis(u64::MAX), events: Millis(0) };
     store.prune(&no_events, middle.after(Millis(1_000_000))).await.expect("the store prunes");
     store = harness.reopen(store);
-    assert_eq!(store.last_position().await.expect("a position"), last);
+    assert_eq!(store.cursor().await.expect("a cursor"), last.into());
     let nothing = page(&store, None, 0, 10).await;
-    assert_eq!(nothing, EventPage { items: Vec::new(), read_to: last, gap_to: Some(last) });
+    assert_eq!(
+        nothing,
+        EventPage { items: Vec::new(), read_to: last.into(), gap_to: Some(last.into()) }
+    );
     SessionWriter::open(&store, 7, Limits::default()).await;
-    let next = page(&store, None, last.0, 10).await;
+    let next = page(&store, None, last.no, 10).await;
     assert_eq!(next.items.first().map(|item| item.position), Some(last.next()));
 }
 
@@ -135,7 +142,7 @@ async fn page(
     after: u64,
     limit: usize,
 ) -> EventPage {
-    let query = EventQuery { session, after: Position(after), limit };
+    let query = EventQuery { session, after: position(after).into(), limit };
     store.events(&query).await.expect("events are read")
 }
 
@@ -151,12 +158,12 @@ async fn read_all_pages(
         let page = page(store, session, after, limit).await;
         assert_eq!(page.gap_to, None);
         assert!(page.items.len() <= limit);
-        assert!(page.read_to.0 >= after, "a page goes forward");
+        assert!(page.read_to.includes(position(after)), "a page goes forward");
         if page.items.is_empty() {
             return found;
         }
-        assert!(page.items.iter().all(|item| item.position <= page.read_to));
-        after = page.read_to.0;
+        assert!(page.items.iter().all(|item| page.read_to.includes(item.position)));
+        after = page.read_to.number_in(Lane::default());
         found.extend(page.items);
     }
 }

@@ -232,7 +232,7 @@ impl StoreSnapshot {
         let id = writer.id();
         let mut parts = vec![
             format!("{:?}", store.sessions().await.expect("sessions are read")),
-            format!("{:?}", store.last_position().await.expect("a position is read")),
+            format!("{:?}", store.cursor().await.expect("a cursor is read")),
             format!("{:?}", all_events(store, None).await.expect("events are read")),
             format!("{:?}", store.load(id).await.expect("a load")),
         ];

@@ -7,6 +7,7 @@ use brigade_model::command::{
     AfterPark, AttemptReport, Caller, CloseCommand, Command, PushResult, Recipient, ResumeCommand,
 };
 use brigade_model::entry_label::EntryLabel;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, Seq, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::message::Receipt;
@@ -23,7 +24,7 @@ use crate::store::{
 
 pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
     let store = harness.empty();
-    assert_eq!(store.last_position().await.expect("a position").0, 0);
+    assert_eq!(store.cursor().await.expect("a cursor"), FeedCursor::START);
     assert!(store.sessions().await.expect("sessions are read").is_empty());
     SessionWriter::open(&store, 1, Limits::default()).await;
     for id in [session_id(1), session_id(2)] {
@@ -272,17 +273,20 @@ pub async fn earlier_runs_keep_their_outcomes(harness: &dyn StoreHarness) {
 pub async fn sessions_by_name(harness: &dyn StoreHarness) {
     let mut store = harness.empty();
     let mut expected = Vec::new();
-    for (number, closes) in [(1, true), (2, true), (3, false), (4, true)] {
+    for (number, closes) in [(1, true), (2, true), (3, false)] {
         let (mut writer, part) =
             SessionWriter::begin_named(&store, number, "/a/path", Limits::default());
-        store.commit(&Batch { sessions: vec![part] }).await.expect("it is committed");
+        store
+            .commit(&Batch { sessions: vec![part], ..Batch::default() })
+            .await
+            .expect("it is committed");
         if closes {
             let close = CloseCommand { caller: Caller::Operator, reason: None };
             writer.submit(Command::Close(close)).await;
         }
         expected.push(find_session_id(&store).await);
     }
-    assert_eq!(expected, [session_id(1), session_id(2), session_id(3), session_id(3)].map(Some));
+    assert_eq!(expected, [session_id(1), session_id(2), session_id(3)].map(Some));
     store = harness.reopen(store);
     assert_eq!(find_session_id(&store).await, Some(session_id(3)));
 }

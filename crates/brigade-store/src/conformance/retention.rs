@@ -11,7 +11,7 @@ use brigade_model::limits::{CostEstimate, Limits, Money, Usage};
 
 use super::StoreHarness;
 use super::writer::{
-    KeyedSpawn, SessionWriter, agent, client, closure, job, keyed, limited, session_id,
+    KeyedSpawn, SessionWriter, agent, client, closure, job, keyed, limited, position, session_id,
 };
 use crate::batch::Batch;
 use crate::error::StoreError;
@@ -204,7 +204,7 @@ pub async fn a_removed_task_is_not_written_again(harness: &dyn StoreHarness) {
     let resume = ResumeCommand { caller: client(), task: task.into(), limits: None };
     let (_, part) = writer.decide(&Command::Resume(resume)).await;
     assert_eq!(prune_tasks(&writer).await, 1);
-    let result = writer.store.commit(&Batch { sessions: vec![part] }).await;
+    let result = writer.store.commit(&Batch { sessions: vec![part], ..Batch::default() }).await;
     assert!(matches!(result, Err(StoreError::Fenced(_))), "{result:?}");
     assert_eq!(rows(&writer.store, writer.id()).await, []);
 }
@@ -232,7 +232,7 @@ pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
     assert_eq!(rows(&store, session_id(2)).await.len(), 1);
     let query = EventQuery { session: None, after: Default::default(), limit: usize::MAX };
     let page = store.events(&query).await.expect("events are read");
-    assert_eq!(page.gap_to.map(|gap| gap.0), Some(pruned.events), "a gap is at the beginning");
+    assert_eq!(page.gap_to, Some(position(pruned.events).into()), "a gap is at the beginning");
     assert_eq!(page.items.len() as u64, events - pruned.events);
     assert_eq!(page.items[0].record.session, session_id(2));
 }

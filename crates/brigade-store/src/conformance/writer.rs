@@ -14,7 +14,9 @@ use brigade_model::entry_label::EntryLabel;
 use brigade_model::error_details::ErrorDetails;
 use brigade_model::event::EventRecord;
 use brigade_model::event_author::CallerOrigin;
-use brigade_model::ids::{CallIndex, Epoch, MessageNo, Millis, Seq, SessionId, TaskNo, Time};
+use brigade_model::ids::{
+    CallIndex, Epoch, Lane, MessageNo, Millis, Position, Seq, SessionId, TaskNo, Time,
+};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::name::{IdempotencyKey, SessionName};
@@ -65,7 +67,10 @@ impl SessionWriter {
     /// Opens a session and commits it.
     pub(super) async fn open(store: &Arc<dyn Store>, number: u128, limits: Limits) -> Self {
         let (writer, part) = Self::begin(store, number, limits);
-        store.commit(&Batch { sessions: vec![part] }).await.expect("the session is committed");
+        store
+            .commit(&Batch { sessions: vec![part], ..Batch::default() })
+            .await
+            .expect("the session is committed");
         writer
     }
 
@@ -115,7 +120,7 @@ impl SessionWriter {
     pub(super) async fn submit(&mut self, command: Command) -> CommandReply {
         let (reply, part) = self.decide(&command).await;
         if !part.events.is_empty() {
-            let batch = Batch { sessions: vec![part] };
+            let batch = Batch { sessions: vec![part], ..Batch::default() };
             self.store.commit(&batch).await.expect("the batch is committed");
         }
         self.check.run(self).await;
@@ -362,6 +367,11 @@ pub(super) fn keyed(mut spec: TaskSpec, key: &str) -> TaskSpec {
 }
 
 /// Reads all events in small pages.
+/// Returns a position in the lane of the checks.
+pub(super) fn position(no: u64) -> Position {
+    Position { lane: Lane::default(), no }
+}
+
 pub(super) async fn all_events(
     store: &dyn Store,
     session: Option<SessionId>,

@@ -50,7 +50,9 @@ async fn the_oldest_finished_tasks_and_events_go() {
     assert_eq!(stored, [18, 19, 20]);
     let query = EventQuery { session: None, after: Default::default(), limit: usize::MAX };
     let page = store.events(&query).await.unwrap();
-    assert_eq!((page.items.len(), page.gap_to.unwrap().0, page.read_to.0), (10, 31, 41));
+    assert_eq!(page.items.len(), 10);
+    assert_eq!(page.gap_to.unwrap().to_string(), "31");
+    assert_eq!(page.read_to.to_string(), "41");
 }
 
 /// An ended task's row stays while a kept task is charged to it, and goes after that.
@@ -143,7 +145,7 @@ async fn commit(store: &MemoryStore, tree: &mut TaskTree, base: Seq, outputs: Co
         journal: outputs.journal,
         messages,
     };
-    store.commit(&Batch { sessions: vec![part] }).await.unwrap();
+    store.commit(&Batch { sessions: vec![part], ..Batch::default() }).await.unwrap();
 }
 
 fn job() -> TaskSpec {
