@@ -66,20 +66,21 @@ pub fn store_input(dir: &Path, input: InputBytes<'_>) -> io::Result<StoreInputRe
         header.writer = input.writer;
         header.writer_end = 0;
     }
+    let is_closed = header.closed || record.input_closed || record.phase >= ShimPhase::Exited;
     let known = header.writer_end.checked_sub(input.offset);
     let known = known.filter(|_| header.writer == input.writer);
+    // After the end of the input, earlier bytes may be missing since they were refused as well.
     let Some(known) = known else {
-        return Ok(if header.closed {
-            StoreInputResult::Closed
-        } else {
-            StoreInputResult::OutOfOrder
+        return Ok(match is_closed {
+            true => StoreInputResult::Closed,
+            false => StoreInputResult::OutOfOrder,
         });
     };
     let fresh = &input.bytes[usize::try_from(known).unwrap_or(usize::MAX).min(input.bytes.len())..];
     if fresh.is_empty() && (header.closed || !input.closes_input) {
         return Ok(StoreInputResult::Stored { writer_end: header.writer_end, is_whole: true });
     }
-    if header.closed || record.input_closed || record.phase >= ShimPhase::Exited {
+    if is_closed {
         return Ok(StoreInputResult::Closed);
     }
     let free = (record.input_delivered + SPOOL_BYTES).saturating_sub(header.end);

@@ -29,6 +29,9 @@ pub struct LayerAccess<'a> {
     pub read: Vec<&'a Path>,
     /// Paths to read, execute, write, create and remove.
     pub write: Vec<&'a Path>,
+    /// Paths to write like those of `write`, without links, pipes and sockets: other programs that
+    /// read these directories would follow them or wait for them.
+    pub write_plain: Vec<&'a Path>,
     pub network: NetworkAccess,
 }
 
@@ -199,6 +202,9 @@ mod linux {
         for path in layer.write.iter().chain([&scratch]) {
             ruleset = allow_path(ruleset, path, SymlinkPolicy::Refuse, write_access())?;
         }
+        for path in &layer.write_plain {
+            ruleset = allow_path(ruleset, path, SymlinkPolicy::Refuse, plain_access())?;
+        }
         let ruleset: Option<OwnedFd> = ruleset.into();
         ruleset.ok_or(SandboxError::Missing)
     }
@@ -263,6 +269,13 @@ mod linux {
     /// Excludes devices: a process that can create one could access the whole disk.
     fn write_access() -> BitFlags<AccessFs> {
         AccessFs::from_all(FILES) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev)
+    }
+
+    /// Excludes links, pipes and sockets. Moves between directories are excluded too: a directory
+    /// from elsewhere could contain them.
+    fn plain_access() -> BitFlags<AccessFs> {
+        let special = AccessFs::MakeSym | AccessFs::MakeFifo | AccessFs::MakeSock;
+        write_access() & !(special | AccessFs::Refer)
     }
 
     fn system_access(path: &Path) -> BitFlags<AccessFs> {

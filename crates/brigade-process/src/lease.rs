@@ -21,8 +21,7 @@ static TABLE_LOCK: Mutex<()> = Mutex::new(());
 /// zero.
 pub fn renew_lease(dir: &Path, holder: u64, position: u64, time: Duration) -> io::Result<()> {
     let _guard = lock_table();
-    let mut options = OpenOptions::new();
-    let file = open_private(&dir.join(LEASES), options.read(true).write(true))?;
+    let file = open_table(dir)?;
     let mut table = LeaseTable::read_from(&file).unwrap_or_default();
     let now = LeaseTable::now_millis();
     let expires_at = now.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -35,17 +34,17 @@ pub fn renew_lease(dir: &Path, holder: u64, position: u64, time: Duration) -> io
     table.write_to(&file)
 }
 
-/// Ends a reader's lease, if it has one.
+/// Ends a reader's lease. A process that still waits for its first reader then waits no longer.
 pub fn release_lease(dir: &Path, holder: u64) -> io::Result<()> {
     let _guard = lock_table();
-    let file = match File::options().read(true).write(true).open(dir.join(LEASES)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let Some(mut table) = LeaseTable::read_from(&file) else { return Ok(()) };
+    let file = open_table(dir)?;
+    let mut table = LeaseTable::read_from(&file).unwrap_or_default();
     table.remove(holder);
     table.write_to(&file)
+}
+
+fn open_table(dir: &Path) -> io::Result<File> {
+    open_private(&dir.join(LEASES), OpenOptions::new().read(true).write(true))
 }
 
 fn lock_table() -> MutexGuard<'static, ()> {

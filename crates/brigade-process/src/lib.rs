@@ -24,6 +24,7 @@
 //!   classifies an execution after a crash. [`orphans`]: ends the processes of a killed shim.
 //! * [`input`] and [`input_spool`]: messages and bytes to a process. [`output`] and [`lease`]: its
 //!   output, and readers that must not miss any of it.
+//! * [`helper_program`]: a short program of the runtime itself, such as git.
 //! * [`process_identity`]: boot, pid and start time, and a handle to a process.
 //! * [`peer`] and `lineage`: the shim above a connected process. [`hardening`]: protects the
 //!   daemon's own process. [`doctor`]: checks the host.
@@ -40,6 +41,7 @@ pub mod control_group;
 pub mod doctor;
 pub mod find_execution;
 pub mod hardening;
+pub mod helper_program;
 pub mod input;
 pub mod input_spool;
 pub mod landlock_rules;
@@ -56,6 +58,7 @@ pub mod sandbox;
 pub mod seccomp;
 pub mod shim;
 pub mod shim_handle;
+pub mod special_files;
 
 pub use companion::Companion;
 pub use control_group::ControlGroups;

@@ -1,4 +1,4 @@
-//! Files that only their owner can read or write.
+//! Files that only their owner can read or write, and plain files that others may have replaced.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -15,4 +15,39 @@ pub fn open_private(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
         file.set_permissions(Permissions::from_mode(0o600))?;
     }
     Ok(file)
+}
+
+/// Opens a plain file to read it. Follows no link, and waits for no pipe that took its place.
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a plain file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn pipes_and_links_are_no_plain_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        let link = dir.path().join("link");
+        symlink(&file, &link).unwrap();
+        assert_eq!(io::read_to_string(open_plain(&file).unwrap()).unwrap(), "mine");
+        for special in [&pipe, &link, &dir.path().to_owned()] {
+            assert!(open_plain(special).is_err(), "{}", special.display());
+        }
+    }
 }

@@ -36,6 +36,11 @@ pub fn read_boot_id() -> io::Result<BootId> {
     Ok(BootId([0; 16]))
 }
 
+/// Returns the name of this machine.
+pub fn machine_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Returns the effective user id of this process.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()

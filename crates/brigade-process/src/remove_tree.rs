@@ -21,16 +21,22 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         top => top?,
     };
+    remove_contents(&top)?;
+    ignore_missing(unlinkat(CWD, path, AtFlags::REMOVEDIR))
+}
+
+/// Removes everything in a directory.
+pub(crate) fn remove_contents(top: &OwnedFd) -> io::Result<()> {
     let mut pending = Vec::new();
     let mut move_count = 0;
-    empty_directory(&top, &top, &mut pending, &mut move_count)?;
+    empty_directory(top, top, &mut pending, &mut move_count)?;
     while let Some(name) = pending.pop() {
-        let directory = open_directory(&top, OsStr::from_bytes(name.as_bytes()))?;
-        empty_directory(&directory, &top, &mut pending, &mut move_count)?;
+        let directory = open_directory(top, OsStr::from_bytes(name.as_bytes()))?;
+        empty_directory(&directory, top, &mut pending, &mut move_count)?;
         drop(directory);
-        ignore_missing(unlinkat(&top, &name, AtFlags::REMOVEDIR))?;
+        ignore_missing(unlinkat(top, &name, AtFlags::REMOVEDIR))?;
     }
-    ignore_missing(unlinkat(CWD, path, AtFlags::REMOVEDIR))
+    Ok(())
 }
 
 /// Removes the files of a directory and moves its subdirectories to the top.
@@ -73,7 +79,7 @@ fn empty_directory(
 }
 
 /// Opens a directory but no link, after giving its owner all rights.
-fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+pub(crate) fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     #[cfg(target_os = "linux")]
     {

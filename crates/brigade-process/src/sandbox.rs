@@ -219,11 +219,12 @@ fn granted_paths<'a>(
     layer: &'a LayerAccess<'_>,
     hidden: &HiddenDirs,
 ) -> impl Iterator<Item = (&'a Path, BindAccess)> + use<'a> {
-    let is_writable = |path: &Path| layer.write.iter().any(|parent| path.starts_with(parent));
+    let writable = || layer.write.iter().chain(&layer.write_plain);
+    let is_writable = |path: &Path| writable().any(|parent| path.starts_with(parent));
     let read = layer.read.iter().copied();
     let read = read.filter(|path| hidden.hides(path) && !is_writable(path));
     let mut grants: Vec<(&Path, BindAccess)> = read.map(|path| (path, BindAccess::Read)).collect();
-    grants.extend(layer.write.iter().map(|path| (*path, BindAccess::Write)));
+    grants.extend(writable().map(|path| (*path, BindAccess::Write)));
     grants.sort_by_key(|(path, _)| *path);
     grants.into_iter()
 }

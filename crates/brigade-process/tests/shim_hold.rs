@@ -120,6 +120,10 @@ fn a_released_lease_and_an_absent_reader_hold_nothing() {
     lease::renew_lease(shim.directory.path(), READER, 0, LONG).unwrap();
     lease::release_lease(shim.directory.path(), READER).unwrap();
     shim.done();
+    let mut shim = script_with_held_output("seq 1 400000");
+    shim.wait_until(|record| record.held_ms > 0);
+    lease::release_lease(shim.directory.path(), READER).unwrap();
+    shim.done();
     let mut shim =
         TestArgs { cap: CAP, timing: "reader=300", ..TestArgs::default() }.script("seq 1 400000");
     let start = Instant::now();

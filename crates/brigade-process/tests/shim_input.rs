@@ -81,7 +81,10 @@ fn a_process_that_closed_its_input_gets_no_more() {
     store_input(shim.directory.path(), input(0, b"lost", false)).unwrap();
     shim.signal(Signal::IO);
     shim.wait_until(|record| record.input_closed);
-    let result = store_input(shim.directory.path(), input(4, b"more", true)).unwrap();
+    let result = store_input(shim.directory.path(), input(4, b"more", false)).unwrap();
+    assert_eq!(result, StoreInputResult::Closed);
+    // The bytes before these were refused.
+    let result = store_input(shim.directory.path(), input(8, b"last", true)).unwrap();
     assert_eq!(result, StoreInputResult::Closed);
     std::fs::write(shim.path("go"), "").unwrap();
     assert_eq!(shim.done().exit, Some(ProcessExit::Code(0)));

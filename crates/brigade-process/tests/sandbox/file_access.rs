@@ -182,3 +182,28 @@ fn links_and_missing_paths_are_refused() {
     assert!(refusal(&dirs.inside.join("link/file")).contains("has become a symbolic link"));
     assert!(refusal(&dirs.inside.join("missing")).contains("No such file"));
 }
+
+#[tokio::test]
+async fn shared_directories_get_plain_files_only() {
+    if !can_sandbox() {
+        return;
+    }
+    let dirs = TestDirs::new();
+    let layer = LayerAccess { write_plain: vec![&dirs.outside], ..dirs.layer() };
+    let run = ProcessSettings { layers: vec![layer], ..ProcessSettings::default() };
+    let result = run
+        .script(
+            &dirs,
+            "mkdir $OUT/d && echo x > $OUT/d/new && ln $OUT/d/new $OUT/d/hard && \
+             mv $OUT/d/new $OUT/d/moved && rm $OUT/d/hard && echo more >> $OUT/file || exit 1
+             mkdir full && ln -s /etc full/link && mkfifo full/pipe pipe && ln -s /etc sym || exit 2
+             for try in 'ln -s /etc $OUT/link' 'mkfifo $OUT/pipe' 'mkfifo $OUT/d/pipe' \
+                        'mv -T full $OUT/full' 'ln -P sym $OUT/sym' 'ln pipe $OUT/pipe' \
+                        'perl -e \"rename(q(pipe), q($OUT/p)) or exit 1\"'; do
+               if sh -c \"$try\" 2>/dev/null; then echo \"done: $try\"; fi
+             done; find $OUT ! -type f ! -type d",
+        )
+        .await;
+    assert_eq!((result.text.as_str(), result.record.exit), ("", Some(ProcessExit::Code(0))));
+    assert_eq!(fs::read_to_string(dirs.outside.join("d/moved")).unwrap(), "x\n");
+}
