@@ -246,12 +246,16 @@ impl RuntimeBuilder {
         let abandoned = CancellationToken::new();
         let shutdown_token = CancellationToken::new();
         let view = Arc::new(CommittedView::default());
-        let last = self.store.last_position().await.map_err(|e| store_refusal(&e))?;
-        let feed = Feed::new(self.store.clone(), last);
+        let lane = self.store.open_lane().await.map_err(|e| store_refusal(&e))?;
+        let cursor = self.store.cursor().await.map_err(|e| store_refusal(&e))?;
+        let feed = Feed::new(self.store.clone(), cursor, lane);
         let mut supervisor = Supervisor {
             store: self.store.clone(),
+            lane,
             clock: self.clock.clone(),
             performers: self.performers.clone(),
+            #[cfg(feature = "processes")]
+            processes: processes.clone(),
             view: view.clone(),
             meters: RuntimeMetrics::new(),
             feed: feed.clone(),
@@ -267,6 +271,7 @@ impl RuntimeBuilder {
             timers: Default::default(),
             sweeping_sessions: Vec::new(),
             discarded_trees: Default::default(),
+            lost_sessions: Default::default(),
             retry_reports: Vec::new(),
             last_commit_failed: false,
             slots: RunningSlots::paused(self.max_running),
@@ -322,8 +327,7 @@ impl RuntimeBuilder {
     fn register_agents(&mut self, processes: Option<&Arc<ProcessService>>) -> DeferredRuntime {
         let deferred = DeferredRuntime::default();
         let Some(options) = self.agents.take() else { return deferred };
-        let servers = processes.map(|processes| processes.mcp_servers_dir());
-        let agents = AgentServices::new(options, deferred.clone(), self.clock.clone(), servers);
+        let agents = AgentServices::new(options, deferred.clone(), self.clock.clone(), processes);
         let agents = Arc::new(agents);
         let performer = AgentPerformer::new(agents.clone(), self.store.clone());
         self.performers.register(TaskKind::Agent, Arc::new(performer));

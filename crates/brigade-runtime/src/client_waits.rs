@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use brigade_model::call::WaitMode;
 use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::refusal::Refusal;
 
 use crate::loop_input::WaitInput;
 
@@ -48,12 +49,28 @@ impl ClientWaits {
 
     /// Requeues the waits of a session whose state, against which they were decided, was discarded.
     pub(crate) fn requeue_session(&mut self, session: SessionId) {
+        let waits = self.take_session(session);
+        self.ready.extend(waits);
+    }
+
+    /// Decides a wait again in the next turn.
+    pub(crate) fn requeue(&mut self, wait: WaitInput) {
+        self.ready.push(wait);
+    }
+
+    /// Refuses the waits of a session.
+    pub(crate) fn refuse_session(&mut self, session: SessionId, refusal: &Refusal) {
+        let ready: Vec<WaitInput> =
+            self.ready.extract_if(.., |wait| wait.session == session).collect();
+        for wait in self.take_session(session).into_iter().chain(ready) {
+            let _ = wait.reply.send(Err(refusal.clone()));
+        }
+    }
+
+    fn take_session(&mut self, session: SessionId) -> Vec<WaitInput> {
         let waits = self.waits.iter().filter(|(_, wait)| wait.input.session == session);
         let ids: Vec<u64> = waits.map(|(id, _)| *id).collect();
-        for id in ids {
-            let ready = self.take(id);
-            self.ready.extend(ready);
-        }
+        ids.into_iter().filter_map(|id| self.take(id)).collect()
     }
 
     /// Refuses all waits, since the runtime shuts down.
@@ -71,6 +88,11 @@ impl ClientWaits {
 
     pub(crate) fn remove(&mut self, id: u64) {
         self.take(id);
+        self.ready.retain(|wait| wait.id != id);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
     }
 
     fn take(&mut self, id: u64) -> Option<WaitInput> {
@@ -96,7 +118,7 @@ impl ClientWaits {
     }
 
     #[cfg(test)]
-    fn is_empty(&self) -> bool {
+    fn holds_nothing(&self) -> bool {
         self.waits.is_empty() && self.by_task.is_empty() && self.ready.is_empty()
     }
 }
@@ -145,7 +167,7 @@ mod tests {
         assert_eq!(ready(&mut waiters), [1]);
         waiters.task_ended(session, two);
         assert_eq!(ready(&mut waiters), [2]);
-        assert!(waiters.is_empty());
+        assert!(waiters.holds_nothing());
     }
 
     #[test]
@@ -154,7 +176,7 @@ mod tests {
         let session = new_session();
         add(&mut waiters, NewWait { id: 1, session, mode: WaitMode::Any }, &[1, 2]);
         waiters.remove(1);
-        assert!(waiters.is_empty());
+        assert!(waiters.holds_nothing());
     }
 
     #[test]
@@ -166,6 +188,6 @@ mod tests {
         add(&mut waiters, NewWait { id: 2, session: other, mode: WaitMode::All }, &[1]);
         waiters.requeue_session(discarded);
         assert_eq!(ready(&mut waiters), [1]);
-        assert!(!waiters.is_empty());
+        assert!(!waiters.holds_nothing());
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use brigade_model::action::Action;
 use brigade_model::decide::CommandReply;
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::{Position, Seq, SessionId, TaskNo};
+use brigade_model::ids::{Lane, Position, Seq, SessionId, TaskNo};
+use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::{ChangedRows, TaskTree};
@@ -15,7 +16,8 @@ use brigade_store::{Batch, SessionBatch};
 use tokio::sync::oneshot;
 
 use crate::feed::Feed;
-use crate::loop_input::{LoopInput, OpenedView, SubmitResult};
+use crate::loop_input::{LoopInput, OpenedView, SubmitResult, WaitInput};
+use crate::performer::TaskId;
 use crate::view::{CommittedView, SessionView};
 
 /// The decisions of one turn, before they are stored.
@@ -45,7 +47,20 @@ struct SessionOutputs {
 pub(crate) enum DeferredReply {
     One(oneshot::Sender<SubmitResult<CommandReply>>, SubmitResult<CommandReply>),
     Many(oneshot::Sender<Vec<SubmitResult<CommandReply>>>, Vec<SubmitResult<CommandReply>>),
-    Open(oneshot::Sender<SubmitResult<OpenedView>>, SubmitResult<OpenedView>),
+    Wait(WaitInput, SubmitResult<CommandReply>),
+    Open {
+        opening: OpeningRequest,
+        reply: oneshot::Sender<SubmitResult<OpenedView>>,
+        result: SubmitResult<OpenedView>,
+    },
+}
+
+/// A request for the open session of a name.
+#[derive(Debug)]
+pub(crate) struct OpeningRequest {
+    pub(crate) name: SessionName,
+    /// The limits of a new session.
+    pub(crate) limits: Limits,
 }
 
 /// The replies, actions and reports that wait for a batch to be stored.
@@ -61,7 +76,8 @@ pub(crate) struct PendingCommit {
 /// A stored batch. Only this can be published.
 #[derive(Debug)]
 pub(crate) struct Committed {
-    first_position: Position,
+    /// The position of the first event; `None` if there is none.
+    first_position: Option<Position>,
     batch: Batch,
     replies: Vec<DeferredReply>,
     actions: Vec<(SessionId, Action)>,
@@ -107,10 +123,21 @@ impl Decided {
         &mut self.parts[at].outputs
     }
 
+    /// Returns the tasks that have ended in this turn.
+    pub(crate) fn ended_tasks(&self) -> Vec<TaskId> {
+        let events = self.parts.iter().flat_map(|part| &part.outputs.events);
+        let ended = events.filter_map(|record| match record.event {
+            Event::Ended { no, .. } => Some(TaskId { session: record.session, no }),
+            _ => None,
+        });
+        ended.collect()
+    }
+
     /// Splits the decisions into the batch to store and the part that waits for it.
     pub(crate) fn into_batch(
         self,
         trees: &mut HashMap<SessionId, TaskTree>,
+        lane: Lane,
     ) -> (PendingCommit, Batch) {
         let mut pending = PendingCommit {
             replies: self.replies,
@@ -119,7 +146,7 @@ impl Decided {
             undecided: self.undecided,
             loaded_sessions: self.loaded_sessions,
         };
-        let mut batch = Batch::default();
+        let mut batch = Batch { lane, ..Batch::default() };
         for SessionOutputs { session: id, base_seq: base, outputs } in self.parts {
             let Some(tree) = trees.get_mut(&id) else { continue };
             if outputs.events.is_empty() {
@@ -141,18 +168,41 @@ impl Decided {
 }
 
 impl PendingCommit {
+    /// Takes out the requests to open sessions, to be decided again.
+    pub(crate) fn take_openings(&mut self) -> Vec<LoopInput> {
+        let openings = self.replies.extract_if(.., |it| matches!(it, DeferredReply::Open { .. }));
+        let inputs = openings.filter_map(|deferred| match deferred {
+            DeferredReply::Open { opening: OpeningRequest { name, limits }, reply, .. } => {
+                Some(LoopInput::Open { name, limits, reply })
+            }
+            _ => None,
+        });
+        inputs.collect()
+    }
+
+    /// Takes out the waits, to be decided again.
+    pub(crate) fn take_waits(&mut self) -> Vec<WaitInput> {
+        let waits = self.replies.extract_if(.., |it| matches!(it, DeferredReply::Wait(..)));
+        let inputs = waits.filter_map(|deferred| match deferred {
+            DeferredReply::Wait(input, _) => Some(input),
+            _ => None,
+        });
+        inputs.collect()
+    }
+
     /// Answers callers with the refusal and returns the reports to retry.
     pub(crate) fn fail(self, refusal: &Refusal) -> Vec<LoopInput> {
         for deferred in self.replies {
             match deferred {
-                DeferredReply::One(reply, result) => {
+                DeferredReply::One(reply, result)
+                | DeferredReply::Wait(WaitInput { reply, .. }, result) => {
                     let _ = reply.send(result.and(Err(refusal.clone())));
                 }
                 DeferredReply::Many(reply, results) => {
                     let failed = results.into_iter().map(|r| r.and(Err(refusal.clone())));
                     let _ = reply.send(failed.collect());
                 }
-                DeferredReply::Open(reply, result) => {
+                DeferredReply::Open { reply, result, .. } => {
                     let _ = reply.send(result.and(Err(refusal.clone())));
                 }
             }
@@ -165,28 +215,30 @@ impl PendingCommit {
 
 impl Committed {
     pub(crate) fn new(first: Position, batch: Batch, pending: PendingCommit) -> Self {
-        let PendingCommit { replies, actions, loaded_sessions, .. } = pending;
-        Self { first_position: first, batch, replies, actions, loaded_sessions }
+        Self { first_position: Some(first), batch, ..Self::replies_only(pending) }
     }
 
     /// Returns a commit that changed nothing, so that only replies remain.
     pub(crate) fn replies_only(pending: PendingCommit) -> Self {
-        Self::new(Position(0), Batch::default(), pending)
+        let PendingCommit { replies, actions, loaded_sessions, .. } = pending;
+        let batch = Batch::default();
+        Self { first_position: None, batch, replies, actions, loaded_sessions }
     }
 
     #[must_use]
     pub(crate) fn publish(mut self, view: &CommittedView, feed: &Feed) -> Published {
         let mut ended = Vec::new();
-        let mut next_position = self.first_position;
+        let mut event_count = 0;
         for record in self.batch.events() {
-            next_position = next_position.next();
-            if let Event::Ended { no, .. } = record.event {
+            event_count += 1;
+            // The worktree of a lingering task is released with its slot.
+            if let Event::Ended { no, .. } | Event::SlotReturned { no } = record.event {
                 ended.push((record.session, no));
             }
         }
         // Before the view, so that a reader who finds a state knows up to where its events reach.
-        if !self.batch.is_empty() {
-            feed.announce(Position(next_position.0 - 1));
+        if let Some(first) = self.first_position {
+            feed.announce(Position { no: first.no + event_count - 1, ..first });
         }
         let mut touched = self.loaded_sessions;
         for part in &mut self.batch.sessions {
@@ -194,8 +246,8 @@ impl Committed {
             view.open(&part.row).update(&part.row, std::mem::take(&mut part.tasks));
         }
         // After the view, so that a subscriber who gets an event also finds its state.
-        if !self.batch.is_empty() {
-            feed.publish(self.first_position, self.batch.events());
+        if let Some(first) = self.first_position {
+            feed.publish(first, self.batch.events());
         }
         let acknowledged =
             Acknowledged { actions: self.actions, ended_tasks: ended, touched_sessions: touched };
@@ -209,9 +261,10 @@ impl Published {
         for deferred in self.replies {
             // A caller that dropped its receiver is not an error.
             match deferred {
-                DeferredReply::One(reply, result) => drop(reply.send(result)),
+                DeferredReply::One(reply, result)
+                | DeferredReply::Wait(WaitInput { reply, .. }, result) => drop(reply.send(result)),
                 DeferredReply::Many(reply, results) => drop(reply.send(results)),
-                DeferredReply::Open(reply, result) => drop(reply.send(result)),
+                DeferredReply::Open { reply, result, .. } => drop(reply.send(result)),
             }
         }
         self.acknowledged

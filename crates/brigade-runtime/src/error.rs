@@ -17,6 +17,12 @@ pub(crate) fn shutdown_refusal() -> Refusal {
     Refusal::unavailable("the runtime has shut down")
 }
 
+/// Returns the refusal of a request for a session that another runtime has taken. It is of a kind that
+/// nobody repeats here.
+pub(crate) fn lost_session_refusal() -> Refusal {
+    Refusal::conflict("another runtime has taken this session")
+}
+
 /// Returns the refusal of a wait whose caller may no longer wait.
 pub(crate) fn cancelled_refusal() -> Refusal {
     Refusal::forbidden("the wait was cancelled")

@@ -1,11 +1,12 @@
-//! The feed: every change, in order, for subscribers who start at any position.
+//! The feed: every change, in order, for subscribers who start at any place.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::event::{Event, EventRecord, FeedItem};
-use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Owner, Position, SessionId, TaskNo};
 use brigade_model::message::MessageSender;
 use brigade_model::refusal::Refusal;
 use brigade_store::{EventQuery, Store};
@@ -26,20 +27,24 @@ pub(crate) struct Feed {
     store: Arc<dyn Store>,
     ring: Mutex<VecDeque<FeedItem>>,
     latest: watch::Sender<FeedHead>,
-    /// The position of the newest event whose state readers may see already.
+    /// The place behind the events of other lanes.
+    others: FeedCursor,
+    /// The lane of this runtime.
+    lane: Lane,
+    /// The number in this lane of the newest event whose state readers may see already.
     visible: AtomicU64,
     #[cfg(test)]
     before_publish: test_seam::BeforePublish,
 }
 
-/// The position of the newest event, and the mark that no more will come.
-#[derive(Clone, Copy, Debug)]
+/// The place behind the newest event, and the mark that no more will come.
+#[derive(Clone, Debug)]
 struct FeedHead {
-    position: Position,
+    cursor: FeedCursor,
     closed: bool,
 }
 
-/// Events after a position. A slow subscription reads from the store, so it holds up nobody.
+/// Events after a place. A slow subscription reads from the store, so it holds up nobody.
 #[derive(Debug)]
 pub struct FeedSubscription {
     feed: Arc<Feed>,
@@ -47,7 +52,7 @@ pub struct FeedSubscription {
     session: Option<SessionId>,
     /// The owner whose events are shown. `None` shows everything.
     scope: Option<OwnerScope>,
-    after: Position,
+    after: FeedCursor,
     page: VecDeque<FeedItem>,
 }
 
@@ -66,20 +71,26 @@ pub(crate) struct OwnerScope {
 #[non_exhaustive]
 pub enum FeedUpdate {
     Event(FeedItem),
-    /// A gap: requested events up to this position are no longer stored.
+    /// A gap: requested events up to this place are no longer stored.
     Gap {
-        to: Position,
+        to: FeedCursor,
     },
 }
 
 impl Feed {
-    pub(crate) fn new(store: Arc<dyn Store>, last: Position) -> Arc<Self> {
-        let (latest, _) = watch::channel(FeedHead { position: last, closed: false });
+    /// Creates the feed of a runtime that writes to this lane, at the end of a store's events.
+    pub(crate) fn new(store: Arc<dyn Store>, end: FeedCursor, lane: Lane) -> Arc<Self> {
+        let last = end.number_in(lane);
+        let others = end.positions().iter().filter(|position| position.lane != lane).copied();
+        let others = others.collect();
+        let (latest, _) = watch::channel(FeedHead { cursor: end, closed: false });
         Arc::new(Self {
             store,
             ring: Mutex::default(),
             latest,
-            visible: AtomicU64::new(last.0),
+            others,
+            lane,
+            visible: AtomicU64::new(last),
             #[cfg(test)]
             before_publish: test_seam::BeforePublish::default(),
         })
@@ -87,13 +98,15 @@ impl Feed {
 
     /// Announces committed events up to this position, before their state becomes visible.
     pub(crate) fn announce(&self, last: Position) {
-        self.visible.store(last.0, Ordering::Release);
+        self.visible.store(last.no, Ordering::Release);
     }
 
-    /// Returns the position of the newest event whose state may be visible. The feed has it now, or
+    /// Returns the place behind the newest event whose state may be visible. The feed has it now, or
     /// will have it shortly.
-    pub(crate) fn visible_position(&self) -> Position {
-        Position(self.visible.load(Ordering::Acquire))
+    pub(crate) fn visible_cursor(&self) -> FeedCursor {
+        let mut cursor = self.others.clone();
+        cursor.advance(Position { lane: self.lane, no: self.visible.load(Ordering::Acquire) });
+        cursor
     }
 
     /// Publishes committed events, with one wake-up per commit.
@@ -104,17 +117,22 @@ impl Feed {
     ) {
         #[cfg(test)]
         self.before_publish.run();
-        let mut position = first;
+        let mut next = first;
         {
             let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            if ring.back().is_some_and(|last| last.position.next() != first) {
+                // Events in between were stored and not published: readers get them from the store.
+                ring.clear();
+            }
             for record in records {
-                ring.push_back(FeedItem { position, record: record.clone() });
-                position = position.next();
+                ring.push_back(FeedItem { position: next, record: record.clone() });
+                next = next.next();
             }
             let over = ring.len().saturating_sub(RING_CAPACITY);
             ring.drain(..over);
         }
-        self.latest.send_modify(|latest| latest.position = Position(position.0 - 1));
+        let last = Position { no: next.no - 1, ..next };
+        self.latest.send_modify(|latest| latest.cursor.advance(last));
     }
 
     /// Closes the feed. It ends for each reader after the remaining events.
@@ -122,29 +140,31 @@ impl Feed {
         self.latest.send_modify(|latest| latest.closed = true);
     }
 
-    pub(crate) fn last_position(&self) -> Position {
-        self.latest.borrow().position
+    pub(crate) fn cursor(&self) -> FeedCursor {
+        self.latest.borrow().cursor.clone()
     }
 
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         session: Option<SessionId>,
-        after: Position,
+        after: FeedCursor,
     ) -> FeedSubscription {
         let latest = self.latest.subscribe();
         let page = VecDeque::new();
         FeedSubscription { feed: self.clone(), latest, session, scope: None, after, page }
     }
 
-    /// Returns recent events after a position, if the ring goes back that far.
-    fn recent(&self, after: Position) -> Option<VecDeque<FeedItem>> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = ring.front()?.position;
-        if after.next() < first {
+    /// Returns recent events after a place, if the ring goes back that far.
+    fn recent(&self, after: &FeedCursor) -> Option<VecDeque<FeedItem>> {
+        if !after.includes_all(&self.others) {
             return None;
         }
-        let skip = usize::try_from(after.0 + 1 - first.0).ok()?;
-        Some(ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect())
+        let next = after.number_in(self.lane) + 1;
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = ring.front()?.position.no;
+        let skip = usize::try_from(next.checked_sub(first)?).ok()?;
+        let page: VecDeque<_> = ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect();
+        (!page.is_empty()).then_some(page)
     }
 }
 
@@ -219,9 +239,9 @@ impl FeedSubscription {
         Self { scope, ..self }
     }
 
-    /// Returns the position after which [`FeedSubscription::next`] continues, to resume from later.
-    pub fn cursor(&self) -> Position {
-        self.after
+    /// Returns the place after which [`FeedSubscription::next`] continues, to resume from later.
+    pub fn cursor(&self) -> FeedCursor {
+        self.after.clone()
     }
 
     /// Returns the next update, or `None` after the last one of a runtime that has shut down.
@@ -230,54 +250,55 @@ impl FeedSubscription {
         self.next_to(None).await.transpose()
     }
 
-    /// Returns the next update, or `None` if there is none up to this position, which must not be of
+    /// Returns the next update, or `None` if there is none up to this place, which must not be of
     /// the future. Dropping the future loses nothing.
-    pub async fn next_until(&mut self, end: Position) -> Result<Option<FeedUpdate>, Refusal> {
+    pub async fn next_until(&mut self, end: &FeedCursor) -> Result<Option<FeedUpdate>, Refusal> {
         self.next_to(Some(end)).await
     }
 
-    /// Returns the next update, or `None` if there is none up to this position.
+    /// Returns the next update, or `None` if there is none up to this place.
     pub(crate) async fn next_to(
         &mut self,
-        end: Option<Position>,
+        end: Option<&FeedCursor>,
     ) -> Result<Option<FeedUpdate>, Refusal> {
         loop {
             while let Some(item) = self.page.front() {
-                if end.is_some_and(|end| item.position > end) {
+                if end.is_some_and(|end| !end.includes(item.position)) {
                     return Ok(None);
                 }
                 let mut shown = self.session.is_none_or(|session| item.record.session == session);
                 if let Some(scope) = self.scope.as_mut().filter(|_| shown) {
                     shown = scope.is_visible(&item.record, &*self.feed.store).await?;
                 }
-                self.after = item.position;
+                self.after.advance(item.position);
                 if let Some(item) = self.page.pop_front().filter(|_| shown) {
                     return Ok(Some(FeedUpdate::Event(item)));
                 }
             }
-            let latest = *self.latest.borrow_and_update();
-            if end.is_some_and(|end| self.after >= end) {
+            let latest = self.latest.borrow_and_update().clone();
+            if end.is_some_and(|end| self.after.includes_all(end)) {
                 return Ok(None);
             }
-            if self.after >= latest.position {
+            if self.after.includes_all(&latest.cursor) {
                 if latest.closed || self.latest.changed().await.is_err() {
                     return Ok(None);
                 }
                 continue;
             }
-            if let Some(page) = self.feed.recent(self.after) {
+            if let Some(page) = self.feed.recent(&self.after) {
                 self.page = page;
                 continue;
             }
-            let query = EventQuery { session: self.session, after: self.after, limit: PAGE_EVENTS };
+            let after = self.after.clone();
+            let query = EventQuery { session: self.session, after, limit: PAGE_EVENTS };
             let page = self.feed.store.events(&query).await.map_err(|e| store_refusal(&e))?;
             self.page = page.items.into();
             if let Some(to) = page.gap_to {
-                self.after = self.after.max(to);
-                return Ok(Some(FeedUpdate::Gap { to }));
+                self.after.advance_to(&to);
+                return Ok(Some(FeedUpdate::Gap { to: self.after.clone() }));
             }
             if self.page.is_empty() {
-                self.after = self.after.max(page.read_to);
+                self.after.advance_to(&page.read_to);
             }
         }
     }

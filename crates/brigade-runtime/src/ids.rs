@@ -23,6 +23,12 @@ pub fn new_lease_holder() -> u64 {
     hasher.finish().max(1)
 }
 
+/// Returns an id for a directory of processes.
+#[cfg(feature = "processes")]
+pub(crate) fn new_host_id() -> String {
+    new_id().simple().to_string()
+}
+
 /// Returns a mark that nobody can guess, so that text quoted to an agent cannot contain it.
 #[cfg(feature = "agents")]
 pub(crate) fn new_quote_mark() -> QuoteMark {

@@ -12,7 +12,8 @@
 //! In reading order:
 //! - [`runtime`], [`builder`], [`session`], `session_waits`, [`task_handle`], [`new_task`], [`task_error`]: the handles that a
 //!   program holds.
-//! - `supervisor`, `commit`, `perform`: the loop; `recovery`: its work before the first turn.
+//! - `supervisor`, `commit`, `perform`: the loop; `held_sessions`: the sessions that it holds;
+//!   `recovery`: its work before the first turn.
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
 //!   processes; [`agents`]: models that delegate.
 //! - [`approvals`]: pending approvals and stored grants.
@@ -21,6 +22,7 @@
 //! - [`records`]: records of the store, by the runtime's clock.
 //! - `sandbox`: a sandbox as requested becomes absolute paths; `spawn_parent`: the parent of a new
 //!   task.
+//! - `worktrees`: git worktrees of processes and agents.
 //! - [`runtime_metrics`]: counters and gauges.
 //! - [`clock`], `ids`, `loop_input`, `error`: time, ids, the loop's input and refusals.
 
@@ -34,6 +36,7 @@ mod commit;
 mod drain;
 mod error;
 pub mod feed;
+mod held_sessions;
 mod ids;
 pub mod jobs;
 pub mod join_all;
@@ -62,6 +65,8 @@ mod supervisor;
 pub mod task_error;
 pub mod task_handle;
 mod view;
+#[cfg(feature = "processes")]
+mod worktrees;
 
 #[cfg(feature = "agents")]
 pub use agents::{

@@ -151,11 +151,14 @@ pub(crate) struct TaskDraft {
     limits: Option<Limits>,
     keep: bool,
     kept_deadline: Option<KeptDeadline>,
+    worktree: bool,
     grace: Option<Duration>,
     #[cfg(feature = "processes")]
     sandbox_request: Option<SandboxRequest>,
     #[cfg(feature = "processes")]
     resources: ResourceLimits,
+    #[cfg(feature = "agents")]
+    withholds_variables: bool,
 }
 
 #[derive(Clone)]
@@ -184,11 +187,14 @@ impl<K> NewTask<K> {
             limits: None,
             keep: false,
             kept_deadline: None,
+            worktree: false,
             grace: None,
             #[cfg(feature = "processes")]
             sandbox_request: None,
             #[cfg(feature = "processes")]
             resources: ResourceLimits::default(),
+            #[cfg(feature = "agents")]
+            withholds_variables: false,
         };
         Self { draft, kind: PhantomData }
     }
@@ -335,6 +341,7 @@ impl TaskDraft {
                     limits: &limits,
                     sandbox_request: self.sandbox_request.as_ref(),
                     resources: self.resources,
+                    withholds_variables: self.withholds_variables,
                 };
                 TaskSpec::new(Work::Agent(agents.resolve_agent(*work, grant, parent)?))
             }
@@ -350,6 +357,9 @@ impl TaskDraft {
         spec.keep = self.keep;
         spec.kept_deadline = self.kept_deadline;
         spec.grace = self.grace.map(Into::into);
+        spec.worktree = self.worktree;
+        #[cfg(feature = "processes")]
+        execution::check_worktree(&spec, parent)?;
         Ok(spec)
     }
 }

@@ -16,6 +16,8 @@ impl Supervisor {
     pub(crate) fn perform(&mut self, done: Acknowledged) {
         for (session, no) in done.ended_tasks {
             self.waiters.task_ended(session, no);
+            #[cfg(feature = "processes")]
+            self.release_worktree(TaskId { session, no });
         }
         for (session, action) in done.actions {
             self.perform_action(session, action);
@@ -23,6 +25,22 @@ impl Supervisor {
         for id in done.touched_sessions {
             self.evict_idle(id);
         }
+    }
+
+    /// Releases the worktree of a task that has ended, if it has one.
+    #[cfg(feature = "processes")]
+    fn release_worktree(&self, task: TaskId) {
+        let row = self.trees.get(&task.session).and_then(|tree| tree.get(task.no));
+        if row.is_some_and(|row| row.spec.has_worktree()) {
+            self.start_worktree_release(task);
+        }
+    }
+
+    #[cfg(feature = "processes")]
+    pub(crate) fn start_worktree_release(&self, task: TaskId) {
+        let Some(processes) = &self.processes else { return };
+        let reporter = Reporter { task, attempt: Attempt(0), inputs: self.sender.clone() };
+        processes.release_worktree(self.store.clone(), reporter);
     }
 
     /// Evicts rows, and idle sessions, that nothing needs in memory.

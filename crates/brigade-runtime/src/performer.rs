@@ -19,6 +19,7 @@ use brigade_model::task::TaskRow;
 use brigade_model::work::{CustomWork, KindPolicy, TaskKind, Work};
 use brigade_store::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use crate::clock::Clock;
 use crate::loop_input::LoopInput;
@@ -78,6 +79,11 @@ pub trait Performer: Send + Sync + 'static {
 
     /// Ends an attempt, or releases what is held for a suspended task.
     fn stop(&self, task: TaskId, mode: StopMode);
+
+    /// Ends what exists of a task only in this process, and reports nothing: another runtime has
+    /// taken its session. Work that outlives a process continues there. By default nothing is ended,
+    /// and later reports are ignored.
+    fn halt(&self, _task: TaskId) {}
 
     /// Finds out after a crash what happened to work that may have outlived the process.
     ///
@@ -152,6 +158,9 @@ pub enum ReconcileResult {
     NeverStarted,
     /// Nothing remains of the work.
     Lost { evidence: Arc<str> },
+    /// The work was started on this other host, where it may run. It is neither adopted here nor
+    /// lost.
+    Elsewhere { host: Arc<str> },
     /// The performer could not look. Recovery stops, since nothing can be concluded from that.
     Unknown { problem: Arc<str> },
 }
@@ -173,9 +182,12 @@ impl Reporter {
     /// Posts a report that must not be lost: the loop retries it until it is stored.
     pub async fn post(&self, report: AttemptReport) {
         let command = self.command(report);
-        // Without a loop nobody receives the report; recovery finds out the same.
         let input = LoopInput::Report { session: self.task.session, command };
-        let _ = self.inputs.send(input).await;
+        // Without a loop nobody receives the report; recovery finds out the same. A full queue is
+        // rare, and every task would hold the place of its future.
+        if let Err(TrySendError::Full(input)) = self.inputs.try_send(input) {
+            let _ = Box::pin(self.inputs.send(input)).await;
+        }
     }
 
     /// Posts a report that is dropped if the loop's queue is full.

@@ -4,10 +4,12 @@
 //! - `performer`: the performer; `driver`: follows one process; `probe`: turns an execution's
 //!   record or its absence into an end report.
 //! - `session`: the methods of a session that are for processes only.
-//! - `peer_origin`: the origin of a connected process.
-//! - `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
+//! - `peer_origin`: the origin of a connected process; `departed_readers`: readers of output that left
+//!   before the start.
+//! - `state_dir`, `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
 //! - [`report`]: the report about a process that ended.
 
+mod departed_readers;
 mod driver;
 mod environment;
 mod execution_dirs;
@@ -18,6 +20,7 @@ mod prepared_sandbox;
 mod probe;
 pub mod report;
 mod session;
+mod state_dir;
 
 pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
 pub use options::ProcessOptions;

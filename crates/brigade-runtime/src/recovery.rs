@@ -23,8 +23,9 @@ impl Supervisor {
         let sessions = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
         let mut to_perform: Vec<Acknowledged> = Vec::new();
         for row in sessions.into_iter().filter(|row| row.state != SessionState::Closed) {
-            match self.load_from_store(row.id).await {
-                Ok(()) => {}
+            match self.load_unfinished(row.id).await {
+                Ok(true) => {}
+                Ok(false) => continue,
                 Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
                     // The other sessions continue. A request for this one gets the same error.
                     tracing::error!(%error, session = %row.name, "a session cannot be read");
@@ -32,14 +33,12 @@ impl Supervisor {
                 }
                 Err(error) => return Err(store_refusal(&error)),
             }
-            if self.trees.get(&row.id).is_none_or(|tree| tree.loaded_count() == 0) {
-                // Nothing to resume: the session is loaded again on its next request.
-                self.trees.remove(&row.id);
-                continue;
-            }
             let mut decided = self.recover_session(row.id, &RecoveryFinding::Crash).await;
             self.reconcile(row.id, &mut decided).await?;
             let Some(committed) = self.commit(decided).await else {
+                if self.lost_sessions.contains(&row.id) {
+                    continue;
+                }
                 return Err(Refusal::unavailable("recovery could not be stored"));
             };
             to_perform.push(committed.publish(&self.view, &self.feed).acknowledge());
@@ -59,6 +58,8 @@ impl Supervisor {
         for id in ids {
             self.resume_stops(id);
         }
+        #[cfg(feature = "processes")]
+        self.release_recorded_worktrees();
         Ok(())
     }
 
@@ -83,6 +84,10 @@ impl Supervisor {
                 ReconcileResult::Adopted => (RecoveryFinding::Adopted, None),
                 // It ran while this process was away, and may have got what was sent to it.
                 ReconcileResult::Ended(end) => (RecoveryFinding::Adopted, Some(end)),
+                ReconcileResult::Elsewhere { host } => {
+                    tracing::warn!(task = %row.address(no), %host, "it was started on another host");
+                    continue;
+                }
                 ReconcileResult::NeverStarted => (RecoveryFinding::NeverStarted, None),
                 ReconcileResult::Unknown { problem } => {
                     return Err(Refusal::unavailable(format!(
@@ -105,6 +110,15 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Releases the worktrees that an earlier process did not release. Those of alive tasks stay.
+    #[cfg(feature = "processes")]
+    fn release_recorded_worktrees(&self) {
+        let recorded = self.processes.as_ref().map(|it| it.worktrees.recorded_tasks());
+        for task in recorded.into_iter().flatten() {
+            self.start_worktree_release(task);
+        }
     }
 
     /// Repeats the stops that an earlier process began.

@@ -11,7 +11,7 @@ use brigade_model::ids::{SessionId, Time};
 use brigade_model::task_tree::TaskTree;
 
 use crate::commit::Decided;
-use crate::supervisor::{RELOAD_PAUSE, Supervisor};
+use crate::supervisor::Supervisor;
 
 /// The slots of a runtime: the running tasks of its sessions, and the sessions that queue.
 #[derive(Debug, Default)]
@@ -85,6 +85,14 @@ impl RunningSlots {
         }
     }
 
+    /// Removes a session that runs nothing here any more.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        self.end_turn(session);
+        if let Some(counts) = self.counts.remove(&session) {
+            self.total_running = self.total_running.saturating_sub(counts.running);
+        }
+    }
+
     /// Returns whether a session queues although a slot is free.
     pub(crate) fn can_grant(&self) -> bool {
         self.next_grant().is_some()
@@ -142,9 +150,8 @@ impl Supervisor {
             if done.is_ok() && self.slots.queued(id) < queued_before {
                 self.slots.pass_turn(id);
             } else {
-                // The session cannot be loaded now: try again a little later.
                 self.slots.end_turn(id);
-                self.timers.set(id, Some(now.after(RELOAD_PAUSE)));
+                self.retry_later(id, now);
             }
         }
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brigade_model::command::{Caller, ClientCaller, Command};
 use brigade_model::decide::CommandReply;
 use brigade_model::event_author::CallerOrigin;
-use brigade_model::ids::{Attempt, Position, SessionId};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Attempt, SessionId};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
@@ -90,10 +91,31 @@ impl Runtime {
         self.inner.store.session_named(&name).await.map_err(|e| store_refusal(&e))
     }
 
-    /// Returns a session as seen by the task that runs this attempt.
+    /// Returns a session as seen by the task that runs this attempt. A task that is a part of its
+    /// parent acts as the parent: what it starts is the parent's, and outlives it.
     pub async fn task_session(&self, task: TaskId, attempt: Attempt) -> Result<Session, Refusal> {
         let session = self.operator_session(task.session).await?;
-        Ok(Session { caller: Caller::Task { no: task.no, attempt }, ..session })
+        let caller = Caller::Task { no: task.no, attempt };
+        let part = session.view.get(task.no).filter(|row| row.spec.part_of_parent);
+        // An older attempt of the part has no owner to act as.
+        let part = part.filter(|row| row.attempt == attempt);
+        let parent = part.and_then(|row| row.owner.task());
+        let parent = parent.and_then(|no| Some((no, session.view.get(no)?.attempt)));
+        Ok(match parent {
+            Some((no, attempt)) => Session {
+                caller: Caller::Task { no, attempt },
+                acts_through: Some(task.no),
+                ..session
+            },
+            None => Session { caller, ..session },
+        })
+    }
+
+    /// Returns true if the task is a part of its parent, and acts as the parent.
+    #[cfg(feature = "agents")]
+    pub fn is_part(&self, task: TaskId) -> bool {
+        let row = self.inner.view.get(task.session).and_then(|session| session.get(task.no));
+        row.is_some_and(|row| row.spec.part_of_parent)
     }
 
     /// Returns the origin of a connected process: a descendant of a task's process, or outside.
@@ -133,6 +155,7 @@ impl Runtime {
             runtime: self.clone(),
             id: view.row().id,
             caller,
+            acts_through: None,
             origin: None,
             view,
             cancellation: None,
@@ -158,14 +181,14 @@ impl Runtime {
         self.inner.store.sessions().await.map_err(|e| store_refusal(&e))
     }
 
-    /// Subscribes to every change in every session, starting after a position.
-    pub fn subscribe(&self, after: Position) -> FeedSubscription {
+    /// Subscribes to every change in every session, starting after a place.
+    pub fn subscribe(&self, after: FeedCursor) -> FeedSubscription {
         self.inner.feed.subscribe(None, after)
     }
 
-    /// Returns the position of the newest event.
-    pub fn position(&self) -> Position {
-        self.inner.feed.last_position()
+    /// Returns the place behind the newest event.
+    pub fn cursor(&self) -> FeedCursor {
+        self.inner.feed.cursor()
     }
 
     /// Removes what retention allows, the data that performers hold of each removed task, and

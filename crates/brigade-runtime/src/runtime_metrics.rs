@@ -144,7 +144,6 @@ fn kind_label(work: &Work) -> &'static str {
     match work.kind() {
         TaskKind::Process => "process",
         TaskKind::Agent => "agent",
-        TaskKind::External => "external",
         TaskKind::Job => "job",
         TaskKind::Custom(_) => "custom",
     }

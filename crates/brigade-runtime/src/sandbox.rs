@@ -29,7 +29,14 @@ pub(crate) fn canonicalize(
         NetworkPolicy::Denied => TcpPolicy::Denied,
         NetworkPolicy::Allowed => request.tcp,
     };
-    Ok(SandboxLayer { read, write, tcp, network: request.network, agents: request.agents })
+    Ok(SandboxLayer {
+        read,
+        write,
+        write_plain: Vec::new(),
+        tcp,
+        network: request.network,
+        agents: request.agents,
+    })
 }
 
 fn expand_home(path: &str) -> Result<PathBuf, Refusal> {

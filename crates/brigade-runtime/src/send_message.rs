@@ -56,6 +56,7 @@ struct MessageDraft {
     key: Option<Result<IdempotencyKey, Refusal>>,
     interrupt: bool,
     closes_input: bool,
+    alive_only: bool,
 }
 
 /// The sender of a message: a session, or a job whose call is recorded.
@@ -75,6 +76,7 @@ impl SendMessage {
             key: None,
             interrupt: false,
             closes_input: false,
+            alive_only: false,
         };
         Self { draft: Some(draft), sending: None }
     }
@@ -105,6 +107,11 @@ impl SendMessage {
         self.update(|draft| draft.interrupt = true)
     }
 
+    /// Refuses the message if its recipient has ended. Otherwise it begins the next run of an agent.
+    pub fn alive_only(self) -> Self {
+        self.update(|draft| draft.alive_only = true)
+    }
+
     pub(crate) fn closing_input(self) -> Self {
         self.update(|draft| draft.closes_input = true)
     }
@@ -112,7 +119,7 @@ impl SendMessage {
 
 impl MessageDraft {
     async fn send(self) -> Result<MessageNo, Refusal> {
-        let Self { sender, to, body, name, key, interrupt, closes_input } = self;
+        let Self { sender, to, body, name, key, interrupt, closes_input, alive_only } = self;
         let body = body?;
         let key = key.transpose()?;
         let command = |caller: Caller| SendCommand {
@@ -120,6 +127,7 @@ impl MessageDraft {
             key,
             interrupt,
             closes_input,
+            alive_only,
             ..SendCommand::new(caller, to, body)
         };
         match sender {

@@ -13,13 +13,15 @@ use brigade_model::command::{
 };
 use brigade_model::decide::{CommandReply, StopResult};
 use brigade_model::event_author::CallerOrigin;
-use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, Position, SessionId};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, SessionId, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::message::Message;
 use brigade_model::refusal::{Refusal, RefusalKind};
-#[cfg(feature = "agents")]
 use brigade_model::sandbox::Sandbox;
+#[cfg(feature = "agents")]
+use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::{MessageRow, SessionRow};
 #[cfg(feature = "agents")]
@@ -69,6 +71,8 @@ pub struct Session {
     pub(crate) runtime: Runtime,
     pub(crate) id: SessionId,
     pub(crate) caller: Caller,
+    /// The part of the calling task that acts for it. Its sandbox counts.
+    pub(crate) acts_through: Option<TaskNo>,
     pub(crate) origin: Option<CallerOrigin>,
     pub(crate) view: Arc<SessionView>,
     /// Cancelled when the caller may no longer wait.
@@ -132,7 +136,7 @@ impl Session {
         &self,
         task: NewTask<K>,
     ) -> Result<TaskHandle<K::Output>, Refusal> {
-        let since = self.runtime.position();
+        let since = self.runtime.cursor();
         if let Some(job) = JobContext::current().filter(|job| job.session_id() == self.id) {
             let ChildTask { no, run, kind, .. } = job.spawn(task).await?;
             let nested = Self { caller: job.caller(), ..self.clone() };
@@ -177,12 +181,12 @@ impl Session {
         for task in tasks {
             commands.push(self.spawn_command(task.into_draft()).await);
         }
-        let since = self.runtime.position();
+        let since = self.runtime.cursor();
         let replies = self.submit_all(commands).await?;
         Ok(replies
             .into_iter()
             .map(|reply| match reply? {
-                CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since)),
+                CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since.clone())),
                 _ => Err(unexpected_reply()),
             })
             .collect())
@@ -191,21 +195,30 @@ impl Session {
     /// Returns the task that acts here, if the caller is one.
     pub(crate) fn acting_task(&self) -> Result<Option<Arc<TaskRow>>, Refusal> {
         let Caller::Task { no, .. } = &self.caller else { return Ok(None) };
+        let no = self.acts_through.unwrap_or(*no);
         // Nobody can tell the sandbox of a task that is not in memory any more.
         let unknown = || Refusal::forbidden("the task that you act as is not known any more");
-        self.view.get(*no).ok_or_else(unknown).map(Some)
+        self.view.get(no).ok_or_else(unknown).map(Some)
     }
 
     async fn spawn_command(&self, task: TaskDraft) -> Result<Command, Refusal> {
         // A caller that acts as a task cannot start anything with a weaker sandbox than its own.
         let own = self.acting_task()?;
-        let sandbox = own.as_ref().and_then(|row| row.spec.work.sandbox());
+        let sandbox = match &own {
+            Some(row) => performed_sandbox(row)?,
+            None => None,
+        };
+        let sandbox = sandbox.as_ref();
         let parent = sandbox.map_or(SpawnParent::TopLevel, SpawnParent::SandboxedProcess);
         #[cfg(feature = "agents")]
         let agent = self.parent_agent(&task, sandbox).await?;
         #[cfg(feature = "agents")]
         let parent = agent.as_ref().map_or(parent, SpawnParent::Agent);
         let spec = Arc::new(task.into_spec(&self.runtime.inner.handlers, None, parent)?);
+        #[cfg(feature = "agents")]
+        if self.acts_through.is_some() {
+            self.check_agent_rules(&spec).await?;
+        }
         Ok(Command::Spawn(SpawnCommand { caller: self.caller.clone(), spec, call: None }))
     }
 
@@ -242,7 +255,8 @@ impl Session {
                     _ => refusal,
                 })?,
             };
-            if let Work::Agent(agent) = &row.spec.work {
+            let placed = crate::worktrees::performed_work(&row)?;
+            if let Work::Agent(agent) = placed.as_ref().unwrap_or(&row.spec.work) {
                 return agent.blueprint.decode().map(Some);
             }
             here = row.spawner.map(|spawner| spawner.no).or(row.owner.task());
@@ -250,7 +264,19 @@ impl Session {
         Ok(None)
     }
 
-    pub(crate) fn spawned_handle<T>(&self, spawned: SpawnedTask, since: Position) -> TaskHandle<T> {
+    /// Checks what a program starts as its agent by the rules of the agent. A program that asks for
+    /// permissions has asked already where a rule says so.
+    #[cfg(feature = "agents")]
+    async fn check_agent_rules(&self, spec: &TaskSpec) -> Result<(), Refusal> {
+        let Some(agent) = self.nearest_agent().await? else { return Ok(()) };
+        self.runtime.agent_services()?.check_program_spawn(&agent, spec)
+    }
+
+    pub(crate) fn spawned_handle<T>(
+        &self,
+        spawned: SpawnedTask,
+        since: FeedCursor,
+    ) -> TaskHandle<T> {
         let SpawnedTask { no, run, kind, existing } = spawned;
         let session = self.clone();
         TaskHandle { session, no, run, kind, existing, since, result_type: PhantomData }
@@ -400,7 +426,7 @@ impl Session {
         limits: Option<Limits>,
     ) -> Result<TaskHandle, Refusal> {
         let resume = ResumeCommand { caller: self.caller.clone(), task: task.into(), limits };
-        let since = self.runtime.position();
+        let since = self.runtime.cursor();
         match self.submit(Command::Resume(resume)).await? {
             CommandReply::Spawned(spawned) => Ok(self.spawned_handle(spawned, since)),
             _ => Err(unexpected_reply()),
@@ -430,9 +456,9 @@ impl Session {
         self.submit(Command::Close(close)).await.map(|_| ())
     }
 
-    /// Subscribes to the changes that this caller sees, starting after a position. A client sees
+    /// Subscribes to the changes that this caller sees, starting after a place. A client sees
     /// the session and its top-level tasks, the operator everything.
-    pub fn subscribe(&self, after: Position) -> FeedSubscription {
+    pub fn subscribe(&self, after: FeedCursor) -> FeedSubscription {
         let scope = self.owner_scope().map(|owner| OwnerScope::new(owner, self.view.clone()));
         self.runtime.inner.feed.subscribe(Some(self.id), after).with_scope(scope)
     }
@@ -477,4 +503,13 @@ pub(crate) fn first_message_no(reply: CommandReply) -> Result<MessageNo, Refusal
 
 pub(crate) fn unexpected_reply() -> Refusal {
     Refusal::internal("the loop replied with the wrong kind of reply")
+}
+
+/// Returns the sandbox of a task as it is performed, in its worktree if it has one.
+fn performed_sandbox(row: &TaskRow) -> Result<Option<Sandbox>, Refusal> {
+    #[cfg(feature = "processes")]
+    if let Some(placed) = crate::worktrees::performed_work(row)? {
+        return Ok(placed.sandbox().cloned());
+    }
+    Ok(row.spec.work.sandbox().cloned())
 }

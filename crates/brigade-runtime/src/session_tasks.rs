@@ -47,7 +47,7 @@ impl Session {
         &self,
         task: impl TryInto<TaskRef, Error: Into<Refusal>>,
     ) -> Result<TaskHandle, Refusal> {
-        let since = self.runtime.position();
+        let since = self.runtime.cursor();
         let task: TaskRef = task.try_into().map_err(Into::into)?;
         let run = task.run;
         let found = self.get(task).await?;

@@ -7,34 +7,31 @@
 //! A `Committed` value is the only thing that can be published, acknowledged and performed, so
 //! acting before storing does not compile. The loop never waits for work.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use brigade_model::command::{Command, RecoverCommand, RecoveryFinding};
 use brigade_model::decide::CommandReply;
-use brigade_model::ids::{Epoch, Millis, Position, SessionId, Time};
-use brigade_model::limits::Limits;
-use brigade_model::name::SessionName;
+use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::needs::needs;
 use brigade_model::refusal::{Refusal, RefusalKind};
-use brigade_model::task_tree::{SessionState, TaskTree};
-use brigade_model::transition::{
-    SessionOpening, SubmittedCommand, handle_command_into, open_session,
-};
-use brigade_store::{Batch, LoadedSession, Store, StoreError, load_needed_rows};
+use brigade_model::task_tree::TaskTree;
+use brigade_model::transition::{SubmittedCommand, handle_command_into};
+use brigade_store::{Batch, EventQuery, Store, StoreError, load_needed_rows};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::client_waits::ClientWaits;
 use crate::clock::Clock;
-use crate::commit::{Committed, Decided, DeferredReply};
+use crate::commit::{Committed, Decided, DeferredReply, OpeningRequest};
 use crate::drain::DrainState;
 use crate::error::{cancelled_refusal, in_doubt_refusal, store_refusal};
 use crate::feed::Feed;
-use crate::ids::new_session_id;
-use crate::loop_input::{LoopInput, OpenedView, SubmitResult, WaitInput};
+use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
 use crate::performer::PerformerRegistry;
+#[cfg(feature = "processes")]
+use crate::processes::ProcessService;
 use crate::running_slots::{RunningSlots, SlotGrant};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
@@ -46,8 +43,12 @@ pub(crate) const DEFAULT_MAX_BATCH: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     pub(crate) store: Arc<dyn Store>,
+    /// The lane of this writer.
+    pub(crate) lane: Lane,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) performers: PerformerRegistry,
+    #[cfg(feature = "processes")]
+    pub(crate) processes: Option<Arc<ProcessService>>,
     pub(crate) view: Arc<CommittedView>,
     pub(crate) meters: RuntimeMetrics,
     pub(crate) feed: Arc<Feed>,
@@ -72,7 +73,9 @@ pub(crate) struct Supervisor {
     /// Task trees that were discarded and not loaded again yet, with attachments that only they
     /// hold.
     pub(crate) discarded_trees: HashMap<SessionId, TaskTree>,
-    /// Reports whose commit failed.
+    /// Sessions that another writer has taken. They are not claimed again.
+    pub(crate) lost_sessions: HashSet<SessionId>,
+    /// Reports whose commit failed, and requests that find another state now.
     pub(crate) retry_reports: Vec<LoopInput>,
     /// True if the last commit failed.
     pub(crate) last_commit_failed: bool,
@@ -130,9 +133,10 @@ impl Supervisor {
         self.remaining_tries = None;
         while let Some(inputs) = self.next_inputs().await {
             let decided = self.decide_all(inputs).await;
-            let Some(committed) = self.commit(decided).await else { continue };
-            let done = committed.publish(&self.view, &self.feed).acknowledge();
-            self.perform(done);
+            if let Some(committed) = self.commit(decided).await {
+                let done = committed.publish(&self.view, &self.feed).acknowledge();
+                self.perform(done);
+            }
             if self.slots.total_running() == 0 {
                 self.drain.finish();
             }
@@ -200,8 +204,7 @@ impl Supervisor {
         let sweeps = inputs.sweeping_sessions.into_iter().map(|session| (session, Command::Sweep));
         for (session, command) in ticks.chain(sweeps) {
             if self.decide(session, (&command).into(), now, &mut decided).await.is_err() {
-                // The session cannot be loaded now: try again a little later.
-                self.timers.set(session, Some(now.after(RELOAD_PAUSE)));
+                self.retry_later(session, now);
             }
         }
         for wait in inputs.ready_waits {
@@ -211,14 +214,16 @@ impl Supervisor {
             self.decide_input(input, now, &mut decided).await;
         }
         self.grant_running_slots(now, &mut decided).await;
+        self.decide_ready_waits(now, &mut decided).await;
         decided
     }
 
     async fn decide_input(&mut self, input: LoopInput, now: Time, decided: &mut Decided) {
         match input {
             LoopInput::Open { name, limits, reply } => {
-                let result = self.find_or_open_session(name, limits, now, decided).await;
-                decided.replies.push(DeferredReply::Open(reply, result));
+                let opening = OpeningRequest { name, limits };
+                let result = self.find_or_open_session(&opening, now, decided).await;
+                decided.replies.push(DeferredReply::Open { opening, reply, result });
             }
             LoopInput::Submit { session, command, origin, reply } => {
                 let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
@@ -232,6 +237,9 @@ impl Supervisor {
                     results.push(self.decide(session, submitted, now, decided).await);
                 }
                 decided.replies.push(DeferredReply::Many(reply, results));
+            }
+            LoopInput::Report { session, .. } if self.lost_sessions.contains(&session) => {
+                tracing::debug!(%session, "ignored a report for a session of another writer");
             }
             LoopInput::Report { session, command } => {
                 match self.decide(session, (&command).into(), now, decided).await {
@@ -254,11 +262,42 @@ impl Supervisor {
             let _ = wait.reply.send(Err(cancelled_refusal()));
             return;
         }
-        let command = Command::Collect(wait.collect.clone());
-        let submitted = SubmittedCommand { command: &command, origin: wait.origin.as_ref() };
-        match self.decide(wait.session, submitted, now, decided).await {
+        match self.decide_collect(&wait, now, decided).await {
             Ok(CommandReply::Pending(pending)) => self.waiters.add(wait, pending),
             result => decided.replies.push(DeferredReply::One(wait.reply, result)),
+        }
+    }
+
+    async fn decide_collect(
+        &mut self,
+        wait: &WaitInput,
+        now: Time,
+        decided: &mut Decided,
+    ) -> SubmitResult<CommandReply> {
+        let command = Command::Collect(wait.collect.clone());
+        let submitted = SubmittedCommand { command: &command, origin: wait.origin.as_ref() };
+        self.decide(wait.session, submitted, now, decided).await
+    }
+
+    /// Decides the waits for tasks that have ended in this turn. Their results are collected in the
+    /// commit of the ends.
+    async fn decide_ready_waits(&mut self, now: Time, decided: &mut Decided) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        for task in decided.ended_tasks() {
+            self.waiters.task_ended(task.session, task.no);
+        }
+        for wait in self.waiters.take_ready() {
+            if wait.is_cancelled() {
+                let _ = wait.reply.send(Err(cancelled_refusal()));
+                continue;
+            }
+            match self.decide_collect(&wait, now, decided).await {
+                Ok(CommandReply::Pending(pending)) => self.waiters.add(wait, pending),
+                // If the commit fails, the task has not ended, and the wait goes on.
+                result => decided.replies.push(DeferredReply::Wait(wait, result)),
+            }
         }
     }
 
@@ -309,74 +348,9 @@ impl Supervisor {
         result
     }
 
-    /// Loads a session into memory.
-    pub(crate) async fn load_session(&mut self, id: SessionId) -> SubmitResult<()> {
-        self.load_from_store(id).await.map_err(|e| store_refusal(&e))
-    }
-
-    pub(crate) async fn load_from_store(&mut self, id: SessionId) -> Result<(), StoreError> {
-        if self.trees.contains_key(&id) {
-            return Ok(());
-        }
-        let loaded = self.store.load(id).await?;
-        let discarded = self.discarded_trees.remove(&id);
-        if discarded.is_some() {
-            self.waiters.requeue_session(id);
-        }
-        let Some(mut loaded) = loaded else { return Ok(()) };
-        if let Some(discarded) = discarded {
-            carry_over_attachments(&discarded, &mut loaded);
-        }
-        let tree = loaded.into_tree();
-        let view = self.view.open(tree.row());
-        view.update(tree.row(), tree.shared_rows());
-        self.timers.set(id, tree.next_due());
-        if tree.has_sweep() {
-            self.sweeping_sessions.push(id);
-        }
-        self.slots.observe(&tree);
-        self.views.insert(id, view);
-        self.trees.insert(id, tree);
-        Ok(())
-    }
-
-    async fn find_or_open_session(
-        &mut self,
-        name: SessionName,
-        limits: Limits,
-        now: Time,
-        decided: &mut Decided,
-    ) -> SubmitResult<OpenedView> {
-        let opened_in_turn = decided.opened_sessions.iter().find(|(other, _)| *other == name);
-        if let Some((_, view)) = opened_in_turn {
-            return Ok(OpenedView { view: view.clone(), opened: false });
-        }
-        let stored = self.store.session_named(&name).await.map_err(|e| store_refusal(&e))?;
-        if let Some(row) = stored
-            && row.state != SessionState::Closed
-        {
-            self.load_session(row.id).await?;
-            return Ok(OpenedView { view: self.view.open(&row), opened: false });
-        }
-        let id = new_session_id();
-        let (tree, record) = open_session(SessionOpening {
-            id,
-            name: name.clone(),
-            limits,
-            at: now,
-            epoch: Epoch(1),
-        });
-        let view = self.view.open(tree.row());
-        self.views.insert(id, view.clone());
-        self.trees.insert(id, tree);
-        decided.opened_sessions.push((name, view.clone()));
-        decided.add_session_opened(id, record);
-        Ok(OpenedView { view, opened: true })
-    }
-
     /// Stores the decisions of a turn. Returns `None` if that failed; callers have got the error.
     pub(crate) async fn commit(&mut self, decided: Decided) -> Option<Committed> {
-        let (mut pending, batch) = decided.into_batch(&mut self.trees);
+        let (mut pending, batch) = decided.into_batch(&mut self.trees, self.lane);
         if batch.is_empty() {
             self.retry_reports = std::mem::take(&mut pending.undecided);
             return Some(Committed::replies_only(pending));
@@ -393,14 +367,18 @@ impl Supervisor {
         tracing::warn!(%error, "a commit failed");
         self.meters.count_commit_failure();
         let found = match error {
-            StoreError::Fenced(_) => Ok(None),
+            StoreError::Fenced(_) | StoreError::NameTaken(_) => Ok(None),
             _ => self.find_committed(&batch).await,
         };
+        let has_taken_name = matches!(error, StoreError::NameTaken(_));
         let refusal = match found {
             Ok(Some(first)) => {
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports = std::mem::take(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
+            }
+            Ok(None) if has_taken_name => {
+                Refusal::unavailable("another request of the same moment failed; try again")
             }
             Ok(None) => store_refusal(&error),
             Err(in_doubt) => in_doubt,
@@ -409,7 +387,15 @@ impl Supervisor {
         for part in &batch.sessions {
             self.reload_session(part.row.id).await;
         }
-        self.retry_reports = pending.fail(&refusal);
+        if refusal.kind == UNAVAILABLE {
+            for wait in pending.take_waits() {
+                self.waiters.requeue(wait);
+            }
+        }
+        if has_taken_name {
+            self.retry_reports = pending.take_openings();
+        }
+        self.retry_reports.extend(pending.fail(&refusal));
         None
     }
 
@@ -421,26 +407,39 @@ impl Supervisor {
         self.discarded_trees.extend(discarded.map(|tree| (id, tree)));
         if let Err(refusal) = self.load_session(id).await {
             tracing::warn!(%refusal, "a session could not be reloaded");
-            self.timers.set(id, Some(self.clock.now().after(RELOAD_PAUSE)));
+            self.retry_later(id, self.clock.now());
         }
+    }
+
+    /// Tries a session that cannot be loaded now again a little later, unless it is lost.
+    pub(crate) fn retry_later(&mut self, id: SessionId, now: Time) {
+        let is_lost = self.lost_sessions.contains(&id);
+        self.timers.set(id, (!is_lost).then(|| now.after(RELOAD_PAUSE)));
     }
 
     /// Returns the position of a batch whose commit failed but which the store holds.
     ///
-    /// A batch is one transaction, so the sequence number of one session is enough to tell. Refuses
-    /// if the store does not say and there is no more time to wait for it.
+    /// A batch is one transaction, so its first event is enough to tell. An event of another writer in
+    /// its place is in another lane. Refuses if the store does not say and there is no more time to
+    /// wait for it.
     async fn find_committed(&mut self, batch: &Batch) -> SubmitResult<Option<Position>> {
-        let Some(part) = batch.sessions.first() else { return Ok(None) };
+        let Some(first) = batch.events().next() else { return Ok(None) };
+        let query = EventQuery {
+            session: Some(first.session),
+            after: self.feed.visible_cursor(),
+            limit: usize::MAX,
+        };
         loop {
-            let stored = self.store.session(part.row.id).await;
-            let last = self.store.last_position().await;
-            match (stored, last) {
-                (Ok(stored), Ok(last)) => {
-                    let is_committed = stored.is_some_and(|row| row.seq == part.row.seq);
-                    let count = batch.events().count() as u64;
-                    return Ok(is_committed.then(|| Position(last.0 + 1 - count)));
+            match self.store.events(&query).await {
+                Ok(page) => {
+                    let found = page.items.iter().find(|item| {
+                        item.position.lane == self.lane
+                            && item.record.seq == first.seq
+                            && item.record.at == first.at
+                    });
+                    return Ok(found.map(|item| item.position));
                 }
-                (Err(error), _) | (_, Err(error)) => {
+                Err(error) => {
                     tracing::warn!(%error, "the store does not say whether it has the commit");
                 }
             }
@@ -505,6 +504,10 @@ impl Supervisor {
 
     async fn shut_down_session(&mut self, id: SessionId) -> bool {
         loop {
+            if self.lost_sessions.contains(&id) {
+                // Its new writer decides how its tasks continue.
+                return true;
+            }
             match self.load_session(id).await {
                 Ok(()) => {
                     let decided = self.recover_session(id, &RecoveryFinding::Shutdown).await;
@@ -554,12 +557,3 @@ pub(crate) const STORE_TRIES_MAX: u32 = 10;
 pub(crate) const RELOAD_PAUSE: Millis = Millis(1_000);
 const UNAVAILABLE: RefusalKind = RefusalKind::Unavailable;
 const INTERNAL: RefusalKind = RefusalKind::Internal;
-
-/// Copies attachments, which the store does not hold, from a discarded tree to its reloaded rows.
-fn carry_over_attachments(discarded: &TaskTree, loaded: &mut LoadedSession) {
-    for task in &mut loaded.tasks {
-        if let Some(held) = discarded.get(task.no).filter(|held| held.spec.attachment.is_some()) {
-            Arc::make_mut(&mut task.row).spec = held.spec.clone();
-        }
-    }
-}

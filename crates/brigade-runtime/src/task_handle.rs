@@ -11,7 +11,8 @@ use brigade_model::address::TaskSelector;
 use brigade_model::call::{RunResult, WaitMode};
 use brigade_model::command::Caller;
 use brigade_model::decide::StopResult;
-use brigade_model::ids::{Position, RunNo, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::Refusal;
@@ -58,8 +59,8 @@ pub struct TaskHandle<T = Json> {
     pub(crate) run: RunNo,
     pub(crate) kind: TaskKind,
     pub(crate) existing: bool,
-    /// The position of the feed before the request that returned this handle.
-    pub(crate) since: Position,
+    /// The place in the feed before the request that returned this handle.
+    pub(crate) since: FeedCursor,
     pub(crate) result_type: PhantomData<fn() -> T>,
 }
 
@@ -204,7 +205,7 @@ impl<T> Clone for TaskHandle<T> {
             run: self.run,
             kind: self.kind.clone(),
             existing: self.existing,
-            since: self.since,
+            since: self.since.clone(),
             result_type: PhantomData,
         }
     }

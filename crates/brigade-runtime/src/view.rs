@@ -122,6 +122,10 @@ impl SessionView {
         }
     }
 
+    pub(crate) fn evict_all(&self) {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).tasks.clear();
+    }
+
     pub(crate) fn evict(&self, evicted: &[TaskNo]) {
         if evicted.is_empty() {
             return;

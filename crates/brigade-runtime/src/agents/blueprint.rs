@@ -12,6 +12,8 @@ use brigade_model::limits::Limits;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest};
 use serde::{Deserialize, Serialize};
 
+use super::backend_source::BackendChoice;
+use super::model_choice::BlueprintModel;
 use crate::sandbox;
 
 /// An agent as resolved for one spawn. Stored with the task.
@@ -19,7 +21,7 @@ use crate::sandbox;
 pub(crate) struct Blueprint {
     pub(crate) definition: Arc<Definition>,
     pub(crate) permissions: Permissions,
-    pub(crate) model: Arc<str>,
+    pub(crate) model: BlueprintModel,
     /// The default working directory of its processes.
     #[serde(default)]
     pub(crate) directory: Option<Arc<str>>,
@@ -46,6 +48,9 @@ pub(crate) struct Blueprint {
     /// The sandbox of its processes and those of its descendants.
     #[serde(default, skip_serializing_if = "Sandbox::is_empty")]
     pub(crate) sandbox: Sandbox,
+    /// True if the agent's programs get no variables of the runtime's environment, such as keys.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) withholds_variables: bool,
     /// True if a process of the agent acts with this blueprint, and not the agent itself.
     #[serde(skip)]
     pub(crate) acts_through_process: bool,
@@ -58,6 +63,7 @@ pub(crate) struct SpawnGrant<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) sandbox_request: Option<&'a SandboxRequest>,
     pub(crate) resources: ResourceLimits,
+    pub(crate) withholds_variables: bool,
 }
 
 impl Blueprint {
@@ -71,9 +77,9 @@ impl Blueprint {
         }
     }
 
-    /// Returns the name of the backend, if it is not the agent loop.
-    pub(super) fn backend(&self) -> Option<&str> {
-        backend(&self.overrides, &self.definition)
+    /// Returns the backend, if it is not the agent loop.
+    pub(super) fn backend(&self) -> Option<BackendChoice<'_>> {
+        backend_choice(&self.overrides, &self.definition)
     }
 
     /// Returns the directory of the file tools, if it is known. These tools run outside of the
@@ -90,10 +96,14 @@ impl Blueprint {
     }
 }
 
-/// Returns the name of the backend of an agent, if it is not the agent loop.
-pub(super) fn backend<'a>(
+/// Returns the backend of an agent, if it is not the agent loop. An override has no command line.
+pub(super) fn backend_choice<'a>(
     overrides: &'a AgentOverrides,
     definition: &'a Definition,
-) -> Option<&'a str> {
-    overrides.backend.as_deref().or(definition.backend.as_deref())
+) -> Option<BackendChoice<'a>> {
+    if let Some(name) = &overrides.backend {
+        return Some(BackendChoice { name, command: &[] });
+    }
+    let name = definition.backend.as_deref()?;
+    Some(BackendChoice { name, command: &definition.backend_command })
 }

@@ -20,7 +20,6 @@ use super::mcp_client::grant_tools;
 use super::prompt;
 use super::services::AgentServices;
 use crate::performer::Reporter;
-use crate::runtime_metrics::provider_and_model;
 
 /// The largest number of prepared blueprints. When it is reached, all are dropped and prepared
 /// again.
@@ -62,7 +61,10 @@ impl AgentServices {
         };
         let prepared = self.prepare_blueprint(&work.blueprint)?;
         let blueprint = &prepared.blueprint;
-        let chosen = self.options.models.find(&blueprint.model)?;
+        let backend = blueprint.backend();
+        let opened = self.open_model(&blueprint.model, backend.map(|backend| backend.name))?;
+        let chosen = opened.chosen;
+        let backend = self.backend(backend)?;
         let link = self.link(reporter);
         let blueprint = blueprint.clone();
         let agents = self.clone();
@@ -86,7 +88,7 @@ impl AgentServices {
             },
             quote_mark: work.quote_mark,
             model: chosen.model,
-            provider: provider_and_model(&blueprint.model).0.into(),
+            provider: opened.provider,
             model_name: chosen.name,
             tools,
             permissions: blueprint.permissions.clone(),
@@ -104,7 +106,6 @@ impl AgentServices {
             context_window: chosen.context_window,
             cost: Arc::new(move |usage| cost.price_usage(usage)),
         };
-        let backend = self.backend(blueprint.backend())?;
         Ok(BuiltAgent { agent, backend, blueprint })
     }
 

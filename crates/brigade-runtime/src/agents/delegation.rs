@@ -7,7 +7,7 @@
 mod ask_parent;
 mod list_tasks;
 mod read_output;
-mod run_process;
+pub(super) mod run_process;
 mod send_message;
 mod spawn_agent;
 mod stop_task;

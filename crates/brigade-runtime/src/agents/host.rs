@@ -14,7 +14,7 @@ use brigade_model::command::{AfterPark, AttemptReport, CallRecord, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::CallIndex;
 use brigade_model::json::Json;
-use brigade_model::limits::Usage;
+use brigade_model::limits::{LimitKind, Usage};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::truncate::truncate_with_hint;
 use tokio::sync::Notify;
@@ -213,6 +213,33 @@ impl Host for AgentHost {
                 self.inbox.lock().parked_calls.remove(&index);
             }
             parked.map(|_| ())
+        })
+    }
+
+    fn abandon(&self, calls: Vec<CallIndex>) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(async move {
+            if calls.is_empty() {
+                return Ok(());
+            }
+            {
+                let mut inbox = self.inbox.lock();
+                calls.iter().for_each(|index| {
+                    inbox.parked_calls.remove(index);
+                });
+            }
+            self.report(AttemptReport::Abandon { calls }).await.map(|_| ())
+        })
+    }
+
+    fn find_exhausted_budget(
+        &self,
+        cost: CostEstimate,
+    ) -> BoxFuture<'_, Result<Option<LimitKind>, Refusal>> {
+        Box::pin(async move {
+            match self.report(AttemptReport::Reserve(cost)).await? {
+                CommandReply::Exhausted(limit) => Ok(Some(limit)),
+                _ => Ok(None),
+            }
         })
     }
 

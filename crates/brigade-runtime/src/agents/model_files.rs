@@ -16,7 +16,7 @@ pub(super) fn check_requested_model(
 ) -> Result<(), Refusal> {
     let is_sandboxed = parent.inherited_sandbox().is_some_and(|outer| !outer.layers.is_empty());
     let own = match parent {
-        SpawnParent::Agent(parent) => Some(&*parent.model),
+        SpawnParent::Agent(parent) => parent.model.for_children().map(|model| &**model),
         SpawnParent::TopLevel | SpawnParent::SandboxedProcess(_) => None,
     };
     let is_known = |model: &str| own == Some(model) || options.model.as_deref() == Some(model);

@@ -14,6 +14,7 @@ use brigade_llm::{Model, Recorder, TokenUsage};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
 
+use super::backend_source::BackendSource;
 use super::trust::{DefinitionTrust, TrustNothing};
 
 use super::mcp_client::McpServerConfig;
@@ -35,6 +36,11 @@ pub trait ModelSource: Debug + Send + Sync + 'static {
     /// could use the file themselves, not for a workspace definition or a sandboxed process.
     fn is_file(&self, _name: &str) -> bool {
         false
+    }
+
+    /// Returns the price of a model that another program calls, by the name that the program uses.
+    fn price(&self, _name: &str) -> ModelCost {
+        ModelCost::Unknown
     }
 }
 
@@ -106,6 +112,10 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
     fn check_ready(&self, name: &str) -> Result<(), Refusal> {
         self.source.check_ready(name)
     }
+
+    fn price(&self, name: &str) -> ModelCost {
+        self.source.price(name)
+    }
 }
 
 /// A function that returns the definition folders for a directory.
@@ -140,6 +150,7 @@ pub struct AgentOptions {
     pub(crate) tools: Vec<Tool>,
     pub(crate) plugins: Vec<Arc<dyn Plugin>>,
     pub(crate) backends: HashMap<Arc<str>, Arc<dyn Backend>>,
+    pub(crate) backend_source: Option<Arc<dyn BackendSource>>,
     pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
     pub(crate) permissions: Permissions,
     pub(crate) private_directories: Arc<[PrivateDirectory]>,
@@ -156,6 +167,7 @@ impl AgentOptions {
             tools: Vec::new(),
             plugins: Vec::new(),
             backends: HashMap::new(),
+            backend_source: None,
             mcp_servers: BTreeMap::new(),
             permissions: Permissions::of("this program", PermissionRules::all()),
             private_directories: Arc::default(),
@@ -215,6 +227,13 @@ impl AgentOptions {
     #[must_use]
     pub fn backend(mut self, name: &str, backend: impl Backend) -> Self {
         self.backends.insert(name.into(), Arc::new(backend));
+        self
+    }
+
+    /// Sets the source of backends that are not registered by name.
+    #[must_use]
+    pub fn backend_source(mut self, source: Arc<dyn BackendSource>) -> Self {
+        self.backend_source = Some(source);
         self
     }
 

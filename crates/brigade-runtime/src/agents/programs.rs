@@ -14,6 +14,7 @@ use brigade_model::call::{ConditionRequest, SpawnedTask, WaitMode};
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::TaskSpec;
 use brigade_model::task::StoredTask;
+use brigade_model::work::{EnvValue, Work};
 use brigade_process::output::{OutputFollower, OutputView, PagePiece, ReadStart, StdStream};
 use tokio::time::Instant;
 
@@ -51,16 +52,25 @@ impl AgentPrograms {
         if let Some(directory) = program.cwd.clone().or(own) {
             task = task.cwd(directory);
         }
-        for (name, value) in &program.env {
-            task = task.env(name, value.clone());
-        }
         if let Some(grace) = program.grace {
             task = task.grace(Duration::from_millis(grace.0));
         }
         let parent = SpawnParent::Agent(&self.blueprint);
         let key = format!("call:{index}");
         let spec = task.into_draft().into_spec(&HandlerRegistry::default(), Some(&key), parent)?;
-        Ok(TaskSpec { part_of_parent: true, ..spec })
+        let mut spec = TaskSpec { part_of_parent: true, ..spec };
+        if let Work::Process(work) = &mut spec.work {
+            // The person who installed the program chose its variables, not the agent: a sandboxed
+            // agent may have references here that it could not pass to other processes. A caller
+            // that is itself confined could read their values by the program.
+            let is_passed = |value: &EnvValue| {
+                !self.blueprint.withholds_variables || matches!(value, EnvValue::Text(_))
+            };
+            let variables = program.env.iter().filter(|(_, value)| is_passed(value));
+            work.env =
+                variables.map(|(name, value)| (name.as_str().into(), value.clone())).collect();
+        }
+        Ok(spec)
     }
 }
 
@@ -78,6 +88,14 @@ impl ProgramHost for AgentPrograms {
                 Arc::new(StartedProgram { link: self.link.clone(), task });
             Ok(program)
         })
+    }
+
+    fn directory(&self) -> Option<Arc<str>> {
+        self.blueprint.directory.clone()
+    }
+
+    fn new_session_id(&self) -> String {
+        crate::ids::new_session_id().as_uuid().to_string()
     }
 }
 

@@ -157,6 +157,13 @@ impl ModelSource for ModelProviders {
         })
     }
 
+    fn price(&self, name: &str) -> ModelCost {
+        match self.prices.facts(name).price {
+            Some(price) => ModelCost::Known(price),
+            None => ModelCost::Unknown,
+        }
+    }
+
     fn check_ready(&self, name: &str) -> Result<(), Refusal> {
         let ModelName { provider, .. } = name.parse().map_err(model_refusal)?;
         let options = self.catalog.options(&provider).map_err(model_refusal)?;

@@ -19,7 +19,8 @@ use brigade_model::stall::StallPolicy;
 use brigade_model::work::AgentWork;
 use serde_json::Value;
 
-use super::blueprint::{Blueprint, SpawnGrant, backend};
+use super::blueprint::{Blueprint, SpawnGrant, backend_choice};
+use super::model_choice::{ModelChoice, NamedBackend};
 use super::rule_checks::{
     check_definition, check_delegates, check_rules, check_servers, definition_problem,
 };
@@ -68,6 +69,9 @@ impl AgentServices {
         let mut definitions = DefinitionSet::load(&folders);
         definitions.by_name.extend(self.options.definitions.by_name.clone());
         definitions.add_default(general_definition());
+        let of_programs =
+            self.options.backend_source.iter().flat_map(|source| source.definitions());
+        of_programs.for_each(|definition| definitions.add_default(definition));
         definitions
     }
 
@@ -119,11 +123,13 @@ impl AgentServices {
         let unattended =
             work.unattended || matches!(parent, SpawnParent::Agent(parent) if parent.unattended);
         let trusted = trust::trust_level(&self.options, &found, work.cwd.as_deref());
+        let backend = backend_choice(&overrides, &definition);
         if trusted == TrustLevel::Untrusted {
-            trust::check_untrusted(&found, &definition, unattended)?;
+            trust::check_untrusted(&found, backend, unattended)?;
         }
-        let backend = backend(&overrides, &definition);
-        self.backend(backend).map_err(|refusal| Refusal::invalid(refusal.message))?;
+        let opened = self.backend_for_new_agent(backend)?;
+        let name = backend.map_or("brigade", |backend| backend.name);
+        let backend = NamedBackend { name, backend: &*opened };
         let mcp_servers = match trusted {
             TrustLevel::Trusted => {
                 mcp_servers::resolve_servers(&work, &definition, parent, &self.mcp_servers)?
@@ -132,11 +138,11 @@ impl AgentServices {
         };
         check_servers(&grant.rules, &tools, &self.mcp_servers)?;
         let name: Arc<str> = definition.name.as_str().into();
-        let (permissions, inherited) = match parent {
+        let permissions = match parent {
             SpawnParent::TopLevel | SpawnParent::SandboxedProcess(_) => {
-                (self.options.permissions.clone(), None)
+                self.options.permissions.clone()
             }
-            SpawnParent::Agent(parent) => (parent.permissions.clone(), Some(parent.model.clone())),
+            SpawnParent::Agent(parent) => parent.permissions.clone(),
         };
         let sandbox = resolve_sandbox(&grant, &definition, work.cwd.as_deref(), parent)?;
         let rules = match parent {
@@ -158,35 +164,27 @@ impl AgentServices {
                 permissions.narrow(by, trust::untrusted_rules())
             }
         };
+        opened.check_permissions(&permissions)?;
         check_client_tools(&overrides, &definition)?;
         model_files::check_requested_model(&self.options, work.model.as_deref(), parent)?;
-        let model = work.model.clone().or_else(|| definition.model.as_deref().map(Arc::from));
-        let model = model.or(inherited).or_else(|| self.options.model.clone());
-        let Some(model) = model else {
-            return Err(Refusal::invalid(format!(
-                "the agent {name:?} names no model, and there is no default: give one as \
-                 provider/model, or set `model` in the configuration"
-            )));
-        };
         let has_money_budget = grant.limits.money.or(definition.limits.money).is_some()
             || matches!(parent, SpawnParent::Agent(parent) if parent.has_money_budget);
-        // Existing work waits for a runtime that has its model; new work is refused at once.
-        let chosen = self.options.models.find(&model);
-        let chosen = chosen.map_err(|refusal| Refusal::invalid(refusal.message))?;
-        self.options.models.check_ready(&model)?;
-        work.resolved_model = Some(model.clone());
-        work.unpriced_model = chosen.cost.is_unknown().then(|| model.clone());
-        if has_money_budget && chosen.cost.is_unknown() {
-            return Err(Refusal::invalid(format!(
-                "there is a money budget, and the price of {model} is not known; give it"
-            )));
+        let ModelChoice { model, shown, unpriced } =
+            self.choose_model(&work, &definition, backend, parent)?;
+        if let Some(unpriced) = unpriced.as_ref().filter(|_| has_money_budget) {
+            return Err(Refusal::invalid(model.unpriced_problem(unpriced)));
         }
+        work.works_remotely = opened.works_remotely();
+        work.worktree = definition.worktree;
+        work.resolved_model = shown;
+        work.unpriced_model = unpriced;
         let result_schema = match &work.result_schema {
             Some(schema) => Some(schema.clone()),
             None => definition.result_schema.as_ref().map(Json::of).transpose()?,
         };
         self.result_schema(result_schema.as_ref())?;
         work.limits = resolve_limits(&definition, grant.limits, &overrides, parent);
+        let withholds_variables = grant.withholds_variables || withholds_variables(parent);
         let blueprint = Blueprint {
             result_schema,
             config: self.resolve_config(&work, &definition)?,
@@ -201,6 +199,7 @@ impl AgentServices {
             overrides,
             unattended,
             sandbox,
+            withholds_variables,
             acts_through_process: false,
         };
         work.blueprint = Json::of(&blueprint)?;
@@ -332,7 +331,7 @@ fn resolve_limits(
         limits.depth = Some(DEFAULT_DEPTH_LIMIT);
     }
     // A backend may report progress seldom, so that it would seem to stall.
-    if backend(overrides, definition).is_some() && limits.stall.is_none() {
+    if backend_choice(overrides, definition).is_some() && limits.stall.is_none() {
         limits.stall = Some(StallPolicy::Off);
     }
     (!limits.is_empty()).then(|| Box::new(limits))
@@ -365,6 +364,13 @@ fn resolve_sandbox(
     let outer =
         Sandbox { terminal: None, ..parent.inherited_sandbox().cloned().unwrap_or_default() };
     Ok(own.nested_in(&outer))
+}
+
+/// Returns true if the programs of a new agent get no variables of the runtime's environment: its
+/// parent is in a sandbox, and could read them by such a program.
+fn withholds_variables(parent: SpawnParent<'_>) -> bool {
+    parent.inherited_sandbox().is_some_and(|outer| !outer.layers.is_empty())
+        || matches!(parent, SpawnParent::Agent(parent) if parent.withholds_variables)
 }
 
 /// Returns the definitions that a new agent may use: never more than its parent.

@@ -1,12 +1,10 @@
 //! The services that all agents of a runtime share.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brigade_agent::backend::OwnLoop;
 use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
-use brigade_agent::{AgentOverrides, Backend, client_tool};
+use brigade_agent::{AgentOverrides, client_tool};
 use brigade_file_tools as builtin;
 use brigade_llm::ToolSpec;
 use brigade_model::ids::Time;
@@ -22,12 +20,16 @@ use super::options::AgentOptions;
 use super::task_link::{DeferredRuntime, TaskLink};
 use crate::clock::Clock;
 use crate::performer::Reporter;
+use crate::processes::ProcessService;
+use crate::worktrees::WorktreeService;
 
 /// The services that all agents of a runtime share.
 #[derive(Debug)]
 pub(crate) struct AgentServices {
     pub(super) options: AgentOptions,
     pub(super) mcp_servers: McpServers,
+    /// `None` in a runtime without processes.
+    pub(super) worktrees: Option<Arc<WorktreeService>>,
     runtime: DeferredRuntime,
     clock: Arc<dyn Clock>,
     pub(super) schemas: SchemaCache,
@@ -38,13 +40,15 @@ pub(crate) struct AgentServices {
 }
 
 impl AgentServices {
-    /// Creates the services. `pid_dir` is the directory for the pid files of MCP servers.
+    /// Creates the services. Pid files of MCP servers and worktrees are in the state directory of
+    /// processes.
     pub(crate) fn new(
         options: AgentOptions,
         runtime: DeferredRuntime,
         clock: Arc<dyn Clock>,
-        pid_dir: Option<PathBuf>,
+        processes: Option<&Arc<ProcessService>>,
     ) -> Self {
+        let pid_dir = processes.map(|processes| processes.mcp_servers_dir());
         // Each server was checked when it was added.
         let servers = options.mcp_servers.clone();
         let mcp_servers = match pid_dir.filter(|dir| !servers.is_empty() || dir.exists()) {
@@ -55,6 +59,7 @@ impl AgentServices {
         Self {
             options,
             mcp_servers,
+            worktrees: processes.map(|processes| processes.worktrees.clone()),
             runtime,
             clock,
             schemas: SchemaCache::default(),
@@ -80,16 +85,6 @@ impl AgentServices {
     /// Returns a task's link to the runtime.
     pub(crate) fn link(&self, reporter: Reporter) -> TaskLink {
         TaskLink { reporter, runtime: self.runtime.clone() }
-    }
-
-    /// Returns the backend of this name, or the agent loop without one.
-    pub(super) fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>, Refusal> {
-        let Some(name) = name else { return Ok(Arc::new(OwnLoop)) };
-        self.options
-            .backends
-            .get(name)
-            .cloned()
-            .ok_or_else(|| Refusal::unavailable(format!("no backend is registered as {name:?}")))
     }
 
     /// Returns the names of all tools that an agent of this runtime can have.

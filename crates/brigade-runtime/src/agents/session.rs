@@ -28,7 +28,7 @@ const JOURNAL_PAGE: usize = 128;
 
 impl Runtime {
     /// Returns the services of agents, or refuses if this runtime has none.
-    fn agent_services(&self) -> Result<&Arc<AgentServices>, Refusal> {
+    pub(crate) fn agent_services(&self) -> Result<&Arc<AgentServices>, Refusal> {
         let agents = self.inner.handlers.agents.as_ref();
         agents.ok_or_else(|| Refusal::unavailable("this runtime has no agents"))
     }

@@ -8,11 +8,12 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use brigade_agent::definition::{
-    Definition, DefinitionDigest, DefinitionOrigin, LoadedDefinition, repository_of,
+    DefinitionDigest, DefinitionOrigin, LoadedDefinition, repository_of,
 };
 use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::refusal::Refusal;
 
+use super::backend_source::BackendChoice;
 use super::options::AgentOptions;
 
 /// The definitions of workspaces that the operator trusts.
@@ -56,19 +57,19 @@ pub(super) fn trust_level(
 }
 
 /// Refuses an untrusted definition if a restriction is not enough: in an unattended run, or with a
-/// backend.
+/// backend, whose program does more than call tools.
 pub(super) fn check_untrusted(
     found: &LoadedDefinition,
-    definition: &Definition,
+    backend: Option<BackendChoice<'_>>,
     unattended: bool,
 ) -> Result<(), Refusal> {
-    let reason = match (unattended, &definition.backend) {
+    let reason = match (unattended, backend) {
         (true, _) => "nobody is there to be asked".to_owned(),
-        (false, Some(backend)) => format!("its backend is {backend:?}"),
+        (false, Some(backend)) => format!("it runs another program ({})", backend.name),
         (false, None) => return Ok(()),
     };
     let Some(source) = &found.source else { return Ok(()) };
-    let name = &definition.name;
+    let name = &found.definition.name;
     let file = source.file.display();
     Err(Refusal::forbidden(format!(
         "the agent definition {name:?} ({file}) comes with the workspace and is not trusted, and \

@@ -61,6 +61,15 @@ struct RunningJob {
     driver: Option<JoinHandle<()>>,
 }
 
+impl RunningJob {
+    fn abort(self) {
+        self.context.calls.close();
+        if let Some(driver) = self.driver {
+            driver.abort();
+        }
+    }
+}
+
 impl RunningJobs {
     fn lock(&self, task: TaskId) -> MutexGuard<'_, JobShard> {
         let shard = &self.shards[task.no.get() as usize % self.shards.len()];
@@ -136,7 +145,7 @@ impl Performer for JobPerformer {
             running: self.running.clone(),
             resume_signal: closure.clone(),
         };
-        let driver = self.tracker.spawn(driver.run(start));
+        let driver = self.tracker.spawn(driver.run(Box::new(start)));
         jobs.insert(task, RunningJob { context, resume_signal: closure, driver: Some(driver) });
     }
 
@@ -175,12 +184,15 @@ impl Performer for JobPerformer {
             StopMode::Release => {
                 let is_closure = jobs.get(&task).is_some_and(|job| job.resume_signal.is_some());
                 if is_closure && let Some(job) = jobs.remove(&task) {
-                    job.context.calls.close();
-                    if let Some(driver) = job.driver {
-                        driver.abort();
-                    }
+                    job.abort();
                 }
             }
+        }
+    }
+
+    fn halt(&self, task: TaskId) {
+        if let Some(job) = self.running.lock(task).remove(&task) {
+            job.abort();
         }
     }
 
@@ -196,10 +208,7 @@ impl Performer for JobPerformer {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         for job in self.running.take_all() {
-            job.context.calls.close();
-            if let Some(driver) = job.driver {
-                driver.abort();
-            }
+            job.abort();
         }
         self.tracker.close();
         Box::pin(async {
@@ -225,8 +234,15 @@ enum JobPoll {
 }
 
 impl JobDriver {
-    async fn run(self, start: StartAction) {
-        let entered = self.enter(&start).await;
+    /// Runs the job to its end, or until it is suspended. Rare steps are boxed, so that the futures
+    /// of many waiting tasks are small.
+    async fn run(self, start: Box<StartAction>) {
+        let loaded = match start.journal_len > 0 || !start.parked_calls.is_empty() {
+            true => Box::pin(self.load_journal(&start)).await,
+            false => Ok(()),
+        };
+        let entered = self.enter(&start, loaded);
+        drop(start);
         let report = match entered {
             Ok(future) => self.drive(future).await,
             Err(report) => Some(report),
@@ -238,8 +254,12 @@ impl JobDriver {
         }
     }
 
-    /// Returns the job's future with its journal loaded, or the report to send instead.
-    async fn enter(&self, start: &StartAction) -> Result<JobFuture, AttemptReport> {
+    /// Returns the job's future, or the report to send instead.
+    fn enter(
+        &self,
+        start: &StartAction,
+        loaded: Result<(), Refusal>,
+    ) -> Result<JobFuture, AttemptReport> {
         let context = JobContext { inner: self.context.clone() };
         let Work::Job(job) = &start.spec.work else {
             return Err(failed_report("this is not a job"));
@@ -254,11 +274,7 @@ impl JobDriver {
                 }
             }
             JobWork::Named { handler, args, .. } => {
-                if start.journal_len > 0 || !start.parked_calls.is_empty() {
-                    self.load_journal(start)
-                        .await
-                        .map_err(|refusal| failed_report(refusal.to_string()))?;
-                }
+                loaded.map_err(|refusal| failed_report(refusal.to_string()))?;
                 match self.handlers.enter(handler, context, args) {
                     Some(future) => Ok(future),
                     None => Err(AttemptReport::NoPerformer {
@@ -306,10 +322,11 @@ impl JobDriver {
                 }
                 JobPoll::Step(DriverStep::Poll | DriverStep::Wait) => {}
                 JobPoll::Step(DriverStep::Abandon(calls)) => {
-                    let _ = self.context.report(AttemptReport::Abandon { calls }).await;
+                    let report = AttemptReport::Abandon { calls };
+                    let _ = Box::pin(self.context.report(report)).await;
                 }
                 JobPoll::Step(DriverStep::Park { calls, acked_entries, suspend_open }) => {
-                    if self.park(calls, acked_entries, suspend_open).await
+                    if Box::pin(self.park(calls, acked_entries, suspend_open)).await
                         && !self.suspend_with_future().await
                     {
                         return None;

@@ -118,6 +118,14 @@ impl<R> NewTask<AgentTask<R>> {
         })
     }
 
+    /// Passes no variables of the runtime's environment, such as keys, to programs of the agent and its
+    /// descendants. This always holds for an agent that a sandboxed task starts.
+    #[must_use]
+    pub fn withhold_variables(mut self) -> Self {
+        self.draft.withholds_variables = true;
+        self
+    }
+
     fn update_agent(self, change: impl FnOnce(&mut AgentWork) -> Result<(), Refusal>) -> Self {
         self.update(|work| match work {
             DraftWork::Agent(work, _) => change(work),

@@ -212,6 +212,10 @@ impl<S: RemoteService> Performer for RemotePerformer<S> {
         }
     }
 
+    fn halt(&self, task: TaskId) {
+        self.stop(task, StopMode::Release);
+    }
+
     fn reconcile<'a>(
         &'a self,
         _task: TaskId,

@@ -88,6 +88,10 @@ impl<P: Performer + ?Sized> Performer for Arc<P> {
         (**self).stop(task, mode);
     }
 
+    fn halt(&self, task: TaskId) {
+        (**self).halt(task);
+    }
+
     fn reconcile<'a>(
         &'a self,
         task: TaskId,

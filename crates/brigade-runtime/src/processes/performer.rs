@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use brigade_model::outcome::Failure;
 use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
 use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
-use brigade_process::private_file::open_private;
-use brigade_process::process_identity::{self, BootId, read_boot_id};
+use brigade_process::process_identity::{BootId, read_boot_id};
 use brigade_process::{Companion, PeerProcess, ProcessId, Shim, ShimLaunch, ShimTiming};
-use brigade_store::BoxFuture;
+use brigade_store::{BoxFuture, Store};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::departed_readers::DepartedReaders;
 use super::driver::{DriverRequest, ProcessDriver, StartRecorded, run_blocking};
 use super::environment;
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
@@ -33,18 +33,16 @@ use super::peer_origin::{PeerOrigin, RegisteredShims, TaskAttempt};
 use super::prepared_sandbox::{self, ExecutionPaths, NamespaceProbe, PreparedSandbox};
 use super::probe::{ExecutionProbe, ProbeResult};
 use super::report::CommandDescription;
+use super::state_dir::{check_state_dir, host_id, lock_state_dir, read_host};
 use crate::clock::Clock;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
+use crate::worktrees::WorktreeService;
 
 /// The default grace period of a stop, the same as the model's.
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// The largest number of threads that remove directories. A disk is no faster with more.
 const REMOVER_THREADS_MAX: usize = 4;
-
-/// The number of tries to lock a directory that an earlier runtime of this program may still hold.
-const LOCK_TRIES: u32 = 50;
-const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(10);
 
 /// The service that runs processes, one per runtime and state directory.
 #[derive(Debug)]
@@ -53,9 +51,13 @@ pub(crate) struct ProcessService {
     execution_dirs: ExecutionDirs,
     companion: Companion,
     namespace_probe: NamespaceProbe,
+    pub(crate) worktrees: Arc<WorktreeService>,
     boot_id: BootId,
+    /// The host of these processes, as it is stored with each start.
+    pub(crate) host: Arc<str>,
     clock: Arc<dyn Clock>,
     watched: Arc<Mutex<WatchedProcesses>>,
+    pub(crate) departed_readers: DepartedReaders,
     /// Held until the runtime shuts down, since a state directory has one owner.
     folder_lock: Mutex<Option<File>>,
     tracker: TaskTracker,
@@ -71,6 +73,8 @@ struct WatchedProcess {
     requests: mpsc::UnboundedSender<DriverRequest>,
     /// `None` until the shim is started.
     shim: Option<ProcessId>,
+    /// Ends the watch, not the process.
+    halt: CancellationToken,
 }
 
 impl ProcessService {
@@ -79,6 +83,7 @@ impl ProcessService {
         DirBuilder::new().recursive(true).mode(0o700).create(&options.state_dir)?;
         check_state_dir(&options.state_dir)?;
         let lock = lock_state_dir(&options.state_dir)?;
+        let host = read_host(&options.state_dir)?;
         let companion = Companion::prepare(&options.state_dir)?;
         if let Some(groups) = &options.control_groups {
             groups.remove_empty();
@@ -86,17 +91,22 @@ impl ProcessService {
         if options.inherit_orphans {
             inherit_orphans()?;
         }
+        let shutdown_token = CancellationToken::new();
+        let worktrees = WorktreeService::new(&options.state_dir, shutdown_token.clone())?;
         Ok(Self {
             execution_dirs: ExecutionDirs::new(&options.state_dir),
             options,
             namespace_probe: NamespaceProbe::new(companion.clone()),
             companion,
+            worktrees: Arc::new(worktrees),
             boot_id: read_boot_id()?,
+            host,
             clock,
             watched: Arc::default(),
+            departed_readers: DepartedReaders::default(),
             folder_lock: Mutex::new(Some(lock)),
             tracker: TaskTracker::new(),
-            shutdown_token: CancellationToken::new(),
+            shutdown_token,
         })
     }
 
@@ -205,11 +215,24 @@ impl ProcessService {
             limits: prepared.limits,
             terminal: prepared.terminal,
             sandbox: prepared.sandbox.as_ref(),
-            timing: shim_timing(start, work),
+            timing: self.shim_timing(execution.task, start, work),
         };
         let started =
             launch.start_registered(&self.companion, |shim| self.register_shim(execution, shim));
         started.map_err(|error| format!("cannot start a shim: {error}"))
+    }
+
+    /// Returns the timing of a shim, with the task's own deadline in case no runtime is there to
+    /// enforce it.
+    fn shim_timing(&self, task: TaskId, start: &StartAction, work: &ProcessWork) -> ShimTiming {
+        let duration = |Millis(millis)| Duration::from_millis(millis);
+        let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
+        let has_reader = !self.departed_readers.take(task);
+        ShimTiming {
+            first_reader_timeout: work.first_reader_timeout.filter(|_| has_reader).map(duration),
+            deadline: limit.map(duration),
+            ..ShimTiming::default()
+        }
     }
 
     /// Returns the largest number of bytes stored of each output stream of a process.
@@ -261,7 +284,8 @@ impl ProcessService {
         if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
             return None;
         }
-        watched.insert(task, WatchedProcess { attempt, requests: sender, shim: None });
+        let halt = CancellationToken::new();
+        watched.insert(task, WatchedProcess { attempt, requests: sender, shim: None, halt });
         Some(ProcessDriver {
             execution,
             dir,
@@ -293,12 +317,46 @@ impl ProcessService {
         });
     }
 
+    fn halt_token(&self, task: TaskId) -> Option<CancellationToken> {
+        self.lock_watched().get(&task).map(|watching| watching.halt.clone())
+    }
+
+    /// Follows a process until it ends, the runtime shuts down, or the task is halted.
+    async fn follow(&self, driver: ProcessDriver, shim: Shim) {
+        let Some(halt) = self.halt_token(driver.execution.task) else { return };
+        halt.run_until_cancelled(self.run_until_shutdown(driver.follow_shim(shim))).await;
+    }
+
     /// Runs work until it is over or the runtime shuts down.
     async fn run_until_shutdown(&self, work: impl Future<Output = ()>) {
+        let _ = self.until_shutdown(work).await;
+    }
+
+    /// Returns the result of work, or `None` if the runtime shuts down first.
+    async fn until_shutdown<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            () = self.shutdown_token.cancelled() => {}
-            () = work => {}
+            biased;
+            () = self.shutdown_token.cancelled() => None,
+            result = work => Some(result),
         }
+    }
+
+    /// Releases the worktree of an ended task in the background. A release that fails is repeated
+    /// at the next start.
+    pub(crate) fn release_worktree(&self, store: Arc<dyn Store>, reporter: Reporter) {
+        let worktrees = self.worktrees.clone();
+        let shutdown_token = self.shutdown_token.clone();
+        self.tracker.spawn(async move {
+            let task = reporter.task;
+            let released = worktrees.release(task, &store, &reporter);
+            tokio::select! {
+                biased;
+                () = shutdown_token.cancelled() => {}
+                released = released => if let Err(refusal) = released {
+                    tracing::warn!(%refusal, no = %task.no, "a worktree could not be released");
+                },
+            }
+        });
     }
 
     fn lock_watched(&self) -> MutexGuard<'_, WatchedProcesses> {
@@ -383,6 +441,17 @@ impl Performer for ProcessPerformer {
         let Some(driver) = self.0.watch(watch) else { return };
         let processes = self.0.clone();
         self.0.spawn_tracked(execution, async move {
+            let placed = processes.worktrees.place_start(start, &reporter);
+            let start = match processes.until_shutdown(placed).await {
+                Some(Ok(start)) => start,
+                Some(Err(refusal)) => {
+                    let ended = AttemptReport::Ended(not_started_end(refusal.message));
+                    processes.run_until_shutdown(reporter.post(ended)).await;
+                    return;
+                }
+                // The next runtime finds that the process was not started.
+                None => return,
+            };
             let launching = processes.clone();
             // File operations can take long, so they block their own thread. A shutdown waits for
             // them: the next runtime must find a shim, or be sure that there will be none.
@@ -390,7 +459,7 @@ impl Performer for ProcessPerformer {
                 tokio::task::spawn_blocking(move || launching.start_shim(&start, &execution));
             match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(shim) => {
-                    processes.run_until_shutdown(driver.follow_shim(shim)).await;
+                    processes.follow(driver, shim).await;
                 }
                 Err(problem) => {
                     let ended = AttemptReport::Ended(not_started_end(problem));
@@ -413,7 +482,14 @@ impl Performer for ProcessPerformer {
                 self.0.send_request(task, attempt, DriverRequest::Stop { deadline });
             }
             StopMode::Forced { attempt } => self.0.send_request(task, attempt, DriverRequest::Kill),
-            StopMode::Release => {}
+            // Its process never started, or has ended.
+            StopMode::Release => drop(self.0.departed_readers.take(task)),
+        }
+    }
+
+    fn halt(&self, task: TaskId) {
+        if let Some(watching) = self.0.lock_watched().remove(&task) {
+            watching.halt.cancel();
         }
     }
 
@@ -423,6 +499,10 @@ impl Performer for ProcessPerformer {
         row: &'a TaskRow,
         reporter: Reporter,
     ) -> BoxFuture<'a, ReconcileResult> {
+        let host = row.extras.as_ref().and_then(|extras| extras.host.clone());
+        if let Some(host) = host.filter(|host| host_id(host) != host_id(&self.0.host)) {
+            return Box::pin(std::future::ready(ReconcileResult::Elsewhere { host }));
+        }
         Box::pin(async move {
             let execution = ProcessExecution { task, run: row.run, attempt: row.attempt };
             let dir = self.0.execution_dirs.dir_of(&execution);
@@ -463,7 +543,7 @@ impl Performer for ProcessPerformer {
                         self.0.register_shim(&execution, &shim);
                         let processes = self.0.clone();
                         self.0.spawn_tracked(execution, async move {
-                            processes.run_until_shutdown(driver.follow_shim(shim)).await;
+                            processes.follow(driver, shim).await;
                             processes.reap_orphans();
                         });
                     }
@@ -488,6 +568,7 @@ impl Performer for ProcessPerformer {
         let processes = self.0.clone();
         let mut by_session: HashMap<SessionId, HashSet<TaskNo>> = HashMap::new();
         for task in tasks {
+            processes.departed_readers.take(task);
             by_session.entry(task.session).or_default().insert(task.no);
         }
         Box::pin(async move {
@@ -508,18 +589,6 @@ impl Performer for ProcessPerformer {
     }
 }
 
-/// Returns the timing of a shim, with the task's own deadline in case no runtime is there to
-/// enforce it.
-fn shim_timing(start: &StartAction, work: &ProcessWork) -> ShimTiming {
-    let duration = |Millis(millis)| Duration::from_millis(millis);
-    let limit = start.spec.limits.as_ref().and_then(|limits| limits.time);
-    ShimTiming {
-        first_reader_timeout: work.first_reader_timeout.map(duration),
-        deadline: limit.map(duration),
-        ..ShimTiming::default()
-    }
-}
-
 fn reads_input(work: &Work) -> bool {
     matches!(work, Work::Process(process) if process.reads_messages())
 }
@@ -527,36 +596,4 @@ fn reads_input(work: &Work) -> bool {
 fn not_started_end(problem: String) -> EndReport {
     let failure = Failure::error(problem);
     WorkResult::Failed { failure, partial: None }.into()
-}
-
-/// Refuses a state directory of others: whoever can write to it can execute processes as this user.
-fn check_state_dir(dir: &Path) -> io::Result<()> {
-    let metadata = dir.metadata()?;
-    let is_foreign = metadata.uid() != process_identity::effective_user();
-    if is_foreign || metadata.permissions().mode() & 0o022 != 0 {
-        let dir = dir.display();
-        let problem =
-            if is_foreign { "belongs to another user" } else { "can be written by others" };
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("the directory {dir} {problem}; use one that is yours alone (mode 0700)"),
-        ));
-    }
-    Ok(())
-}
-
-/// Locks the state directory, which no other runtime may use.
-fn lock_state_dir(dir: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    let lock = open_private(&dir.join("processes.lock"), options.write(true).truncate(false))?;
-    for _ in 0..LOCK_TRIES {
-        match lock.try_lock() {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::Error(error)) => return Err(error),
-            // A child that is just being started holds the lock until it executes its program.
-            Err(TryLockError::WouldBlock) => std::thread::sleep(BETWEEN_LOCK_TRIES),
-        }
-    }
-    let text = format!("another runtime uses the directory {}", dir.display());
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
 }

@@ -80,6 +80,7 @@ impl PreparedSandbox {
             .map(|layer| LayerAccess {
                 read: as_paths(&layer.read).chain(shell.as_deref()).collect(),
                 write: as_paths(&layer.write).collect(),
+                write_plain: as_paths(&layer.write_plain).collect(),
                 network: network_access(layer),
             })
             .collect();
@@ -176,7 +177,10 @@ fn check_state_dir_unreachable(state_dir: &Path, layers: &[SandboxLayer]) -> Res
             system.display()
         ));
     }
-    let touches = |path: &&Path| state_dir.starts_with(path) || path.starts_with(&state_dir);
+    let touches = |path: &&Path| {
+        state_dir.starts_with(path)
+            || path.starts_with(&state_dir) && !is_worktree(&state_dir, path)
+    };
     let reach = |layer| -> Option<&Path> { layer_paths(layer).find(touches) };
     let reached: Option<Vec<&Path>> = layers.iter().map(reach).collect();
     let Some(path) = reached.and_then(|paths| paths.last().copied()) else { return Ok(()) };
@@ -189,6 +193,13 @@ fn check_state_dir_unreachable(state_dir: &Path, layers: &[SandboxLayer]) -> Res
     ))
 }
 
+/// Returns true if the path is the worktree of a task, or in one. Worktrees are in the state
+/// directory, and hold nothing of Brigade.
+fn is_worktree(state_dir: &Path, path: &Path) -> bool {
+    let inner = path.strip_prefix(state_dir.join("worktrees"));
+    inner.is_ok_and(|inner| inner.components().count() >= 2)
+}
+
 /// Returns the system directory that contains this one.
 fn system_dir_containing(dir: &Path) -> Option<PathBuf> {
     let real = SYSTEM_PATHS.iter().filter_map(|path| Path::new(path).canonicalize().ok());
@@ -196,7 +207,7 @@ fn system_dir_containing(dir: &Path) -> Option<PathBuf> {
 }
 
 fn layer_paths(layer: &SandboxLayer) -> impl Iterator<Item = &Path> {
-    as_paths(&layer.write).chain(as_paths(&layer.read))
+    as_paths(&layer.write).chain(as_paths(&layer.write_plain)).chain(as_paths(&layer.read))
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ impl Session {
         let mut reached = 0;
         loop {
             let StoredTask { no, row } = self.get(task.clone()).await?;
+            self.check_writer(no, &row)?;
             match self.store_input(no, &row, &piece).await? {
                 StoreInputResult::Stored { is_whole: true, .. } => return Ok(()),
                 StoreInputResult::Stored { writer_end, .. } if writer_end > reached => {
@@ -74,6 +75,18 @@ impl Session {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(POLL_PAUSE_MAX);
+        }
+    }
+
+    /// Refuses everybody but the parent as a writer to a part: the input is their conversation.
+    fn check_writer(&self, no: TaskNo, row: &TaskRow) -> Result<(), Refusal> {
+        let is_parent = self.acts_through.is_none() && self.caller.owner() == row.owner;
+        match row.spec.part_of_parent && !is_parent {
+            true => Err(Refusal::forbidden(format!(
+                "the input of {} belongs to its agent",
+                row.address(no)
+            ))),
+            false => Ok(()),
         }
     }
 
@@ -152,9 +165,12 @@ impl Session {
         let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, &row)? else {
             return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
         };
-        let renewed = run_blocking(move || match position {
-            Some(position) => lease::renew_lease(&dir, holder, position, duration),
-            None => lease::release_lease(&dir, holder),
+        let processes = self.runtime.inner.processes.clone();
+        let task = TaskId { session: self.id(), no };
+        let renewed = run_blocking(move || match (position, processes) {
+            (Some(position), _) => lease::renew_lease(&dir, holder, position, duration),
+            (None, Some(processes)) => processes.departed_readers.release_lease(task, &dir, holder),
+            (None, None) => lease::release_lease(&dir, holder),
         });
         match renewed.await {
             Ok(()) => {}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::refusal::Refusal;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 
@@ -18,13 +18,13 @@ use crate::task_handle::TaskHandle;
 /// [`EventStream::cursor`] says where to go on after the stream was dropped.
 pub struct EventStream {
     updates: BoxStream<'static, PositionedUpdate>,
-    cursor: Position,
+    cursor: FeedCursor,
 }
 
-/// An update, and the position after which the next one comes.
+/// An update, and the place after which the next one comes.
 struct PositionedUpdate {
     update: Result<FeedUpdate, Refusal>,
-    cursor: Position,
+    cursor: FeedCursor,
 }
 
 impl FeedSubscription {
@@ -42,7 +42,7 @@ impl FeedSubscription {
 
 impl Session {
     /// Returns the events from now on that this caller sees. [`Session::subscribe`] starts at
-    /// another position.
+    /// another place.
     ///
     /// ```
     /// use brigade_model::event::Event;
@@ -67,7 +67,7 @@ impl Session {
     /// # }
     /// ```
     pub fn events(&self) -> EventStream {
-        self.subscribe(self.runtime.position()).into_stream()
+        self.subscribe(self.runtime.cursor()).into_stream()
     }
 }
 
@@ -102,9 +102,9 @@ impl<T> TaskHandle<T> {
 }
 
 impl EventStream {
-    /// Returns the position after the last update, for [`Session::subscribe`].
-    pub fn cursor(&self) -> Position {
-        self.cursor
+    /// Returns the place after the last update, for [`Session::subscribe`].
+    pub fn cursor(&self) -> FeedCursor {
+        self.cursor.clone()
     }
 }
 

@@ -133,7 +133,7 @@ impl Session {
     fn pending_calls<C: PendingCall>(&self) -> ResultStream<C> {
         // Calls of descendants are visible to clients only here, so the feed has no scope. It is
         // opened before the first listing, so that no call is missed between the two.
-        let feed = self.runtime.inner.feed.subscribe(Some(self.id), self.runtime.position());
+        let feed = self.runtime.inner.feed.subscribe(Some(self.id), self.runtime.cursor());
         let reader = PendingCallReader {
             session: self.clone(),
             feed,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use brigade_model::command::Caller;
 use brigade_model::event::Event;
-use brigade_model::ids::{Owner, Position, RunNo, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Owner, RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::StoredTask;
 
@@ -32,15 +33,15 @@ enum RunEnd {
     Unchecked,
     /// The run's end is among the events to come.
     ByEvent,
-    /// The run has ended, and its events are before this position.
-    At(Position),
+    /// The run has ended, and its events are before this place.
+    At(FeedCursor),
     Reached,
 }
 
 impl RunEvents {
     pub(crate) fn new<T>(task: &TaskHandle<T>) -> Self {
         let session = task.session.clone();
-        let feed = session.subscribe(task.since);
+        let feed = session.subscribe(task.since.clone());
         // A job that is replayed gets a handle of a child that it spawned long ago.
         let spawned_since = !task.existing && !matches!(session.caller, Caller::Task { .. });
         let end = if spawned_since { RunEnd::ByEvent } else { RunEnd::Unchecked };
@@ -54,20 +55,20 @@ impl RunEvents {
         Self { session, feed, no: task.no, run: task.run, tasks, end }
     }
 
-    pub(crate) fn cursor(&self) -> Position {
+    pub(crate) fn cursor(&self) -> FeedCursor {
         self.feed.cursor()
     }
 
     /// Returns the next update, or `None` after the end of the run.
     pub(crate) async fn next(&mut self) -> Result<Option<FeedUpdate>, Refusal> {
         loop {
-            let end = match self.end {
+            let end = match &self.end {
                 RunEnd::Unchecked => {
                     self.check_end().await;
                     continue;
                 }
                 RunEnd::ByEvent => None,
-                RunEnd::At(position) => Some(position),
+                RunEnd::At(cursor) => Some(cursor),
                 RunEnd::Reached => return Ok(None),
             };
             let Some(update) = self.feed.next_to(end).await? else { return Ok(None) };
@@ -93,7 +94,7 @@ impl RunEvents {
         self.end = match runs {
             true => RunEnd::ByEvent,
             // The row may be newer than the feed, which gets the events of a commit after its rows.
-            false => RunEnd::At(self.session.runtime.inner.feed.visible_position()),
+            false => RunEnd::At(self.session.runtime.inner.feed.visible_cursor()),
         };
     }
 
@@ -123,7 +124,7 @@ impl Session {
     /// Returns when a run has ended, or when no event can tell that any more.
     #[cfg(feature = "processes")]
     pub(crate) async fn wait_run_end(&self, no: TaskNo, run: RunNo) {
-        let mut feed = self.subscribe(self.runtime.position());
+        let mut feed = self.subscribe(self.runtime.cursor());
         while let Ok(StoredTask { row, .. }) = self.get(no).await {
             if row.run > run || row.ended().is_some() {
                 return;
@@ -227,8 +228,8 @@ mod tests {
         assert_eq!(ends.iter().filter(|is_end| **is_end).count(), 1);
         assert_eq!(ends.last(), Some(&true));
         let position = |update: &FeedUpdate| match update {
-            FeedUpdate::Event(item) => item.position,
-            FeedUpdate::Gap { to } => *to,
+            FeedUpdate::Event(item) => item.position.no,
+            FeedUpdate::Gap { to } => panic!("a gap to {to}"),
         };
         let positions: Vec<_> = events.items.iter().map(position).collect();
         assert!(positions.is_sorted_by(|a, b| a < b), "no event twice");

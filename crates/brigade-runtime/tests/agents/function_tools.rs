@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use brigade_agent::{StateKey, StateScope, Tool, ToolContext, ToolEffect, ToolError};
 use brigade_model::event::Event;
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_store::MemoryStore;
 use brigade_testkit::TestRuntime;
 use serde::{Deserialize, Serialize};
@@ -139,7 +139,7 @@ async fn progress_of_a_tool_is_in_the_feed() {
     let options = script("agent A\nturn\n call bake {}\nturn\n say Done.\n").tool(bake);
     let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
     run(&runtime, "A", "bake").await;
-    let events = runtime.events_after(Position(0)).await;
+    let events = runtime.events_after(FeedCursor::START).await;
     let is_reported = events.iter().any(|record| match &record.event {
         Event::Progressed { note, .. } => note.as_str().contains("bake: the crust is golden"),
         _ => false,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use brigade_agent::{ToolEffect, ToolReply};
 use brigade_model::event::Event;
-use brigade_model::ids::{Millis, Position};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::Millis;
 use brigade_model::outcome::Failure;
 use brigade_model::stall::StallPolicy;
 use brigade_runtime::{FeedUpdate, NewTask};
@@ -16,10 +17,10 @@ use crate::support::{FunctionTool, failure, final_message, playing, run, script,
 const USUAL: Duration = Duration::from_secs(20 * 60);
 
 async fn stalls(runtime: &TestRuntime) -> usize {
-    let last = runtime.runtime.position();
-    let mut events = runtime.runtime.subscribe(Position(0));
+    let last = runtime.runtime.cursor();
+    let mut events = runtime.runtime.subscribe(FeedCursor::START);
     let mut count = 0;
-    while events.cursor() < last {
+    while !events.cursor().includes_all(&last) {
         if let FeedUpdate::Event(item) = events.next().await.unwrap().unwrap() {
             count += usize::from(matches!(item.record.event, Event::Stalled { .. }));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use brigade_agent::AgentOverrides;
 use brigade_agent::definition::{DefinitionDigest, DefinitionDir, DefinitionSet, repository_of};
 use brigade_agent::permission::PermissionRules;
 use brigade_model::refusal::RefusalKind;
@@ -163,4 +164,27 @@ async fn a_rule_on_a_name_holds_for_the_name_with_its_origin() {
         let rules: PermissionRules = serde_json::from_value(rules).unwrap();
         assert!(!clone.writes(sly().permissions(rules)).await, "{list}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_untrusted_definition_runs_no_other_program() {
+    let clone = Clone::new().await;
+    let spawn =
+        |task: NewTask<AgentTask<String>>| clone.runtime.session.spawn(task.cwd(clone.work()));
+    for runs in ["claude", "{ acp: [sh, -c, 'touch written'] }"] {
+        let text = format!("---\nname: cook\ndescription: Cooks.\nruns: {runs}\n---\nCook.\n");
+        let digest = clone.define(&text);
+        let refused = spawn(cook()).await.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Forbidden, "{refused}");
+        assert!(refused.message.contains("it runs another program"), "{refused}");
+        assert!(refused.message.contains(&format!("`brigade trust grant {digest}`")), "{refused}");
+        clone.trust(digest);
+        let refused = spawn(cook()).await.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Invalid, "trusted, and there is none: {refused}");
+    }
+    clone.define(COOK);
+    let overrides = AgentOverrides { backend: Some("claude".into()), ..AgentOverrides::default() };
+    let refused = spawn(cook().overrides(&overrides)).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Forbidden, "an override changes nothing: {refused}");
+    assert!(clone.runtime.session.list().is_empty());
 }

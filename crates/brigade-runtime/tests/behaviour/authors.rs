@@ -1,7 +1,7 @@
 //! Authors of events: the caller of each command, with the origin that its handle has.
 
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::refusal::RefusalKind;
 use brigade_runtime::{JobContext, JobError, NewTask};
 use brigade_testkit::TestRuntime;
@@ -10,7 +10,7 @@ use crate::support::*;
 
 /// Returns the author of each event that `which` selects.
 async fn authors(test: &TestRuntime, which: impl Fn(&Event) -> bool) -> Vec<String> {
-    let records = test.events_after(Position(0)).await;
+    let records = test.events_after(FeedCursor::START).await;
     let selected = records.iter().filter(|record| which(&record.event));
     selected.map(|record| author(record)).collect()
 }
@@ -70,7 +70,7 @@ async fn a_job_is_the_author_of_its_own_commands() {
 async fn a_refused_command_leaves_no_event() {
     let test = TestRuntime::new(|b| b).await;
     let form = test.session.clone().with_origin("web form");
-    let before = test.runtime.position();
+    let before = test.runtime.cursor();
     refused(form.stop(number(9), None).await, RefusalKind::NotFound, "");
-    assert_eq!(test.runtime.position(), before);
+    assert_eq!(test.runtime.cursor(), before);
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brigade_model::event::Event;
-use brigade_model::ids::{Position, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::TaskNo;
 use brigade_model::limits::Limits;
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -106,7 +107,8 @@ async fn run_story(cut: Option<CutPoint>) -> (StoryResult, u64) {
     let row = session.row();
     runtime.shutdown().await.unwrap();
 
-    let query = EventQuery { session: Some(session_id), after: Position(0), limit: usize::MAX };
+    let query =
+        EventQuery { session: Some(session_id), after: FeedCursor::START, limit: usize::MAX };
     let items = inner.events(&query).await.unwrap().items;
     let mut notes = Vec::new();
     let mut run_results = Vec::new();
@@ -153,7 +155,7 @@ async fn a_session_that_could_not_be_stored_does_not_exist() {
         Runtime::builder().shared_store(CrashStore::new(inner, Some(cut))).start().await.unwrap();
     refused(runtime.session("test").await, UNAVAILABLE, "cut by the test");
     assert!(runtime.sessions().await.unwrap().is_empty());
-    assert_eq!(runtime.position(), Position(0));
+    assert_eq!(runtime.cursor(), FeedCursor::START);
     let limits = Limits { width: Some(1), ..Limits::default() };
     let session = runtime.session_with("test", limits).await.unwrap();
     assert_eq!(session.row().limits, limits);

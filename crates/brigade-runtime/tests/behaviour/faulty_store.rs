@@ -1,11 +1,14 @@
 //! A store that can be full, and in which a session can be damaged.
 
+use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -16,17 +19,27 @@ use brigade_store::{
     RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
     StoreError, TaskQuery,
 };
-use tokio::sync::watch;
+use tokio::sync::{Barrier, watch};
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-#[derive(Debug)]
 pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     full: AtomicBool,
     refused: AtomicUsize,
     prunes: watch::Sender<usize>,
     damaged: Mutex<Option<SessionId>>,
+    /// What happens between the next commit and its error.
+    doubt: Mutex<Option<BoxFuture<'static, ()>>>,
+    /// The commits that wait for each other, and how many of them remain.
+    meeting: Mutex<Option<Arc<Barrier>>>,
+    meeting_left: AtomicUsize,
+}
+
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").finish_non_exhaustive()
+    }
 }
 
 impl FaultyStore {
@@ -34,7 +47,37 @@ impl FaultyStore {
         let full = AtomicBool::new(false);
         let refused = AtomicUsize::new(0);
         let prunes = watch::channel(0).0;
-        Arc::new(Self { inner, full, refused, prunes, damaged: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            full,
+            refused,
+            prunes,
+            damaged: Mutex::default(),
+            doubt: Mutex::default(),
+            meeting: Mutex::default(),
+            meeting_left: AtomicUsize::new(0),
+        })
+    }
+
+    /// Writes the next commit, runs this, and reports an error nevertheless.
+    pub(crate) fn doubt_next_commit(&self, meanwhile: impl Future<Output = ()> + Send + 'static) {
+        *self.doubt.lock().unwrap() = Some(Box::pin(meanwhile));
+    }
+
+    /// Lets the next commits begin only when there are this many.
+    pub(crate) fn meet_before_commits(&self, count: usize) {
+        *self.meeting.lock().unwrap() = Some(Arc::new(Barrier::new(count)));
+        self.meeting_left.store(count, Ordering::SeqCst);
+    }
+
+    async fn meet(&self) {
+        let meeting = self.meeting.lock().unwrap().clone();
+        let left = self
+            .meeting_left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if let (Some(meeting), Ok(_)) = (meeting, left) {
+            meeting.wait().await;
+        }
     }
 
     /// Makes the store refuse commits. It can still be read.
@@ -72,7 +115,16 @@ impl Store for FaultyStore {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 return Err(StoreError::Unavailable("it is full".into()));
             }
-            self.inner.commit(batch).await
+            self.meet().await;
+            let committed = self.inner.commit(batch).await;
+            let doubt = self.doubt.lock().unwrap().take();
+            match doubt {
+                Some(meanwhile) => {
+                    meanwhile.await;
+                    Err(StoreError::Unavailable("the connection was lost".into()))
+                }
+                None => committed,
+            }
         })
     }
 
@@ -86,6 +138,10 @@ impl Store for FaultyStore {
 
     fn session_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<SessionRow>> {
         self.inner.session_named(name)
+    }
+
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
+        self.inner.acquire(row)
     }
 
     fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {
@@ -144,8 +200,12 @@ impl Store for FaultyStore {
         self.inner.events(query)
     }
 
-    fn last_position(&self) -> Answer<'_, Position> {
-        self.inner.last_position()
+    fn open_lane(&self) -> Answer<'_, Lane> {
+        self.inner.open_lane()
+    }
+
+    fn cursor(&self) -> Answer<'_, FeedCursor> {
+        self.inner.cursor()
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brigade_model::event::Event;
-use brigade_model::ids::{Millis, Position, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Millis, Position, Time};
 use brigade_runtime::{FeedSubscription, FeedUpdate, JobContext, JobError, JobTask, NewTask};
 use brigade_store::{MemoryOptions, MemoryStore, Retention};
 use brigade_testkit::{ManualClock, TestRuntime};
@@ -21,12 +22,19 @@ fn chatty(notes: u32) -> NewTask<JobTask<u32>> {
     })
 }
 
+/// The lane of the first runtime on a store in memory.
+const LANE: Lane = Lane(0);
+
+fn at(no: u64) -> FeedCursor {
+    Position { lane: LANE, no }.into()
+}
+
 /// Returns the positions of all events up to `to`.
-async fn drain(feed: &mut FeedSubscription, to: Position) -> Vec<u64> {
+async fn drain(feed: &mut FeedSubscription, to: FeedCursor) -> Vec<u64> {
     let mut positions = Vec::new();
-    while feed.cursor() < to {
+    while !feed.cursor().includes_all(&to) {
         match eventually(feed.next()).await.unwrap().unwrap() {
-            FeedUpdate::Event(item) => positions.push(item.position.0),
+            FeedUpdate::Event(item) => positions.push(item.position.no),
             gap => panic!("{gap:?}"),
         }
     }
@@ -36,7 +44,7 @@ async fn drain(feed: &mut FeedSubscription, to: Position) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_progress_loses_none_and_the_end_comes_last() {
     let test = TestRuntime::new(|b| b).await;
-    let mut feed = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.cursor());
     let task = test.session.spawn(chatty(100)).await.unwrap();
     let mut notes = Vec::new();
     let end = loop {
@@ -65,23 +73,23 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     let task = test.session.spawn(chatty(40)).await.unwrap();
     wait_result(&task).await;
-    let last = test.runtime.position();
-    assert!(last.0 > 40);
-    let all: Vec<u64> = (1..=last.0).collect();
-    assert_eq!(drain(&mut test.runtime.subscribe(Position(0)), last).await, all);
-    for cut in 0..=last.0 {
-        let mut first = test.runtime.subscribe(Position(0));
-        let mut seen = drain(&mut first, Position(cut)).await;
+    let last = test.runtime.cursor().number_in(LANE);
+    assert!(last > 40);
+    let all: Vec<u64> = (1..=last).collect();
+    assert_eq!(drain(&mut test.runtime.subscribe(FeedCursor::START), at(last)).await, all);
+    for cut in 0..=last {
+        let mut first = test.runtime.subscribe(FeedCursor::START);
+        let mut seen = drain(&mut first, at(cut)).await;
         let mut second = test.runtime.subscribe(first.cursor());
         drop(first);
-        seen.extend(drain(&mut second, last).await);
+        seen.extend(drain(&mut second, at(last)).await);
         assert_eq!(seen, all, "cut at {cut}");
     }
     crash(test).await;
     // Without recent events in memory, the store is read.
     let test = TestRuntime::on_store(store, |b| b).await;
-    for cut in 0..last.0 {
-        let seen = drain(&mut test.runtime.subscribe(Position(cut)), last).await;
+    for cut in 0..last {
+        let seen = drain(&mut test.runtime.subscribe(at(cut)), at(last)).await;
         assert_eq!(seen, all[usize::try_from(cut).unwrap()..], "from {cut}");
     }
 }
@@ -89,7 +97,7 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
 #[tokio::test(start_paused = true)]
 async fn a_reader_at_the_end_waits_for_new_events() {
     let test = TestRuntime::new(|b| b).await;
-    let mut feed = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.cursor());
     let nothing = tokio::time::timeout(SECOND, feed.next()).await;
     assert!(nothing.is_err());
     let (event, task) = tokio::join!(next_event(&mut feed), test.session.spawn(forever()));
@@ -105,10 +113,10 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
         wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
         wait_result(&other.spawn(returns(2)).await.unwrap()).await;
     }
-    let last = test.runtime.position();
+    let last = test.runtime.cursor().number_in(LANE);
     let mut seen = 0;
     for session in [&test.session, &other] {
-        let mut feed = session.subscribe(Position(0));
+        let mut feed = session.subscribe(FeedCursor::START);
         let mut before = 0;
         while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
             let FeedUpdate::Event(item) = message.unwrap().unwrap() else { panic!("a gap") };
@@ -122,16 +130,19 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
             seen += 1;
         }
     }
-    assert_eq!(seen, last.0);
-    assert_eq!(drain(&mut test.runtime.subscribe(Position(0)), last).await.len() as u64, last.0);
+    assert_eq!(seen, last);
+    assert_eq!(
+        drain(&mut test.runtime.subscribe(FeedCursor::START), at(last)).await.len() as u64,
+        last
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
     let test = TestRuntime::new(|b| b.max_batch(1024)).await;
-    let mut slow = test.session.subscribe(Position(0));
-    let mut reading = test.session.subscribe(Position(0));
-    drain(&mut reading, Position(1)).await;
+    let mut slow = test.session.subscribe(FeedCursor::START);
+    let mut reading = test.session.subscribe(FeedCursor::START);
+    drain(&mut reading, at(1)).await;
     let mut tasks = Vec::new();
     for _ in 0..20 {
         tasks.push(test.session.spawn(chatty(1_000)).await.unwrap());
@@ -139,10 +150,10 @@ async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
     for task in &tasks {
         wait_result(task).await;
     }
-    let last = test.runtime.position();
-    assert!(last.0 > 20_000, "more than the ring holds");
-    assert_eq!(drain(&mut slow, last).await, (1..=last.0).collect::<Vec<_>>());
-    assert_eq!(drain(&mut reading, last).await, (2..=last.0).collect::<Vec<_>>());
+    let last = test.runtime.cursor().number_in(LANE);
+    assert!(last > 20_000, "more than the ring holds");
+    assert_eq!(drain(&mut slow, at(last)).await, (1..=last).collect::<Vec<_>>());
+    assert_eq!(drain(&mut reading, at(last)).await, (2..=last).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,16 +162,16 @@ async fn a_reader_gets_one_gap_and_then_continues() {
     let store = Arc::new(MemoryStore::with_options(options));
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     wait_result(&test.session.spawn(chatty(40)).await.unwrap()).await;
-    let last = test.runtime.position();
+    let last = test.runtime.cursor().number_in(LANE);
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
-    let mut feed = test.session.subscribe(Position(3));
+    let mut feed = test.session.subscribe(at(3));
     let gap = eventually(feed.next()).await.unwrap().unwrap();
-    assert_eq!(gap, FeedUpdate::Gap { to: Position(last.0 - 10) });
-    let positions = drain(&mut feed, last).await;
-    assert_eq!(positions, (last.0 - 9..=last.0).collect::<Vec<_>>());
-    let mut kept = test.session.subscribe(Position(last.0 - 5));
-    assert_eq!(drain(&mut kept, last).await.len(), 5, "a reader of stored events sees no gap");
+    assert_eq!(gap, FeedUpdate::Gap { to: at(last - 10) });
+    let positions = drain(&mut feed, at(last)).await;
+    assert_eq!(positions, (last - 9..=last).collect::<Vec<_>>());
+    let mut kept = test.session.subscribe(at(last - 5));
+    assert_eq!(drain(&mut kept, at(last)).await.len(), 5, "a reader of stored events sees no gap");
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,17 +179,17 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     let store = Arc::new(MemoryStore::new());
     let test = TestRuntime::on_store(store.clone(), |b| b).await;
     wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
-    let last = test.runtime.position();
+    let last = test.runtime.cursor().number_in(LANE);
     tokio::time::sleep(10 * SECOND).await;
     let all = Retention { ended: Millis(5_000), events: Millis(5_000) };
     let pruned = test.runtime.prune(&all).await.unwrap();
-    assert_eq!((pruned.tasks, pruned.events), (1, last.0));
+    assert_eq!((pruned.tasks, pruned.events), (1, last));
     refused(test.session.get(number(1)).await, NOT_FOUND, "1");
     crash(test).await;
     let test = TestRuntime::on_store(store, |b| b).await;
-    let mut feed = test.session.subscribe(Position(0));
+    let mut feed = test.session.subscribe(FeedCursor::START);
     let gap = eventually(feed.next()).await.unwrap().unwrap();
-    assert_eq!(gap, FeedUpdate::Gap { to: last });
+    assert_eq!(gap, FeedUpdate::Gap { to: at(last) });
     let again = test.session.spawn(returns(1)).await.unwrap();
     assert_eq!(again.address(), "job:2", "a number is never used again");
     assert!(matches!(next_event(&mut feed).await, Event::Spawned(_)));
@@ -195,7 +206,7 @@ async fn time_in_a_session_does_not_run_backwards_when_the_clock_does() {
     let end = wait_result(&task).await;
     assert_eq!(end.ended_at, TestRuntime::START, "not before it was spawned");
     let mut last = Time(0);
-    for record in test.events_after(Position(0)).await {
+    for record in test.events_after(FeedCursor::START).await {
         assert!(record.at >= last);
         last = record.at;
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brigade_model::call::WaitMode;
-use brigade_model::ids::{Millis, Position};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::Millis;
 use brigade_model::limits::Limits;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::{EventQuery, MemoryOptions, MemoryStore, Retention, Store};
@@ -39,7 +40,7 @@ async fn ten_thousand_finished_and_collected_tasks_leave_nothing_behind() {
     }
     assert_eq!(census.alive(), 0, "no closure and no capture remains");
     assert!(session.history(&Default::default()).await.unwrap().len() <= 100);
-    let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
+    let query = EventQuery { session: None, after: FeedCursor::START, limit: usize::MAX };
     assert!(store.events(&query).await.unwrap().items.len() <= 1_000);
     assert_eq!(session.row().last_task, Some(number(10_000)));
     let loaded = store.load(session.id()).await.unwrap().unwrap();

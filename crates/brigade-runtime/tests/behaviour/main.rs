@@ -40,4 +40,5 @@ mod spawning;
 mod stopping;
 mod streams;
 mod turns;
+mod two_runtimes;
 mod waiting;

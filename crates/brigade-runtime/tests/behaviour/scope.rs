@@ -7,7 +7,8 @@ use brigade_model::address::TaskRef;
 use brigade_model::call::WaitMode;
 use brigade_model::command::{Caller, Command, Recipient, SendCommand, StopCommand, StopTarget};
 use brigade_model::event::Event;
-use brigade_model::ids::{Attempt, Position, RunNo, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Attempt, Lane, Position, RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::task::StoredTask;
 use brigade_model::work::TaskKind;
@@ -81,7 +82,7 @@ async fn a_missing_task_is_not_found_rather_than_forbidden() {
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_call_changes_nothing() {
     let test = family().await;
-    let before = test.runtime.position();
+    let before = test.runtime.cursor();
     refused(test.session.stop(number(2), None).await, FORBIDDEN, "job:2");
     refused(test.session.send(number(2), "psst").await, FORBIDDEN, "job:2");
     for (caller, target) in [(3, 1), (3, 2), (2, 1), (2, 3), (1, 3)] {
@@ -93,7 +94,7 @@ async fn a_forbidden_call_changes_nothing() {
             assert!(events.is_empty());
         }
     }
-    assert_eq!(test.runtime.position(), before);
+    assert_eq!(test.runtime.cursor(), before);
     all_run(&test.runtime.operator_session(test.session.id()).await.unwrap()).await;
 }
 
@@ -188,7 +189,7 @@ async fn a_session_that_does_not_exist_cannot_be_operated() {
 }
 
 /// Returns the numbers of the tasks and the bodies of the messages in a session's feed.
-async fn shown(session: &Session, after: Position) -> (BTreeSet<u32>, Vec<String>) {
+async fn shown(session: &Session, after: FeedCursor) -> (BTreeSet<u32>, Vec<String>) {
     let mut feed = session.subscribe(after);
     let mut tasks = BTreeSet::new();
     let mut messages = Vec::new();
@@ -229,13 +230,13 @@ async fn a_clients_feed_shows_its_own_tasks_and_the_operators_shows_all() {
     let own = BTreeSet::from([1]);
     let all = BTreeSet::from([1, 2]);
     let to_client = ["\"from the client\"", "\"to the client\""].map(String::from);
-    let (tasks, messages) = shown(&test.session, Position(0)).await;
+    let (tasks, messages) = shown(&test.session, FeedCursor::START).await;
     assert_eq!((tasks, messages.as_slice()), (own.clone(), &to_client[..]));
-    let (tasks, messages) = shown(&operator, Position(0)).await;
+    let (tasks, messages) = shown(&operator, FeedCursor::START).await;
     assert_eq!((tasks, messages.len()), (all, 4));
     // A subscriber that starts in the middle has not seen the owners of the tasks.
-    for after in 0..test.runtime.position().0 {
-        let (tasks, _) = shown(&test.session, Position(after)).await;
+    for after in 0..test.runtime.cursor().number_in(Lane(0)) {
+        let (tasks, _) = shown(&test.session, Position { lane: Lane(0), no: after }.into()).await;
         assert!(tasks.is_subset(&own), "{tasks:?} after {after}");
     }
 }
@@ -248,7 +249,7 @@ async fn a_child_that_is_passed_to_the_session_is_shown_from_then_on() {
         Ok::<_, JobError>(())
     });
     wait_result(&test.session.spawn(parent).await.unwrap()).await;
-    let mut feed = test.session.subscribe(Position(0));
+    let mut feed = test.session.subscribe(FeedCursor::START);
     let mut of_child = Vec::new();
     while let Ok(message) = tokio::time::timeout(SECOND, feed.next()).await {
         let FeedUpdate::Event(item) = message.unwrap().unwrap() else { panic!("a gap") };

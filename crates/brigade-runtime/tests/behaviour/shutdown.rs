@@ -121,7 +121,7 @@ async fn reports_before_a_shutdown_are_stored() {
 #[tokio::test(start_paused = true)]
 async fn a_subscription_ends_when_the_runtime_does() {
     let test = TestRuntime::new(|b| b).await;
-    let mut feed = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.cursor());
     let mut from_start = test.runtime.subscribe(Default::default());
     test.runtime.clone().shutdown().await.unwrap();
     assert!(eventually(feed.next()).await.is_none());
@@ -130,7 +130,7 @@ async fn a_subscription_ends_when_the_runtime_does() {
     assert!(eventually(from_start.next()).await.is_none(), "it stays at its end");
 
     let test = TestRuntime::new(|b| b).await;
-    let mut feed = test.session.subscribe(test.runtime.position());
+    let mut feed = test.session.subscribe(test.runtime.cursor());
     crash(test).await;
     assert!(eventually(feed.next()).await.is_none());
 }

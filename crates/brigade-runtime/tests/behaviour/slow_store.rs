@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -82,6 +83,10 @@ impl Store for SlowStore {
         self.pass(self.inner.session_named(name))
     }
 
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
+        self.pass(self.inner.acquire(row))
+    }
+
     fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {
         self.pass(self.inner.load(id))
     }
@@ -132,8 +137,12 @@ impl Store for SlowStore {
         self.pass(self.inner.events(query))
     }
 
-    fn last_position(&self) -> Answer<'_, Position> {
-        self.pass(self.inner.last_position())
+    fn open_lane(&self) -> Answer<'_, Lane> {
+        self.pass(self.inner.open_lane())
+    }
+
+    fn cursor(&self) -> Answer<'_, FeedCursor> {
+        self.pass(self.inner.cursor())
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {

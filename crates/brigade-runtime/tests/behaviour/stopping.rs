@@ -33,10 +33,10 @@ async fn a_stop_of_an_ended_task_is_a_success_that_does_nothing() {
     let test = TestRuntime::new(|b| b).await;
     let task = test.session.spawn(returns(1)).await.unwrap();
     until(&test.session, task.no(), "succeeded").await;
-    let before = test.runtime.position();
+    let before = test.runtime.cursor();
     let stopped = task.stop(None).await.unwrap();
     assert_eq!((stopped.tasks, stopped.already_stopped), (0, true));
-    assert_eq!(test.runtime.position(), before);
+    assert_eq!(test.runtime.cursor(), before);
     assert_eq!(*outcome(&task).await, succeeded("1"), "still a success");
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brigade_model::event::Event;
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::Lane;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::{
     EventStream, FeedUpdate, JobContext, JobError, JobTask, NewTask, OutputLine, TaskHandle,
@@ -30,7 +31,7 @@ async fn take_positions(events: &mut EventStream, count: usize) -> Vec<u64> {
     let mut positions = Vec::new();
     while positions.len() < count {
         match eventually(events.next()).await.unwrap().unwrap() {
-            FeedUpdate::Event(item) => positions.push(item.position.0),
+            FeedUpdate::Event(item) => positions.push(item.position.no),
             other => panic!("{other:?}"),
         }
     }
@@ -41,10 +42,10 @@ async fn take_positions(events: &mut EventStream, count: usize) -> Vec<u64> {
 async fn an_event_stream_dropped_anywhere_continues_at_its_cursor() {
     let test = TestRuntime::new(|b| b).await;
     wait_result(&test.session.spawn(counting(30)).await.unwrap()).await;
-    let last = test.runtime.position().0;
+    let last = test.runtime.cursor().number_in(Lane(0));
     let all: Vec<u64> = (1..=last).collect();
     for cut in 0..=all.len() {
-        let mut first = test.runtime.subscribe(Position(0)).into_stream();
+        let mut first = test.runtime.subscribe(FeedCursor::START).into_stream();
         let mut seen = take_positions(&mut first, cut).await;
         // A dropped poll loses nothing either.
         let cursor = first.cursor();

@@ -10,7 +10,8 @@ use brigade_model::action::StartAction;
 use brigade_model::call::RunResult;
 use brigade_model::command::{AttemptReport, WorkResult};
 use brigade_model::event::Event;
-use brigade_model::ids::{Attempt, Position, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Attempt, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::{CancelledOutcome, Failure, LateResult, Outcome};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -129,7 +130,7 @@ pub(crate) async fn outcome<T>(task: &TaskHandle<T>) -> Arc<Outcome> {
 
 /// Waits until the task's state has this label, and returns its row.
 pub(crate) async fn until(session: &Session, no: TaskNo, word: &str) -> Arc<TaskRow> {
-    let mut feed = session.subscribe(Position(0));
+    let mut feed = session.subscribe(FeedCursor::START);
     loop {
         let row = session.get(no).await.unwrap().row;
         if row.state.label() == word {
@@ -149,7 +150,7 @@ pub(crate) fn listed(session: &Session) -> Vec<u32> {
 
 /// Returns the session's events so far.
 pub(crate) async fn events(test: &TestRuntime) -> Vec<Event> {
-    let records = test.events_after(Position(0)).await;
+    let records = test.events_after(FeedCursor::START).await;
     records.iter().map(|record| record.event.clone()).collect()
 }
 

@@ -10,6 +10,7 @@ use brigade_testkit::{CrashStore, PausedClock, TestRuntime};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
+use crate::faulty_store::FaultyStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -214,4 +215,54 @@ async fn waits_end_with_the_runtime() {
     // The closure is lost with the runtime. The wait may return that, or a refusal.
     assert!(waited.is_err() || waited.unwrap().outcome.label() == "failed");
     refused(eventually(task.wait()).await, UNAVAILABLE, "shut down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_and_its_collection_are_one_commit() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let gate = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    let (run, before) = tokio::join!(wait_result(&task), async {
+        until_idle().await;
+        gate.cancel();
+        store.commits()
+    });
+    assert_eq!(*run.outcome, succeeded("\"through\""));
+    assert_eq!(store.commits(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_survives_a_failed_commit_of_the_end() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let gate = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    let (run, refused) = tokio::join!(wait_result(&task), async {
+        until_idle().await;
+        store.set_full(true);
+        gate.cancel();
+        tokio::time::sleep(SECOND).await;
+        store.set_full(false);
+        store.refused()
+    });
+    assert_eq!(*run.outcome, succeeded("\"through\""));
+    assert!(refused > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_with_a_timeout_returns_while_the_store_is_full() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(100)).await;
+    let gate = CancellationToken::new();
+    let task = test.session.spawn(behind(&gate)).await.unwrap();
+    let ended = test.session.spawn(returns(1)).await.unwrap();
+    until(&test.session, ended.no(), "succeeded").await;
+    store.set_full(true);
+    gate.cancel();
+    assert!(eventually(task.wait_within(SECOND)).await.unwrap().is_none(), "its end is not stored");
+    refused(eventually(ended.wait_within(SECOND)).await, UNAVAILABLE, "full");
+    store.set_full(false);
+    assert_eq!(*outcome(&task).await, succeeded("\"through\""));
+    assert_eq!(*outcome(&ended).await, succeeded("1"));
 }

@@ -14,3 +14,7 @@ mod stop;
 mod streams;
 mod support;
 mod trouble;
+mod two_hosts;
+mod worktree_attacks;
+mod worktree_releases;
+mod worktrees;

@@ -1,9 +1,11 @@
 //! Output of processes: bounded, and readable at any time.
 
+use std::time::Duration;
+
 use brigade_process::output::{
     self, OutputRead, OutputSearch, OutputView, PagePiece, ReadStart, SearchBounds, SearchCursor,
 };
-use brigade_runtime::NewTask;
+use brigade_runtime::{NewTask, ProcessOptions, Runtime};
 
 use crate::support::*;
 
@@ -53,6 +55,25 @@ async fn a_gibibyte_is_counted_and_its_start_and_end_are_stored() {
     let sizes = std::fs::read_dir(kitchen.execution_dir()).unwrap();
     let on_disk: u64 = sizes.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     assert!(on_disk < 9 << 20, "{on_disk} bytes on disk");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_leaves_before_the_start_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ProcessOptions::new(dir.path());
+    let runtime = Runtime::builder().processes(options).max_running(1).start().await.unwrap();
+    let session = runtime.session("kitchen").await.unwrap();
+    let first = session.spawn(NewTask::shell("sleep 600")).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let text = "head -c 20000000 /dev/zero";
+    let queued = NewTask::shell(text).first_reader_timeout(hour);
+    let queued = session.spawn(queued).await.unwrap();
+    session.renew_lease(queued.no(), 7, Some(0), hour).await.unwrap();
+    session.renew_lease(queued.no(), 7, None, hour).await.unwrap();
+    first.stop(None).await.unwrap();
+    let run = queued.wait_within(Duration::from_secs(60)).await.unwrap();
+    let run = run.expect("it ends without its reader");
+    assert_eq!(report(&run.outcome).stdout_bytes, 20_000_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

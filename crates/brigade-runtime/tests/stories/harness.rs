@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use brigade_model::call::{CallCompletion, JournalEntry};
 use brigade_model::event::{Event, EventRecord};
-use brigade_model::ids::{Epoch, MessageNo, Owner, Position, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, MessageNo, Owner, TaskNo, Time};
 use brigade_model::outcome::Outcome;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::TaskTree;
@@ -187,7 +188,7 @@ fn final_state(path: &Path) -> FinalState {
         let rows = store.tasks(tree.id, &TaskQuery::default()).await.unwrap();
         let rows: BTreeMap<TaskNo, Arc<TaskRow>> =
             rows.into_iter().map(|task| (task.no, task.row)).collect();
-        let query = EventQuery { session: None, after: Position(0), limit: usize::MAX };
+        let query = EventQuery { session: None, after: FeedCursor::START, limit: usize::MAX };
         let events = store.events(&query).await.unwrap().items;
         let events: Vec<Arc<EventRecord>> = events.into_iter().map(|item| item.record).collect();
         check_fold(&events, &rows);

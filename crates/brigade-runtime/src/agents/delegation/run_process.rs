@@ -92,7 +92,7 @@ impl AgentDelegationTool for RunProcess {
 }
 
 /// Quotes a text so that a shell reads it as one word.
-fn shell_quote(value: &str) -> String {
+pub(in crate::agents) fn shell_quote(value: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,@%+".contains(letter);
     if value.chars().all(plain) {
         return value.to_owned();
@@ -123,6 +123,9 @@ fn new_task(
     }
     if let Some(key) = &args.key {
         task = task.key(key);
+    }
+    if args.worktree {
+        task = task.worktree();
     }
     Ok(if args.keep { task.keep() } else { task })
 }

@@ -77,5 +77,8 @@ fn new_task(args: &SpawnAgent) -> Result<NewTask<AgentTask<Json>>, Refusal> {
     if let Some(budget) = args.budget {
         task = task.limits(budget.to_limits()?);
     }
+    if args.worktree {
+        task = task.worktree();
+    }
     Ok(if args.keep { task.keep() } else { task })
 }

@@ -1,7 +1,7 @@
 //! The summary of a task for an agent.
 
 use brigade_agent::AgentProgress;
-use brigade_delegation::{AgentTaskSummary, TaskSummary};
+use brigade_delegation::{AgentTaskSummary, TaskSummary, WorktreeSummary};
 use brigade_model::ids::{TaskNo, Time};
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
@@ -22,6 +22,9 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
         elapsed_ms: until.since(row.spawned_at).0,
         description: row.spec.work.description(),
         agent: is_agent.then(|| summarize_agent(row)),
+        worktree: row.worktree().filter(|one| one.kept() != Some(false)).map(|one| {
+            WorktreeSummary { path: one.path.to_string(), branch: one.branch.to_string() }
+        }),
         returned_before: false,
         other_conversation: false,
     }

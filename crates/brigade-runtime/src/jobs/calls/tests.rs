@@ -40,6 +40,7 @@ fn start(run: u32, earlier_entries: Option<u32>) -> StartAction {
         journal_len: 0,
         earlier_entries,
         parked_calls: Vec::new(),
+        worktree: None,
         state: None,
         stall_watch: None,
         skip_first_gate: false,

@@ -1,0 +1,65 @@
+//! Two runtimes with directories of their own on one store, as on two machines.
+
+use std::sync::Arc;
+
+use brigade_model::outcome::{EndConfirmation, Outcome};
+use brigade_model::task::TaskState;
+use brigade_runtime::{NewTask, ProcessOptions, Runtime, Session};
+use brigade_store::{MemoryStore, Store};
+use tempfile::TempDir;
+
+use crate::support::*;
+
+async fn runtime_on(store: &Arc<dyn Store>, dir: &TempDir) -> (Runtime, Session) {
+    let options = ProcessOptions::new(dir.path());
+    let builder = Runtime::builder().shared_store(store.clone()).processes(options);
+    let runtime = builder.start().await.unwrap();
+    let session = runtime.session("kitchen").await.unwrap();
+    (runtime, session)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_another_host_is_neither_started_again_nor_lost() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let here = tempfile::tempdir().unwrap();
+    let there = tempfile::tempdir().unwrap();
+    let (first, session) = runtime_on(&store, &there).await;
+    let text = "echo started; while ! test -e go; do sleep 0.02; done; echo done";
+    let task = session.spawn(NewTask::shell(text).cwd(there.path())).await.unwrap();
+    until_output(&task, "started").await;
+    let no = task.no();
+
+    let (second, session) = runtime_on(&store, &here).await;
+    let row = session.get(no).await.unwrap().row;
+    assert_eq!(row.state, TaskState::Running);
+    let host = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
+    assert!(host.is_some_and(|host| host.contains('/')), "{host:?}");
+    assert!(!here.path().join("processes").join(session.id().to_string()).exists());
+    second.shutdown().await.unwrap();
+    first.shutdown().await.unwrap();
+
+    // The first host returns and finds its process.
+    let (_runtime, session) = runtime_on(&store, &there).await;
+    std::fs::write(there.path().join("go"), "").unwrap();
+    let mut results = session.wait_all([no]).await.unwrap();
+    let outcome = results.pop().unwrap().outcome;
+    assert_eq!(report(&outcome).tail, "started\ndone\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_of_a_process_on_another_host_is_not_confirmed() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let here = tempfile::tempdir().unwrap();
+    let there = tempfile::tempdir().unwrap();
+    let (first, session) = runtime_on(&store, &there).await;
+    let task = NewTask::shell("echo started; sleep 600").grace(std::time::Duration::ZERO);
+    let task = session.spawn(task).await.unwrap();
+    until_output(&task, "started").await;
+    let (_second, session) = runtime_on(&store, &here).await;
+    session.stop(task.no(), None).await.unwrap();
+    let mut results = session.wait_all([task.no()]).await.unwrap();
+    let outcome = results.pop().unwrap().outcome;
+    let Outcome::Cancelled(cancelled) = &*outcome else { panic!("{outcome}") };
+    assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
+    drop(first);
+}
