@@ -8,7 +8,7 @@ use brigade_llm::{
 };
 use brigade_model::call::{CallCompletion, ConditionRequest, JournalEntry, ParkedCall};
 use brigade_model::error_details::ErrorDetails;
-use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::ids::RunNo;
 use brigade_model::json::Json;
 use brigade_model::limits::{Remaining, RemainingBudgets, Usage};
 use brigade_model::outcome::Failure;
@@ -20,9 +20,9 @@ use serde_json::Value;
 use crate::budget_warning::BudgetStatus;
 use crate::hooks::HookPoint;
 use crate::host::{self, AgentOutput, AgentProgress, Host, JournalRecord, StepGrant};
-use crate::inbox::Quoter;
+use crate::inbox::{Quoter, unanswered_reminder};
 use crate::json_schema::Schema;
-use crate::model_call::{CallPurpose, ChargedReply, ModelCallResult};
+use crate::model_call::{CallPurpose, ChargedReply, ModelCallResult, fit_to_journal};
 use crate::output_replay::call_output;
 use crate::permission::Permissions;
 use crate::plugin::Plugin;
@@ -209,7 +209,7 @@ impl Agent {
         let purpose = CallPurpose::Step;
         match self.call_model(host, purpose, progress, Arc::new(request)).await? {
             ModelCallResult::Reply(ChargedReply { reply, spent }) => {
-                let (reply, value) = self.fit_to_journal(reply)?;
+                let (reply, value) = fit_to_journal(reply)?;
                 let charged = ChargedReply { reply, spent };
                 let entry = NewEntry { label: EntryLabel::ModelReply, value };
                 let index = self.run_after_model_hooks(host, transcript, &charged, entry).await?;
@@ -364,13 +364,9 @@ impl Agent {
             (StopReason::EndOfTurn, None) if text.trim().is_empty() => {
                 "Your reply was empty. Give the result of your task, or continue with it.".to_owned()
             }
-            (StopReason::EndOfTurn, None) => return Ok(ParsedResult::Usable(Json::of(text)?)),
-            (StopReason::EndOfTurn, Some(schema)) => match parse_json_result(schema, text).await {
-                Ok(result) => return Ok(ParsedResult::Usable(Json::of(&result)?)),
-                Err(problem) => format!(
-                    "Your result does not fit: {problem}\nReply with the whole result again, as JSON \
-                     that fits the schema and nothing else."
-                ),
+            (StopReason::EndOfTurn, _) => match self.read_result(text).await {
+                Ok(result) => return Ok(ParsedResult::Usable(result)),
+                Err(problem) => problem,
             },
         };
         if transcript.tally.notes >= self.stop_policy.max_repairs {
@@ -379,6 +375,20 @@ impl Agent {
             return Err(Failure::error(failure).into());
         }
         Ok(ParsedResult::NeedsRepair(problem))
+    }
+
+    /// Reads the result in an agent's last text. An error tells the agent what is wrong.
+    pub async fn read_result(&self, text: &str) -> Result<Json, String> {
+        let Some(schema) = &self.result_schema else {
+            return Json::of(text).map_err(|error| error.to_string());
+        };
+        let result = parse_json_result(schema, text).await.map_err(|problem| {
+            format!(
+                "Your result does not fit: {problem}\nReply with the whole result again, as JSON \
+                 that fits the schema and nothing else."
+            )
+        })?;
+        Json::of(&result).map_err(|error| error.to_string())
     }
 
     async fn wait_for_inbox(
@@ -433,20 +443,6 @@ fn current_text(messages: &[IndexedMessage]) -> String {
         ChatMessage::Results(_) => None,
     });
     newest.unwrap_or_default()
-}
-
-/// Renders a reminder of unanswered questions. Without it, the agent and the asking tasks could wait for
-/// each other for ever.
-fn unanswered_reminder(asking: &[TaskNo]) -> Option<String> {
-    let tasks: Vec<String> = asking.iter().map(|no| format!("task {no}")).collect();
-    (!tasks.is_empty()).then(|| {
-        format!(
-            "You have ended your turn without an answer for {}, which asked you something and may \
-             wait for it. Answer with send_message, or stop the task; if it has its answer by now, \
-             just end your turn again.",
-            tasks.join(", ")
-        )
-    })
 }
 
 /// Parses the JSON in a reply, with or without a code block around it, and validates it.

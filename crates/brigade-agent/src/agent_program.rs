@@ -25,6 +25,12 @@ pub trait ProgramHost: Debug + Send + Sync {
         &self,
         start: ProgramStart,
     ) -> BoxFuture<'_, Result<Arc<dyn AgentProgram>, Refusal>>;
+
+    /// Returns the working directory of the agent.
+    fn directory(&self) -> Option<Arc<str>>;
+
+    /// Returns a new UUID, for a session of the vendor whose id Brigade chooses.
+    fn new_session_id(&self) -> String;
 }
 
 /// A program to start.

@@ -25,6 +25,7 @@ pub use origin::{DefinitionDigest, DefinitionDir, DefinitionOrigin, DigestError,
 mod definition_set;
 mod front_matter;
 mod origin;
+mod runs_field;
 mod sandbox_field;
 
 const NAME_MAX: usize = 64;
@@ -51,7 +52,7 @@ pub struct Definition {
     /// A description for the model or the person that chooses a definition.
     pub description: String,
     pub prompt: String,
-    /// The model. `None` is the model of the parent.
+    /// The model. `None` is the model of the parent, or the default of the backend's program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The tools. `None` is all tools that the parent grants.
@@ -85,12 +86,18 @@ pub struct Definition {
     /// The name of a registered backend. Without one, the loop of this crate runs the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// The command line that the backend starts, if the definition names it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backend_command: Vec<String>,
     /// The sandbox of all processes of the agent and its descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRequest>,
     /// The resource limits of each of these processes.
     #[serde(skip_serializing_if = "ResourceLimits::is_empty")]
     pub resources: ResourceLimits,
+    /// True if the agent works in a git worktree of its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// Names and descriptions in other languages, by language tag.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub localized: BTreeMap<String, LocalizedText>,
@@ -159,7 +166,8 @@ impl Definition {
                 ),
             );
         }
-        if self.prompt.trim().is_empty() {
+        // The program of a backend has instructions of its own.
+        if self.prompt.trim().is_empty() && self.backend.is_none() {
             return wrong("prompt", "it is empty; write the agent's instructions".to_owned());
         }
         if let Some(ShadowedRule { list, rule, deny }) = self.permissions.find_shadowed() {
@@ -278,6 +286,12 @@ impl Definition {
         Self { backend: Some(name.into()), ..self }
     }
 
+    /// Sets the command line that the backend starts.
+    #[must_use]
+    pub fn backend_command<T: Into<String>>(self, command: impl IntoIterator<Item = T>) -> Self {
+        Self { backend_command: command.into_iter().map(Into::into).collect(), ..self }
+    }
+
     #[must_use]
     pub fn sandbox(self, sandbox: SandboxRequest) -> Self {
         Self { sandbox: Some(sandbox), ..self }
@@ -286,6 +300,12 @@ impl Definition {
     #[must_use]
     pub fn resources(self, resources: ResourceLimits) -> Self {
         Self { resources, ..self }
+    }
+
+    /// Gives each agent of this definition a git worktree of its own.
+    #[must_use]
+    pub fn worktree(self) -> Self {
+        Self { worktree: true, ..self }
     }
 
     /// Sets the name and the description in the language of this tag, such as `de`.

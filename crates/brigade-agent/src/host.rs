@@ -47,6 +47,19 @@ pub trait Host: Debug + Send + Sync {
         condition: ConditionRequest,
     ) -> BoxFuture<'_, Result<(), Refusal>>;
 
+    /// Drops parked calls that nobody waits for any more, such as approvals of a program that ended.
+    fn abandon(&self, _calls: Vec<CallIndex>) -> BoxFuture<'_, Result<(), Refusal>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns the budget that is exhausted, if one is, and else reserves this cost.
+    fn find_exhausted_budget(
+        &self,
+        _cost: CostEstimate,
+    ) -> BoxFuture<'_, Result<Option<LimitKind>, Refusal>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Suspends the agent until its `parked` calls are complete.
     fn suspend(&self, parked: usize) -> BoxFuture<'_, Result<SuspendResult, Refusal>>;
 

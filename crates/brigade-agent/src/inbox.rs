@@ -137,10 +137,24 @@ impl Quoter {
 }
 
 /// Returns the tasks that ask a question.
-pub(crate) fn asking_tasks(batch: &InboxBatch) -> impl Iterator<Item = TaskNo> {
+pub fn asking_tasks(batch: &InboxBatch) -> impl Iterator<Item = TaskNo> {
     batch.messages.iter().filter_map(|message| match (&message.from, message.purpose) {
         (MessageSender::Child(no), MessagePurpose::Question(_)) => Some(*no),
         _ => None,
+    })
+}
+
+/// Renders a reminder of unanswered questions. Without it, the agent and the asking tasks could wait for
+/// each other for ever.
+pub fn unanswered_reminder(asking: &[TaskNo]) -> Option<String> {
+    let tasks: Vec<String> = asking.iter().map(|no| format!("task {no}")).collect();
+    (!tasks.is_empty()).then(|| {
+        format!(
+            "You have ended your turn without an answer for {}, which asked you something and may \
+             wait for it. Answer with send_message, or stop the task; if it has its answer by now, \
+             just end your turn again.",
+            tasks.join(", ")
+        )
     })
 }
 

@@ -61,12 +61,13 @@ pub mod transcript_text;
 
 pub use agent::{Agent, AgentExit, AttemptInput, PartialResult};
 pub use agent_overrides::AgentOverrides;
-pub use backend::{Backend, BackendRun};
+pub use backend::{Backend, BackendModels, BackendRun};
 pub use brigade_model::arguments;
 pub use brigade_model::limits::CostEstimate;
 pub use client_tool::{ClientTool, ClientToolCall};
 pub use host::{AgentOutput, AgentProgress, Host, JournalRecord, StepGrant, SuspendResult};
 pub use localization::{Locale, LocalizedText};
+pub use model_call::fit_to_journal;
 pub use output_replay::replay_output;
 pub use plugin::{HookContext, HookDecision, HookFuture, Plugin, PluginError};
 pub use shared_state::{SessionStateReader, StateError, StateKey, StateScope, StateView};

@@ -12,7 +12,7 @@ use brigade_llm::{
 use brigade_model::json::{Json, PAYLOAD_MAX};
 use brigade_model::limits::{CostEstimate, Usage};
 use brigade_model::refusal::Refusal;
-use brigade_model::truncate::{tail_bytes, truncate_with_hint};
+use brigade_model::truncate::{head_json_bytes, tail_bytes, truncate_with_hint};
 use futures_util::{FutureExt, StreamExt};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
@@ -251,36 +251,32 @@ impl Agent {
             }
         }
     }
+}
 
-    /// Fits a reply to the largest journal entry, and returns it with its JSON. A reply that is too
-    /// large loses long arguments, whose calls are then refused, and the end of long texts.
-    pub(crate) fn fit_to_journal(
-        &self,
-        mut reply: ModelReply,
-    ) -> Result<(ModelReply, Json), Refusal> {
-        const REPLY_BYTES_MAX: usize = PAYLOAD_MAX / 8 * 7;
-        if let Some(json) =
-            Json::of(&reply).ok().filter(|json| json.as_str().len() <= REPLY_BYTES_MAX)
-        {
-            return Ok((reply, json));
-        }
-        for content in &mut reply.message.content {
-            if let ContentBlock::Call(ToolCall { arguments, .. }) = content
-                && serde_json::to_string(arguments).is_ok_and(|text| text.len() > 64 * 1024)
-            {
-                let problem = "the arguments are far too long".into();
-                *arguments = ToolArguments::Malformed { problem };
-            }
-        }
-        let pieces = reply.message.content.len().max(1);
-        for content in &mut reply.message.content {
-            if content_size(content) > REPLY_BYTES_MAX / pieces {
-                truncate_content(content, REPLY_BYTES_MAX / pieces / 2);
-            }
-        }
-        let json = Json::of(&reply)?;
-        Ok((reply, json))
+/// Fits a reply to the largest journal entry, and returns it with its JSON. A reply that is too large
+/// loses long arguments, whose calls are then refused, and the end of long texts.
+pub fn fit_to_journal(mut reply: ModelReply) -> Result<(ModelReply, Json), Refusal> {
+    const REPLY_BYTES_MAX: usize = PAYLOAD_MAX / 8 * 7;
+    if let Some(json) = Json::of(&reply).ok().filter(|json| json.as_str().len() <= REPLY_BYTES_MAX)
+    {
+        return Ok((reply, json));
     }
+    for content in &mut reply.message.content {
+        if let ContentBlock::Call(ToolCall { arguments, .. }) = content
+            && serde_json::to_string(arguments).is_ok_and(|text| text.len() > 64 * 1024)
+        {
+            let problem = "the arguments are far too long".into();
+            *arguments = ToolArguments::Malformed { problem };
+        }
+    }
+    let pieces = reply.message.content.len().max(1);
+    for content in &mut reply.message.content {
+        if content_size(content) > REPLY_BYTES_MAX / pieces {
+            truncate_content(content, REPLY_BYTES_MAX / pieces / 2);
+        }
+    }
+    let json = Json::of(&reply)?;
+    Ok((reply, json))
 }
 
 fn content_size(content: &ContentBlock) -> usize {
@@ -290,7 +286,8 @@ fn content_size(content: &ContentBlock) -> usize {
 fn truncate_content(content: &mut ContentBlock, bytes: usize) {
     match content {
         ContentBlock::Text(text) => {
-            *text = truncate_with_hint(text, bytes / 2, "The text", "").into();
+            let shown = head_json_bytes(text, bytes).len();
+            *text = truncate_with_hint(text, shown, "The text", "").into();
         }
         // Opaque data of the provider is useless in part.
         ContentBlock::Reasoning(reasoning) => {

@@ -266,7 +266,7 @@ pub struct CallSlotRange(pub(crate) u32);
 
 impl CallSlotRange {
     /// The number of indexes of each call.
-    pub(crate) const SLOTS_PER_CALL: u32 = 4;
+    pub const SLOTS_PER_CALL: u32 = 4;
 
     /// Returns the index of the result for the model.
     pub fn result(self) -> CallIndex {

@@ -10,6 +10,10 @@ use brigade_model::refusal::Refusal;
 
 use crate::transcript_text::{EntryReader, TranscriptItem};
 
+/// The size of the items after which a page is complete. It is far below the 16 MiB of a reply, since
+/// text grows when it is written as JSON.
+const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+
 /// Items of a transcript that follow each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscriptPage {
@@ -61,6 +65,8 @@ pub struct TranscriptPager {
     /// The place after the last entry.
     place: TranscriptPlace,
     limit: usize,
+    /// The size of the items so far.
+    bytes: usize,
     page: TranscriptPage,
 }
 
@@ -70,6 +76,7 @@ impl TranscriptPager {
         let start = TranscriptPlace { order: Seq(0), index: 0, reply_index: 0 };
         let mut pager = Self::resume(start, mark, limit);
         pager.page.items.push(TranscriptItem::text("task", task));
+        pager.bytes = task.len();
         pager.place.index = 1;
         pager
     }
@@ -78,7 +85,7 @@ impl TranscriptPager {
     pub fn resume(start: TranscriptPlace, mark: Option<QuoteMark>, limit: usize) -> Self {
         let page = TranscriptPage { first_index: start.index, items: Vec::new(), next: None };
         let reader = EntryReader::new(mark, start.reply_index);
-        Self { reader, place: start, limit, page }
+        Self { reader, place: start, limit, bytes: 0, page }
     }
 
     /// Returns the order of the last entry: the next one to push follows it.
@@ -89,15 +96,24 @@ impl TranscriptPager {
     /// Adds the next entry. Returns false if its item does not fit the page, which is then complete.
     pub fn push(&mut self, entry: &JournalEntry) -> bool {
         let item = self.reader.read(entry);
-        if item.is_some() && self.page.items.len() >= self.limit {
+        let bytes = item.as_ref().map_or(0, TranscriptItem::size);
+        if item.is_some() && !self.has_space(bytes) {
             self.page.next = Some(self.place);
             return false;
         }
+        self.bytes = self.bytes.saturating_add(bytes);
         self.place.index = self.place.index.saturating_add(usize::from(item.is_some()));
         self.place.order = entry.order;
         self.place.reply_index = self.reader.reply_index();
         self.page.items.extend(item);
         true
+    }
+
+    /// Returns true if an item fits the page. The first one always does.
+    fn has_space(&self, bytes: usize) -> bool {
+        let count = self.page.items.len();
+        let fits = self.bytes.saturating_add(bytes) <= PAGE_BYTES_MAX;
+        count < self.limit && (count == 0 || fits)
     }
 
     pub fn finish(self) -> TranscriptPage {
@@ -139,6 +155,20 @@ mod tests {
             }
             assert_eq!(found, whole, "{limit}");
         }
+    }
+
+    #[test]
+    fn a_page_is_bounded_in_bytes() {
+        let long = "x".repeat(PAGE_BYTES_MAX);
+        let mut pager = TranscriptPager::new(&long, None, 100);
+        let entries = journal();
+        assert!(!entries.iter().all(|entry| pager.push(entry)), "the task fills the page");
+        let page = pager.finish();
+        assert_eq!(page.items.len(), 1);
+        let mut pager = TranscriptPager::resume(page.next.expect("another page"), None, 100);
+        assert!(entries.iter().all(|entry| pager.push(entry)));
+        let whole = list_transcript(&long, None, entries).len();
+        assert_eq!(pager.finish().items.len() + 1, whole);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use brigade_llm::conversation::ToolArguments;
 use brigade_llm::{ContentBlock, ModelReply, ToolResult};
 use brigade_model::call::{CallCompletion, JournalEntry};
 use brigade_model::ids::CallIndex;
+use brigade_model::message::Message;
 use brigade_model::quote_mark::QuoteMark;
 
 use crate::budget_warning::BudgetWarning;
@@ -21,6 +22,8 @@ pub struct TranscriptItem {
     /// `task`, `inbox`, `assistant`, `tool`, `approval`, `note`, `run` or `summary`.
     pub role: &'static str,
     pub content: TranscriptContent,
+    /// The messages of an `inbox`, whose text has them and the results of other tasks.
+    pub messages: Vec<Arc<Message>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -121,8 +124,17 @@ pub fn render_transcript(
 }
 
 impl TranscriptItem {
+    fn new(role: &'static str, content: TranscriptContent) -> Self {
+        Self { role, content, messages: Vec::new() }
+    }
+
     pub(crate) fn text(role: &'static str, text: impl Into<String>) -> Self {
-        Self { role, content: TranscriptContent::Text(text.into()) }
+        Self::new(role, TranscriptContent::Text(text.into()))
+    }
+
+    /// Returns the size of its text in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.rendered_text().len()
     }
 
     fn heading(&self) -> String {
@@ -213,22 +225,22 @@ impl LastCalls {
             failed: result.failed,
             is_ambiguous: same > 1,
         };
-        TranscriptItem { role: "tool", content: TranscriptContent::ToolResult(result) }
+        TranscriptItem::new("tool", TranscriptContent::ToolResult(result))
     }
 }
 
 fn read_entry(entry: &JournalEntry, last_calls: &mut LastCalls) -> Option<TranscriptItem> {
     match (&entry.label, &*entry.completion) {
         (EntryLabel::Inbox, CallCompletion::Inbox(batch)) => {
-            Some(TranscriptItem::text("inbox", Quoter::default().render_inbox(batch)))
+            let item = TranscriptItem::text("inbox", Quoter::default().render_inbox(batch));
+            Some(TranscriptItem { messages: batch.messages.clone(), ..item })
         }
         (EntryLabel::ModelReply, CallCompletion::Value(value)) => {
             let reply: ModelReply = value.decode().ok()?;
             let names = reply.message.calls().map(|call| call.name.clone());
             *last_calls = LastCalls { reply_index: entry.index.0, names: names.collect() };
             let reply = TranscriptReply::of(&reply.message.content);
-            let content = TranscriptContent::Reply(reply);
-            Some(TranscriptItem { role: "assistant", content })
+            Some(TranscriptItem::new("assistant", TranscriptContent::Reply(reply)))
         }
         (EntryLabel::ToolResult, CallCompletion::Value(value)) => {
             Some(last_calls.new_result(&value.decode().ok()?, entry.index))

@@ -55,7 +55,7 @@ pub use send_message::{SendMessage, SendMessageReply};
 pub use spawn_agent::{BudgetArgs, SpawnAgent};
 pub use stop_task::{StopTask, StopTaskReply};
 pub use task_note::TaskNote;
-pub use task_summary::TaskSummary;
+pub use task_summary::{TaskSummary, WorktreeSummary};
 pub use tool_args::{ToolArgs, ToolDefinition, ToolHints, define_tool, read_args};
 pub use user_approval::UserApproval;
 pub use wait_tasks::{WaitEnd, WaitTasks, WaitTasksReply};

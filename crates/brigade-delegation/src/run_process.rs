@@ -41,6 +41,9 @@ pub struct RunProcess {
     /// Let it run on when its owner ends.
     #[serde(default)]
     pub keep: bool,
+    /// Work in a new git worktree on a branch of its own, from the HEAD of its directory.
+    #[serde(default)]
+    pub worktree: bool,
     /// The same key with the same arguments is the same run, however often you call.
     #[serde(default)]
     pub key: Option<String>,

@@ -31,10 +31,19 @@ pub struct TaskSummary {
     pub description: String,
     /// The fields that only agents have.
     pub agent: Option<AgentTaskSummary>,
+    /// The worktree of the task, unless it was removed.
+    pub worktree: Option<WorktreeSummary>,
     /// An earlier reply returned the result.
     pub returned_before: bool,
     /// Another conversation started the task and gets its result.
     pub other_conversation: bool,
+}
+
+/// The git worktree of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorktreeSummary {
+    pub path: String,
+    pub branch: String,
 }
 
 impl TaskSummary {
@@ -61,6 +70,9 @@ impl TaskSummary {
         let _ = write!(line, " {preposition} {}", render_duration(self.elapsed_ms));
         if let Some(status) = self.agent.as_ref().and_then(|agent| agent.status(self.is_alive)) {
             let _ = write!(line, ", {status}");
+        }
+        if let Some(worktree) = &self.worktree {
+            let _ = write!(line, ", on branch {}", worktree.branch);
         }
         if self.other_conversation {
             line.push_str(", of another conversation");
@@ -140,6 +152,9 @@ impl TaskSummary {
         add("elapsed", json!(render_duration(self.elapsed_ms)));
         let kind = if self.agent.is_some() { "task" } else { "command" };
         add(kind, json!(truncate_line(&self.description, SHOWN_DESCRIPTION_CHARS)));
+        let worktree = self.worktree.as_ref();
+        let worktree = worktree.map(|one| json!({"path": one.path, "branch": one.branch}));
+        add("worktree", json!(worktree));
         add("other_conversation", if self.other_conversation { json!(true) } else { Value::Null });
         add("returned_before", if self.returned_before { json!(true) } else { Value::Null });
         if let Some(agent) = &self.agent {

@@ -148,6 +148,7 @@ fn agent(usage: UsageSummary) -> TaskSummary {
             usage,
             ..AgentTaskSummary::default()
         }),
+        worktree: None,
         returned_before: false,
         other_conversation: false,
     }

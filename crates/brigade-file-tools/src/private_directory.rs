@@ -11,6 +11,8 @@ use brigade_agent::tool::ToolError;
 pub struct PrivateDirectory {
     path: PathBuf,
     access: PrivateAccess,
+    /// The directory in it that is not private.
+    except: Option<PathBuf>,
 }
 
 /// The access of file tools to a private directory.
@@ -23,12 +25,18 @@ enum PrivateAccess {
 impl PrivateDirectory {
     /// Returns a directory that file tools may neither read nor write.
     pub fn hidden(path: &Path) -> Self {
-        Self { path: canonicalize_existing(path), access: PrivateAccess::Nothing }
+        Self { path: canonicalize_existing(path), access: PrivateAccess::Nothing, except: None }
     }
 
     /// Returns a directory that file tools may only read.
     pub fn read_only(path: &Path) -> Self {
-        Self { path: canonicalize_existing(path), access: PrivateAccess::Reading }
+        Self { path: canonicalize_existing(path), access: PrivateAccess::Reading, except: None }
+    }
+
+    /// Excepts a directory in it, such as that of the worktrees in which agents work.
+    #[must_use]
+    pub fn except(self, path: &Path) -> Self {
+        Self { except: Some(canonicalize_existing(path)), ..self }
     }
 
     /// Returns true if the tool may not use this path, which is absolute and without links.
@@ -37,7 +45,8 @@ impl PrivateDirectory {
             PrivateAccess::Nothing => true,
             PrivateAccess::Reading => WRITING_TOOLS.contains(&tool),
         };
-        is_concerned && path.starts_with(&self.path)
+        let is_excepted = self.except.as_ref().is_some_and(|except| path.starts_with(except));
+        is_concerned && path.starts_with(&self.path) && !is_excepted
     }
 
     pub(crate) fn refusal(&self) -> ToolError {
@@ -79,6 +88,10 @@ mod tests {
         let hidden = PrivateDirectory::hidden(&root.join("link/state"));
         assert!(hidden.refuses("read_file", &root.join("real/state/operator.key")));
         assert!(!hidden.refuses("write_file", &root.join("real/statement")));
+        let hidden = hidden.except(&root.join("link/state/worktrees"));
+        assert!(!hidden.refuses("write_file", &root.join("real/state/worktrees/s/3/menu")));
+        assert!(hidden.refuses("read_file", &root.join("real/state/worktrees.db")));
+        assert!(hidden.refuses("read_file", &root.join("real/state/operator.key")));
         let config = PrivateDirectory::read_only(&root.join("real"));
         assert!(config.refuses("write_file", &root.join("real/agents/evil.md")));
         assert!(config.refuses("edit_file", &root.join("real")));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brigade_model::call::JournalEntry;
-use brigade_model::ids::{MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -177,6 +178,10 @@ impl Store for CrashStore {
         self.pass_through(self.inner.session_named(name))
     }
 
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+        self.pass_through(self.inner.acquire(row))
+    }
+
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         self.pass_through(self.inner.load(id))
     }
@@ -235,8 +240,12 @@ impl Store for CrashStore {
         self.pass_through(self.inner.events(query))
     }
 
-    fn last_position(&self) -> StoreFuture<'_, Position> {
-        self.pass_through(self.inner.last_position())
+    fn open_lane(&self) -> StoreFuture<'_, Lane> {
+        self.pass_through(self.inner.open_lane())
+    }
+
+    fn cursor(&self) -> StoreFuture<'_, FeedCursor> {
+        self.pass_through(self.inner.cursor())
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
 use brigade_model::event::EventRecord;
-use brigade_model::ids::{Position, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::Time;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::{Runtime, RuntimeBuilder, Session};
 use brigade_store::{EventQuery, MemoryStore, Store};
@@ -55,13 +56,13 @@ impl TestRuntime {
         &self,
         command: Command,
     ) -> (Result<CommandReply, Refusal>, Vec<Arc<EventRecord>>) {
-        let before = self.runtime.position();
+        let before = self.runtime.cursor();
         let reply = self.runtime.submit(self.session.id(), command).await;
         (reply, self.events_after(before).await)
     }
 
-    /// Returns the session's events after a position.
-    pub async fn events_after(&self, after: Position) -> Vec<Arc<EventRecord>> {
+    /// Returns the session's events after a place.
+    pub async fn events_after(&self, after: FeedCursor) -> Vec<Arc<EventRecord>> {
         let session = Some(self.session.id());
         let query = EventQuery { session, after, limit: usize::MAX };
         match self.store.events(&query).await {

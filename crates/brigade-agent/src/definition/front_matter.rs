@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;
 
+use super::runs_field::{ChosenBackend, RunsField};
 use super::sandbox_field::SandboxField;
 use super::{Definition, DefinitionError};
 use crate::localization::LocalizedText;
@@ -59,6 +60,8 @@ struct FrontMatter {
     name: String,
     description: String,
     #[serde(default, deserialize_with = "present")]
+    runs: Option<RunsField>,
+    #[serde(default, deserialize_with = "present")]
     model: Option<String>,
     #[serde(default, deserialize_with = "present")]
     tools: Option<Vec<String>>,
@@ -82,6 +85,8 @@ struct FrontMatter {
     max_output: Option<u32>,
     #[serde(default, deserialize_with = "present")]
     sandbox: Option<SandboxField>,
+    #[serde(default, deserialize_with = "present")]
+    worktree: Option<bool>,
     #[serde(default, deserialize_with = "present")]
     localized: Option<BTreeMap<String, LocalizedText>>,
 }
@@ -123,6 +128,7 @@ where
 impl FrontMatter {
     fn with_prompt(self, prompt: &str) -> Definition {
         let limits = self.limits.unwrap_or_default();
+        let backend: ChosenBackend = self.runs.unwrap_or_default().into_backend();
         let (sandbox, resources) = self.sandbox.map(SandboxField::into_parts).unwrap_or_default();
         Definition {
             name: self.name,
@@ -151,10 +157,11 @@ impl FrontMatter {
             effort: self.effort,
             temperature: self.temperature,
             max_output: self.max_output,
-            // Only a program can register a backend, and it sets the name itself.
-            backend: None,
+            backend: backend.name,
+            backend_command: backend.command,
             sandbox,
             resources,
+            worktree: self.worktree.unwrap_or_default(),
             localized: self.localized.unwrap_or_default(),
         }
     }
@@ -210,7 +217,7 @@ impl<'de> Deserialize<'de> for SpawnRateText {
 }
 
 /// The expected value of each field, for errors.
-const FIELD_HINTS: [(&str, &str); 35] = [
+const FIELD_HINTS: [(&str, &str); 36] = [
     ("name", "a name, such as `reviewer`"),
     ("description", "a sentence on the agent's purpose"),
     ("model", "a model's name"),
@@ -220,6 +227,7 @@ const FIELD_HINTS: [(&str, &str); 35] = [
     ("permissions.allow", "a list of rules, such as [read_file, \"run_process(cargo *)\"]"),
     ("permissions.ask", "a list of rules, such as [\"run_process(cargo publish*)\"]"),
     ("permissions.deny", "a list of rules, such as [\"run_process(git push*)\"]"),
+    ("runs", "the name of an agent program, such as claude, or `{ acp: [command, ..] }`"),
     ("limits", "nested limits, such as `steps: 50`"),
     ("limits.steps", "a whole number of model calls"),
     ("limits.tokens", "a whole number of tokens"),
