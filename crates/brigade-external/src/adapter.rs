@@ -3,10 +3,12 @@
 //! An adapter is a TOML file. It describes the command line of a new and of a resumed session, the
 //! form in which the prompt is passed, the environment, and rules that turn the program's events
 //! into [`TurnEvent`]s. In a command line, a list of words is omitted if one of its placeholders
-//! has no value.
+//! has no value. `{brigade}` is the path of the `brigade` program as a JSON text, `{budget}` the
+//! money that remains for the turn in dollars.
 //!
 //! ```
 //! use brigade_external::adapter::CliAdapter;
+//! use brigade_external::external_agent::ExternalAgent;
 //!
 //! let adapter = CliAdapter::parse(
 //!     r#"
@@ -28,6 +30,14 @@
 //!     set = { COOK_UPDATES = "off" }
 //!     pass = ["COOK_API_KEY"]
 //!
+//!     [login]                      # for `brigade agents`
+//!     files = ["~/.cook/auth.json"]
+//!     variables = ["COOK_API_KEY"]
+//!     hint = "run `cook login`"
+//!
+//!     [tools.names]                # for rules of definitions; only if it asks for permissions
+//!     Shell = { same_as = "run_process", subject = "command", kind = "shell" }
+//!
 //!     [[events]]
 //!     match = { type = "start" }
 //!     session = { id = "session" }
@@ -48,19 +58,27 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use brigade_agent::agent_program::ProgramSpec;
+use brigade_model::limits::Money;
+use brigade_model::refusal::Refusal;
 use brigade_model::work::EnvValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::agent_file::parse_toml;
+use crate::cli_conversation::CliConversation;
 use crate::event_rules::EventRule;
-use crate::placeholders::{JsonTemplate, PlaceholderValues, WordList};
+use crate::external_agent::{ExternalAgent, ProgramInput, TurnConversation, TurnOpening};
+use crate::login_marks::LoginMarks;
+use crate::placeholders::{JsonTemplate, PlaceholderValues, WordList, expand_word};
+use crate::tool_names::ToolNames;
 use crate::turn_events::TurnEvent;
 use crate::turn_outcome::ClosingMark;
 
-mod validate;
+pub(crate) mod validate;
 
 /// The longest prompt that Linux accepts as one argument, in bytes.
 pub const ARGUMENT_MAX: usize = 128 * 1024 - 1;
@@ -87,7 +105,10 @@ pub struct CliAdapter {
     access: Option<AccessArguments>,
     #[serde(default)]
     environment: AdapterEnvironment,
+    login: Option<LoginMarks>,
     answers: Option<AnswerTemplates>,
+    #[serde(default)]
+    tools: ToolNames,
     events: Vec<EventRule>,
 }
 
@@ -131,6 +152,16 @@ pub enum AccessLevel {
     Full,
 }
 
+impl fmt::Display for AccessLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read files",
+            Self::Edit => "read and edit files",
+            Self::Full => "do everything",
+        })
+    }
+}
+
 /// The arguments of each access that the program can be limited to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,9 +171,10 @@ struct AccessArguments {
     full: Option<Vec<String>>,
 }
 
+/// The environment of a program, in addition to the one that every process has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct AdapterEnvironment {
+pub(crate) struct AdapterEnvironment {
     /// Variables with fixed values.
     set: BTreeMap<String, String>,
     /// Variables that are passed on from the environment of the runtime, if they are set there.
@@ -166,6 +198,12 @@ pub struct TurnStart<'a> {
     pub session: SessionStart<'a>,
     pub model: Option<&'a str>,
     pub access: AccessLevel,
+    /// The working directory.
+    pub directory: &'a str,
+    /// The path of the `brigade` program, which serves Brigade's tools to the agent.
+    pub brigade: Option<&'a str>,
+    /// The money that remains for the turn.
+    pub budget: Option<Money>,
 }
 
 /// The agent's session in which a turn takes place.
@@ -178,15 +216,6 @@ pub enum SessionStart<'a> {
     Resumed {
         id: &'a str,
     },
-}
-
-/// The input that a program gets at the start of a turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TurnInput {
-    pub bytes: Vec<u8>,
-    /// True if the input ends with these bytes. Otherwise it stays open for answers until the turn
-    /// is closed.
-    pub is_whole: bool,
 }
 
 /// A decision about a permission request.
@@ -217,7 +246,10 @@ pub enum TurnStartError {
     PromptTooLong { title: String, length: usize },
     #[error("the prompt has a NUL character; remove it")]
     PromptWithNul,
-    #[error("{title} cannot be limited to this access; choose another one")]
+    #[error(
+        "the rules allow {title} only to {access}, and it cannot be limited to that; allow \
+         `run_process`, or choose another agent"
+    )]
     NoSuchAccess { title: String, access: AccessLevel },
     #[error("the command line of {title} needs a value for {{{placeholder}}}")]
     MissingValue { title: String, placeholder: String },
@@ -226,62 +258,13 @@ pub enum TurnStartError {
 impl CliAdapter {
     /// Parses an adapter file.
     pub fn parse(text: &str) -> Result<Self, AdapterFault> {
-        let fault = |field: String, problem: String| AdapterFault { field, problem };
-        let deserializer = toml::Deserializer::parse(text)
-            .map_err(|error| fault(".".into(), error.message().to_owned()))?;
-        let adapter: Self = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            let field = error.path().to_string();
-            fault(field, error.into_inner().message().to_owned())
-        })?;
+        let adapter: Self = parse_toml(text)?;
         adapter.validate()?;
         Ok(adapter)
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn title(&self) -> &str {
-        &self.title
-    }
-
-    /// Returns the name of the program, to look for it in the search path.
-    pub fn program(&self) -> &str {
-        &self.program
-    }
-
-    pub fn session_id_source(&self) -> SessionIdSource {
-        self.session_id
-    }
-
-    pub fn closing_mark(&self) -> ClosingMark {
-        self.closing
-    }
-
-    /// Checks that the program asks for permissions, so that rules and approvals reach its calls.
-    pub fn asks_permission(&self) -> bool {
-        self.answers.is_some()
-    }
-
-    /// Returns the program of a turn. `is_set` checks that a variable exists in the environment of
-    /// the runtime.
-    pub fn program_spec(
-        &self,
-        turn: &TurnStart<'_>,
-        is_set: impl Fn(&str) -> bool,
-    ) -> Result<ProgramSpec, TurnStartError> {
-        let mut command_line = vec![self.program.clone()];
-        command_line.extend(self.arguments(turn)?);
-        let fixed = self.environment.set.iter();
-        let mut env: BTreeMap<String, EnvValue> =
-            fixed.map(|(name, value)| (name.clone(), EnvValue::from(value.as_str()))).collect();
-        let passed = self.environment.pass.iter().filter(|name| is_set(name.as_str()));
-        env.extend(passed.map(|name| (name.clone(), EnvValue::FromEnv(name.as_str().into()))));
-        Ok(ProgramSpec { command_line, cwd: None, env, grace: None })
-    }
-
     fn arguments(&self, turn: &TurnStart<'_>) -> Result<Vec<String>, TurnStartError> {
-        let mut values = PlaceholderValues::new();
+        let mut values = turn.placeholder_values();
         let list = match turn.session {
             SessionStart::New { id } => {
                 values.insert("session_id", id.into());
@@ -292,9 +275,6 @@ impl CliAdapter {
                 &self.resume
             }
         };
-        if let Some(model) = turn.model {
-            values.insert("model", model.into());
-        }
         if self.prompt == PromptChannel::Argument {
             values.insert("prompt", self.prompt_argument(turn.prompt)?.into());
         }
@@ -331,17 +311,23 @@ impl CliAdapter {
         arguments.ok_or_else(|| TurnStartError::NoSuchAccess { title: title(), access })
     }
 
-    /// Returns the input at the start of a turn.
-    pub fn turn_input(&self, prompt: &str) -> TurnInput {
+    /// Returns the input at the start of a turn. Without its end it stays open for answers, until the
+    /// turn is closed.
+    pub fn turn_input(&self, prompt: &str) -> ProgramInput {
         match self.prompt {
-            PromptChannel::Argument => TurnInput { bytes: Vec::new(), is_whole: true },
-            PromptChannel::StdinText => TurnInput { bytes: prompt.into(), is_whole: true },
+            PromptChannel::Argument => ProgramInput { bytes: Vec::new(), ends: true },
+            PromptChannel::StdinText => ProgramInput { bytes: prompt.into(), ends: true },
             PromptChannel::StdinJson => {
                 let values = BTreeMap::from([("prompt", json!(prompt))]);
                 let lines = self.input.iter().flat_map(|line| line.render_line(&values));
-                TurnInput { bytes: lines.collect(), is_whole: false }
+                ProgramInput { bytes: lines.collect(), ends: false }
             }
         }
+    }
+
+    /// Checks that the input stays open until the turn is closed.
+    pub(crate) fn keeps_input_open(&self) -> bool {
+        self.prompt == PromptChannel::StdinJson
     }
 
     /// Returns the line that answers a permission request, if the program asks for permissions.
@@ -376,6 +362,111 @@ impl CliAdapter {
     pub fn read_event(&self, event: &Value) -> Vec<TurnEvent> {
         let mut found = Vec::new();
         self.events.iter().for_each(|rule| rule.apply(event, &mut found));
+        for event in &mut found {
+            if let TurnEvent::PermissionRequest(request) = event {
+                request.call = self.tools.translate(&request.tool, &request.arguments);
+            }
+        }
         found
+    }
+}
+
+impl ExternalAgent for CliAdapter {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn login(&self) -> Option<&LoginMarks> {
+        self.login.as_ref()
+    }
+
+    fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn session_id_source(&self) -> SessionIdSource {
+        self.session_id
+    }
+
+    fn closing_mark(&self) -> ClosingMark {
+        self.closing
+    }
+
+    fn asks_permission(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    fn resumes_sessions(&self) -> bool {
+        true
+    }
+
+    fn reports_cost(&self) -> bool {
+        self.events.iter().any(EventRule::has_cost)
+    }
+
+    fn check_access(&self, access: AccessLevel) -> Result<(), TurnStartError> {
+        self.access_arguments(access).map(|_| ())
+    }
+
+    fn program_spec(
+        &self,
+        turn: &TurnStart<'_>,
+        is_set: &dyn Fn(&str) -> bool,
+    ) -> Result<ProgramSpec, TurnStartError> {
+        let mut command_line = vec![self.program.clone()];
+        command_line.extend(self.arguments(turn)?);
+        let env = self.environment.resolve(turn, is_set);
+        Ok(ProgramSpec { command_line, cwd: None, env, grace: None })
+    }
+
+    fn begin_turn(&self, turn: &TurnStart<'_>) -> TurnOpening {
+        let conversation = Box::new(CliConversation::new(self.clone()));
+        TurnOpening { conversation, input: self.turn_input(turn.prompt) }
+    }
+
+    fn restore_conversation(&self, saved: &Value) -> Result<Box<dyn TurnConversation>, Refusal> {
+        Ok(Box::new(CliConversation::restore(self.clone(), saved)?))
+    }
+}
+
+impl AdapterEnvironment {
+    /// Returns the variables of a turn. A fixed value is omitted if one of its placeholders has no
+    /// value.
+    pub(crate) fn resolve(
+        &self,
+        turn: &TurnStart<'_>,
+        is_set: &dyn Fn(&str) -> bool,
+    ) -> BTreeMap<String, EnvValue> {
+        let values = turn.placeholder_values();
+        let fixed = self.set.iter().filter_map(|(name, value)| {
+            let value = expand_word(value, &values).ok()?;
+            Some((name.clone(), EnvValue::from(value.as_str())))
+        });
+        let mut env: BTreeMap<String, EnvValue> = fixed.collect();
+        let passed = self.pass.iter().filter(|name| is_set(name.as_str()));
+        env.extend(passed.map(|name| (name.clone(), EnvValue::FromEnv(name.as_str().into()))));
+        env
+    }
+}
+
+impl TurnStart<'_> {
+    /// Returns the values of the placeholders that every command line may have.
+    fn placeholder_values(&self) -> PlaceholderValues<'_> {
+        let mut values = PlaceholderValues::new();
+        if let Some(model) = self.model {
+            values.insert("model", model.into());
+        }
+        if let Some(brigade) = self.brigade {
+            values.insert("brigade", json!(brigade).to_string().into());
+        }
+        if let Some(Money(millionths)) = self.budget {
+            let dollars = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
+            values.insert("budget", dollars.into());
+        }
+        values
     }
 }

@@ -90,6 +90,11 @@ impl EventReader {
         Ok(lines)
     }
 
+    /// Checks that no line has begun.
+    pub fn is_between_lines(&self) -> bool {
+        matches!(&self.state, ReaderState::Reading { partial, .. } if partial.is_empty())
+    }
+
     /// Returns the last line, if it has no line break.
     pub fn finish(self) -> Result<Option<EventLine>, LineTooLong> {
         match self.state {

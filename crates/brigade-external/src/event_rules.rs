@@ -9,8 +9,8 @@ use crate::json_path::JsonPath;
 use crate::json_pattern::JsonPattern;
 use crate::path_list::PathList;
 use crate::turn_events::{
-    NoticeLevel, PermissionOption, PermissionOptionKind, PermissionRequest, TextPart, TurnClosing,
-    TurnEvent, TurnNotice,
+    NoticeLevel, PermissionOption, PermissionOptionKind, PermissionRequest, RequestedCall,
+    SubjectKind, TextPart, TurnClosing, TurnEvent, TurnNotice,
 };
 use crate::usage::{ReportedUsage, UsageReport};
 
@@ -36,6 +36,7 @@ pub(crate) struct EventRule {
     tool_call: Option<ToolCallRule>,
     tool_result: Option<ToolResultRule>,
     pub(crate) permission: Option<PermissionRule>,
+    withdrawal: Option<WithdrawalRule>,
     pub(crate) request: Option<RequestRule>,
     usage: Option<UsageRule>,
     step: Option<StepRule>,
@@ -86,6 +87,13 @@ pub(crate) struct PermissionRule {
     id: PathList,
     tool: PathList,
     arguments: JsonPath,
+}
+
+/// The withdrawal of a permission request.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WithdrawalRule {
+    id: PathList,
 }
 
 /// A request that is answered with an error. `except` is the pattern of requests that other rules
@@ -149,6 +157,7 @@ impl EventRule {
             self.tool_call.is_some(),
             self.tool_result.is_some(),
             self.permission.is_some(),
+            self.withdrawal.is_some(),
             self.request.is_some(),
             self.usage.is_some(),
             self.step.is_some(),
@@ -156,6 +165,11 @@ impl EventRule {
             self.closed.is_some(),
         ];
         parts.contains(&true)
+    }
+
+    /// Checks that the rule reads what the program costs.
+    pub(crate) fn has_cost(&self) -> bool {
+        self.usage.as_ref().is_some_and(|usage| usage.cost.is_some())
     }
 
     /// Adds the events that the rule makes of an event of the program.
@@ -180,6 +194,7 @@ impl EventRule {
             self.tool_call.as_ref().and_then(|rule| rule.read(value)),
             self.tool_result.as_ref().and_then(|rule| rule.read(value)),
             self.permission.as_ref().map(|rule| rule.read(value)),
+            self.withdrawal.as_ref().and_then(|rule| rule.read(value)),
             self.request.as_ref().and_then(|rule| rule.read(value)),
             self.usage.as_ref().and_then(|rule| rule.read(value)),
             self.step.as_ref().map(|rule| rule.read(value)),
@@ -249,7 +264,14 @@ impl PermissionRule {
                 kind: PermissionOptionKind::RejectOnce,
             },
         ];
-        TurnEvent::PermissionRequest(PermissionRequest { id, tool, arguments, options })
+        let call = RequestedCall { tool: tool.clone(), subject: None, kind: SubjectKind::Text };
+        TurnEvent::PermissionRequest(PermissionRequest { id, tool, arguments, call, options })
+    }
+}
+
+impl WithdrawalRule {
+    fn read(&self, value: &Value) -> Option<TurnEvent> {
+        Some(TurnEvent::RequestWithdrawn { id: self.id.find_text(value)? })
     }
 }
 

@@ -69,7 +69,8 @@ impl WordList {
     }
 }
 
-fn expand_word(word: &str, values: &PlaceholderValues<'_>) -> Result<String, String> {
+/// Returns the word with the values inserted, or the name of a placeholder without a value.
+pub(crate) fn expand_word(word: &str, values: &PlaceholderValues<'_>) -> Result<String, String> {
     let mut expanded = String::new();
     let mut remaining = word;
     while let Some(found) = find_placeholder(remaining) {

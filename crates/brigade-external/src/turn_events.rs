@@ -1,5 +1,6 @@
 //! The events of one turn, the same for every vendor.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::usage::UsageReport;
@@ -27,6 +28,12 @@ pub enum TurnEvent {
     },
     /// The agent waits for a decision about a tool call.
     PermissionRequest(PermissionRequest),
+    /// The agent does not need the answer to a permission request any more.
+    RequestWithdrawn {
+        id: String,
+    },
+    /// The agent waits for an answer of its user.
+    Question(TurnQuestion),
     /// The agent waits for a reply to a request that its adapter does not know.
     OtherRequest {
         id: String,
@@ -54,9 +61,41 @@ pub struct TextPart {
 pub struct PermissionRequest {
     /// The id with which the request is answered.
     pub id: String,
+    /// The agent's own name of the tool.
     pub tool: String,
     pub arguments: Value,
+    pub call: RequestedCall,
     pub options: Vec<PermissionOption>,
+}
+
+/// A question of the agent to its user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnQuestion {
+    /// The id with which the question is answered.
+    pub id: String,
+    pub text: String,
+}
+
+/// A tool call in the terms of Brigade's permission rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedCall {
+    /// The tool of Brigade that does the same, or the agent's own name.
+    pub tool: String,
+    /// The file or the command that the call is about.
+    pub subject: Option<String>,
+    pub kind: SubjectKind,
+}
+
+/// The kind of a call's subject.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubjectKind {
+    #[default]
+    Text,
+    /// A path. Rules name paths in the working directory without it.
+    File,
+    /// A command line of a shell.
+    Shell,
 }
 
 /// An answer that the agent accepts. Choose it by its kind: the order means nothing.
@@ -76,7 +115,7 @@ pub enum PermissionOptionKind {
 }
 
 /// The agent's own report about the end of its turn.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnClosing {
     pub success: bool,
     /// The result, if the closing event has it. Otherwise the last text is the result.
@@ -91,7 +130,7 @@ pub struct TurnNotice {
     pub text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeLevel {
     Info,

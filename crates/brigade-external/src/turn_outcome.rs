@@ -29,8 +29,6 @@ pub struct TurnEnd<'a> {
     pub program: &'a ProgramEnd,
     /// The last lines of the program's standard error.
     pub stderr: &'a str,
-    /// True if the task was stopped before the program ended.
-    pub is_stopped: bool,
     /// The reason why the output was not read to its end.
     pub unread_output: Option<LineTooLong>,
 }
@@ -38,9 +36,9 @@ pub struct TurnEnd<'a> {
 /// The outcome of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TurnOutcome {
-    Succeeded { result: String },
+    /// Its result is the answer of the [`TurnProgress`].
+    Succeeded,
     Failed(TurnFailure),
-    Cancelled { partial: String },
 }
 
 /// The failure of a turn.
@@ -50,8 +48,6 @@ pub struct TurnFailure {
     /// The error of the closing event, the last error event, or the last lines of the standard
     /// error.
     pub message: String,
-    /// The text of the agent after its last tool call.
-    pub partial: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,17 +72,13 @@ pub enum FailureCause {
 impl TurnOutcome {
     /// Decides the outcome of a turn whose program has ended.
     pub fn decide(mark: ClosingMark, progress: &TurnProgress, end: &TurnEnd<'_>) -> Self {
-        let partial = progress.answer().to_owned();
-        if end.is_stopped {
-            return Self::Cancelled { partial };
+        match find_cause(mark, progress, end) {
+            Some(cause) => {
+                let message = find_message(progress, end);
+                Self::Failed(TurnFailure { cause, message })
+            }
+            None => Self::Succeeded,
         }
-        let cause = find_cause(mark, progress, end);
-        if let Some(cause) = cause {
-            let message = find_message(progress, end);
-            return Self::Failed(TurnFailure { cause, message, partial });
-        }
-        let result = progress.closing.as_ref().and_then(|closing| closing.result.clone());
-        Self::Succeeded { result: result.unwrap_or(partial) }
     }
 }
 

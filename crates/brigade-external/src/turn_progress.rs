@@ -1,7 +1,9 @@
 //! The state of a turn while its events arrive.
 
 use brigade_model::truncate::tail_bytes;
+use serde::{Deserialize, Serialize};
 
+use crate::answer_text::AnswerText;
 use crate::event_reader::LineContent;
 use crate::turn_events::{NoticeLevel, TextPart, TurnClosing, TurnEvent};
 
@@ -9,10 +11,11 @@ use crate::turn_events::{NoticeLevel, TextPart, TurnClosing, TurnEvent};
 pub(crate) const LAST_TEXT_MAX: usize = 8 * 1024;
 
 /// The facts about a turn that its outcome needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnProgress {
     session_id: Option<String>,
-    answer: String,
+    /// The text of the agent. It is empty if the closing event has the result.
+    answer: AnswerText,
     /// True if the next text does not belong to the answer so far.
     starts_answer: bool,
     pub(crate) closing: Option<TurnClosing>,
@@ -46,13 +49,15 @@ impl TurnProgress {
             TurnEvent::Text(part) => self.add_text(part),
             TurnEvent::ToolCall { .. } | TurnEvent::ToolResult { .. } => self.starts_answer = true,
             TurnEvent::Step { is_last } => self.has_open_step = !is_last,
-            TurnEvent::Closed(closing) => self.closing = Some(closing.clone()),
+            TurnEvent::Closed(closing) => self.close(closing),
             TurnEvent::Notice(notice) if notice.level == NoticeLevel::Error => {
-                self.last_error = Some(notice.text.clone());
+                self.last_error = Some(tail_bytes(&notice.text, LAST_TEXT_MAX).to_owned());
             }
             TurnEvent::Notice(_)
             | TurnEvent::Reasoning { .. }
             | TurnEvent::PermissionRequest(_)
+            | TurnEvent::RequestWithdrawn { .. }
+            | TurnEvent::Question(_)
             | TurnEvent::OtherRequest { .. }
             | TurnEvent::Usage(_) => {}
         }
@@ -63,9 +68,22 @@ impl TurnProgress {
         self.session_id.as_deref()
     }
 
-    /// Returns the text after the last tool call: the answer, if the turn is over.
+    /// Returns the result of the closing event, or else the text after the last tool call, which is
+    /// the answer if the turn is over. An answer that is too large to be stored is truncated, and
+    /// says so.
     pub fn answer(&self) -> &str {
-        &self.answer
+        let result = self.closing.as_ref().and_then(|closing| closing.result.as_deref());
+        result.unwrap_or(self.answer.as_str())
+    }
+
+    /// Removes the part of the text that an earlier state of the turn has. Returns its size in bytes.
+    pub(crate) fn remove_earlier_text(&mut self, earlier: &Self) -> usize {
+        self.answer.remove_earlier(&earlier.answer)
+    }
+
+    /// Adds the removed part again. Returns false if the earlier state has another text.
+    pub(crate) fn restore_earlier_text(&mut self, earlier: Self, length: usize) -> bool {
+        self.answer.restore_earlier(earlier.answer, length)
     }
 
     /// Returns the number of lines that are not events.
@@ -80,13 +98,28 @@ impl TurnProgress {
 
     fn add_text(&mut self, part: &TextPart) {
         if self.starts_answer {
-            self.answer.clear();
+            self.answer = AnswerText::default();
             self.starts_answer = false;
         }
-        if !part.is_delta && !self.answer.is_empty() {
-            self.answer.push_str("\n\n");
+        if !part.is_delta && !self.answer.as_str().is_empty() {
+            self.answer.push("\n\n");
         }
-        self.answer.push_str(&part.text);
+        self.answer.push(&part.text);
+    }
+
+    /// Stores the closing event. The result of a failed turn is not used, and that of another one
+    /// replaces the text, so that the state has the answer once.
+    fn close(&mut self, closing: &TurnClosing) {
+        let result = closing.result.as_deref().filter(|_| closing.success);
+        let error = closing.error.as_deref();
+        if result.is_some() {
+            self.answer = AnswerText::default();
+        }
+        self.closing = Some(TurnClosing {
+            success: closing.success,
+            result: result.map(|result| AnswerText::new(result).into_string()),
+            error: error.map(|error| tail_bytes(error, LAST_TEXT_MAX).to_owned()),
+        });
     }
 }
 

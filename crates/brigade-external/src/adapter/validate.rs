@@ -1,19 +1,32 @@
 //! Checks of an adapter file that concern several of its fields.
 
+use crate::login_marks::LoginMarks;
 use crate::placeholders::WordList;
 use crate::turn_outcome::ClosingMark;
 
-use super::{ACCESS_WORD, AdapterFault, CliAdapter, PromptChannel, SessionIdSource};
+use super::{
+    ACCESS_WORD, AdapterEnvironment, AdapterFault, CliAdapter, PromptChannel, SessionIdSource,
+};
 
-const NAME_MAX: usize = 32;
+/// The maximum length of an agent's name.
+pub(crate) const NAME_MAX: usize = 32;
 
-impl CliAdapter {
-    pub(super) fn validate(&self) -> Result<(), AdapterFault> {
-        let is_name_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if self.name.is_empty()
-            || self.name.len() > NAME_MAX
-            || !self.name.chars().all(is_name_char)
-        {
+/// Checks that a character may be part of an agent's name.
+pub(crate) fn is_name_char(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
+}
+
+/// The names of an agent, as its file has them.
+pub(crate) struct AgentNames<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) program: &'a str,
+}
+
+impl AgentNames<'_> {
+    pub(crate) fn validate(&self) -> Result<(), AdapterFault> {
+        let name = self.name;
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_name_char) {
             return fault("name", "use 1 to 32 lower-case letters, digits and `-`");
         }
         if self.title.trim().is_empty() {
@@ -22,6 +35,24 @@ impl CliAdapter {
         if self.program.trim().is_empty() {
             return fault("program", "write the name of the program");
         }
+        Ok(())
+    }
+}
+
+impl AdapterEnvironment {
+    pub(crate) fn validate(&self) -> Result<(), AdapterFault> {
+        let is_wrong = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
+        let mut names = self.set.keys().chain(&self.pass);
+        match names.find(is_wrong) {
+            Some(name) => fault("environment", &format!("`{name}` is not the name of a variable")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl CliAdapter {
+    pub(super) fn validate(&self) -> Result<(), AdapterFault> {
+        AgentNames { name: &self.name, title: &self.title, program: &self.program }.validate()?;
         self.validate_arguments("start", &self.start)?;
         self.validate_arguments("resume", &self.resume)?;
         self.validate_session()?;
@@ -30,14 +61,15 @@ impl CliAdapter {
         if self.access.is_none() && self.answers.is_none() {
             return fault("access", "add the arguments that limit it, since it asks for nothing");
         }
-        self.validate_environment()?;
+        self.environment.validate()?;
+        validate_login(self.login.as_ref())?;
         self.validate_events()
     }
 
     fn validate_arguments(&self, field: &str, list: &WordList) -> Result<(), AdapterFault> {
         let names = list.placeholders();
         for name in &names {
-            if !["prompt", "session_id", "model", "access"].contains(name) {
+            if !["prompt", "session_id", "model", "access", "brigade", "budget"].contains(name) {
                 let problem = format!("{{{name}}} is not a placeholder of a command line");
                 return fault(field, &problem);
             }
@@ -123,15 +155,6 @@ impl CliAdapter {
         Ok(())
     }
 
-    fn validate_environment(&self) -> Result<(), AdapterFault> {
-        let is_wrong = |name: &&String| name.is_empty() || name.contains(['=', '\0']);
-        let mut names = self.environment.set.keys().chain(&self.environment.pass);
-        match names.find(is_wrong) {
-            Some(name) => fault("environment", &format!("`{name}` is not the name of a variable")),
-            None => Ok(()),
-        }
-    }
-
     fn validate_events(&self) -> Result<(), AdapterFault> {
         for (index, rule) in self.events.iter().enumerate() {
             if !rule.has_parts() {
@@ -149,6 +172,18 @@ impl CliAdapter {
     }
 }
 
-fn fault(field: &str, problem: &str) -> Result<(), AdapterFault> {
+pub(crate) fn fault(field: &str, problem: &str) -> Result<(), AdapterFault> {
     Err(AdapterFault { field: field.to_owned(), problem: problem.to_owned() })
+}
+
+/// Checks that each file with credentials has an absolute path.
+pub(crate) fn validate_login(login: Option<&LoginMarks>) -> Result<(), AdapterFault> {
+    match login.and_then(LoginMarks::find_relative_path) {
+        None => Ok(()),
+        Some(path) => {
+            let problem =
+                format!("{path:?} is not absolute; begin it with `/`, `~/` or a variable");
+            fault("login.files", &problem)
+        }
+    }
 }

@@ -56,21 +56,15 @@ fn observe(events: &[TurnEvent]) -> TurnProgress {
     progress
 }
 
-fn decide(
-    mark: ClosingMark,
-    events: &[TurnEvent],
-    program: ProgramEnd,
-    stderr: &str,
-) -> TurnOutcome {
-    let end = TurnEnd { program: &program, stderr, is_stopped: false, unread_output: None };
-    TurnOutcome::decide(mark, &observe(events), &end)
+fn decide(mark: ClosingMark, events: &[TurnEvent], program: ProgramEnd, stderr: &str) -> String {
+    let end = TurnEnd { program: &program, stderr, unread_output: None };
+    decide_and_render(mark, &observe(events), &end)
 }
 
-fn render(outcome: TurnOutcome) -> String {
-    match outcome {
-        TurnOutcome::Succeeded { result } => format!("succeeded: {result}"),
+fn decide_and_render(mark: ClosingMark, progress: &TurnProgress, end: &TurnEnd<'_>) -> String {
+    match TurnOutcome::decide(mark, progress, end) {
+        TurnOutcome::Succeeded => format!("succeeded: {}", progress.answer()),
         TurnOutcome::Failed(failure) => format!("failed: {failure}"),
-        TurnOutcome::Cancelled { partial } => format!("cancelled: {partial}"),
     }
 }
 
@@ -108,7 +102,7 @@ fn a_turn_with_a_closing_event() {
     ];
     for (events, program, stderr, expected) in cases {
         let outcome = decide(ClosingMark::Event, &events, program, stderr);
-        assert_eq!(render(outcome), expected, "{events:?}");
+        assert_eq!(outcome, expected, "{events:?}");
     }
 }
 
@@ -138,7 +132,7 @@ fn a_turn_that_ends_with_its_output() {
     ];
     for (events, program, stderr, expected) in cases {
         let outcome = decide(ClosingMark::EndOfOutput, &events, program, stderr);
-        assert_eq!(render(outcome), expected, "{events:?}");
+        assert_eq!(outcome, expected, "{events:?}");
     }
 }
 
@@ -148,20 +142,10 @@ fn only_lines_that_are_not_events_are_a_failure() {
         let mut progress = TurnProgress::default();
         progress.observe_line(&LineContent::Text("usage: agent [options]".into()));
         let program = exit(0);
-        let end = TurnEnd { program: &program, stderr: "", is_stopped: false, unread_output: None };
-        let outcome = TurnOutcome::decide(mark, &progress, &end);
+        let end = TurnEnd { program: &program, stderr: "", unread_output: None };
+        let outcome = decide_and_render(mark, &progress, &end);
         let expected = "failed: its program printed no event: usage: agent [options]";
-        assert_eq!(render(outcome), expected);
-    }
-}
-
-#[test]
-fn a_stopped_turn_is_cancelled_even_with_a_closing_event() {
-    let progress = observe(&[text("half"), closed(true, Some("done"), None)]);
-    for program in [exit(0), exit(1), killed(15)] {
-        let end = TurnEnd { program: &program, stderr: "", is_stopped: true, unread_output: None };
-        let outcome = TurnOutcome::decide(ClosingMark::Event, &progress, &end);
-        assert_eq!(render(outcome), "cancelled: half");
+        assert_eq!(outcome, expected);
     }
 }
 
@@ -170,7 +154,7 @@ fn output_that_was_not_read_to_its_end_is_a_failure() {
     let progress = observe(&[closed(true, Some("done"), None)]);
     let program = exit(0);
     let unread_output = Some(LineTooLong { line_max: 4 });
-    let end = TurnEnd { program: &program, stderr: "", is_stopped: false, unread_output };
-    let outcome = TurnOutcome::decide(ClosingMark::Event, &progress, &end);
-    assert_eq!(render(outcome), "failed: it printed a line of more than 4 bytes");
+    let end = TurnEnd { program: &program, stderr: "", unread_output };
+    let outcome = decide_and_render(ClosingMark::Event, &progress, &end);
+    assert_eq!(outcome, "failed: it printed a line of more than 4 bytes");
 }

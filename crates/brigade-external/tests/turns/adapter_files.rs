@@ -5,6 +5,7 @@ use brigade_external::adapter::{
     TurnStartError,
 };
 use brigade_external::built_in::parse_built_in_adapters;
+use brigade_external::external_agent::ExternalAgent;
 use serde_json::Value;
 
 /// The smallest adapter.
@@ -33,7 +34,15 @@ closed = { success = { ok = true } }
 
 fn turn(prompt: &str) -> TurnStart<'_> {
     let session = SessionStart::New { id: "" };
-    TurnStart { prompt, session, model: None, access: AccessLevel::Full }
+    TurnStart {
+        prompt,
+        session,
+        model: None,
+        access: AccessLevel::Full,
+        directory: "/",
+        brigade: None,
+        budget: None,
+    }
 }
 
 #[test]
@@ -44,7 +53,7 @@ fn the_built_in_adapters_are_valid() {
     for adapter in &adapters {
         for session in [SessionStart::New { id: "s-1" }, SessionStart::Resumed { id: "s-1" }] {
             let turn = TurnStart { session, ..turn("count the plates") };
-            let spec = adapter.program_spec(&turn, |_| true).unwrap();
+            let spec = adapter.program_spec(&turn, &|_| true).unwrap();
             assert_eq!(spec.command_line[0], adapter.program());
             assert!(
                 !spec.command_line.iter().any(|word| word.contains('{')),
@@ -65,7 +74,7 @@ fn the_built_in_adapters_are_valid() {
 fn a_small_adapter_is_enough() {
     let adapter = CliAdapter::parse(SMALL).unwrap();
     assert_eq!(adapter.title(), "Echo");
-    let spec = adapter.program_spec(&turn("hi"), |_| true).unwrap();
+    let spec = adapter.program_spec(&turn("hi"), &|_| true).unwrap();
     assert_eq!(spec.command_line, ["echo-agent", "run", "hi"]);
     assert_eq!(adapter.permission_answer("1", PermissionDecision::Deny { reason: "" }), None);
     assert_eq!(adapter.refuse_request("1"), None);
@@ -73,23 +82,23 @@ fn a_small_adapter_is_enough() {
 }
 
 #[test]
-fn a_prompt_on_the_standard_input_is_whole() {
+fn a_prompt_on_the_standard_input_ends() {
     let text = SMALL.replace("\"argument\"", "\"stdin_text\"").replace(", \"{prompt}\"]", "]");
     let adapter = CliAdapter::parse(&text).unwrap();
     let input = adapter.turn_input("hi\n");
     assert_eq!(input.bytes, b"hi\n");
-    assert!(input.is_whole);
+    assert!(input.ends);
 }
 
 #[test]
 fn a_prompt_that_is_no_argument_is_refused() {
     let adapter = CliAdapter::parse(SMALL).unwrap();
     let whole = "x".repeat(ARGUMENT_MAX);
-    assert!(adapter.program_spec(&turn(&whole), |_| true).is_ok());
+    assert!(adapter.program_spec(&turn(&whole), &|_| true).is_ok());
     let long = "x".repeat(ARGUMENT_MAX + 1);
-    let error = adapter.program_spec(&turn(&long), |_| true).unwrap_err();
+    let error = adapter.program_spec(&turn(&long), &|_| true).unwrap_err();
     assert!(matches!(error, TurnStartError::PromptTooLong { .. }), "{error}");
-    let error = adapter.program_spec(&turn("a\0b"), |_| true).unwrap_err();
+    let error = adapter.program_spec(&turn("a\0b"), &|_| true).unwrap_err();
     assert_eq!(error, TurnStartError::PromptWithNul);
 }
 
@@ -146,4 +155,19 @@ match = { type = "hello" }"#;
 fn a_program_that_asks_for_nothing_needs_an_access() {
     let text = SMALL.replace(" \"{access}\",", "").replace("[access]\nfull = []\n", "");
     assert_eq!(CliAdapter::parse(&text).unwrap_err().field, "access");
+}
+
+#[test]
+fn brigade_is_a_server_whose_tools_the_programs_do_not_ask_about() {
+    let codex = r#"mcp_servers.brigade={command="/bin/brigade",args=["mcp"],default_tools_approval_mode="approve"}"#;
+    let qwen =
+        r#"{"mcpServers":{"brigade":{"command":"/bin/brigade","args":["mcp"],"trust":true}}}"#;
+    for (name, expected) in [("codex", codex), ("qwen", qwen)] {
+        for session in [SessionStart::New { id: "s" }, SessionStart::Resumed { id: "s" }] {
+            let brigade = Some("/bin/brigade");
+            let turn = TurnStart { session, brigade, ..crate::acp_support::new_turn("count") };
+            let spec = crate::support::adapter(name).program_spec(&turn, &|_| false).unwrap();
+            assert!(spec.command_line.iter().any(|word| word == expected), "{spec:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use brigade_external::adapter::{
     AccessLevel, PermissionDecision, SessionIdSource, SessionStart, TurnStart,
 };
+use brigade_external::external_agent::ExternalAgent;
 use brigade_external::usage::UsageLedger;
 use serde_json::{Value, json};
 
@@ -87,7 +88,7 @@ fn requests_of_the_program_are_answered_by_lines() {
 fn the_prompt_is_a_line_of_the_input() {
     let claude = adapter("claude");
     let input = claude.turn_input("say \"{prompt}\"\n-x\u{0}");
-    assert!(!input.is_whole);
+    assert!(!input.ends);
     let text = String::from_utf8(input.bytes).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2);
@@ -105,8 +106,11 @@ fn the_session_is_chosen_before_the_start() {
         session: SessionStart::New { id: SESSION },
         model: Some("large"),
         access: AccessLevel::Read,
+        directory: "/",
+        brigade: None,
+        budget: None,
     };
-    let spec = claude.program_spec(&turn, |name| name == "ANTHROPIC_API_KEY").unwrap();
+    let spec = claude.program_spec(&turn, &|name| name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(spec.command_line[0], "claude");
     assert!(
         spec.command_line
@@ -116,7 +120,7 @@ fn the_session_is_chosen_before_the_start() {
     assert_eq!(names, ["ANTHROPIC_API_KEY", "DISABLE_AUTOUPDATER"]);
     turn.session = SessionStart::Resumed { id: SESSION };
     turn.model = None;
-    let spec = claude.program_spec(&turn, |_| false).unwrap();
+    let spec = claude.program_spec(&turn, &|_| false).unwrap();
     assert!(spec.command_line.ends_with(&["stdio", "--resume", SESSION].map(str::to_owned)));
 }
 

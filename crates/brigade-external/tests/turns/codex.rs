@@ -1,6 +1,7 @@
 //! Turns of Codex.
 
 use brigade_external::adapter::{AccessLevel, SessionIdSource, SessionStart, TurnStart};
+use brigade_external::external_agent::ExternalAgent;
 use brigade_external::usage::UsageLedger;
 
 use crate::support::{adapter, exit, killed, play, play_with_ledger};
@@ -49,14 +50,17 @@ fn the_command_line_has_the_access_and_the_prompt() {
         session: SessionStart::New { id: "" },
         model: None,
         access: AccessLevel::Edit,
+        directory: "/",
+        brigade: None,
+        budget: None,
     };
     let access = ["codex", "-c", "sandbox_mode=\"workspace-write\"", "exec"];
-    let spec = codex.program_spec(&turn, |_| false).unwrap();
+    let spec = codex.program_spec(&turn, &|_| false).unwrap();
     let rest = ["--json", "--skip-git-repo-check", " -count {session_id}"];
     assert_eq!(spec.command_line, [access.as_slice(), &rest].concat());
     turn.session = SessionStart::Resumed { id: SESSION };
     turn.model = Some("large");
-    let spec = codex.program_spec(&turn, |_| false).unwrap();
+    let spec = codex.program_spec(&turn, &|_| false).unwrap();
     let rest = [
         "resume",
         "--json",
@@ -68,7 +72,7 @@ fn the_command_line_has_the_access_and_the_prompt() {
     ];
     assert_eq!(spec.command_line, [access.as_slice(), &rest].concat());
     let input = codex.turn_input("count");
-    assert!(input.is_whole && input.bytes.is_empty());
+    assert!(input.ends && input.bytes.is_empty());
 }
 
 #[test]

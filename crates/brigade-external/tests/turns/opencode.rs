@@ -1,7 +1,10 @@
 //! Turns of opencode, which has no closing event.
 
 use brigade_external::adapter::{AccessLevel, SessionStart, TurnStart, TurnStartError};
+use brigade_external::external_agent::ExternalAgent;
+use brigade_model::work::EnvValue;
 
+use crate::acp_support::{acp_agent, new_turn};
 use crate::support::{adapter, exit, killed, play};
 
 #[test]
@@ -69,11 +72,27 @@ fn an_access_that_it_does_not_have_is_refused() {
         session: SessionStart::Resumed { id: "ses_0pen" },
         model: None,
         access: AccessLevel::Read,
+        directory: "/",
+        brigade: None,
+        budget: None,
     };
-    let error = opencode.program_spec(&turn, |_| false).unwrap_err();
-    assert!(matches!(error, TurnStartError::NoSuchAccess { .. }), "{error}");
+    for access in [AccessLevel::Read, AccessLevel::Edit] {
+        turn.access = access;
+        let error = opencode.program_spec(&turn, &|_| false).unwrap_err();
+        assert!(matches!(error, TurnStartError::NoSuchAccess { .. }), "{error}");
+    }
     turn.access = AccessLevel::Full;
-    let spec = opencode.program_spec(&turn, |_| false).unwrap();
+    let spec = opencode.program_spec(&turn, &|_| false).unwrap();
     let expected = ["opencode", "run", "--format", "json", "--auto", "-s", "ses_0pen", "count"];
     assert_eq!(spec.command_line, expected);
+}
+
+#[test]
+fn over_acp_it_is_set_to_ask() {
+    let spec = acp_agent("opencode-acp").program_spec(&new_turn("count"), &|_| false).unwrap();
+    let EnvValue::Text(rules) = &spec.env["OPENCODE_PERMISSION"] else { panic!("{spec:?}") };
+    let rules: serde_json::Value = serde_json::from_str(rules).unwrap();
+    for tool in ["bash", "edit", "webfetch", "external_directory"] {
+        assert_eq!(rules[tool], "ask");
+    }
 }

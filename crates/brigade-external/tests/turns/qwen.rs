@@ -1,6 +1,8 @@
 //! Turns of Qwen Code.
 
-use crate::support::{exit, killed, play};
+use brigade_external::usage::UsageLedger;
+
+use crate::support::{exit, killed, play, play_with_ledger};
 
 #[test]
 fn tool_use() {
@@ -17,6 +19,16 @@ fn tool_use() {
     ];
     assert_eq!(turn.rendered_events(), expected);
     assert_eq!(turn.outcome(&exit(0), ""), "succeeded: There are 12 plates.");
+}
+
+#[test]
+fn a_resumed_session_counts_only_its_new_usage() {
+    let mut ledger = UsageLedger::default();
+    let first = play_with_ledger("qwen/tool_use", 1, &mut ledger);
+    assert_eq!(first.usage(), ["usage 200/30/0/40 -"]);
+    let second = play_with_ledger("qwen/resume", 2, &mut ledger);
+    assert_eq!(second.usage(), ["usage 100/30/0/20 -"]);
+    assert_eq!(second.outcome(&exit(0), ""), "succeeded: Still 12.");
 }
 
 #[test]

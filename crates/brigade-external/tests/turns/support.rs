@@ -6,8 +6,9 @@ use brigade_agent::agent_program::ProgramEnd;
 use brigade_external::adapter::CliAdapter;
 use brigade_external::built_in::parse_built_in_adapters;
 use brigade_external::event_reader::{EventLine, EventReader, LineContent};
+use brigade_external::external_agent::ExternalAgent;
 use brigade_external::turn_events::TurnEvent;
-use brigade_external::turn_outcome::{TurnEnd, TurnOutcome};
+use brigade_external::turn_outcome::{ClosingMark, TurnEnd, TurnOutcome};
 use brigade_external::turn_progress::TurnProgress;
 use brigade_external::usage::{ReportPosition, ReportedUsage, UsageLedger};
 
@@ -88,8 +89,8 @@ pub(crate) fn killed(signal: i32) -> ProgramEnd {
 impl PlayedTurn {
     /// Returns the outcome in one line, if the program ends in this form.
     pub(crate) fn outcome(&self, program: &ProgramEnd, stderr: &str) -> String {
-        let end = TurnEnd { program, stderr, is_stopped: false, unread_output: None };
-        render_outcome(TurnOutcome::decide(self.adapter.closing_mark(), &self.progress, &end))
+        let end = TurnEnd { program, stderr, unread_output: None };
+        render_outcome(self.adapter.closing_mark(), &self.progress, &end)
     }
 
     /// Returns the events, one per line.
@@ -104,15 +105,18 @@ impl PlayedTurn {
     }
 }
 
-fn render_outcome(outcome: TurnOutcome) -> String {
-    match outcome {
-        TurnOutcome::Succeeded { result } => format!("succeeded: {result}"),
+pub(crate) fn render_outcome(
+    mark: ClosingMark,
+    progress: &TurnProgress,
+    end: &TurnEnd<'_>,
+) -> String {
+    match TurnOutcome::decide(mark, progress, end) {
+        TurnOutcome::Succeeded => format!("succeeded: {}", progress.answer()),
         TurnOutcome::Failed(failure) => format!("failed: {failure}"),
-        TurnOutcome::Cancelled { partial } => format!("cancelled: {partial}"),
     }
 }
 
-fn render_event(event: &TurnEvent) -> String {
+pub(crate) fn render_event(event: &TurnEvent) -> String {
     match event {
         TurnEvent::SessionStarted { id } => format!("session {id}"),
         TurnEvent::Text(part) if part.is_delta => format!("delta {}", part.text),
@@ -125,6 +129,8 @@ fn render_event(event: &TurnEvent) -> String {
             let kinds: Vec<_> = request.options.iter().map(|option| option.kind).collect();
             format!("permission {} {} {} {kinds:?}", request.id, request.tool, request.arguments)
         }
+        TurnEvent::Question(question) => format!("question {} {}", question.id, question.text),
+        TurnEvent::RequestWithdrawn { id } => format!("withdrawn {id}"),
         TurnEvent::OtherRequest { id } => format!("request {id}"),
         TurnEvent::Usage(report) => format!("usage {}", render_amount(&report.amount)),
         TurnEvent::Step { is_last } => format!("step last={is_last}"),
