@@ -35,9 +35,11 @@ pub mod state_dir;
 pub mod task_info;
 pub mod task_target;
 pub mod workspace;
+pub mod worktree_info;
 
 pub use daemon_connection::{ClientError, DaemonConnection};
 pub use request_client::{RequestClient, RequestClientFactory};
 pub use state_dir::StateDir;
 pub use task_info::{InheritedLimits, RetryInfo, TaskInfo};
 pub use task_target::TaskTarget;
+pub use worktree_info::WorktreeInfo;

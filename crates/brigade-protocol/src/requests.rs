@@ -16,16 +16,19 @@ macro_rules! with_requests {
             create_token::CreateToken(CreateTokenRequest),
             exec::Exec(ExecRequest),
             follow_output::FollowOutput(FollowOutputRequest),
+            follow_text::FollowText(FollowTextRequest),
             grant_trust::GrantTrust(GrantTrustRequest),
             http_status::HttpStatus(HttpStatusRequest),
             inbox::Inbox(InboxRequest),
             list_agents::ListAgents(ListAgentsRequest),
             list_approvals::ListApprovals(ListApprovalsRequest),
+            list_programs::ListPrograms(ListProgramsRequest),
             list_sessions::ListSessions(ListSessionsRequest),
             list_subtree::ListSubtree(ListSubtreeRequest),
             list_task_pages::ListTaskPages(ListTaskPagesRequest),
             list_tasks::ListTasks(ListTasksRequest),
             list_tokens::ListTokens(ListTokensRequest),
+            list_transcript::ListTranscript(ListTranscriptRequest),
             list_trust::ListTrust(ListTrustRequest),
             listen_http::ListenHttp(ListenHttpRequest),
             metrics::Metrics(MetricsRequest),
@@ -110,7 +113,11 @@ impl AnyRequest {
     pub fn is_long_running(&self) -> bool {
         matches!(
             self,
-            Self::ReadEvents(_) | Self::FollowOutput(_) | Self::Wait(_) | Self::WriteInput(_)
+            Self::ReadEvents(_)
+                | Self::FollowOutput(_)
+                | Self::FollowText(_)
+                | Self::Wait(_)
+                | Self::WriteInput(_)
         )
     }
 }

@@ -17,6 +17,8 @@ use brigade_model::truncate::truncate_chars;
 use brigade_model::work::TaskKind;
 use serde::{Deserialize, Serialize};
 
+use crate::worktree_info::WorktreeInfo;
+
 /// The maximum length of a description in a list.
 const LISTED_TEXT_CHARS: usize = 200;
 /// The maximum size of a pending call's arguments in a list: more than a screen shows.
@@ -44,6 +46,9 @@ pub struct TaskInfo {
     pub alive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// The process is the program of its parent, not a task that the parent started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub part_of_parent: bool,
     /// The client that started a top-level task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
@@ -115,6 +120,9 @@ pub struct TaskInfo {
     /// The parts of the sandbox that are in force. Empty until the process has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox_parts: Vec<SandboxPart>,
+    /// The git worktree of the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<WorktreeInfo>,
     /// The time that the process has waited for readers with a lease. Only in `show_task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
@@ -320,6 +328,7 @@ impl TaskInfo {
                 Owner::Session => None,
                 Owner::Task(parent) => Some(parent.to_string()),
             },
+            part_of_parent: row.spec.part_of_parent,
             client: row.client.as_ref().map(ToString::to_string),
             conversation: None,
             run: row.run.0,
@@ -347,6 +356,7 @@ impl TaskInfo {
             collected_before: false,
             sandbox: row.spec.work.sandbox().cloned().map(Box::new),
             sandbox_parts: sandbox_parts(row),
+            worktree: row.worktree().map(WorktreeInfo::of),
             held_ms: None,
         };
         if let Some(ended) = row.ended() {

@@ -31,6 +31,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const CONNECTIONS: usize = 32;
@@ -40,6 +43,8 @@ const EVENTS: usize = 5_000;
 const EVENTS_PER_SECOND: u64 = 1_000;
 /// Each has a socket at either end in this process.
 const IDLE_CONNECTIONS: usize = 4_000;
+/// The time after which the server has dropped the buffers of a connection, and not yet closed it.
+const IDLE_TIME: Duration = Duration::from_secs(1);
 const IDLE_STREAMS: usize = 1_000;
 const STREAMS_PER_TOKEN: usize = 100;
 
@@ -332,6 +337,7 @@ async fn measure_memory(server: &BenchServer) -> BenchResult<()> {
     drop(last);
     let before = resident_bytes()?;
     let idle = open_all(IDLE_CONNECTIONS, move |_| open(text)).await?;
+    tokio::time::sleep(IDLE_TIME).await;
     print_memory("idle connections after a request", idle.len(), before)?;
     drop(idle);
     let mut texts = Vec::new();

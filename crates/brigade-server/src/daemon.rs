@@ -21,6 +21,7 @@ use crate::admission::{Admission, ConnectionLimits};
 use crate::bound_socket::BoundSocket;
 use crate::client_connection::serve_connection;
 use crate::conversations::ConversationRegistry;
+use crate::external_programs::ExternalPrograms;
 use crate::http::listeners::{HttpListeners, ListenOptions};
 use crate::http::shared_state::HttpShared;
 use crate::request_context::{DaemonState, MetricsRenderer};
@@ -140,6 +141,7 @@ impl Daemon {
             presence_count: AtomicUsize::new(0),
             conversations,
             trust_store: OnceLock::new(),
+            external_programs: OnceLock::new(),
             metrics_renderer: OnceLock::new(),
             shutdown,
         });
@@ -159,6 +161,13 @@ impl Daemon {
     #[must_use]
     pub fn with_trust_store(self, trust: Arc<TrustStore>) -> Self {
         let _ = self.state.trust_store.set(trust);
+        self
+    }
+
+    /// Sets the agent programs of other vendors, which the operator can list.
+    #[must_use]
+    pub fn with_external_programs(self, programs: Arc<ExternalPrograms>) -> Self {
+        let _ = self.state.external_programs.set(programs);
         self
     }
 

@@ -17,13 +17,14 @@
 //! - [`http`]: the HTTP API and the dashboard, on the same handlers.
 //! - `conversations`: the conversations of MCP clients.
 //! - [`task_lookup`]: a task as clients name it. [`trust_store`]: the definitions that the operator
-//!   trusts.
+//!   trusts. [`external_programs`]: the agents of other vendors.
 
 mod admission;
 mod bound_socket;
 mod client_connection;
 mod conversations;
 pub mod daemon;
+pub mod external_programs;
 pub mod http;
 mod request_context;
 mod request_handler;
@@ -33,6 +34,7 @@ pub mod task_lookup;
 pub mod trust_store;
 
 pub use daemon::{Daemon, DaemonOptions};
+pub use external_programs::ExternalPrograms;
 pub use request_context::RequestContext;
 pub use shutdown_handle::ShutdownHandle;
 pub use trust_store::TrustStore;

@@ -9,7 +9,8 @@ use brigade_mcp::server::streamable_http::McpHttpService;
 use brigade_model::address::{TaskAddress, TaskRef, TaskSelector};
 use brigade_model::command::ClientControl;
 use brigade_model::event_author::CallerOrigin;
-use brigade_model::ids::{Attempt, ClientIdentity, Position, RunNo, SessionId, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Attempt, ClientIdentity, RunNo, SessionId, TaskNo};
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionState;
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 use crate::admission::Admission;
 use crate::conversations::ConversationRegistry;
+use crate::external_programs::ExternalPrograms;
 use crate::http::listeners::HttpListeners;
 use crate::http::local_requests::LocalRequests;
 use crate::http::open_requests::TokenValidity;
@@ -86,6 +88,7 @@ pub(crate) struct DaemonState {
     pub(crate) presence_count: AtomicUsize,
     pub(crate) conversations: Arc<ConversationRegistry>,
     pub(crate) trust_store: OnceLock<Arc<TrustStore>>,
+    pub(crate) external_programs: OnceLock<Arc<ExternalPrograms>>,
     pub(crate) metrics_renderer: OnceLock<MetricsRenderer>,
     pub(crate) shutdown: ShutdownHandle,
 }
@@ -295,11 +298,14 @@ impl RequestContext {
     }
 
     /// Returns the session in which to wait for tasks. A task waits by parking a call. Its
-    /// processes cannot, so they wait with the operator's view, which collects nothing.
+    /// processes cannot, so they wait with the operator's view, which collects nothing. The program
+    /// of an agent waits in its agent's place.
     pub(crate) async fn session_for_wait(&self, session: Session) -> Result<Session, Refusal> {
         match self.caller {
-            CallerIdentity::Task { .. } => self.runtime().operator_session(session.id()).await,
-            CallerIdentity::Operator | CallerIdentity::Client(_) => Ok(session),
+            CallerIdentity::Task { id, .. } if !self.runtime().is_part(id) => {
+                self.runtime().operator_session(session.id()).await
+            }
+            _ => Ok(session),
         }
     }
 
@@ -314,16 +320,24 @@ impl RequestContext {
         }
     }
 
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.caller, CallerIdentity::Client(_))
+    }
+
     /// Returns true if waits of this caller collect results.
     pub(crate) fn consumes_results(&self) -> bool {
-        matches!(self.caller, CallerIdentity::Client(_))
+        match self.caller {
+            CallerIdentity::Client(_) => true,
+            CallerIdentity::Task { id, .. } => self.runtime().is_part(id),
+            CallerIdentity::Operator => false,
+        }
     }
 
     /// Subscribes to the events that this caller sees.
     pub async fn subscribe(
         &self,
         session: Option<&str>,
-        after: Position,
+        after: FeedCursor,
     ) -> Result<FeedSubscription, Refusal> {
         match session {
             Some(name) => Ok(self.existing_session(name).await?.subscribe(after)),

@@ -94,6 +94,8 @@ export interface Definition {
   name: string;
   /** Open: `program`, `user`, `workspace`. */
   origin: string;
+  /** The agent program that runs it; absent for Brigade's own loop. */
+  runs?: string;
   /** The name in the requested language, if it differs. */
   title?: string;
   /** A definition of the workspace that the operator does not trust. It may only read. */
@@ -277,6 +279,8 @@ export interface NewAgent {
   sandbox?: Sandbox;
   /** Nobody approves its calls: those that need an approval are denied. */
   unattended?: boolean;
+  /** The agent works in a git worktree of its own. Only for the operator. */
+  worktree?: boolean;
 }
 
 /** A job to start, which the program that runs the server has registered. */
@@ -315,6 +319,8 @@ export interface NewProcess {
   stdin?: boolean;
   /** A terminal instead of pipes. */
   terminal?: Terminal;
+  /** The process works in a git worktree of its own. Only for the operator. */
+  worktree?: boolean;
 }
 
 /** A task to start. */
@@ -627,7 +633,7 @@ export interface Task {
   ended_at?: ApiTime;
   exit_code?: number;
   id: TaskId;
-  /** Open: `process`, `agent`, `job`, `external`, or the name of a custom kind. */
+  /** Open: `process`, `agent`, `job`, or the name of a custom kind. */
   kind: string;
   last_activity_at: ApiTime;
   name?: string;
@@ -708,6 +714,8 @@ export type TaskDetail = Task & {
   sandbox_parts: Array<string>;
   /** Nobody approves calls of the agent. */
   unattended: boolean;
+  /** The git worktree of the task, in which it works instead of `cwd`. */
+  worktree?: Worktree;
 };
 
 /** The id of a task: its session's, a point, its number. */
@@ -884,4 +892,17 @@ export interface WhoAmI {
   token: Token;
   /** The version of the server. */
   version: string;
+}
+
+/** The git worktree of a task. */
+export interface Worktree {
+  /** The id of the commit with which the branch began. */
+  base: string;
+  branch: string;
+  /**
+   * True if folder and branch hold work and were kept, false if they were removed. Absent until
+   * the task has ended and that is known.
+   */
+  kept?: boolean;
+  path: string;
 }

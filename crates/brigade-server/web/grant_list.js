@@ -6,7 +6,7 @@
 import { describeError } from './api.js';
 import { button, byId, el } from './dom.js';
 import { formatTime, shortSession } from './format.js';
-import { foreignText } from './visible_text.js';
+import { foreignText, visibleText } from './visible_text.js';
 
 export class GrantList {
   #isLoading = false;
@@ -82,7 +82,7 @@ export class GrantList {
     ];
     const revoke = button('Revoke', () => this.#revoke(grant, revoke), {
       class: 'danger-quiet',
-      'aria-label': `Revoke ${grant.rule}`,
+      'aria-label': `Revoke ${visibleText(grant.rule)}`,
     });
     return el(
       'li',
@@ -106,7 +106,7 @@ export class GrantList {
     const path = `sessions/${encodeURIComponent(grant.session)}/grants/${grant.number}`;
     try {
       await this.app.api.request(path, { method: 'DELETE' });
-      this.#say(`Revoked: ${grant.rule}`, false);
+      this.#say(`Revoked: ${visibleText(grant.rule)}`, false);
       await this.#load();
       this.toggle.focus();
     } catch (error) {

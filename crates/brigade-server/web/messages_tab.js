@@ -13,9 +13,12 @@ import { TailScroller } from './tail_scroller.js';
 import { foreignText } from './visible_text.js';
 
 const RELOAD_MS = 150;
+const PAGE_EVENTS = 1000;
+/** Beyond that, a message has the kind of its sender instead of the name. */
+const MAX_EVENT_PAGES = 20;
 
 export class MessagesTab extends PanelTab {
-  /** @type {Map<number, {role: HTMLElement, receipt: HTMLElement}>} */
+  /** @type {Map<number, {message: Message, role: HTMLElement, receipt: HTMLElement}>} */
   #shown = new Map();
   /** The senders of messages by number, as far as events name them. @type {Map<number, Author>} */
   #authors = new Map();
@@ -79,19 +82,34 @@ export class MessagesTab extends PanelTab {
       const answer = await this.app.api.get(`${this.path}/messages?limit=500`, {
         signal: this.abort.signal,
       });
-      if (this.#shown.size === 0 && answer.items.length > 0) await this.#loadAuthors();
+      const isFirst = this.#shown.size === 0 && answer.items.length > 0;
       this.#show(answer.items);
+      if (isFirst) await this.#loadAuthors(answer.items);
     } catch (error) {
       this.showError(error);
     }
   }
 
-  async #loadAuthors() {
-    /** @type {ChangeList} */
-    const page = await this.app.api.get(`${this.path}/events?types=message_sent&limit=1000`, {
-      signal: this.abort.signal,
-    });
-    for (const change of page.items) this.#noteAuthor(change);
+  /**
+   * Names the senders of these messages. Their events are read from the oldest on.
+   * @param {Message[]} messages
+   */
+  async #loadAuthors(messages) {
+    const last = Math.max(...messages.map((message) => message.number));
+    let after = '';
+    for (let count = 0; count < MAX_EVENT_PAGES; count += 1) {
+      const query = new URLSearchParams({ types: 'message_sent', limit: String(PAGE_EVENTS) });
+      if (after !== '') query.set('after', after);
+      /** @type {ChangeList} */
+      const page = await this.app.api.get(`${this.path}/events?${query}`, {
+        signal: this.abort.signal,
+      });
+      for (const change of page.items) this.#noteAuthor(change);
+      for (const { role, message } of this.#shown.values()) this.#renderRole(role, message);
+      const isComplete = page.items.some((change) => Number(change.data.message) >= last);
+      if (isComplete || !page.has_more) return;
+      after = page.cursor;
+    }
   }
 
   /** @param {Change} change */
@@ -113,6 +131,7 @@ export class MessagesTab extends PanelTab {
     for (const message of messages) {
       const known = this.#shown.get(message.number);
       if (known) {
+        known.message = message;
         renderReceipt(known.receipt, message);
         this.#renderRole(known.role, message);
         continue;
@@ -133,7 +152,7 @@ export class MessagesTab extends PanelTab {
         ),
         foreignText('div', formatJson(message.body), 'prose'),
       );
-      this.#shown.set(message.number, { role, receipt });
+      this.#shown.set(message.number, { message, role, receipt });
       this.list.append(element);
       added += 1;
     }

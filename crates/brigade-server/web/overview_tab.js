@@ -1,6 +1,6 @@
 // The overview of a task: why it ended or waits, its facts, result, runs and crashes.
 
-/** @import {TaskDetail, Wait} from './api_types.d.ts' */
+/** @import {TaskDetail, Wait, Worktree} from './api_types.d.ts' */
 
 import { AnsiWriter } from './ansi.js';
 import { nameOf } from './app_context.js';
@@ -182,6 +182,7 @@ export class OverviewTab extends PanelTab {
       task.alive ? formatTime(end) : formatDuration(end - Date.parse(task.started_at ?? task.spawned_at)),
     );
     add('Directory', detail?.cwd);
+    add('Worktree', detail?.worktree && describeWorktree(detail.worktree));
     add('Definition', detail?.definition);
     add('Model', detail?.model);
     add('Cost, own', formatUsage(task.own_usage));
@@ -221,6 +222,15 @@ export class OverviewTab extends PanelTab {
     }
     return section('Runs and attempts', list);
   }
+}
+
+/**
+ * @param {Worktree} worktree
+ * @returns {string}
+ */
+function describeWorktree({ path, branch, kept }) {
+  if (kept === false) return `Removed, without work on ${branch}`;
+  return kept ? `${path}, branch ${branch}, kept` : `${path}, branch ${branch}`;
 }
 
 /** @param {string} text */

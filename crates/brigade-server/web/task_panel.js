@@ -27,7 +27,7 @@ const AGE_MS = 1000;
 /** @type {[string, string, new (app: AppContext, record: TaskRecord) => PanelTab, (kind: string) => boolean][]} */
 const TABS = [
   ['overview', 'Overview', OverviewTab, () => true],
-  ['transcript', 'Transcript', TranscriptTab, (kind) => kind === 'agent' || kind === 'external'],
+  ['transcript', 'Transcript', TranscriptTab, (kind) => kind === 'agent'],
   ['output', 'Output', OutputTab, (kind) => kind !== 'agent' && kind !== 'job'],
   ['messages', 'Messages', MessagesTab, () => true],
   ['events', 'Events', EventsTab, () => true],

@@ -48,3 +48,26 @@ test('a rule is listed as soon as it is granted, and revoked once', async (t) =>
   assert.deepEqual((await api('GET', 'grants')).items, []);
   await section.getByRole('status').getByText(/^Revoked/).waitFor();
 });
+
+test('hidden characters of a rule are visible wherever it is named', async (t) => {
+  const grant = {
+    session: '01890000-0000-7000-8000-000000000000',
+    session_name: 'kitchen',
+    number: 1,
+    rule: 'run_process(echo \u202esoup)',
+    granted_at: '2026-01-01T00:00:00Z',
+  };
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  let items = [grant];
+  await page.route('**/v1/grants', (route) => route.fulfill({ json: { items } }));
+  await page.route('**/v1/sessions/*/grants/1', (route) => {
+    items = [];
+    return route.fulfill({ status: 204 });
+  });
+  await page.getByRole('button', { name: 'Always allowed' }).click();
+  const section = page.locator('#grants');
+  const rule = 'run_process(echo ⟨U+202E⟩soup)';
+  await section.getByRole('button', { name: `Revoke ${rule}` }).click();
+  await section.getByText(`Revoked: ${rule}`).waitFor();
+});

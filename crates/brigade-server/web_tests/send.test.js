@@ -30,6 +30,29 @@ test('a message is sent once and its receipt is shown', async (t) => {
   assert.equal(messages.filter((sent) => JSON.stringify(sent.body).includes(text)).length, 1);
 });
 
+test('the sender of a message is named, also by a later page of events', async (t) => {
+  const reader = await startTask({ kind: 'process', shell: 'cat', stdin: true });
+  const text = uniqueName('line');
+  await api('POST', `tasks/${reader.id}/messages`, { body: text });
+  const page = await openDashboard(t);
+  await waitUntilLive(page);
+  let requests = 0;
+  await page.route(/\/events\?.*types=message_sent/, async (route) => {
+    const url = new URL(route.request().url());
+    requests += 1;
+    if (url.searchParams.get('after') === 'second') {
+      url.searchParams.delete('after');
+      return route.fulfill({ response: await route.fetch({ url: url.href }) });
+    }
+    return route.fulfill({ json: { items: [], cursor: 'second', has_more: true, gap: false } });
+  });
+  await page.goto(`${new URL(page.url()).origin}/#task=${reader.id}&tab=messages`);
+  const message = page.locator('.message', { hasText: text });
+  await message.locator('.entry-role', { hasText: /from operator, token / }).waitFor();
+  assert.equal(requests, 2);
+  await api('POST', `tasks/${reader.id}/stop`, { grace_ms: 0 });
+});
+
 test('there is no message box where no message can arrive', async (t) => {
   const silent = await startProcess('sleep 300', uniqueName('silent'));
   const reading = await startTask({ kind: 'process', shell: 'cat', stdin: true });

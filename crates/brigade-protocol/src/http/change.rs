@@ -154,6 +154,10 @@ fn describe(session: SessionId, event: &Event) -> ChangeFields {
             ("progressed", none.with_some("progress", note))
         }
         Event::StateSet { .. } => ("state_set", none),
+        Event::WorktreeSet { worktree, .. } => {
+            ("worktree_set", none.with("path", &worktree.path).with("branch", &worktree.branch))
+        }
+        Event::WorktreeReleased { state, .. } => ("worktree_released", none.with("state", state)),
         Event::SharedValueSet { name, .. } => {
             ("shared_value_set", none.with_text("name", Some(name)))
         }
@@ -389,6 +393,7 @@ mod tests {
         let until = "2026-11-17T16:18:32.007Z";
         let time = 1_794_932_312_007_u64;
         let failed = json!({ "failed": { "failure": { "exit_code": 2 } } });
+        let kept = json!({ "state": "kept" });
         let failed_body =
             json!({ "type": "failed", "code": "exit_code", "text": "failed (exit code 2)" });
         let call = |name: &str| json!({ name: { "no": 3, "index": 4, "digest": 5 } });
@@ -516,6 +521,14 @@ mod tests {
                 } }),
                 json!({ "parent": task(1) }),
             ],
+            [
+                json!({ "worktree_set": { "no": 3, "worktree": {
+                    "path": "/3", "branch": "b", "base": "c", "repository": "/a/.git",
+                    "git_dir": "/a/.git/3", "origin": "/a", "serial": 1, "state": "in_use",
+                } } }),
+                json!({ "path": "/3", "branch": "b" }),
+            ],
+            [json!({ "worktree_released": { "no": 3, "state": "kept" } }), kept],
         ]
     }
 

@@ -21,6 +21,9 @@ pub struct DefinitionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
+    /// The agent program that runs it; absent for Brigade's own loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     pub mcp_servers: Vec<String>,
@@ -46,6 +49,7 @@ impl From<AgentInfo> for DefinitionBody {
             name: agent.name,
             title: agent.title,
             description: agent.description,
+            runs: agent.runs,
             model: agent.model,
             mcp_servers: agent.mcp_servers,
             file: agent.file,

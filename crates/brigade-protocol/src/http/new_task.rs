@@ -100,6 +100,9 @@ pub struct NewProcessBody {
     /// The process passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
+    /// The process works in a git worktree of its own. Only for the operator.
+    #[serde(default)]
+    pub worktree: bool,
     /// A terminal instead of pipes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalBody>,
@@ -154,6 +157,9 @@ pub struct NewAgentBody {
     /// The agent passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
+    /// The agent works in a git worktree of its own. Only for the operator.
+    #[serde(default)]
+    pub worktree: bool,
     /// Nobody approves its calls: those that need an approval are denied.
     #[serde(default)]
     pub unattended: bool,

@@ -25,7 +25,7 @@ pub struct TaskBody {
     pub number: u32,
     /// The address within its session, such as `agent:3`.
     pub address: String,
-    /// Open: `process`, `agent`, `job`, `external`, or the name of a custom kind.
+    /// Open: `process`, `agent`, `job`, or the name of a custom kind.
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

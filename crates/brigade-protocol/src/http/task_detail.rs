@@ -20,6 +20,7 @@ use super::{
     ResourcesBody, SandboxBody, TaskBody,
 };
 use crate::task_info::{RetryInfo, TaskInfo};
+use crate::worktree_info::WorktreeInfo;
 
 /// A task with all details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -53,6 +54,9 @@ pub struct TaskDetailBody {
     pub permissions: Vec<PermissionSourceBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The git worktree of the task, in which it works instead of `cwd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<WorktreeBody>,
     /// The model of an agent, as provider/model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -82,6 +86,27 @@ pub struct SandboxStateBody {
     pub terminal: Option<TerminalBody>,
     pub resources: ResourcesBody,
     pub layers: Vec<SandboxBody>,
+}
+
+/// The git worktree of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Worktree)]
+pub struct WorktreeBody {
+    pub path: String,
+    pub branch: String,
+    /// The id of the commit with which the branch began.
+    pub base: String,
+    /// True if folder and branch hold work and were kept, false if they were removed. Absent until
+    /// the task has ended and that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<bool>,
+}
+
+impl WorktreeBody {
+    fn of(info: WorktreeInfo) -> Self {
+        let WorktreeInfo { path, branch, base, kept } = info;
+        Self { path, branch, base, kept }
+    }
 }
 
 /// The permission rules of one source.
@@ -169,6 +194,7 @@ impl TaskDetailBody {
             sandbox_parts: info.sandbox_parts.iter().map(|part| part_name(*part)).collect(),
             permissions: Vec::new(),
             cwd: None,
+            worktree: info.worktree.clone().map(WorktreeBody::of),
             model: row.spec.work.resolved_model().map(str::to_owned),
             definition: None,
             unattended: false,
@@ -182,7 +208,7 @@ impl TaskDetailBody {
         match &row.spec.work {
             Work::Process(process) => body.cwd = process.cwd.as_deref().map(str::to_owned),
             Work::Agent(agent) => body.add_agent(agent),
-            Work::External(_) | Work::Job(_) | Work::Custom(_) => {}
+            Work::Job(_) | Work::Custom(_) => {}
         }
         body
     }
@@ -215,10 +241,10 @@ impl SandboxStateBody {
 }
 
 fn layer_body(layer: &SandboxLayer) -> SandboxBody {
-    let paths = |paths: &[Arc<str>]| paths.iter().map(ToString::to_string).collect();
+    let text = |path: &Arc<str>| path.to_string();
     SandboxBody {
-        read: paths(&layer.read),
-        write: paths(&layer.write),
+        read: layer.read.iter().map(text).collect(),
+        write: layer.write.iter().chain(&layer.write_plain).map(text).collect(),
         deny_tcp: layer.tcp == TcpPolicy::Denied,
         deny_network: layer.network == NetworkPolicy::Denied,
     }

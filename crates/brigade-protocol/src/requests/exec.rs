@@ -25,6 +25,9 @@ pub struct ExecRequest {
     /// The process passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
+    /// The process works in a git worktree of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// A terminal instead of pipes.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
@@ -76,6 +79,7 @@ impl ExecRequest {
             deadline_ms: None,
             grace_ms: None,
             keep: false,
+            worktree: false,
             terminal: None,
             resources: ResourceLimits::default(),
             sandbox: None,

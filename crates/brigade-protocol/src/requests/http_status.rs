@@ -25,6 +25,9 @@ pub struct HttpListenerInfo {
     pub public_url: Option<String>,
     /// True for the port that `brigade dashboard` opened.
     pub is_for_dashboard: bool,
+    /// The definitions that it publishes as A2A agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<String>,
 }
 
 impl Call for HttpStatusRequest {

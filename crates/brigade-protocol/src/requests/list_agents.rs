@@ -29,6 +29,9 @@ pub struct AgentInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
+    /// The agent program that runs it; `None` for Brigade's own loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The MCP servers whose tools it uses.

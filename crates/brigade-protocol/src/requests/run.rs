@@ -42,6 +42,9 @@ pub struct RunRequest {
     /// The agent passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
+    /// The agent works in a git worktree of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub worktree: bool,
     /// No person is present who could approve calls.
     #[serde(default)]
     pub unattended: bool,
@@ -73,6 +76,7 @@ impl RunRequest {
             permissions: PermissionRules::all(),
             mcp_servers: Vec::new(),
             keep: false,
+            worktree: false,
             unattended: false,
             sandbox: None,
             resources: ResourceLimits::default(),

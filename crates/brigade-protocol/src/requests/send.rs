@@ -24,6 +24,9 @@ pub struct SendRequest {
     /// The name by which the recipient can wait for the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Refuses the message if the task has ended. Otherwise it begins the next run of an agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alive_only: bool,
 }
 
 impl SendRequest {
@@ -39,6 +42,7 @@ impl SendRequest {
             interrupt: false,
             key: None,
             name: None,
+            alive_only: false,
         }
     }
 

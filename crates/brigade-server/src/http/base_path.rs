@@ -15,8 +15,18 @@ use http::{HeaderValue, Method};
 use serde::{Deserialize, Serialize};
 
 /// The first parts of this server's own paths. A base path that starts with one would be ambiguous.
-const OWN_PATHS: [&str; 8] =
-    ["assets", "docs", "healthz", "mcp", "metrics", "openapi.json", "readyz", "v1"];
+const OWN_PATHS: [&str; 10] = [
+    ".well-known",
+    "a2a",
+    "assets",
+    "docs",
+    "healthz",
+    "mcp",
+    "metrics",
+    "openapi.json",
+    "readyz",
+    "v1",
+];
 const BASE_PATH_BYTES_MAX: usize = 200;
 
 /// The prefix of all paths as clients see them, such as `/brigade`; empty without one.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use brigade_model::event::{Event, FeedItem};
-use brigade_model::ids::{Owner, Position, SessionId, TaskNo};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Owner, SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{ChangeBody, CursorBody, TaskBody, change_types};
 use brigade_runtime::{FeedSubscription, FeedUpdate, Session};
@@ -11,9 +12,9 @@ use futures_util::FutureExt;
 
 use super::access_token::TokenAccess;
 use super::caller::HttpCaller;
-use super::feed_cursor::FeedCursor;
 use super::routes::{HttpState, task_session};
 use super::server_sent_events::{CHUNK_BYTES, FrameBuffer, FrameSource};
+use super::store_cursor::StoreCursor;
 
 /// The number of tasks whose place in a tree is remembered.
 const KNOWN_TASKS_MAX: usize = 16 * 1024;
@@ -75,7 +76,7 @@ impl ChangeFeed {
         state: &HttpState,
         caller: &HttpCaller,
         selection: ChangeSelection,
-        after: Position,
+        after: FeedCursor,
     ) -> Result<Self, Refusal> {
         let ChangeSelection { scope, types, with_rows } = selection;
         let rows =
@@ -96,14 +97,14 @@ impl ChangeFeed {
     }
 
     /// Returns the place after the last update.
-    pub(crate) fn place(&self) -> FeedCursor {
+    pub(crate) fn place(&self) -> StoreCursor {
         self.state.cursor_at(self.feed.cursor())
     }
 
-    /// Returns the next update, or `None` if there is none up to this position.
+    /// Returns the next update, or `None` if there is none up to this place.
     pub(crate) async fn next_until(
         &mut self,
-        end: Position,
+        end: &FeedCursor,
     ) -> Result<Option<FeedUpdate>, Refusal> {
         self.feed.next_until(end).await
     }
@@ -136,7 +137,7 @@ impl ChangeFeed {
     }
 
     async fn write_event(&mut self, item: &FeedItem, frames: &mut FrameBuffer) {
-        let place = self.state.cursor_at(item.position);
+        let place = self.place();
         if self.rows.is_some() {
             if let Some(body) = self.select(item).await {
                 frames.push("change", Some(&place), &body);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_model::event::FeedItem;
-use brigade_model::ids::Position;
+use brigade_model::ids::Lane;
 use brigade_protocol::http::ChangeBody;
 use bytes::Bytes;
 
-use super::feed_cursor::FeedCursor;
 use super::server_sent_events::FrameBuffer;
+use super::store_cursor::StoreCursor;
 
 /// The number of changes that are held. A client that is further behind renders its own.
 const FRAMES_MAX: usize = 256;
@@ -23,21 +23,29 @@ pub(crate) struct ChangeFrame {
 
 #[derive(Debug, Default)]
 pub(crate) struct ChangeFrames {
-    by_position: Mutex<BTreeMap<Position, ChangeFrame>>,
+    by_position: Mutex<BTreeMap<(Lane, u64), PlacedFrame>>,
+}
+
+/// A frame with the place behind it, which depends on the stream if a store has several lanes.
+#[derive(Debug)]
+struct PlacedFrame {
+    place: StoreCursor,
+    frame: ChangeFrame,
 }
 
 impl ChangeFrames {
     /// Returns the frame of a change at this place, and renders it if no other stream has.
-    pub(crate) fn find_or_render(&self, item: &FeedItem, place: FeedCursor) -> ChangeFrame {
+    pub(crate) fn find_or_render(&self, item: &FeedItem, place: StoreCursor) -> ChangeFrame {
+        let key = (item.position.lane, item.position.no);
         let mut frames = self.by_position.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(frame) = frames.get(&item.position) {
-            return frame.clone();
+        if let Some(found) = frames.get(&key).filter(|found| found.place == place) {
+            return found.frame.clone();
         }
         let body = ChangeBody::of(&item.record);
         let mut buffer = FrameBuffer::default();
         buffer.push("change", Some(&place), &body);
         let frame = ChangeFrame { kind: body.kind.into(), bytes: buffer.take() };
-        frames.insert(item.position, frame.clone());
+        frames.insert(key, PlacedFrame { place, frame: frame.clone() });
         if frames.len() > FRAMES_MAX {
             frames.pop_first();
         }

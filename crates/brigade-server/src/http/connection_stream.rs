@@ -1,5 +1,5 @@
-//! The stream of one connection, which tells its slot when responses have been sent, and reads the
-//! rest of a request that was answered before its end.
+//! The stream of one connection, which tells its slot when responses have been sent, notes activity,
+//! and reads the rest of a request that was answered before its end.
 
 use std::io;
 use std::pin::Pin;
@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::connection_activity::ConnectionActivity;
 use super::connection_slots::ConnectionSlot;
 use super::write_timeout::WriteTimeout;
 
@@ -23,7 +25,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct ConnectionStream<S> {
     stream: WriteTimeout<S>,
+    /// Bytes that are read before those of the stream.
+    unread: Bytes,
     slot: Arc<ConnectionSlot>,
+    activity: Arc<ConnectionActivity>,
     /// The state after the end of all responses.
     drain: Option<RequestDrain>,
     shutdown_token: CancellationToken,
@@ -35,7 +40,28 @@ impl<S> ConnectionStream<S> {
         slot: Arc<ConnectionSlot>,
         shutdown_token: CancellationToken,
     ) -> Self {
-        Self { stream: WriteTimeout::new(stream), slot, drain: None, shutdown_token }
+        Self {
+            stream: WriteTimeout::new(stream),
+            unread: Bytes::new(),
+            slot,
+            activity: Arc::new(ConnectionActivity::new()),
+            drain: None,
+            shutdown_token,
+        }
+    }
+
+    /// Sets the bytes that were read from the stream before, and belong to the next request.
+    pub(crate) fn with_unread(self, unread: Bytes) -> Self {
+        Self { unread, ..self }
+    }
+
+    /// Sets the place at which activity is noted.
+    pub(crate) fn with_activity(self, activity: Arc<ConnectionActivity>) -> Self {
+        Self { activity, ..self }
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.stream.into_inner()
     }
 }
 
@@ -81,7 +107,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for ConnectionStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let free = buffer.remaining();
+        if !self.unread.is_empty() {
+            let length = self.unread.len().min(free);
+            buffer.put_slice(&self.unread[..length]);
+            self.unread.advance(length);
+        } else {
+            ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        }
+        if buffer.remaining() < free {
+            self.activity.note_read();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -111,12 +148,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if let Poll::Ready(Ok(())) = flushed {
             self.slot.note_flush();
+            self.activity.note_flush();
         }
         flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.activity.note_shutdown();
         if this.drain.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
         }

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::a2a::published::{A2aOptions, PublishedAgents};
 use super::base_path::BasePath;
 use super::listener::Connections;
 use super::request_guard::ServedNames;
@@ -48,6 +49,9 @@ pub struct ListenOptions {
     pub base_path: BasePath,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
+    /// The definitions that are published as agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub a2a: Option<A2aOptions>,
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -68,6 +72,7 @@ impl ListenOptions {
             behind_proxy: false,
             base_path: BasePath::default(),
             tls: None,
+            a2a: None,
         }
     }
 
@@ -113,6 +118,7 @@ impl ListenOptions {
             url: self.url(),
             public_url: self.public_url(),
             is_for_dashboard: self.purpose == ListenerPurpose::Dashboard,
+            agents: self.a2a.as_ref().map(|a2a| a2a.agents.clone()).unwrap_or_default(),
         }
     }
 
@@ -146,6 +152,9 @@ impl HttpListeners {
         options: ListenOptions,
     ) -> Result<String, Refusal> {
         options.check()?;
+        if let Some(a2a) = &options.a2a {
+            a2a.check(&daemon.runtime)?;
+        }
         let mut bound = self.bound.lock().await;
         if let Some(listener) = find_bound(&bound, &options)? {
             return Ok(listener.url());
@@ -205,7 +214,13 @@ impl HttpListeners {
         let is_https = options.behind_proxy || options.tls.is_some();
         let hosts = options.hosts.clone();
         let names = ServedNames { hosts, is_https, base_path: options.base_path.clone() };
-        self.connections.serve(listener, tls, build_app(HttpState::new(daemon.clone()), names));
+        let published = PublishedAgents {
+            agents: options.a2a.iter().flat_map(|a2a| a2a.resolve(&daemon.runtime)).collect(),
+            public_url: options.public_url(),
+            is_https,
+        };
+        let state = HttpState::new(daemon.clone(), published);
+        self.connections.serve(listener, tls, build_app(state, names));
         Ok(options)
     }
 

@@ -88,8 +88,8 @@ impl McpSessions<'_> {
     }
 
     /// Removes a session.
-    pub(crate) async fn remove(&self, id: &ConversationId) -> Result<(), Refusal> {
-        self.runtime.records().take(&self.key(id.as_str())?).await?;
+    pub(crate) async fn remove(&self, id: &str) -> Result<(), Refusal> {
+        self.runtime.records().take(&self.key(id)?).await?;
         Ok(())
     }
 

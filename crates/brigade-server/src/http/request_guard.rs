@@ -18,8 +18,8 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, StatusCode};
 
 use super::base_path::BasePath;
-use super::listener::HEADER_BYTES_MAX;
 use super::problem::Problem;
+use super::served_connection::HEADER_BYTES_MAX;
 
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; \

@@ -9,10 +9,12 @@ use crate::request_context::DaemonState;
 
 impl DaemonState {
     /// Revokes a token, and ends its open requests and its MCP sessions. The request that revokes its
-    /// own token gets its answer, since nothing waits after its end was signalled.
+    /// own token gets its answer, since it is a change that has begun.
     pub(crate) async fn revoke_token(&self, id: &str) -> Result<AccessToken, Refusal> {
-        let _ending = EndRequestsOnDrop { requests: &self.http.open_requests, token: id };
+        let ending = EndRequestsOnDrop { requests: &self.http.open_requests, token: id };
         let token = access_token::revoke_token(&self.runtime, id).await?;
+        // A session that is stored after the list is read finds out that its token has ended.
+        drop(ending);
         for session in remove_sessions_of(&self.runtime, &token.id).await? {
             self.mcp_service.close_session(&session).await;
         }

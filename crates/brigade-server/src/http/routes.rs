@@ -1,5 +1,6 @@
 //! The routes, one file for each resource.
 
+mod a2a;
 mod approvals;
 mod definitions;
 mod events;
@@ -29,17 +30,18 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::refusal::Refusal;
 use http::{Method, StatusCode};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::a2a::published::PublishedAgents;
 use super::body_budget::BodyShare;
 use super::caller::authenticate;
-use super::feed_cursor::FeedCursor;
 use super::problem::Problem;
 use super::request_guard::{ServedNames, guard_request};
+use super::store_cursor::StoreCursor;
 use crate::request_context::DaemonState;
 
 pub use openapi::openapi_document;
@@ -49,20 +51,22 @@ pub(crate) use tasks::task_session;
 #[derive(Clone, Debug)]
 pub(crate) struct HttpState {
     pub(crate) daemon: Arc<DaemonState>,
+    /// The agents that this listener publishes.
+    pub(crate) published: Arc<PublishedAgents>,
 }
 
 impl HttpState {
-    pub(crate) fn new(daemon: Arc<DaemonState>) -> Self {
-        Self { daemon }
+    pub(crate) fn new(daemon: Arc<DaemonState>, published: PublishedAgents) -> Self {
+        Self { daemon, published: Arc::new(published) }
     }
 
     /// Returns the newest place in the feed.
-    pub(crate) fn cursor(&self) -> FeedCursor {
-        self.cursor_at(self.daemon.runtime.position())
+    pub(crate) fn cursor(&self) -> StoreCursor {
+        self.cursor_at(self.daemon.runtime.cursor())
     }
 
-    pub(crate) fn cursor_at(&self, position: Position) -> FeedCursor {
-        FeedCursor { store: self.daemon.store_id, position }
+    pub(crate) fn cursor_at(&self, cursor: FeedCursor) -> StoreCursor {
+        StoreCursor { store: self.daemon.store_id, cursor }
     }
 }
 
@@ -115,6 +119,7 @@ pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
     let base_path = names.base_path.clone();
     let app = router
         .merge(health::routes())
+        .merge(a2a::routes())
         .merge(mcp::routes())
         .merge(openapi::routes(&base_path))
         .merge(pages::routes())
@@ -145,7 +150,9 @@ fn is_public(method: &Method, path: &str) -> bool {
     match path {
         "/v1/login" => method == Method::POST,
         "/" | "/healthz" | "/readyz" | "/openapi.json" | "/docs" => true,
-        path => path.starts_with("/assets/"),
+        path if path.starts_with("/assets/") => true,
+        // The protocol makes the cards of agents public. They name only published definitions.
+        path => method.is_safe() && a2a::is_card(path),
     }
 }
 
@@ -165,6 +172,16 @@ mod tests {
 
     #[test]
     fn only_named_paths_are_public() {
+        let cards = ["/.well-known/agent-card.json", "/a2a/x/.well-known/agent-card.json"];
+        for path in cards {
+            assert!(is_public(&Method::GET, path), "{path}");
+            assert!(!is_public(&Method::POST, path), "{path}");
+        }
+        for path in
+            ["/a2a/x", "/a2a/.well-known/agent-card.json", "/a2a/x/y/.well-known/agent-card.json"]
+        {
+            assert!(!is_public(&Method::GET, path), "{path}");
+        }
         for path in ["/", "/healthz", "/assets/main.js", "/openapi.json"] {
             assert!(is_public(&Method::GET, path), "{path}");
         }

@@ -24,6 +24,10 @@ impl<S> WriteTimeout<S> {
         Self { stream, deadline: None }
     }
 
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
+    }
+
     /// Returns the result of a write, or an error if it waits for too long.
     fn check<T>(
         &mut self,

@@ -37,6 +37,9 @@ fn new_task(request: &ExecRequest) -> NewTask<ProcessTask> {
     if request.keep {
         task = task.keep();
     }
+    if request.worktree {
+        task = task.worktree();
+    }
     if let Some(size) = request.terminal {
         task = task.terminal(size);
     }
@@ -71,6 +74,10 @@ impl RequestHandler for ExecRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
         reject_withheld_env(&self, context)?;
+        // Git runs outside of the client's sandbox, in a repository that the client may change.
+        if self.worktree && context.session_scope.is_some() {
+            return Err(Refusal::forbidden("only the operator starts processes with a worktree"));
+        }
         let key = context.stored_key(self.key.as_deref())?;
         let request = Self { key, ..self };
         let session = context.open_session(&request.session).await?;

@@ -98,7 +98,7 @@ async fn new_inbox_item(
     // Without its row, nobody knows to which client the sender belongs.
     let is_received = match &row {
         Some(row) => context.receives_from(row),
-        None => !context.consumes_results(),
+        None => !context.is_client(),
     };
     if !is_received {
         return Ok(None);

@@ -41,6 +41,7 @@ impl RequestHandler for ListAgentsRequest {
                 name,
                 title: local.name,
                 description: local.description.unwrap_or_else(|| definition.description.clone()),
+                runs: definition.backend.clone(),
                 model: definition.model.clone(),
                 write_rules: if trusted { collect_write_rules(definition) } else { Vec::new() },
                 origin: found.origin,

@@ -1,6 +1,7 @@
 //! `read_events`: reads stored events and follows new ones.
 
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Position};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::requests::{EventItem, ReadEventsRequest};
 use brigade_runtime::{FeedSubscription, FeedUpdate};
@@ -14,27 +15,27 @@ impl RequestHandler for ReadEventsRequest {
         context: &RequestContext,
         items: &ItemSender<EventItem>,
     ) -> Result<u64, Refusal> {
-        let last = context.runtime().position();
+        let last = context.runtime().cursor();
         let mut feed: FeedSubscription =
-            context.subscribe(self.session.as_deref(), Position(self.after)).await?;
+            context.subscribe(self.session.as_deref(), cursor_of(self.after)).await?;
         let mut position = self.after;
         loop {
             // A client that follows continues at its position when the runtime is back.
             let shut_down = || Refusal::unavailable("the runtime has shut down");
             let update = match self.follow {
                 true => feed.next().await.ok_or_else(shut_down)??,
-                false => match feed.next_until(last).await? {
+                false => match feed.next_until(&last).await? {
                     Some(update) => update,
                     None => break,
                 },
             };
             let item = match update {
                 FeedUpdate::Gap { to } => {
-                    position = to.0;
-                    EventItem::Gap { to: to.0 }
+                    position = number_of(&to);
+                    EventItem::Gap { to: position }
                 }
                 FeedUpdate::Event(event) => {
-                    position = event.position.0;
+                    position = event.position.no;
                     let record = &event.record;
                     EventItem::Event {
                         position,
@@ -50,6 +51,15 @@ impl RequestHandler for ReadEventsRequest {
             };
             items.send(&item).await?;
         }
-        Ok(position.max(feed.cursor().0))
+        Ok(position.max(number_of(&feed.cursor())))
     }
+}
+
+/// Returns the place behind an event, by its number. The store of a daemon has one lane.
+fn cursor_of(no: u64) -> FeedCursor {
+    Position { lane: Lane(0), no }.into()
+}
+
+fn number_of(cursor: &FeedCursor) -> u64 {
+    cursor.number_in(Lane(0))
 }

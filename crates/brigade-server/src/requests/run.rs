@@ -49,6 +49,9 @@ fn new_task(request: &RunRequest) -> NewTask<AgentTask<Json>> {
     if let Some(overrides) = &request.overrides {
         task = task.overrides(overrides);
     }
+    if request.worktree {
+        task = task.worktree();
+    }
     let task = task.resources(request.resources);
     if request.keep { task.keep() } else { task }
 }
@@ -63,17 +66,19 @@ async fn check_scoped_agent(request: &RunRequest, context: &RequestContext) -> R
         )));
     }
     let directory = request.cwd.as_deref().unwrap_or("/");
-    let defined = match &request.agent {
-        Some(name) => {
-            let definitions = context.definitions(directory).await?;
-            let found = definitions.find(name).ok();
-            found
-                .is_some_and(|found| found.definition.mcp_servers.iter().flatten().next().is_some())
-        }
-        None => false,
+    let definitions = match &request.agent {
+        Some(_) => Some(context.definitions(directory).await?),
+        None => None,
     };
-    if defined || !request.mcp_servers.is_empty() {
+    let name = request.agent.as_deref().unwrap_or_default();
+    let found = definitions.as_ref().and_then(|definitions| definitions.find(name).ok());
+    let names_server =
+        found.is_some_and(|found| found.definition.mcp_servers.iter().flatten().next().is_some());
+    if names_server || !request.mcp_servers.is_empty() {
         return Err(Refusal::forbidden("only the operator starts agents that use MCP servers"));
+    }
+    if request.worktree || found.is_some_and(|found| found.definition.worktree) {
+        return Err(Refusal::forbidden("only the operator starts agents with a worktree"));
     }
     Ok(())
 }
@@ -90,7 +95,11 @@ impl RequestHandler for RunRequest {
         let key = context.stored_key(self.key.as_deref())?;
         let request = Self { key, ..self };
         let session = context.open_session(&request.session).await?;
-        let task = session.spawn(new_task(&request)).await?;
+        let mut task = new_task(&request);
+        if context.session_scope.is_some() {
+            task = task.withhold_variables();
+        }
+        let task = session.spawn(task).await?;
         new_start_reply(&session, &task).await
     }
 }

@@ -48,6 +48,10 @@ impl RequestHandler for SendRequest {
                 Some(key) => message.key(key),
                 None => message,
             };
+            let message = match self.alive_only {
+                true => message.alive_only(),
+                false => message,
+            };
             sent.push(message.await?.0);
         }
         Ok(sent)

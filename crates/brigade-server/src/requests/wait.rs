@@ -62,7 +62,7 @@ pub(crate) async fn wait_for_tasks(
     context: &RequestContext,
 ) -> Result<FinishedWait, Refusal> {
     let ResolvedWait { session, targets } = resolve_targets(request, context).await?;
-    let result = match targets.is_empty() && context.consumes_results() {
+    let result = match targets.is_empty() && context.is_client() {
         true => wait_for_own(request, context, &session).await?,
         false => wait_for_targets(request, context, &session, &targets).await?,
     };
@@ -388,7 +388,7 @@ async fn wait_for_input(context: &RequestContext, session: &Session, tasks: Vec<
         // The wait itself reports the error.
         return std::future::pending().await;
     };
-    let mut feed = watch.whole_session.subscribe(context.runtime().position());
+    let mut feed = watch.whole_session.subscribe(context.runtime().cursor());
     loop {
         if watch.has_pending_input() {
             return;

@@ -157,9 +157,9 @@ async fn a_caller_at_the_socket_is_described_by_the_kernel() {
     assert!(origin.starts_with(&own) || origin.starts_with("terminal "), "{origin}");
     let scope = TokenScope::ReadOnly;
     let reader = server.server.create_token("reader", scope, None).await;
-    let before = server.server.runtime.position();
+    let before = server.server.runtime.cursor();
     let path = format!("/v1/tasks/{task}/stop");
     let refused = server.server.send_as(&reader, Method::POST, &path, Some(json!({}))).await;
     assert!(refused.status.is_client_error());
-    assert_eq!(server.server.runtime.position(), before, "a refusal is no event");
+    assert_eq!(server.server.runtime.cursor(), before, "a refusal is no event");
 }

@@ -1,5 +1,7 @@
 //! The bounds of a client's token: nothing outside of its session and its sandbox.
 
+use brigade_model::ids::TaskNo;
+use brigade_model::work::Work;
 use brigade_protocol::http::TokenScope;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -32,6 +34,41 @@ async fn agents_of_a_client_use_no_mcp_servers() {
     let started = server.server.send_as(&client, Method::POST, &path, Some(body)).await;
     let detail = started.expect_problem(403, "forbidden");
     assert!(detail.contains("MCP servers"), "{detail}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_of_a_clients_agents_get_no_variables_of_the_server() {
+    let server = TaskServer::start().await;
+    let client = server.client("bob").await;
+    let body = json!({ "kind": "agent", "prompt": "Bake.", "cwd": server.cwd(), "sandbox": {} });
+    server.start_as(&client, body.clone()).await;
+    server.start_as(&server.server.operator, body).await;
+    let session = server.server.runtime.session(&server.cwd()).await.unwrap();
+    let operator = server.server.runtime.operator_session(session.id()).await.unwrap();
+    for (no, withholds) in [(1, true), (2, false)] {
+        let task = operator.get(TaskNo::new(no).unwrap()).await.unwrap();
+        let Work::Agent(agent) = &task.row.spec.work else { panic!("no agent") };
+        let blueprint = agent.blueprint.as_str();
+        assert_eq!(blueprint.contains(r#""withholds_variables":true"#), withholds, "{no}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_a_client_have_no_worktrees() {
+    let server = TaskServer::start().await;
+    let client = server.client("bob").await;
+    let path = format!("/v1/sessions/{}/tasks", server.session);
+    for body in [
+        json!({ "kind": "agent", "prompt": "Bake.", "cwd": server.cwd() }),
+        json!({ "kind": "process", "command": ["true"], "cwd": server.cwd() }),
+    ] {
+        let mut body = body;
+        body["sandbox"] = json!({});
+        body["worktree"] = json!(true);
+        let started = server.server.send_as(&client, Method::POST, &path, Some(body)).await;
+        let detail = started.expect_problem(403, "forbidden");
+        assert!(detail.contains("worktree"), "{detail}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

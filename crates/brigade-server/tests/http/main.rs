@@ -13,8 +13,8 @@
 //! - endless headers and bodies: `raw_requests::headers_and_bodies_without_an_end_are_refused`
 //! - slow headers and bodies: `raw_requests::slow_headers_lose_their_connection`,
 //!   `raw_requests::a_slow_body_is_told_and_its_connection_closed`
-//! - idle connections: `requests::slow_clients_do_not_hold_others_up`, and ten thousand and floods in
-//!   the stories of brigade-cli, `http_connections`
+//! - idle connections: `requests::slow_clients_do_not_hold_others_up`, `idle_connections`, and ten
+//!   thousand and floods in the stories of brigade-cli, `http_connections`
 //! - wrong cursors: `events::wrong_cursors_are_refused`
 //! - invalid UTF-8: `raw_requests::text_that_is_not_utf_8_is_refused`
 //! - deep JSON: `requests::large_requests_are_refused`
@@ -24,16 +24,22 @@
 //! - other methods and versions: `raw_requests::head_and_options_are_answered_everywhere`,
 //!   `raw_requests::older_and_newer_versions_of_http`
 //! - a browser that sleeps: `sleeping_reader`, and `web_tests/sleep.test.js`
+//! - wrong messages, tasks and versions of A2A: `a2a`
 //! - generated requests: `schemathesis`
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod a2a;
+mod a2a_interop;
+mod a2a_messages;
+mod a2a_server;
 mod access;
 mod approving;
 mod authors;
 mod confinement;
 mod events;
 mod expiry;
+mod idle_connections;
 mod listeners;
 mod listing;
 mod live_output;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::mcp_client::{LEGACY, McpServer};
+use crate::mcp_client::{LEGACY, McpServer, text};
 use crate::sse_client::SseClient;
 use crate::support::{SESSION, TEST_TIMEOUT, TestServer};
 use crate::task_server::TaskServer;
@@ -191,6 +191,32 @@ async fn the_end_of_an_mcp_session_ends_its_waits() {
     assert_eq!(server.server.get(&task).await.expect(200)["collected"], false);
 }
 
+/// The wait lists the other tasks after it has collected a result, which only its reply has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_of_mcp_that_is_committed_when_the_token_ends_is_answered() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let shared = store.clone();
+    let server = McpServer::start_with(|builder| builder.shared_store(shared)).await;
+    let client = server.client("cook").await;
+    let process = json!({ "command": "exit 7", "background": true });
+    client.call_alone("run_process", process).await;
+    let path = format!("/v1/sessions/{}/wait", server.session_id);
+    let task = format!("{}.1", server.session_id);
+    server.server.post(&path, json!({ "tasks": [task] })).await.expect(200);
+    let id = token_id(&server.server, client.secret()).await;
+    let connection = server.server.connect().await;
+    let held = store.hold_commits();
+    let (waited, ()) = tokio::join!(client.call_alone("wait_tasks", json!({})), async {
+        timeout(TEST_TIMEOUT, held.wait_held()).await.unwrap();
+        connection.call(RevokeTokenRequest { id }).await.unwrap();
+        drop(held);
+    });
+    let waited = text(&waited);
+    assert!(waited.contains("process:1") && waited.contains('7'), "{waited}");
+    let task = server.server.get(&format!("/v1/tasks/{task}")).await.expect(200);
+    assert_eq!(task["collected"], true);
+}
+
 /// Sessions in memory that are not stored would not be bounded.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_whose_client_disconnects_meanwhile_is_stored() {
@@ -219,6 +245,29 @@ async fn a_session_whose_client_disconnects_meanwhile_is_stored() {
         }
     };
     timeout(TEST_TIMEOUT, stored).await.unwrap();
+}
+
+/// The revocation lists the sessions of the token before this one is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_stored_during_the_revocation_is_removed() {
+    let store = CrashStore::new(Arc::new(MemoryStore::new()), None);
+    let shared = store.clone();
+    let server = McpServer::start_with(|builder| builder.shared_store(shared)).await;
+    let client = server.scoped_client("cook").await;
+    let id = token_id(&server.server, client.secret()).await;
+    let connection = server.server.connect().await;
+    let params = json!({ "protocolVersion": LEGACY, "capabilities": {},
+        "clientInfo": { "name": "raw", "version": "1" } });
+    let held = store.hold_puts();
+    let (opened, ()) = tokio::join!(client.request("initialize", params), async {
+        timeout(TEST_TIMEOUT, held.wait_held()).await.unwrap();
+        connection.call(RevokeTokenRequest { id }).await.unwrap();
+        drop(held);
+    });
+    opened.expect_status(401);
+    let query = RecordQuery::new(RecordKind::from_static("mcp-session"));
+    let stored = server.server.runtime.records().list(&query).await.unwrap().items;
+    assert!(stored.is_empty(), "{stored:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

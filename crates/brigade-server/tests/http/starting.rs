@@ -4,7 +4,7 @@ use brigade_protocol::http::TokenScope;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::TestServer;
+use crate::support::{TEST_TIMEOUT, TestServer};
 use crate::task_server::TaskServer;
 
 fn tasks_path(server: &TaskServer) -> String {
@@ -39,6 +39,36 @@ async fn a_process_is_started_and_shown() {
     assert!(shown["partial"]["tail"].as_str().unwrap().contains("hi"), "{shown}");
     assert!(shown["cursor"].is_string());
     assert!(shown.get("result").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_has_a_worktree() {
+    let server = TaskServer::start().await;
+    let cwd = server.cwd();
+    let script = "git init -q && git -c user.name=C -c user.email=c@example.com commit -q \
+                  --allow-empty -m first";
+    let made = std::process::Command::new("sh").args(["-c", script]).current_dir(&cwd).status();
+    assert!(made.unwrap().success());
+    let body = json!({
+        "kind": "process", "shell": "echo soup > menu", "cwd": cwd, "worktree": true,
+    });
+    let task = server.server.post(&tasks_path(&server), body).await.expect(201);
+    let path = format!("/v1/tasks/{}", task["id"].as_str().unwrap());
+    let secret = server.server.operator.clone();
+    let prefer = [("prefer", "wait=30")];
+    let mut shown = server.send_with(&secret, &path, &prefer, None).await.expect(200);
+    assert_eq!(shown["state"], "succeeded", "{shown}");
+    let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
+    while shown["worktree"]["kept"].is_null() {
+        assert!(tokio::time::Instant::now() < deadline, "{shown}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        shown = server.server.get(&path).await.expect(200);
+    }
+    assert_eq!(shown["worktree"]["kept"], true);
+    assert_eq!(shown["cwd"], cwd);
+    let menu =
+        std::fs::read_to_string(format!("{}/menu", shown["worktree"]["path"].as_str().unwrap()));
+    assert_eq!(menu.unwrap(), "soup\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

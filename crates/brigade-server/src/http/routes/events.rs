@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use brigade_model::ids::Position;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{ChangeListBody, TaskId};
 use brigade_runtime::FeedUpdate;
@@ -16,9 +16,9 @@ use super::HttpState;
 use crate::http::caller::HttpCaller;
 use crate::http::change_feed::{ChangeFeed, ChangeScope, ChangeSelection, TaskScope, parse_types};
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody};
-use crate::http::feed_cursor::FeedCursor;
 use crate::http::problem::Problem;
 use crate::http::server_sent_events::{follow, last_event_id, wants_stream};
+use crate::http::store_cursor::StoreCursor;
 
 const PAGE_ITEMS: u32 = 100;
 const PAGE_ITEMS_MAX: u32 = 1000;
@@ -158,7 +158,7 @@ impl ChangeRequest {
         let types = filter.types.as_deref().map(parse_types).transpose()?;
         let selection = ChangeSelection { scope, types, with_rows: filter.rows };
         if wants_stream(&self.headers) {
-            let after = after.unwrap_or_else(|| self.state.daemon.runtime.position());
+            let after = after.unwrap_or_else(|| self.state.daemon.runtime.cursor());
             let feed = ChangeFeed::open(&self.state, &self.caller, selection, after).await?;
             return Ok(follow(&self.state, &self.caller, feed));
         }
@@ -167,27 +167,27 @@ impl ChangeRequest {
             let text = format!("the limit of a page is 1 to {PAGE_ITEMS_MAX}");
             return Err(Refusal::invalid(text).into());
         }
-        let after = after.unwrap_or(Position(0));
+        let after = after.unwrap_or(FeedCursor::START);
         let feed = ChangeFeed::open(&self.state, &self.caller, selection, after).await?;
-        let end = self.state.daemon.runtime.position();
+        let end = self.state.daemon.runtime.cursor();
         Ok(JsonBody(read_page(feed, end, limit as usize).await?).into_response())
     }
 
-    /// Returns the position after which to read, if the request has a cursor. The header is newer
+    /// Returns the place after which to read, if the request has a cursor. The header is newer
     /// than the address that a browser connects to again.
-    fn start(&self, filter: &ChangeFilter) -> Result<Option<Position>, Refusal> {
+    fn start(&self, filter: &ChangeFilter) -> Result<Option<FeedCursor>, Refusal> {
         let text = last_event_id(&self.headers)?.or(filter.after.as_deref());
         let Some(text) = text else { return Ok(None) };
-        let cursor: FeedCursor = text.parse()?;
+        let cursor: StoreCursor = text.parse()?;
         let daemon = &self.state.daemon;
-        cursor.position_in(daemon.store_id, daemon.runtime.position()).map(Some)
+        cursor.place_in(daemon.store_id, &daemon.runtime.cursor()).map(Some)
     }
 }
 
 /// Reads up to this many changes, and not beyond the end.
 async fn read_page(
     mut feed: ChangeFeed,
-    end: Position,
+    end: FeedCursor,
     limit: usize,
 ) -> Result<ChangeListBody, Refusal> {
     let started_at = Instant::now();
@@ -197,7 +197,7 @@ async fn read_page(
     while items.len() < limit && started_at.elapsed() < PAGE_TIME {
         // A store in memory never waits.
         tokio::task::consume_budget().await;
-        match feed.next_until(end).await? {
+        match feed.next_until(&end).await? {
             Some(FeedUpdate::Event(item)) => {
                 items.extend(feed.select(&item).await);
             }
@@ -210,6 +210,6 @@ async fn read_page(
         }
     }
     let place = feed.place();
-    has_more &= place.position < end;
+    has_more &= !place.cursor.includes_all(&end);
     Ok(ChangeListBody { items, cursor: place.to_string(), has_more, gap })
 }

@@ -13,7 +13,9 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use brigade_mcp::server::streamable_http::{McpHttpRequest, McpHttpResponse, session_not_found};
+use brigade_mcp::server::streamable_http::{
+    McpHttpRequest, McpHttpResponse, OpenedMcpSession, session_not_found,
+};
 use brigade_mcp::server::{McpCaller, McpOptions};
 use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;
@@ -88,7 +90,7 @@ async fn serve(
     };
     let conversation = named.as_ref().map(|named| named.id.clone());
     if let Some(id) = conversation.as_ref().filter(|_| request.ends_session()) {
-        sessions.remove(id).await?;
+        sessions.remove(id.as_str()).await?;
     }
     // The conversation is present until the client has the whole response.
     let presence = conversation.clone().map(|id| daemon.conversations.connect(id));
@@ -137,20 +139,32 @@ async fn open_and_store(
 ) -> Result<Response, Problem> {
     let mcp_caller = new_mcp_caller(caller, session, None)?;
     let reply = daemon.mcp_service.handle(request, mcp_caller, None).await;
-    if let Some(opened) = &reply.opened_session {
-        match sessions_of(daemon, caller, session).add(opened).await {
-            Ok(ended) => {
-                for id in ended {
-                    daemon.mcp_service.close_session(&id).await;
-                }
-            }
-            Err(refusal) => {
-                daemon.mcp_service.close_session(&opened.id).await;
-                return Err(refusal.into());
-            }
-        }
+    if let Some(opened) = &reply.opened_session
+        && let Err(refusal) = store_session(daemon, caller, session, opened).await
+    {
+        daemon.mcp_service.close_session(&opened.id).await;
+        return Err(refusal.into());
     }
     check_served(daemon, reply.response)
+}
+
+/// Stores a session that was opened, unless the token has ended meanwhile. Ends those over the limit.
+async fn store_session(
+    daemon: &DaemonState,
+    caller: &HttpCaller,
+    session: &Session,
+    opened: &OpenedMcpSession,
+) -> Result<(), Refusal> {
+    let sessions = sessions_of(daemon, caller, session);
+    for id in sessions.add(opened).await? {
+        daemon.mcp_service.close_session(&id).await;
+    }
+    if caller.has_ended() {
+        // The revocation may have listed the sessions before this one was stored.
+        sessions.remove(&opened.id).await?;
+        return Err(Refusal::forbidden("the token has expired or was revoked"));
+    }
+    Ok(())
 }
 
 /// Returns the response of the protocol, or a problem if the server shuts down.

@@ -1,6 +1,7 @@
 //! `/v1/tasks/{task}/messages`, `/v1/sessions/{session}/messages/{number}`: messages and receipts.
 
 use brigade_model::ids::MessageNo;
+use brigade_model::json::Json;
 use brigade_model::name::IdempotencyKey;
 use brigade_model::refusal::Refusal;
 use brigade_protocol::http::{MessageBody, MessageListBody, MessageRequestBody, SentBody, TaskId};
@@ -67,7 +68,11 @@ async fn send_all(
     if has_body || !close_input {
         let target = target_of(id.no);
         let name = name.clone();
-        let send = SendRequest { target, message: body, closes_input: false, interrupt, key, name };
+        let mut send = SendRequest::new(target, Json::null());
+        send.message = body;
+        send.interrupt = interrupt;
+        send.key = key;
+        send.name = name;
         numbers.extend(context.call(send).await?);
     }
     if close_input {
