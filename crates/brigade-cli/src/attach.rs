@@ -24,7 +24,7 @@ use crate::reader_lease::ReaderLease;
 use crate::render::{output_error, print_note};
 
 /// The time to release the lease when we detach.
-const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time to finish printing a page after the timeout.
 const LAST_PAGE_TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -12,7 +12,8 @@ use brigade_llm::{
 use brigade_model::refusal::Refusal;
 use brigade_model::suggestion::find_nearest;
 use brigade_runtime::AgentOptions;
-use brigade_runtime::agents::{ChosenModel, ModelProviders, ModelSource, OneModel};
+use brigade_runtime::agents::{ChosenModel, ModelCost, ModelProviders, ModelSource, OneModel};
+use brigade_server::ExternalPrograms;
 
 use crate::config::UserConfig;
 use crate::exit_code::CliError;
@@ -55,7 +56,12 @@ pub(crate) fn key_variables(config: &UserConfig) -> Vec<String> {
     known.chain(configured).collect()
 }
 
-fn definition_dirs(directory: Option<&Path>) -> Vec<DefinitionDir> {
+/// Returns the agent programs of other vendors, with the user's adapter files.
+pub(crate) fn external_programs() -> ExternalPrograms {
+    ExternalPrograms::new(UserConfig::config_dir().as_deref())
+}
+
+pub(crate) fn definition_dirs(directory: Option<&Path>) -> Vec<DefinitionDir> {
     let user = UserConfig::config_dir();
     match directory {
         Some(directory) => DefinitionSet::directories(directory, user.as_deref()),
@@ -123,6 +129,10 @@ impl ModelSource for ConfiguredModels {
                 Ok(ChosenModel { model: self.open_recorder(file)?.wrap(found.model), ..found })
             }
         }
+    }
+
+    fn price(&self, name: &str) -> ModelCost {
+        self.providers.price(name)
     }
 
     fn check_ready(&self, name: &str) -> Result<(), Refusal> {

@@ -77,7 +77,8 @@ impl CliContext {
         }
     }
 
-    fn explicit_session_name(&self) -> Option<String> {
+    /// Returns the session that `--workspace` or the enclosing task names.
+    pub(crate) fn explicit_session_name(&self) -> Option<String> {
         let own = || {
             let task = self.enclosing_task()?;
             task.rsplit_once('/').map(|(session, _)| session.to_owned())

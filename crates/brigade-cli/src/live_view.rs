@@ -517,4 +517,27 @@ mod tests {
             ["agent:1 running: step 1, list_tasks"]
         );
     }
+
+    #[test]
+    fn the_program_of_an_agent_has_no_line() {
+        let task = |fields: serde_json::Value| -> TaskInfo {
+            let mut task = serde_json::json!({
+                "session": "/src/soup", "description": "cook", "state": "running", "alive": true,
+                "run": 1, "attempt": 1, "spawned_at": 0, "last_activity_at": 0,
+            });
+            task.as_object_mut()
+                .expect("an object")
+                .extend(fields.as_object().expect("an object").clone());
+            serde_json::from_value(task).expect("a task")
+        };
+        let tasks = [
+            task(serde_json::json!({ "address": "agent:1" })),
+            task(serde_json::json!({
+                "address": "process:2", "kind": "process", "parent": "1", "part_of_parent": true,
+            })),
+            task(serde_json::json!({ "address": "process:3", "kind": "process", "parent": "1" })),
+        ];
+        let lines = render_changes(&mut HashMap::new(), &tasks);
+        assert_eq!(lines, ["agent:1 running", "process:3 running: cook"]);
+    }
 }

@@ -35,6 +35,7 @@ mod sandbox_args;
 mod stdin_forward;
 mod styled_line;
 mod subcommands;
+mod task_author;
 mod telemetry;
 mod top_view;
 mod transcript;
@@ -75,6 +76,9 @@ Exit codes:
   121  task cancelled                127  not found
   122  budget exhausted              130  detached by a third Ctrl-C
   A process's own exit code is passed on; 128 + N after signal N.";
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
     // On systems that cannot execute the companion binary, this program is its own shim.

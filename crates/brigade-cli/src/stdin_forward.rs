@@ -108,7 +108,9 @@ impl StdinForwarder {
             let OutgoingMessage { body: message, closes_input, options } = item.clone();
             let target = self.target.clone();
             let MessageOptions { interrupt, name, key } = options;
-            let send = SendRequest { target, message, closes_input, interrupt, key, name };
+            let alive_only = false;
+            let send =
+                SendRequest { target, message, closes_input, interrupt, key, name, alive_only };
             match self.client.send_request(ReconnectPolicy::UNBOUNDED, send).await {
                 Ok(numbers) => {
                     self.message_numbers.extend(numbers);

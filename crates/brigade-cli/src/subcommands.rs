@@ -52,6 +52,7 @@ subcommands! {
     config::Config(ConfigArgs),
     daemon::Daemon(DaemonArgs),
     mcp::Mcp(McpArgs),
+    acp::Acp(AcpArgs),
     demo::Demo(DemoArgs),
     completions::Completions(CompletionsArgs),
 }

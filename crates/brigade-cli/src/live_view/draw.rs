@@ -39,10 +39,10 @@ pub(crate) struct FittedRows<'a> {
     pub(crate) summary: Option<String>,
 }
 
-/// Orders tasks as a tree, the root first.
+/// Orders tasks as a tree, the root first. The program of an agent is a part of it, and not shown.
 pub(crate) fn tree_order(tasks: &[TaskInfo]) -> Vec<OrderedTask<'_>> {
     let mut children: BTreeMap<&str, Vec<&TaskInfo>> = BTreeMap::new();
-    for task in tasks.iter().skip(1) {
+    for task in tasks.iter().skip(1).filter(|task| !task.part_of_parent) {
         children.entry(task.parent.as_deref().unwrap_or_default()).or_default().push(task);
     }
     let mut ordered = Vec::new();

@@ -1,21 +1,28 @@
-//! `brigade agents`: lists agent definitions.
+//! `brigade agents`: lists agent definitions and agent programs.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use brigade_agent::Locale;
-use brigade_protocol::requests;
+use brigade_protocol::requests::{
+    AgentInfo, AgentProgramInfo, ListAgentsRequest, ListProgramsReply, ListProgramsRequest,
+    ProgramLogin,
+};
 
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{self, TextTable};
 use crate::workspace;
 
-/// List agent definitions of this directory
+/// List agent definitions of this directory, and agent programs of this machine
 ///
 /// Definitions are markdown files with front matter, in .brigade/agents of this directory and in
 /// brigade/agents of the user's configuration directory. `brigade trust` manages trust in this
-/// directory's definitions.
+/// directory's definitions. Agent programs are agents of other vendors, such as Claude Code and
+/// Codex: a definition names one in `runs`, and `brigade run --agent claude` needs no definition.
+/// Brigade runs each installed program with --version. A login is seen by its credentials, without
+/// a model call. brigade/adapters of the configuration directory has the adapters of further
+/// programs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AgentsArgs {
@@ -35,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   brigade agents
   brigade agents --lang de
+  brigade run --agent claude 'Fix the failing test'
   brigade run --agent reviewer 'Review the last commit'";
 
 impl AgentsArgs {
@@ -42,30 +50,82 @@ impl AgentsArgs {
         let lang = self.lang.or_else(user_language).map(|locale| locale.to_string());
         let directory = workspace::current_directory()?;
         let cwd = directory.display().to_string();
-        let known = context.call(requests::ListAgentsRequest { cwd, lang }).await?;
+        let known = context.call(ListAgentsRequest { cwd, lang }).await?;
+        let programs = match context.call(ListProgramsRequest {}).await {
+            // A task sees definitions, and not the programs of the operator.
+            Err(error) if error.is_forbidden() => ListProgramsReply::default(),
+            listed => listed?,
+        };
         if context.json {
-            render::print_json(&known)?;
+            let problems: Vec<&String> = known.problems.iter().chain(&programs.problems).collect();
+            render::print_json(&serde_json::json!({
+                "agents": known.agents,
+                "programs": programs.programs,
+                "problems": problems,
+            }))?;
             return Ok(CliExitCode::SUCCEEDED);
         }
-        let mut table =
-            TextTable::new(&["AGENT", "MODEL", "DESCRIPTION", "FILE"]).never_truncate("AGENT");
-        for agent in known.agents {
-            let model = agent.model.unwrap_or_else(|| "-".to_owned());
-            let file = match agent.file.as_deref().map(Path::new) {
-                Some(file) => file.strip_prefix(&directory).unwrap_or(file).display().to_string(),
-                None => "built in".to_owned(),
-            };
-            let name = match agent.title {
-                Some(title) => format!("{} ({title})", agent.name),
-                None => agent.name,
-            };
-            let file = if agent.untrusted { format!("{file} (not trusted)") } else { file };
-            table.add_row([name.into(), model.into(), agent.description.into(), file.into()]);
+        print_definitions(known.agents, &directory)?;
+        if !programs.programs.is_empty() {
+            render::print_line("")?;
+            print_programs(programs.programs)?;
         }
-        table.print()?;
-        for problem in &known.problems {
+        for problem in known.problems.iter().chain(&programs.problems) {
             render::print_note(problem);
         }
         Ok(CliExitCode::SUCCEEDED)
     }
+}
+
+/// Prints the definitions, without those that exist only because a program does.
+fn print_definitions(agents: Vec<AgentInfo>, directory: &Path) -> Result<(), CliError> {
+    let columns = ["AGENT", "RUNS", "MODEL", "DESCRIPTION", "FILE"];
+    let mut table = TextTable::new(&columns).never_truncate("AGENT");
+    let is_program = |agent: &AgentInfo| agent.file.is_none() && agent.runs.is_some();
+    for agent in agents.into_iter().filter(|agent| !is_program(agent)) {
+        let runs = agent.runs.unwrap_or_else(|| "brigade".to_owned());
+        let model = agent.model.unwrap_or_else(|| "-".to_owned());
+        let file = match agent.file.as_deref().map(Path::new) {
+            Some(file) => file.strip_prefix(directory).unwrap_or(file).display().to_string(),
+            None => "built in".to_owned(),
+        };
+        let name = match agent.title {
+            Some(title) => format!("{} ({title})", agent.name),
+            None => agent.name,
+        };
+        let file = if agent.untrusted { format!("{file} (not trusted)") } else { file };
+        let description = agent.description;
+        table.add_row([name.into(), runs.into(), model.into(), description.into(), file.into()]);
+    }
+    table.print()
+}
+
+fn print_programs(programs: Vec<AgentProgramInfo>) -> Result<(), CliError> {
+    let columns = ["PROGRAM", "TITLE", "PROTOCOL", "INSTALLED", "LOGIN", "ADAPTER"];
+    let mut table = TextTable::new(&columns).never_truncate("PROGRAM");
+    for program in programs {
+        let installed = match (&program.path, program.version) {
+            (None, _) => "no".to_owned(),
+            (Some(path), None) => format!("{path}, version unknown"),
+            (Some(path), Some(version)) => format!("{path}, {version}"),
+        };
+        let login = match (program.login, program.login_hint) {
+            (ProgramLogin::Found, _) => "yes".to_owned(),
+            (ProgramLogin::NotFound, Some(hint)) if program.path.is_some() => {
+                format!("not found: {hint}")
+            }
+            (ProgramLogin::NotFound, _) => "not found".to_owned(),
+            (ProgramLogin::Unknown, _) => "unknown".to_owned(),
+        };
+        let file = program.file.unwrap_or_else(|| "built in".to_owned());
+        table.add_row([
+            program.name.into(),
+            program.title.into(),
+            program.protocol.into(),
+            installed.into(),
+            login.into(),
+            file.into(),
+        ]);
+    }
+    table.print()
 }

@@ -228,14 +228,18 @@ pub(super) async fn run_daemon(
         listen,
     };
     let trust = Arc::new(TrustStore::open(state_dir)?);
+    let programs = configured_models::external_programs().brigade_program(this_program()?);
+    let programs = Arc::new(programs);
     let agents = configured_models::agent_options(&context.config)?
         .definition_trust(trust.clone())
+        .backend_source(programs.clone())
         .private_directories(private_directories(context));
     let processes = process_options(context);
     let builder = Runtime::builder().store(store).processes(processes).agents(agents);
     let builder = apply_config(&context.config, builder)?;
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
+    let daemon = daemon.with_external_programs(programs);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     // A caller that has read the addresses may send a signal at once.
     let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;
@@ -304,7 +308,10 @@ fn reexec_with_state_variable(context: &CliContext) -> Result<(), CliError> {
 fn private_directories(context: &CliContext) -> Vec<PrivateDirectory> {
     let config =
         UserConfig::config_dir().map(|dir| PrivateDirectory::read_only(&dir.join("brigade")));
-    [PrivateDirectory::hidden(context.state_dir.path())].into_iter().chain(config).collect()
+    // Agents with a worktree work there; their files are not Brigade's.
+    let state_dir = context.state_dir.path();
+    let state = PrivateDirectory::hidden(state_dir).except(&state_dir.join("worktrees"));
+    [state].into_iter().chain(config).collect()
 }
 
 fn process_options(context: &CliContext) -> ProcessOptions {

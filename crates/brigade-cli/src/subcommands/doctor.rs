@@ -23,11 +23,14 @@ use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
+mod agent_programs;
+
 /// Check the installation and suggest fixes
 ///
 /// Checks the state directory and its permissions, the daemon, the store, the shim, the kernel, the
-/// service manager, leftover processes, and whether the configured MCP servers can be reached.
-/// Starts MCP servers that are programs, changes nothing, and starts no daemon. The exit code is
+/// service manager, leftover processes, whether the configured MCP servers can be reached, and the
+/// agent programs that definitions of this directory run. Starts MCP servers that are programs and
+/// asks agent programs for their version, changes nothing, and starts no daemon. The exit code is
 /// 120 if a check fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -59,6 +62,7 @@ impl DoctorArgs {
             findings.extend(check_leftover_processes(client.as_ref()).await);
         }
         findings.extend(check_mcp_servers(context).await);
+        findings.extend(agent_programs::check_agent_programs(context).await);
         let broken = findings.iter().any(|finding| finding.state == HealthState::Broken);
         print(context, &findings)?;
         Ok(if broken { CliExitCode::FAILED } else { CliExitCode::SUCCEEDED })

@@ -83,7 +83,7 @@ fn render_item(item: &EventItem, all: bool) -> String {
 }
 
 /// Renders the author of an event, as a suffix.
-fn render_author(author: &EventAuthor) -> String {
+pub(super) fn render_author(author: &EventAuthor) -> String {
     format!(" · by {}", render::render_one_line(&author.to_string()))
 }
 

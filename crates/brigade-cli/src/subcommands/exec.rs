@@ -85,6 +85,9 @@ pub(crate) struct ExecArgs {
     /// Started within a task: outlive that task
     #[arg(long)]
     keep: bool,
+    /// Run in a git worktree of its own, on a new branch from HEAD; removed if it holds no work
+    #[arg(long)]
+    worktree: bool,
     /// Run on a terminal of this size, else of ours, else 80x24; type into it with --stdin
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = parse_terminal_size)]
     pty: Option<Option<TerminalSize>>,
@@ -188,6 +191,7 @@ impl ExecArgs {
             deadline_ms: self.deadline.map(millis),
             grace_ms: self.grace.map(millis),
             keep: self.keep,
+            worktree: self.worktree,
             terminal: self.pty.map(|size| size.or_else(render::terminal_size).unwrap_or_default()),
             resources: self.sandbox.to_resources(),
             sandbox: self.sandbox.to_sandbox_request()?,

@@ -34,7 +34,8 @@ use super::trust::{self, TrustAnswer};
 /// Shows the progress of the agent and its descendants on stderr, and prints the result to stdout.
 /// The agent may delegate to sub-agents, wait, ask, and read, list and search the files of this
 /// directory. It may write files (write_file, edit_file) where --allow or the definition that
-/// --agent names permits it. It may run processes (run_process) only where --allow permits it. It
+/// --agent names permits it. It may run processes (run_process) only where --allow permits it. An
+/// agent program (--agent claude) that asks before its calls gets your approval or denial. It
 /// ends after all its descendants. If this terminal closes, the agent keeps running; find it again
 /// with `brigade wait` and `brigade show`. Ctrl-C asks it to stop, a second one forces it, a third
 /// one detaches.
@@ -44,7 +45,7 @@ pub(crate) struct RunArgs {
     /// Task of the agent; `-` reads it from stdin
     #[arg(value_name = "PROMPT")]
     prompt: String,
-    /// Agent definition to use; `brigade agents` lists them
+    /// Agent definition or agent program (claude, codex) to use; `brigade agents` lists them
     #[arg(long, short, value_name = "NAME")]
     agent: Option<String>,
     /// Model as provider/model, instead of the definition's or the configured one
@@ -89,6 +90,9 @@ pub(crate) struct RunArgs {
     /// Deny calls that need approval (the default without a terminal)
     #[arg(long)]
     unattended: bool,
+    /// Work in a git worktree of its own, on a new branch from HEAD; removed if it holds no work
+    #[arg(long)]
+    worktree: bool,
     /// Print the address and return at once
     #[arg(long, short)]
     detach: bool,
@@ -110,9 +114,11 @@ Examples:
   brigade run --allow edit_file --allow 'run_process(cargo *)' 'Fix the tests'
   brigade run --allow run_process --ask 'run_process(git push*)' 'Release it'
   brigade run --allow run_process --sandbox --sandbox-read ~/.cargo 'Run tests'
+  brigade run --agent claude --allow edit_file 'Fix the test'
   brigade run --agent reviewer --budget '$0.50' 'Review the last commit'
   brigade run --mcp github 'Which issues were opened this week?'
   brigade run --effort high --client-tools editor.json 'Show me the parser'
+  brigade run --worktree --allow edit_file 'Rename the parser'
   brigade run -d --name Research 'Compare the three designs in docs/'
   brigade wait Research && brigade show Research";
 
@@ -184,8 +190,9 @@ impl RunArgs {
             result_schema,
             cwd: Some(cwd),
             limits: Box::new(limits),
-            permissions: self.permissions(definition.as_ref(), &overrides)?,
+            permissions: self.permissions(context, definition.as_ref(), &overrides)?,
             unattended: self.is_unattended(context),
+            worktree: self.worktree,
             sandbox: self.sandbox.to_sandbox_request()?,
             resources: self.sandbox.to_resources(),
             mcp_servers: self.mcp.clone(),
@@ -222,6 +229,7 @@ impl RunArgs {
     /// `--client-tools`, and the write tools of a definition that `--agent` names.
     fn permissions(
         &self,
+        context: &CliContext,
         definition: Option<&AgentInfo>,
         overrides: &AgentOverrides,
     ) -> Result<PermissionRules, CliError> {
@@ -240,10 +248,24 @@ impl RunArgs {
         let client_rules: Result<Vec<PermissionRule>, CliError> =
             allowed.map(client_rule).collect();
         let extra = self.allow.iter().cloned().chain(server_rules?).chain(client_rules?);
-        let defaults = requests::RunRequest::default_permissions(
-            extra.chain(write_rules.into_iter().flatten()),
-        );
-        Ok(PermissionRules { ask: self.ask.clone(), deny: self.deny.clone(), ..defaults })
+        let allow: Vec<PermissionRule> = extra.chain(write_rules.into_iter().flatten()).collect();
+        let runs_program = definition.is_some_and(|definition| definition.runs.is_some());
+        let asked = match runs_program && !self.is_unattended(context) {
+            true => self.rules_without_flag(&allow),
+            false => Vec::new(),
+        };
+        let ask = self.ask.iter().cloned().chain(asked.iter().cloned()).collect();
+        let defaults = requests::RunRequest::default_permissions(allow.into_iter().chain(asked));
+        Ok(PermissionRules { ask, deny: self.deny.clone(), ..defaults })
+    }
+
+    /// Returns rules for the tools that change something and that no other rule names. An agent
+    /// program has such tools in any case, so a person is asked about their calls.
+    fn rules_without_flag(&self, allow: &[PermissionRule]) -> Vec<PermissionRule> {
+        let given = || allow.iter().chain(&self.ask).chain(&self.deny);
+        let is_given = |tool: &&str| given().any(|rule| rule.tool() == *tool);
+        let tools = brigade_file_tools::WRITING_TOOLS.into_iter().chain(["run_process"]);
+        tools.filter(|tool| !is_given(tool)).filter_map(|tool| tool.parse().ok()).collect()
     }
 
     /// Returns true if nobody can approve calls: a detached run is approved later, any other needs
@@ -340,6 +362,15 @@ impl RunArgs {
         definition: AgentInfo,
     ) -> Result<AgentInfo, CliError> {
         self.print_server_notes(&definition.name, &definition.mcp_servers);
+        if let Some(program) = &definition.runs {
+            if self.record.is_some() {
+                let problem =
+                    format!("{program} calls its models itself; --record cannot see them");
+                return Err(CliError::usage(problem));
+            }
+            // The program has its own models and keys.
+            return Ok(definition);
+        }
         let model = self
             .model
             .clone()

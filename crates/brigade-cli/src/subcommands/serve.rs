@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use brigade_protocol::ClientError;
 use brigade_protocol::requests::{HttpListenerInfo, HttpStatusReply, HttpStatusRequest};
-use brigade_server::http::{BasePath, ListenOptions, TlsFiles};
+use brigade_server::http::{A2aOptions, BasePath, ListenOptions, TlsFiles};
 
 use super::daemon::{hand_over, run_daemon};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
-use crate::render;
+use crate::{render, workspace};
 
 /// Serve the HTTP API, MCP and the dashboard, in the foreground
 ///
@@ -38,6 +38,9 @@ pub(crate) struct ServeArgs {
     /// Name under which clients reach this server, beside localhost and addresses
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
+    /// Definitions to publish as agents for programs that speak A2A, as found in this directory
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    a2a: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -47,7 +50,8 @@ Examples:
   brigade serve --listen 0.0.0.0:443 --host brigade.example \\
       --tls-cert chain.pem --tls-key key.pem
   brigade serve --behind-proxy --host brigade.example
-  brigade serve --behind-proxy --host example.com --base-path /brigade";
+  brigade serve --behind-proxy --host example.com --base-path /brigade
+  brigade serve --a2a reviewer,planner";
 
 impl ServeArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
@@ -69,6 +73,10 @@ impl ServeArgs {
         options.behind_proxy = self.behind_proxy;
         options.base_path = self.base_path.unwrap_or_default();
         options.hosts = self.host;
+        if !self.a2a.is_empty() {
+            let directory = workspace::current_directory()?;
+            options.a2a = Some(A2aOptions { agents: self.a2a, directory });
+        }
         Ok(options)
     }
 }
@@ -116,14 +124,21 @@ pub(super) fn print_listeners(
         if let Some(url) = public_url {
             printed["public_url"] = url.as_str().into();
         }
+        if let Some(serving) = serving.filter(|listener| !listener.agents.is_empty()) {
+            printed["a2a_agents"] = serving.agents.clone().into();
+        }
         return render::print_json(&printed);
     }
     for listener in listeners {
         render::print_line(render_listener(listener))?;
     }
     let Some(url) = public_url.or(serving.map(|listener| &listener.url)) else { return Ok(()) };
+    let agents = match serving.map(|listener| listener.agents.as_slice()) {
+        Some([]) | None => String::new(),
+        Some(agents) => render_agents(agents, url),
+    };
     render::print_line(format!(
-        "\ndashboard:    brigade dashboard\n\
+        "\ndashboard:    brigade dashboard\n{agents}\
          \nRun these in a project's directory. Their tokens act in the session of that directory.\n\
          Claude Code:  claude mcp add --transport http brigade {url}/mcp \\\n\
          \x20               --header \"Authorization: Bearer $(brigade token add --client claude)\"\n\
@@ -132,8 +147,18 @@ pub(super) fn print_listeners(
     ))
 }
 
+/// Renders the published agents with their URLs, and the command that creates a token for them.
+fn render_agents(agents: &[String], url: &str) -> String {
+    let urls: Vec<String> = agents.iter().map(|agent| format!("{url}/a2a/{agent}")).collect();
+    format!(
+        "A2A agents:   {}\n\
+         \x20             token: brigade token add --client NAME\n",
+        urls.join("\n              ")
+    )
+}
+
 fn render_listener(listener: &HttpListenerInfo) -> String {
-    let HttpListenerInfo { url, public_url, is_for_dashboard } = listener;
+    let HttpListenerInfo { url, public_url, is_for_dashboard, .. } = listener;
     match public_url {
         _ if *is_for_dashboard => {
             format!("listening on {url}, the stored address of `brigade dashboard`")

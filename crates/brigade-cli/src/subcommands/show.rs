@@ -4,18 +4,20 @@ use std::fmt;
 
 use anstyle::Style;
 use brigade_agent::AgentProgress;
+use brigade_model::event_author::EventAuthor;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_protocol::requests;
 use brigade_protocol::task_info::{ConversationInfo, ConversationState};
 use brigade_protocol::{InheritedLimits, TaskInfo};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render::{LabelledLine, render_count};
 use crate::styled_line::StyledLine;
-use crate::{duration, pending_input, render, sandbox_args, transcript};
+use crate::subcommands::events;
+use crate::{duration, pending_input, render, sandbox_args, task_author, transcript};
 
 /// Characters of a conversation's id that are printed, enough to tell it from others.
 const CONVERSATION_ID_CHARS: usize = 8;
@@ -43,11 +45,12 @@ impl ShowArgs {
         let target = context.target(&self.address)?;
         let client = context.connect_daemon().await?;
         let task = call_over(&client, requests::ShowTaskRequest { target: target.clone() }).await?;
+        let by = task_author::find_author(&client, &task).await;
         if context.json {
-            render::print_json(&task)?;
+            render::print_json(&ShownTask { task: &task, by: by.as_deref() })?;
             return Ok(CliExitCode::SUCCEEDED);
         }
-        for line in render_lines(&task) {
+        for line in render_lines(&task, by.as_deref()) {
             let is_state = line.label == STATE_LABEL;
             let style = if is_state { render::state_style(&task.state) } else { Style::new() };
             let label = format!("{:<LABEL_WIDTH$} ", line.label);
@@ -60,6 +63,15 @@ impl ShowArgs {
     }
 }
 
+/// A task, and the person or program that started it.
+#[derive(Debug, Serialize)]
+struct ShownTask<'a> {
+    #[serde(flatten)]
+    task: &'a TaskInfo,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'a EventAuthor>,
+}
+
 /// Renders the progress of a task: the step of an agent, else its JSON.
 fn render_progress(progress: &Json) -> String {
     match progress.decode::<AgentProgress>() {
@@ -70,7 +82,7 @@ fn render_progress(progress: &Json) -> String {
     }
 }
 
-fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
+fn render_lines(task: &TaskInfo, by: Option<&EventAuthor>) -> Vec<LabelledLine> {
     let mut lines = vec![LabelledLine::new("address", task.address.clone())];
     if let Some(name) = &task.name {
         lines.push(LabelledLine::new("name", name.clone()));
@@ -98,13 +110,17 @@ fn render_lines(task: &TaskInfo) -> Vec<LabelledLine> {
         lines.extend(sandbox_args::render_sandbox(sandbox, &task.sandbox_parts));
         lines.extend(sandbox_args::render_sandbox_parts(&task.sandbox_parts));
     }
+    if let Some(worktree) = &task.worktree {
+        lines.push(LabelledLine::new("worktree", worktree.to_string()));
+    }
     if let Some(held) = task.held_ms {
         lines.push(LabelledLine::new(
             "output held",
             format!("{} for readers of its output", duration::render_duration(held)),
         ));
     }
-    lines.push(LabelledLine::new("started", render_since(task.spawned_at)));
+    let by = by.map(events::render_author).unwrap_or_default();
+    lines.push(LabelledLine::new("started", format!("{}{by}", render_since(task.spawned_at))));
     if let Some(ended) = task.ended_at {
         lines.push(LabelledLine::new("ended", render_since(ended)));
         lines.push(LabelledLine::new(

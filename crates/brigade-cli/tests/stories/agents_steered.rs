@@ -28,6 +28,20 @@ fn an_interrupting_message_is_read_during_a_model_call() {
 }
 
 #[test]
+fn a_message_to_a_cancelled_agent_is_read_before_its_first_model_call() {
+    let story = StoryEnv::new();
+    story.script(SLOW);
+    story.ok(["run", "-d", "Take your time"]);
+    let thinking = || story.json(["show", "1"])["progress"]["activity"] == "thinking";
+    poll("a model call", || thinking().then_some(()));
+    story.ok(["stop", "agent:1"]);
+    story.until_state("agent:1", "cancelled");
+    story.ok(["send", "agent:1", "hurry"]);
+    assert_eq!(story.ok(["wait", "--timeout", "30s", "agent:1"]), "agent:1 succeeded\n");
+    assert_eq!(story.json(["show", "agent:1"])["result"], "Hurried.");
+}
+
+#[test]
 fn a_process_cannot_be_interrupted_by_a_message() {
     let story = StoryEnv::new();
     story.ok(["exec", "-d", "--stdin", "--", "cat"]);

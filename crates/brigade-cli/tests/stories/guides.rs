@@ -10,6 +10,9 @@ use std::process::{Command, Stdio};
 
 use crate::story_env::{BRIGADE, StoryEnv, poll};
 
+/// Stand-ins for agent programs of other vendors.
+const AGENT_FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../brigade-external/tests/fakes");
+
 #[test]
 fn the_guide_to_ci_is_correct() {
     follow("headless.md");
@@ -18,6 +21,11 @@ fn the_guide_to_ci_is_correct() {
 #[test]
 fn the_guide_to_crashes_is_correct() {
     follow("resume.md");
+}
+
+#[test]
+fn the_guide_to_worktrees_is_correct() {
+    follow("worktrees.md");
 }
 
 #[test]
@@ -36,16 +44,38 @@ fn the_commands_of_the_guide_to_agents_run() {
         "---\nname: reviewer\ndescription: Reviews.\n---\nYou are a careful reviewer.\n",
     );
     run(&story, "git init --quiet && touch soup && git add soup && echo salt > soup");
+    let with_programs = format!("export PATH=\"{AGENT_FAKES}:$PATH\"");
+    run(&story, &format!("{with_programs}; brigade daemon start"));
     story.trust();
     let commands: Vec<&str> = blocks(&guide, "sh")
         .map(|(_, line)| line)
         .filter(|line| line.contains("brigade ") && !line.contains("cargo run"))
         .collect();
-    assert_eq!(commands.len(), 5, "{commands:?}");
+    assert_eq!(commands.len(), 8, "{commands:?}");
     for command in commands {
         let printed = run(&story, &format!("{command} || echo \"exit code $?\""));
         assert!(!printed.contains("exit code"), "{command}\nprints\n{printed}");
-        assert!(printed.contains("succeeded"), "{command}\nprints\n{printed}");
+        let expect = if command.starts_with("brigade agents") { "2.1.325" } else { "succeeded" };
+        assert!(printed.contains(expect), "{command}\nprints\n{printed}");
+    }
+}
+
+/// The programs of this guide are stand-ins.
+#[test]
+fn the_commands_of_the_guide_to_other_agents_run() {
+    let guide = read("other-agents.md");
+    let story = StoryEnv::new();
+    let definition: Vec<&str> = blocks(&guide, "markdown").map(|(_, line)| line).collect();
+    story.define("fixer", &definition.join("\n"));
+    run(&story, &format!("export PATH=\"{AGENT_FAKES}:$PATH\"; brigade daemon start"));
+    run(&story, "git init -q && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 1");
+    story.trust();
+    let commands: Vec<&str> = blocks(&guide, "sh").map(|(_, line)| line).collect();
+    let expected = ["2.1.325", "succeeded", "succeeded", "succeeded"];
+    assert_eq!(commands.len(), expected.len(), "{commands:?}");
+    for (command, expect) in commands.into_iter().zip(expected) {
+        let printed = run(&story, command);
+        assert!(printed.contains(expect), "{command}\nprints\n{printed}");
     }
 }
 

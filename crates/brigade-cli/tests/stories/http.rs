@@ -78,6 +78,23 @@ impl ForegroundServer {
 }
 
 #[test]
+fn published_agents_are_printed_with_their_urls() {
+    let story = StoryEnv::new();
+    story.script("agent *\nturn\n  say Soup.\n");
+    for name in ["cook", "baker"] {
+        story.define(name, &format!("---\nname: {name}\ndescription: Works.\n---\nWork.\n"));
+    }
+    let command = ["serve", "--listen", "127.0.0.1:0", "--a2a", "cook,baker"];
+    let server = ForegroundServer::start_by(story.command(command));
+    let url = &server.url;
+    let expect = format!("A2A agents:   {url}/a2a/cook\n              {url}/a2a/baker\n");
+    assert!(server.printed.contains(&expect), "{}", server.printed);
+    let card = send(url, "GET /a2a/baker/.well-known/agent-card.json", "", "");
+    assert_eq!(card.status, 200, "{card:?}");
+    server.stop();
+}
+
+#[test]
 fn a_token_is_made_used_and_revoked() {
     let story = StoryEnv::new();
     let url = story.json(["dashboard"])["url"].as_str().unwrap().to_owned();

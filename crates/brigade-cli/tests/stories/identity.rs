@@ -145,8 +145,9 @@ fn unfinished_lines_of_tasks_use_bounded_memory() {
     story.ok(["exec", "-d", "--stdin", "--", "python3", "flood.py", &socket]);
     poll("all is sent", || (story.ok(["logs", "1"]) == "sent\n").then_some(()));
     let grown = resident_kib(pid).saturating_sub(before) / 1024;
-    // The limit is 48 MiB; a growing buffer has up to twice its content.
-    assert!(grown < 150, "{grown} MiB");
+    // 600 MiB were sent. The limit is 48 MiB; a growing buffer has up to twice its content, and the
+    // allocator returns freed memory later.
+    assert!(grown < 300, "{grown} MiB");
     assert_eq!(story.daemon_pid(), pid);
 }
 

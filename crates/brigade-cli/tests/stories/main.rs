@@ -3,7 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod acp;
+mod acp_again;
+mod acp_packages;
 mod addresses;
+mod agent_program_crashes;
+mod agent_programs;
+mod agent_trees;
 mod agents;
 mod agents_seen;
 mod agents_steered;
@@ -49,3 +55,4 @@ mod trust;
 mod wait;
 mod within;
 mod workspaces;
+mod worktrees;

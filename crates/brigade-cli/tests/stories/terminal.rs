@@ -53,6 +53,23 @@ fn a_stop_at_a_terminal_is_an_event_by_that_terminal() {
 }
 
 #[test]
+fn a_task_names_its_author() {
+    let story = StoryEnv::new();
+    for _ in 0..2 {
+        story.ok(["exec", "--", "true"]);
+    }
+    let events = story.ok(["events"]);
+    let spawned = events.lines().filter(|line| line.contains("spawned")).nth(1).unwrap();
+    let author = spawned.split_once(" · by ").unwrap().1;
+    let shown = story.ok(["show", "2"]);
+    let started = shown.lines().find(|line| line.starts_with("started")).unwrap();
+    assert!(started.ends_with(&format!(" ago) · by {author}")), "{started}");
+    let shown = story.json(["show", "2"]);
+    assert_eq!(shown["by"]["kind"], "operator", "{shown}");
+    assert!(author.contains(shown["by"]["origin"].as_str().unwrap()), "{author}");
+}
+
+#[test]
 fn a_table_fits_a_narrow_terminal() {
     let story = StoryEnv::new();
     story.ok(["exec", "-d", "--", "sleep", "60", "61", "62", "63", "64", "65", "66", "67", "68"]);

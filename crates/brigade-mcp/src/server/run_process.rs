@@ -64,6 +64,7 @@ fn exec_request<C: RequestClient>(
     exec.key = Some(args.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));
     exec.deadline_ms = args.deadline()?.map(|deadline| deadline.as_millis() as u64);
     exec.keep = args.keep;
+    exec.worktree = args.worktree;
     Ok(exec)
 }
 

@@ -73,6 +73,7 @@ fn new_request<C: RequestClient>(
         interrupt: args.interrupt,
         key: None,
         name: args.name.clone(),
+        alive_only: false,
     })
 }
 

@@ -64,6 +64,7 @@ fn run_request<C: RequestClient>(
             ..RunRequest::default_permissions(call.options.allow.iter().cloned())
         },
         keep: args.keep,
+        worktree: args.worktree,
         ..RunRequest::new(&call.options.session, &args.task)
     })
 }

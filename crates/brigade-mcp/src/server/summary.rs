@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use brigade_agent::AgentProgress;
 use brigade_delegation::{
     AgentTaskSummary, ApprovalSummary, OpenQuestion, TaskNote, TaskSummary, UsageSummary,
-    UserApproval,
+    UserApproval, WorktreeSummary,
 };
 
 use super::tool_call::McpCallContext;
@@ -29,6 +29,11 @@ pub(super) fn summarize_task<C: RequestClient>(
         elapsed_ms: info.ended_at.unwrap_or_else(now_millis).saturating_sub(info.spawned_at),
         description: info.description.clone(),
         agent: info.is_agent().then(|| summarize_agent(info)),
+        worktree: info
+            .worktree
+            .as_ref()
+            .filter(|one| one.kept != Some(false))
+            .map(|one| WorktreeSummary { path: one.path.clone(), branch: one.branch.clone() }),
         returned_before: info.collected_before,
         other_conversation: is_of_other_conversation(info),
     }

@@ -29,20 +29,34 @@ impl ClientDelegationTool for WaitTasks {
         let mut reply = build_reply(call, &waited, wait).await;
         reply.not_waited_for = not_waited_for;
         if names.is_empty() {
-            // A wait without names covers all own tasks, and so does the list of running ones.
-            let own = call.own_tasks().await?;
-            let running = own.iter().filter(|info| info.alive);
-            reply.still_running = running.map(|info| summarize_task(call, info)).collect();
-            reply.more_ready_count = own.iter().filter(|info| !info.alive).count();
-            if reply.end == WaitEnd::NothingToWaitFor && !reply.still_running.is_empty() {
-                reply.end = WaitEnd::InputRequired;
-            }
-            if own.is_empty() && waited.ended.is_empty() {
-                reply.others = other_tasks(call).await?;
+            let described = describe_others(call, &waited, &mut reply).await;
+            // Only this reply has the results that the wait has collected.
+            if waited.ended.is_empty() {
+                described?;
             }
         }
         Ok(McpToolReply::Reply(reply.render()))
     }
+}
+
+/// Adds the tasks whose results the reply does not have. A wait without names covers all own tasks,
+/// and so does the list of running ones.
+async fn describe_others<C: RequestClient>(
+    call: &McpCallContext<C>,
+    waited: &WaitReply,
+    reply: &mut WaitTasksReply,
+) -> Result<(), Refusal> {
+    let own = call.own_tasks().await?;
+    let running = own.iter().filter(|info| info.alive);
+    reply.still_running = running.map(|info| summarize_task(call, info)).collect();
+    reply.more_ready_count = own.iter().filter(|info| !info.alive).count();
+    if reply.end == WaitEnd::NothingToWaitFor && !reply.still_running.is_empty() {
+        reply.end = WaitEnd::InputRequired;
+    }
+    if own.is_empty() && waited.ended.is_empty() {
+        reply.others = other_tasks(call).await?;
+    }
+    Ok(())
 }
 
 /// The reply to a wait, and the named tasks that did not fit into it.
