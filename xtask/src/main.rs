@@ -31,12 +31,12 @@ usage: cargo xtask COMMAND
 
   test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
                        package (the crates can be published), clippy, features, tests, interop (MCP
-                       clients and servers of other vendors), schemathesis (generated requests to
+                       and A2A programs of other vendors), schemathesis (generated requests to
                        the HTTP API), web (the dashboard in a browser). NAME is one stage, a crate
                        (brigade-model, ...), or a stage that runs only by name: http (all tests of
                        the HTTP server), model (agents with a small real model), attacks (on the
                        daemon and the sandbox, a minute each), clients (coding agents of other
-                       vendors as MCP clients, offline)
+                       vendors, as MCP clients and as agents of Brigade, offline)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
   api                  write the public API of the facade to crates/brigade/public-api.txt

@@ -94,7 +94,7 @@ fn run_clippy() -> Result<(), String> {
 /// Checks the feature combinations that the facade names, and the size of the smallest.
 fn check_features() -> Result<(), String> {
     let smallest = ["--package", "brigade", "--no-default-features"];
-    for features in ["", "sqlite", "processes", "agents", "agents,mcp", "macros"] {
+    for features in ["", "sqlite", "processes", "agents", "agents,mcp", "external", "macros"] {
         println!("features: {}", if features.is_empty() { "none" } else { features });
         let check = [&["check"], &smallest[..], &["--features", features]].concat();
         run_command(cargo_command().args(check))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{dependencies, names};
 
 /// The allowed dependencies of each crate on our crates.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("brigade-model", &[]),
     ("brigade-llm", &["brigade-model"]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
@@ -38,6 +38,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
             "brigade-protocol",
         ],
     ),
+    ("brigade-acp", &["brigade-agent", "brigade-model", "brigade-protocol"]),
     (
         "brigade-runtime",
         &[
@@ -55,6 +56,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
         "brigade-server",
         &[
             "brigade-agent",
+            "brigade-external",
             "brigade-file-tools",
             "brigade-mcp",
             "brigade-model",
@@ -67,6 +69,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     (
         "brigade-cli",
         &[
+            "brigade-acp",
             "brigade-agent",
             "brigade-file-tools",
             "brigade-llm",
@@ -85,6 +88,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
         "brigade",
         &[
             "brigade-agent",
+            "brigade-external",
             "brigade-llm",
             "brigade-macros",
             "brigade-mcp",

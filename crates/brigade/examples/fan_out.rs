@@ -47,7 +47,7 @@ async fn show_progress<T>(
 ) -> Result<(), JobError> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} ended, {msg}")?;
     let bar = ProgressBar::new(CHILDREN).with_style(style);
-    let mut feed = session.subscribe(brigade::Position(0));
+    let mut feed = session.subscribe(brigade::FeedCursor::START);
     while let Some(update) = feed.next().await {
         let FeedUpdate::Event(item) = update? else { continue };
         match &item.record.event {

@@ -1,6 +1,6 @@
 //! The smallest program: one job, its result, and its events.
 
-use brigade::{FeedUpdate, Job, JobContext, JobError, Position, Runtime};
+use brigade::{FeedCursor, FeedUpdate, Job, JobContext, JobError, Runtime};
 
 const GREET: Job<String, String> = Job::new("greet");
 
@@ -21,12 +21,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} returned {:?}", task.address(), task.result().await?);
 
     println!("\nevents:");
-    let last = runtime.position();
-    let mut feed = session.subscribe(Position(0));
+    let last = runtime.cursor();
+    let mut feed = session.subscribe(FeedCursor::START);
     while feed.cursor() < last {
         let Some(update) = feed.next().await else { break };
         if let FeedUpdate::Event(item) = update? {
-            println!("{:>3}  {:?}", item.position.0, item.record.event);
+            println!("{:>3}  {:?}", item.position.no, item.record.event);
         }
     }
     runtime.shutdown().await?;

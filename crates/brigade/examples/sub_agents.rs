@@ -14,8 +14,8 @@ use std::time::Duration;
 use brigade::agent::render_result;
 use brigade::model::truncate_chars;
 use brigade::{
-    AgentOptions, AgentProgress, Definition, Event, FeedUpdate, Limits, ModelProviders, NewTask,
-    OneModel, Outcome, PermissionRule, PermissionRules, Permissions, Position, ProcessOptions,
+    AgentOptions, AgentProgress, Definition, Event, FeedCursor, FeedUpdate, Limits, ModelProviders,
+    NewTask, OneModel, Outcome, PermissionRule, PermissionRules, Permissions, ProcessOptions,
     Runtime, Script, ScriptedModel, Session, TaskHandle, TaskNo, Tool, ToolEffect, ToolError,
 };
 
@@ -94,7 +94,7 @@ fn pantry() -> Tool {
 
 /// Prints events and output until the chef has ended.
 async fn print_events<T>(operator: &Session, chef: &TaskHandle<T>) -> Result<(), Box<dyn Error>> {
-    let mut feed = operator.subscribe(Position(0));
+    let mut feed = operator.subscribe(FeedCursor::START);
     let mut names: HashMap<TaskNo, String> = HashMap::new();
     let mut last_lines: HashMap<TaskNo, String> = HashMap::new();
     let mut poll = tokio::time::interval(Duration::from_millis(100));

@@ -30,6 +30,6 @@ pub use brigade_agent::transcript_text::{
     TranscriptCall, TranscriptContent, TranscriptItem, TranscriptReply, TranscriptResult,
 };
 pub use brigade_agent::{
-    AgentOverrides, Backend, BackendRun, ClientTool, ClientToolCall, CostEstimate, Locale,
-    LocalizedText, StopPolicy, ToolSet, ToolSource,
+    AgentOverrides, Backend, BackendModels, BackendRun, ClientTool, ClientToolCall, CostEstimate,
+    Locale, LocalizedText, StopPolicy, ToolSet, ToolSource,
 };

@@ -27,6 +27,7 @@
 //! | `processes` | yes | OS processes as tasks |
 //! | `agents` | yes | agents as tasks, and `processes` |
 //! | `mcp` | yes | MCP servers whose tools agents use, and `agents` |
+//! | `external` | no | agents of other vendors, such as Claude Code, and `agents` |
 //! | `macros` | no | the attribute macros `#[brigade::tool]` and `#[brigade::job]`, and `agents` |
 //!
 //! Without features, a program has jobs, custom kinds of work and the store in memory.
@@ -75,6 +76,8 @@
 
 #[cfg(feature = "agents")]
 pub mod agent;
+#[cfg(feature = "external")]
+pub mod external;
 #[cfg(feature = "agents")]
 pub mod llm;
 pub mod model;
@@ -88,10 +91,10 @@ pub use brigade_agent::definition::{Definition, DefinitionError, DefinitionSet};
 pub use brigade_agent::permission::{PermissionRule, PermissionRules, Permissions};
 #[cfg(feature = "agents")]
 pub use brigade_agent::{
-    AgentOutput, AgentOverrides, AgentProgress, Backend, BackendRun, CancellationToken, ClientTool,
-    ClientToolCall, ExecutionHints, HookContext, HookFuture, Locale, LocalizedText, Plugin,
-    PluginError, StateError, StateKey, StateScope, StateView, Tool, ToolContext, ToolEffect,
-    ToolError, ToolHandler,
+    AgentOutput, AgentOverrides, AgentProgress, Backend, BackendModels, BackendRun,
+    CancellationToken, ClientTool, ClientToolCall, ExecutionHints, HookContext, HookFuture, Locale,
+    LocalizedText, Plugin, PluginError, StateError, StateKey, StateScope, StateView, Tool,
+    ToolContext, ToolEffect, ToolError, ToolHandler,
 };
 #[cfg(feature = "agents")]
 pub use brigade_llm::{
@@ -153,8 +156,9 @@ pub use brigade_model::command::GivenAnswer;
 pub use brigade_model::decide::StopResult;
 pub use brigade_model::event::{Event, EventRecord};
 pub use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
+pub use brigade_model::feed_cursor::FeedCursor;
 pub use brigade_model::ids::{
-    CallIndex, MessageNo, Millis, Position, RunNo, SessionId, TaskNo, Time,
+    CallIndex, Lane, MessageNo, Millis, Position, RunNo, SessionId, TaskNo, Time,
 };
 pub use brigade_model::json::Json;
 pub use brigade_model::limits::{Limits, Money, Usage};
@@ -171,7 +175,8 @@ pub use brigade_model::task::{StoredTask, TaskRow, TaskState};
 pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy, TaskKind};
 #[cfg(feature = "agents")]
 pub use brigade_runtime::agents::{
-    DefinitionFolderLookup, DefinitionTrust, PrivateDirectory, TrustNothing,
+    BackendChoice, BackendSource, DefinitionFolderLookup, DefinitionTrust, PrivateDirectory,
+    TrustNothing,
 };
 #[cfg(feature = "agents")]
 pub use brigade_runtime::{
@@ -235,6 +240,10 @@ mod permissions_guide {}
 #[cfg(all(doctest, feature = "processes"))]
 #[doc = include_str!("../docs/sandbox.md")]
 mod sandbox_guide {}
+
+#[cfg(all(doctest, feature = "processes"))]
+#[doc = include_str!("../docs/worktrees.md")]
+mod worktrees_guide {}
 
 #[cfg(all(doctest, feature = "processes", feature = "sqlite"))]
 #[doc = include_str!("../docs/processes.md")]

@@ -13,17 +13,18 @@ pub use brigade_model::call::{
 pub use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
     CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, MarkRead, PushResult,
-    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand, ResumeCommand,
-    RevokeCommand, SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget,
-    WorkResult,
+    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReleaseWorktreeCommand,
+    ReportCommand, ResumeCommand, RevokeCommand, SendCommand, SetLimitsCommand, SpawnCommand,
+    StopCommand, StopTarget, WorkResult,
 };
 pub use brigade_model::decide::{CommandReply, StopResult};
 pub use brigade_model::entry_label::EntryLabel;
 pub use brigade_model::error_details::ErrorDetails;
 pub use brigade_model::event::{CollectedRun, Event, EventRecord, FeedItem, SpawnedEvent};
 pub use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
+pub use brigade_model::feed_cursor::FeedCursor;
 pub use brigade_model::ids::{
-    Attempt, CallIndex, ClientIdentity, ClientName, ConversationId, Epoch, MessageNo, Millis,
+    Attempt, CallIndex, ClientIdentity, ClientName, ConversationId, Epoch, Lane, MessageNo, Millis,
     Owner, Position, RunNo, Seq, SessionId, TaskNo, Time,
 };
 pub use brigade_model::json::Json;
@@ -58,7 +59,8 @@ pub use brigade_model::task_tree::{
 };
 pub use brigade_model::truncate::truncate_chars;
 pub use brigade_model::work::{
-    AgentWork, CommandLine, CustomWork, EnvValue, ExternalWork, FollowUp, InboxMode, JobWork,
-    KeptDeadline, KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource,
-    TaskKind, WakeOn, Work,
+    AgentWork, CommandLine, CustomWork, EnvValue, FollowUp, InboxMode, JobWork, KeptDeadline,
+    KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, TaskKind, WakeOn,
+    Work,
 };
+pub use brigade_model::worktree::{Worktree, WorktreeState};
