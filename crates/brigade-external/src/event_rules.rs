@@ -12,7 +12,7 @@ use crate::turn_events::{
     NoticeLevel, PermissionOption, PermissionOptionKind, PermissionRequest, RequestedCall,
     SubjectKind, TextPart, TurnClosing, TurnEvent, TurnNotice,
 };
-use crate::usage::{ReportedUsage, UsageReport};
+use crate::usage::{ReportedUsage, UsageReport, UsageScope};
 
 /// A rule for events that match a pattern. The patterns and paths of its parts start at the event,
 /// or at each element of the list that `each` names.
@@ -120,6 +120,8 @@ struct UsageRule {
     /// The amounts are totals of the session, and go on after a resume.
     #[serde(default)]
     cumulative: bool,
+    /// The id of the model call that the amounts are about. Later totals contain it.
+    call: Option<PathList>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -145,6 +147,8 @@ pub(crate) struct ClosedRule {
     success: JsonPattern,
     result: Option<PathList>,
     error: Option<PathList>,
+    /// The pattern of a turn that ended because its `{budget}` was spent.
+    budget_spent: Option<JsonPattern>,
 }
 
 impl EventRule {
@@ -165,6 +169,16 @@ impl EventRule {
             self.closed.is_some(),
         ];
         parts.contains(&true)
+    }
+
+    /// Checks that the rule reads the usage of single model calls.
+    pub(crate) fn has_call_usage(&self) -> bool {
+        self.usage.as_ref().is_some_and(|usage| usage.call.is_some())
+    }
+
+    /// Checks that the rule reads totals of the session.
+    pub(crate) fn has_total_usage(&self) -> bool {
+        self.usage.as_ref().is_some_and(|usage| usage.cumulative)
     }
 
     /// Checks that the rule reads what the program costs.
@@ -305,7 +319,12 @@ impl UsageRule {
             output: output.unwrap_or_default().max(by_total),
         };
         let amount = ReportedUsage { tokens: has_tokens.then_some(tokens), cost };
-        Some(TurnEvent::Usage(UsageReport { amount, is_total: self.cumulative }))
+        let scope = match &self.call {
+            Some(call) => UsageScope::ModelCall { id: call.find_text(value)? },
+            None if self.cumulative => UsageScope::SessionTotal,
+            None => UsageScope::Step,
+        };
+        Some(TurnEvent::Usage(UsageReport { amount, scope }))
     }
 }
 
@@ -333,6 +352,9 @@ impl ClosedRule {
             |paths: &Option<PathList>| paths.as_ref().and_then(|paths| paths.find_text(value));
         let success = self.success.matches(value);
         let error = if success { None } else { text(&self.error) };
-        TurnEvent::Closed(TurnClosing { success, result: text(&self.result), error })
+        let is_spent = |pattern: &JsonPattern| pattern.matches(value);
+        let budget_spent = !success && self.budget_spent.as_ref().is_some_and(is_spent);
+        let result = text(&self.result);
+        TurnEvent::Closed(TurnClosing { success, result, error, budget_spent })
     }
 }

@@ -22,7 +22,7 @@ use brigade_agent::{
 };
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::json::Json;
-use brigade_model::limits::{Money, Usage};
+use brigade_model::limits::{LimitKind, Money, Usage};
 use brigade_model::outcome::Failure;
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::truncate_middle;
@@ -317,6 +317,9 @@ impl Attempt<'_> {
         match outcome {
             StoredOutcome::Succeeded {} => self.finish(journal).await,
             StoredOutcome::Failed { text } => Err(AttemptError::failed(text)),
+            StoredOutcome::BudgetSpent => {
+                Err(AttemptError::Failed(Failure::Budget { limit: LimitKind::Money }))
+            }
             StoredOutcome::Lost { text } => {
                 if !self.external.resumes_sessions() || journal.lost_turns > LOST_TURNS_MAX {
                     return Err(AttemptError::failed(text));
@@ -391,7 +394,9 @@ fn next_action(journal: &TurnJournal) -> NextAction {
         // The run of that turn has ended, and its program with it.
         None if turn.record.run < journal.base.run => NextAction::BeginTurn,
         None => NextAction::ContinueTurn(Box::new(turn.clone())),
-        Some(outcome @ StoredOutcome::Failed { .. }) if turn.record.run == journal.base.run => {
+        Some(outcome @ (StoredOutcome::Failed { .. } | StoredOutcome::BudgetSpent))
+            if turn.record.run == journal.base.run =>
+        {
             NextAction::End(outcome.clone())
         }
         // A message, a note or a new run asks for another turn.

@@ -121,6 +121,9 @@ pub struct TurnClosing {
     /// The result, if the closing event has it. Otherwise the last text is the result.
     pub result: Option<String>,
     pub error: Option<String>,
+    /// True if the turn ended because the money that it may cost was spent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub budget_spent: bool,
 }
 
 /// A message of the program to its user.

@@ -96,6 +96,11 @@ impl TurnProgress {
         self.closing.is_some()
     }
 
+    /// Checks that the agent ended the turn because its money was spent.
+    pub(crate) fn is_budget_spent(&self) -> bool {
+        self.closing.as_ref().is_some_and(|closing| closing.budget_spent)
+    }
+
     fn add_text(&mut self, part: &TextPart) {
         if self.starts_answer {
             self.answer = AnswerText::default();
@@ -119,6 +124,7 @@ impl TurnProgress {
             success: closing.success,
             result: result.map(|result| AnswerText::new(result).into_string()),
             error: error.map(|error| tail_bytes(error, LAST_TEXT_MAX).to_owned()),
+            budget_spent: closing.budget_spent,
         });
     }
 }

@@ -69,4 +69,4 @@ pub use brigade_external::turn_events::{
     SubjectKind, TextPart, TurnClosing, TurnEvent, TurnNotice, TurnQuestion,
 };
 pub use brigade_external::turn_outcome::ClosingMark;
-pub use brigade_external::usage::{ReportedUsage, UsageReport};
+pub use brigade_external::usage::{ReportedUsage, UsageReport, UsageScope};

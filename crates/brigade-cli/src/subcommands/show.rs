@@ -239,7 +239,7 @@ fn render_limits(limits: &Limits) -> Option<String> {
     let number = |name: &str, limit: Option<u64>| limit.map(|limit| format!("{name} {limit}"));
     let parts = [
         limits.tokens.map(render::render_tokens),
-        limits.money.map(|money| format!("${:.2}", money.0 as f64 / 1e6)),
+        limits.money.map(|money| money.to_string()),
         limits.time.map(|time| format!("{} of time", duration::render_duration(time.0))),
         number("depth", limits.depth.map(Into::into)),
         number("width", limits.width.map(Into::into)),

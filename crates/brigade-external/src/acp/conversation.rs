@@ -263,7 +263,7 @@ impl AcpConversation {
         // The reason of a failure is a notice, which comes before the answer.
         let success = error.is_none() && !self.state.updates.has_failed;
         let error = error.map(str::to_owned);
-        self.end_turn(usage, TurnClosing { success, result: None, error })
+        self.end_turn(usage, TurnClosing { success, error, ..TurnClosing::default() })
     }
 
     /// Ends the turn with an error of the program.
@@ -285,7 +285,7 @@ impl AcpConversation {
     }
 
     fn fail(&mut self, error: String) -> ConversationStep {
-        self.end_turn(None, TurnClosing { success: false, result: None, error: Some(error) })
+        self.end_turn(None, TurnClosing { error: Some(error), ..TurnClosing::default() })
     }
 
     fn end_turn(&mut self, usage: Option<TurnEvent>, closing: TurnClosing) -> ConversationStep {

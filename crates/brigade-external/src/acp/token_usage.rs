@@ -6,7 +6,7 @@ use brigade_model::limits::Money;
 use serde::{Deserialize, Serialize};
 
 use crate::turn_events::TurnEvent;
-use crate::usage::{ReportedUsage, UsageReport};
+use crate::usage::{ReportedUsage, UsageReport, UsageScope};
 
 /// The usage that was reported in a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,11 @@ impl UsageReader {
             false => total.0.checked_sub(before.0).map_or(total, Money),
         };
         let amount = ReportedUsage { tokens: None, cost: Some(cost) };
-        Some(TurnEvent::Usage(UsageReport { amount, is_total: self.is_session_known }))
+        let scope = match self.is_session_known {
+            true => UsageScope::SessionTotal,
+            false => UsageScope::Step,
+        };
+        Some(TurnEvent::Usage(UsageReport { amount, scope }))
     }
 
     /// Returns a report of tokens. If the agent reports its cost, the tokens have no price of their
@@ -58,7 +62,7 @@ impl UsageReader {
     fn report_tokens(&self, tokens: TokenUsage) -> TurnEvent {
         let cost = self.cost.map(|_| Money(0));
         let amount = ReportedUsage { tokens: Some(tokens), cost };
-        TurnEvent::Usage(UsageReport { amount, is_total: false })
+        TurnEvent::Usage(UsageReport { amount, scope: UsageScope::Step })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks of an adapter file that concern several of its fields.
 
+use crate::event_rules::EventRule;
 use crate::login_marks::LoginMarks;
 use crate::placeholders::WordList;
 use crate::turn_outcome::ClosingMark;
@@ -156,9 +157,18 @@ impl CliAdapter {
     }
 
     fn validate_events(&self) -> Result<(), AdapterFault> {
+        let has_totals = self.events.iter().any(EventRule::has_total_usage);
         for (index, rule) in self.events.iter().enumerate() {
             if !rule.has_parts() {
                 return fault(&format!("events[{index}]"), "add a part, such as `text`");
+            }
+            let field = format!("events[{index}].usage.call");
+            match (rule.has_call_usage(), rule.has_total_usage()) {
+                (true, true) => return fault(&field, "remove it, or remove `cumulative`"),
+                (true, false) if !has_totals => {
+                    return fault(&field, "add a rule with a cumulative usage, which contains it");
+                }
+                _ => {}
             }
         }
         let has_closing = self.events.iter().any(|rule| rule.closed.is_some());

@@ -114,6 +114,8 @@ pub(super) enum StoredOutcome {
     },
     /// A message interrupted the turn.
     Interrupted,
+    /// The agent ended the turn since the money of its budget was spent.
+    BudgetSpent,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

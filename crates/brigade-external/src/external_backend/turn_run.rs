@@ -12,6 +12,7 @@ use brigade_agent::agent_program::{
     AgentProgram, OutputPiece, ProgramEnd, ProgramHost, ProgramSpec, ProgramStart, ProgramStream,
 };
 use brigade_agent::{Agent, AgentOutput, AgentProgress, Host, JournalRecord};
+use brigade_llm::TokenUsage;
 use brigade_model::call::CallCompletion;
 use brigade_model::ids::CallIndex;
 use brigade_model::limits::{LimitKind, Usage};
@@ -29,7 +30,7 @@ use crate::external_agent::{ExternalAgent, ProgramInput, TurnConversation};
 use crate::journal_base::commit_records;
 use crate::turn_events::{NoticeLevel, TurnEvent, TurnNotice};
 use crate::turn_outcome::{FailureCause, TurnEnd, TurnOutcome};
-use crate::usage::{ReportPosition, ReportedUsage, UsageReport};
+use crate::usage::{ReportPosition, UsageReport};
 
 /// The output in bytes after which its position is stored, although nothing else is. The program
 /// waits when much more of it is not released.
@@ -387,10 +388,11 @@ impl<'a> TurnRun<'a> {
     fn count_usage(&mut self, position: ReportPosition, report: &UsageReport) {
         let state = &mut self.turn.state;
         let session_id = state.progress.session_id().unwrap_or_default().to_owned();
-        let ReportedUsage { tokens, cost } = state.ledger.count(position, &session_id, report);
-        let tokens = tokens.unwrap_or_default();
-        let priced = (self.context.agent.cost)(&tokens);
-        let spent = Usage { money: cost.unwrap_or(priced.money), ..priced };
+        let cost = &self.context.agent.cost;
+        let price = |tokens: &TokenUsage| cost(tokens).money;
+        let counted = state.ledger.count(position, &session_id, report, price);
+        let tokens = counted.tokens;
+        let spent = Usage { money: counted.money, ..cost(&tokens) };
         if spent == Usage::NONE {
             return;
         }
@@ -536,6 +538,7 @@ impl<'a> TurnRun<'a> {
         let outcome = match (state.stop, decided) {
             (Some(StopCause::Interrupted), _) => StoredOutcome::Interrupted,
             (_, TurnOutcome::Succeeded) => StoredOutcome::Succeeded {},
+            _ if state.progress.is_budget_spent() => StoredOutcome::BudgetSpent,
             _ if self.is_success_of_server() => StoredOutcome::Succeeded {},
             (Some(StopCause::Lingered), TurnOutcome::Failed(failure))
                 if failure.cause != FailureCause::Reported =>

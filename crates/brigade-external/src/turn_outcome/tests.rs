@@ -40,7 +40,7 @@ fn error(text: &str) -> TurnEvent {
 fn closed(success: bool, result: Option<&str>, error: Option<&str>) -> TurnEvent {
     let result = result.map(str::to_owned);
     let error = error.map(str::to_owned);
-    TurnEvent::Closed(TurnClosing { success, result, error })
+    TurnEvent::Closed(TurnClosing { success, result, error, budget_spent: false })
 }
 
 fn step(is_last: bool) -> TurnEvent {

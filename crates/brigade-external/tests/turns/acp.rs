@@ -3,6 +3,7 @@
 use brigade_external::acp::AcpAgent;
 use brigade_external::adapter::{PermissionDecision, SessionStart, TurnStart};
 use brigade_external::turn_events::{RequestedCall, SubjectKind, TurnEvent};
+use brigade_external::usage::UsageScope;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -250,7 +251,9 @@ fn a_session_that_cannot_be_continued_has_no_id() {
     }
     let amounts = ["usage - $0.50", "usage - $0.25", "usage - $0.25"];
     assert_eq!(turn.rendered_events(), amounts, "a smaller total is a counter that was reset");
-    let is_total = |event: &TurnEvent| matches!(event, TurnEvent::Usage(usage) if usage.is_total);
+    let total = UsageScope::SessionTotal;
+    let is_total =
+        |event: &TurnEvent| matches!(event, TurnEvent::Usage(usage) if usage.scope == total);
     assert!(!turn.events.iter().any(is_total));
 }
 

@@ -139,6 +139,17 @@ match = { type = "hello" }"#;
         ("[access]", "[environment]\nset = { \"A=B\" = \"1\" }\n\n[access]", "environment"),
         (
             "session = { id = \"id\" }",
+            "session = { id = \"id\" }\nusage = { call = \"c\", input = \"i\", output = \"o\" }",
+            "events[0].usage.call",
+        ),
+        (
+            "session = { id = \"id\" }",
+            "session = { id = \"id\" }\nusage = { call = \"c\", input = \"i\", output = \"o\", \
+             cumulative = true }",
+            "events[0].usage.call",
+        ),
+        (
+            "session = { id = \"id\" }",
             "session = { id = \"id\" }\npermission = { id = \"a\", tool = \"b\", arguments = \"c\" }",
             "answers",
         ),

@@ -17,6 +17,7 @@ fn tool_use() {
     let expected = [
         &format!("session {SESSION}"),
         "reasoning Count first.",
+        "usage 90/0/0/1 -",
         "text I count the plates.",
         "call toolu_1 Bash {\"command\":\"ls plates | wc -l\"}",
         "result toolu_1 12",
@@ -24,7 +25,7 @@ fn tool_use() {
         "result toolu_2 {\"type\":\"tool_reference\",\"tool_name\":\"plates\"}\nfound",
         "text There are 12 plates.",
         &format!("session {SESSION}"),
-        "usage 250/40/10/40 $0.0016",
+        "usage 160/40/10/39 $0.0016",
         "closed with success",
     ];
     assert_eq!(turn.rendered_events(), expected);
@@ -35,13 +36,13 @@ fn tool_use() {
 fn a_resumed_session_counts_only_its_new_usage() {
     let mut ledger = UsageLedger::default();
     let first = play_with_ledger("claude/tool_use", 1, &mut ledger);
-    assert_eq!(first.usage(), ["usage 250/40/10/40 $0.0016"]);
+    assert_eq!(first.usage(), ["usage 90/0/0/1 -", "usage 160/40/10/39 $0.0016"]);
     let lost = play_with_ledger("claude/unknown_session", 2, &mut ledger);
     assert_eq!(lost.usage(), ["usage - $0.00"]);
     let second = play_with_ledger("claude/resume", 3, &mut ledger);
-    assert_eq!(second.usage(), ["usage 100/20/0/20 $0.0008"]);
+    assert_eq!(second.usage(), ["usage 90/0/0/1 -", "usage 10/20/0/19 $0.0008"]);
     let again = play_with_ledger("claude/resume", 3, &mut ledger);
-    assert_eq!(again.usage(), ["usage - -"]);
+    assert_eq!(again.usage(), ["usage 0/0/0/0 $0.00"]);
 }
 
 #[test]
@@ -50,12 +51,13 @@ fn requests_of_the_program_are_answered_by_lines() {
     let expected = [
         &format!("session {SESSION}"),
         "call toolu_1 Bash {\"command\":\"rm soup\"}",
+        "usage 90/0/0/1 -",
         "permission req-1 Bash {\"command\":\"rm soup\"} [AllowOnce, RejectOnce]",
         "request req-2",
         "result toolu_1 removed",
         "text The soup is removed.",
         &format!("session {SESSION}"),
-        "usage 100/0/0/20 $0.001",
+        "usage 10/0/0/19 $0.001",
         "closed with success",
     ];
     assert_eq!(turn.rendered_events(), expected);

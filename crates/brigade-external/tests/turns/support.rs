@@ -10,7 +10,10 @@ use brigade_external::external_agent::ExternalAgent;
 use brigade_external::turn_events::TurnEvent;
 use brigade_external::turn_outcome::{ClosingMark, TurnEnd, TurnOutcome};
 use brigade_external::turn_progress::TurnProgress;
-use brigade_external::usage::{ReportPosition, ReportedUsage, UsageLedger};
+use brigade_external::usage::{
+    CountedUsage, ReportPosition, ReportedUsage, UsageLedger, UsageScope,
+};
+use brigade_model::limits::Money;
 
 /// The size of the pieces in which output arrives: no line fits into one.
 const PIECE: usize = 7;
@@ -46,15 +49,25 @@ pub(crate) fn play_with_ledger(fixture: &str, turn: u64, ledger: &mut UsageLedge
         let LineContent::Event(event) = &line.content else { continue };
         for (index, event) in (0..).zip(played.adapter.read_event(event)) {
             played.progress.observe_event(&event);
-            played.events.push(match event {
+            let event = match event {
                 TurnEvent::Usage(mut report) => {
                     let position = ReportPosition { turn, offset: line.end, index };
                     let session_id = played.progress.session_id().unwrap_or_default();
-                    report.amount = ledger.count(position, session_id, &report);
+                    let counted = ledger.count(position, session_id, &report, |_| Money(0));
+                    report.amount = ReportedUsage {
+                        tokens: report.amount.tokens.map(|_| counted.tokens),
+                        cost: report.amount.cost.map(|_| counted.money),
+                    };
+                    // A reply is reported with each of its lines.
+                    let is_call = matches!(report.scope, UsageScope::ModelCall { .. });
+                    if is_call && counted == CountedUsage::default() {
+                        continue;
+                    }
                     TurnEvent::Usage(report)
                 }
                 other => other,
-            });
+            };
+            played.events.push(event);
         }
     }
     played
