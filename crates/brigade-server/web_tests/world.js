@@ -17,6 +17,8 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
+/** Stand-ins for the agent programs of other vendors. */
+const PROGRAMS = join(HERE, '../../brigade-external/tests/fakes');
 const START_MS = 30_000;
 const POLL_MS = 50;
 /** Requests at a time that start many tasks. */
@@ -56,6 +58,9 @@ export class World {
     copyFileSync(join(HERE, 'world.script'), join(root, 'world.script'));
     const config = `model = "script:${join(root, 'world.script')}"\n`;
     writeFileSync(join(world.home, '.config/brigade/config.toml'), config);
+    mkdirSync(join(world.home, '.config/brigade/agents'));
+    const baker = `---\nname: baker\ndescription: Bakes over ACP.\nruns: { acp: [acp-agent, ${join(root, 'acp')}] }\n---\nBake.\n`;
+    writeFileSync(join(world.home, '.config/brigade/agents/baker.md'), baker);
     writeFileSync(join(root, 'binary'), binary);
     const unitTests = `printf '${UNIT_TESTS}'\nprintf '1 of 2 tests failed\\n' >&2\nexit 1\n`;
     writeFileSync(join(world.project, 'unit-tests.sh'), unitTests);
@@ -210,7 +215,11 @@ export class World {
   }
 
   #env() {
-    return { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: this.home, BRIGADE_STATE: this.state };
+    return {
+      PATH: `${PROGRAMS}:/usr/local/bin:/usr/bin:/bin`,
+      HOME: this.home,
+      BRIGADE_STATE: this.state,
+    };
   }
 
   #remember(name, value) {

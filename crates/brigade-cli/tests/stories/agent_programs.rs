@@ -45,13 +45,14 @@ impl ProgramStory {
         self.story.trust();
     }
 
-    pub(crate) fn run<const N: usize>(&self, args: [&str; N]) -> Ran {
+    pub(crate) fn run<'a>(&self, args: impl AsRef<[&'a str]>) -> Ran {
         let search_path = format!("{}:/usr/bin:/bin", self.programs.display());
-        self.story.command(args).env("PATH", search_path).output().unwrap().into()
+        self.story.command(args.as_ref()).env("PATH", search_path).output().unwrap().into()
     }
 
     #[track_caller]
-    pub(crate) fn ok<const N: usize>(&self, args: [&str; N]) -> String {
+    pub(crate) fn ok<'a>(&self, args: impl AsRef<[&'a str]>) -> String {
+        let args = args.as_ref();
         let ran = self.run(args);
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
         ran.out

@@ -27,7 +27,7 @@ turn
   say All is served.
 "#;
 
-fn open(task: &str, command: &str) -> ProgramStory {
+fn open(task: &str, command: &str, options: &[&str]) -> ProgramStory {
     let story = ProgramStory::with_fakes();
     let project = story.story.project();
     let home = story.story.directory("acp");
@@ -44,8 +44,8 @@ fn open(task: &str, command: &str) -> ProgramStory {
     git(&[&author[..], &["commit", "-q", "--allow-empty", "-m", "begin"]].concat());
     story.ok(["daemon", "start"]);
     story.story.trust();
-    let allow = "--allow=run_process";
-    story.ok(["run", "-d", "--name", "Chef", allow, "serve"]);
+    let start = ["run", "-d", "--name", "Chef", "--allow=run_process"];
+    story.ok([&start, options, &["serve"]].concat());
     story
 }
 
@@ -55,7 +55,7 @@ fn children(story: &ProgramStory) -> Vec<Value> {
 
 #[test]
 fn each_child_has_its_worktree_and_the_root_counts_the_cost_of_all() {
-    let story = open("begin", "true");
+    let story = open("begin", "true", &[]);
     let waited = story.run(["wait", "Chef"]);
     assert_eq!(waited.code, 0, "{waited:?}");
     let chef = story.story.json(["show", "Chef"]);
@@ -71,8 +71,21 @@ fn each_child_has_its_worktree_and_the_root_counts_the_cost_of_all() {
 }
 
 #[test]
+fn a_budget_of_the_root_ends_an_agent_of_another_vendor_in_its_turn() {
+    let story = open("spend for ever", "true", &["--budget", "50k"]);
+    let waited = story.run(["wait", "Chef"]);
+    assert_eq!(waited.code, 122, "{waited:?}");
+    let chef = story.story.json(["show", "Chef"]);
+    let used = chef["usage"]["tokens"].as_u64().unwrap();
+    assert!((50_000..60_000).contains(&used), "{chef}");
+    // Whoever notices it first ends by the budget: the agent in its turn, or the root.
+    let cook = story.story.json(["show", "Cook"]);
+    assert_eq!((&cook["alive"], &cook["result"]), (&Value::Bool(false), &Value::Null), "{cook}");
+}
+
+#[test]
 fn a_stop_of_the_root_reaches_all() {
-    let story = open("hang", "sleep 1000");
+    let story = open("hang", "sleep 1000", &[]);
     let is_running = |child: &Value| child["state"] == "running";
     poll("all run", || {
         let names = ["Cook", "Baker", "Timer"];

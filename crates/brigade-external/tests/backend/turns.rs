@@ -119,15 +119,15 @@ async fn a_budget_ends_a_turn_that_reports_its_steps() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_budget_ends_a_turn_that_reports_its_model_calls() {
     let world = World::open().await;
-    let limits = brigade_model::limits::Limits { tokens: Some(1_000), ..Default::default() };
+    let limits = brigade_model::limits::Limits { tokens: Some(10_000), ..Default::default() };
     let task = world.agent("claude", "spend for ever").limits(limits);
     let agent = world.session.spawn(task).await.unwrap();
     let ended = agent.wait().await.unwrap();
     assert!(ended.outcome.to_string().contains("tokens"), "{}", ended.outcome);
     eventually(async || world.is_ended(2).await).await;
-    // Each reply has 101 tokens and two lines, and is charged once.
+    // Each reply has 1,001 tokens and two lines, and is charged once.
     let used = world.task(1).await.row.usage().tokens;
-    assert!(used >= 1_000 && used.is_multiple_of(101), "{used}");
+    assert!(used >= 10_000 && used.is_multiple_of(1_001), "{used}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +137,7 @@ async fn a_stopped_turn_costs_what_its_model_calls_reported() {
     world.wait_for_transcript("Hanging.").await;
     agent.stop(None).await.unwrap();
     assert_eq!(agent.wait().await.unwrap().outcome.label(), "cancelled");
-    assert_eq!(world.task(1).await.row.usage().tokens, 101);
+    assert_eq!(world.task(1).await.row.usage().tokens, 1_001);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +148,7 @@ async fn a_program_that_spent_its_money_ends_by_the_budget() {
     let task = world.agent("claude", "spend the money").limits(limits);
     let ended = world.session.spawn(task).await.unwrap().wait().await.unwrap();
     assert_eq!(ended.outcome.to_string(), "failed (budget: money)");
-    let expected = Usage { tokens: 150, money: Money(300_000) };
+    let expected = Usage { tokens: 1_050, money: Money(300_000) };
     assert_eq!(world.task(1).await.row.usage(), expected);
 }
 
