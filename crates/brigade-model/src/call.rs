@@ -37,6 +37,8 @@ pub enum Condition {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<Arc<str>>,
     },
+    /// All messages in the task's inbox, at least one.
+    Messages,
     /// An item in the task's inbox: a message or a child's result.
     Inbox,
     Timer {
@@ -97,7 +99,8 @@ impl Condition {
             Self::Message { until, .. } => *until,
             Self::Timer { until } => Some(*until),
             Self::Retry(pause) => Some(pause.until),
-            Self::Inbox
+            Self::Messages
+            | Self::Inbox
             | Self::Question { .. }
             | Self::Approval { .. }
             | Self::ClientTool { .. } => None,
@@ -108,7 +111,7 @@ impl Condition {
     pub fn label(&self) -> EntryLabel {
         match self {
             Self::Tasks(_) => EntryLabel::Wait,
-            Self::Message { .. } => EntryLabel::Receive,
+            Self::Message { .. } | Self::Messages => EntryLabel::Receive,
             Self::Inbox => EntryLabel::Inbox,
             Self::Timer { .. } => EntryLabel::Sleep,
             Self::Retry(pause) => pause.label.clone(),
@@ -132,6 +135,7 @@ pub enum ConditionRequest {
         timeout: Option<Millis>,
         name: Option<Arc<str>>,
     },
+    Messages,
     Inbox,
     Timer {
         duration: Millis,
@@ -159,7 +163,7 @@ impl ConditionRequest {
     pub fn label(&self) -> EntryLabel {
         match self {
             Self::Tasks { .. } => EntryLabel::Wait,
-            Self::Message { .. } => EntryLabel::Receive,
+            Self::Message { .. } | Self::Messages => EntryLabel::Receive,
             Self::Inbox => EntryLabel::Inbox,
             Self::Timer { .. } => EntryLabel::Sleep,
             Self::Retry { label, .. } => label.clone(),
@@ -191,6 +195,8 @@ pub enum CallCompletion {
     /// A message arrived before the awaited runs ended. Nothing was consumed.
     Interrupted,
     Message(Arc<Message>),
+    /// Messages in order.
+    Messages(Vec<Arc<Message>>),
     /// The inbox: messages in order, and results of children.
     Inbox(InboxBatch),
     /// The time elapsed. Nothing was consumed.

@@ -227,6 +227,16 @@ fn messages_100k_each_awaited(bencher: Bencher) {
     send_100k(bencher);
 }
 
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_received_together(bencher: Bencher) {
+    send_100k(bencher);
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_received_one_by_one(bencher: Bencher) {
+    send_100k(bencher);
+}
+
 /// Writes the rows of 10,000 tasks: three events each, and a task row three times.
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn sqlite_10k_spawn_to_end_64_in_flight(bencher: Bencher) {

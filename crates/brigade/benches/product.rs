@@ -214,6 +214,55 @@ fn messages_100k_in_batches(bencher: Bencher) {
     });
 }
 
+/// Receives 100,000 messages, all that are there at a time.
+async fn receive_all_100k(ctx: JobContext) -> Result<(), JobError> {
+    let mut received = 0;
+    while received < 100_000 {
+        received += black_box(ctx.receive_all().await?).len();
+    }
+    Ok(())
+}
+
+/// Receives 100,000 messages, each in a call of its own.
+async fn receive_each_of_100k(ctx: JobContext) -> Result<(), JobError> {
+    for _ in 0..100_000 {
+        black_box(ctx.receive().await?);
+    }
+    Ok(())
+}
+
+/// Measures sending and receiving, until the receiver has ended.
+fn bench_received<F>(bencher: Bencher, receive: fn(JobContext) -> F)
+where
+    F: Future<Output = Result<(), JobError>> + Send + 'static,
+{
+    let tokio = tokio();
+    let (_runtime, session) = tokio.block_on(start_runtime("bench"));
+    bencher.counter(ItemsCount::new(100_000_usize)).bench_local(|| {
+        let session = session.clone();
+        run_on_worker(&tokio, async move {
+            let receiver = NewTask::closure("receiver", receive);
+            let receiver = session.spawn(receiver).await.expect("spawned");
+            let to = TaskRef::from(receiver.no());
+            for _ in 0..100 {
+                let batch = (0..1_000).map(|n| (to.clone(), n));
+                black_box(session.send_all(batch).await.expect("sent"));
+            }
+            receiver.wait().await.expect("received");
+        });
+    });
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_received_together(bencher: Bencher) {
+    bench_received(bencher, receive_all_100k);
+}
+
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn messages_100k_received_one_by_one(bencher: Bencher) {
+    bench_received(bencher, receive_each_of_100k);
+}
+
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn messages_100k_each_awaited(bencher: Bencher) {
     let tokio = tokio();

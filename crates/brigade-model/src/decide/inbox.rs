@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
 use crate::json::PAYLOAD_MAX;
 use crate::limits::CostEstimate;
+use crate::message::Message;
 use crate::refusal::Refusal;
 use crate::task::TaskState;
 use crate::task_tree::{TaskTree, TaskView};
@@ -53,21 +54,36 @@ pub(crate) fn has_inbox_items(tree: &TaskTree, task: TaskView<'_>) -> bool {
     tree.unread_count(Owner::Task(task.no)) > 0 || uncollected_results(tree, task).next().is_some()
 }
 
-/// Takes the inbox: messages are read and results collected in the commit that delivers them. If
-/// the inbox is very large, only a part is taken.
-pub(super) fn take_inbox(tree: &TaskTree, task: TaskView<'_>) -> (Vec<Draft>, CallCompletion) {
-    let me = Owner::Task(task.no);
-    let mut capacity = BatchCapacity { bytes: BATCH_BYTES_MAX, items: BATCH_ITEMS_MAX };
+/// Takes all messages of the inbox, or the first of very many. They are read in the commit that
+/// delivers them.
+pub(super) fn take_messages(tree: &TaskTree, no: TaskNo) -> (Vec<Draft>, Vec<Arc<Message>>) {
+    read_messages(tree, no, &mut BatchCapacity::default())
+}
+
+fn read_messages(
+    tree: &TaskTree,
+    no: TaskNo,
+    capacity: &mut BatchCapacity,
+) -> (Vec<Draft>, Vec<Arc<Message>>) {
+    let me = Owner::Task(no);
     let messages: Vec<_> = tree
         .inbox(me)
         .take_while(|message| capacity.admit(message.body.as_str().len()))
         .cloned()
         .collect();
+    let read = messages.iter().map(|message| Event::MessageRead { to: me, message: message.no });
+    (read.map(Draft::from).collect(), messages)
+}
+
+/// Takes the inbox: messages are read and results collected in the commit that delivers them. If
+/// the inbox is very large, only a part is taken.
+pub(super) fn take_inbox(tree: &TaskTree, task: TaskView<'_>) -> (Vec<Draft>, CallCompletion) {
+    let mut capacity = BatchCapacity::default();
+    let (mut drafts, messages) = read_messages(tree, task.no, &mut capacity);
     let results = uncollected_results(tree, task)
         .take_while(|result| capacity.admit(result.outcome.result_bytes()));
     let results: Vec<RunResult> = results.collect();
-    let read = messages.iter().map(|message| Event::MessageRead { to: me, message: message.no });
-    let drafts = read.chain(collected_event(&results)).map(Draft::from).collect();
+    drafts.extend(collected_event(&results).map(Draft::from));
     (drafts, CallCompletion::Inbox(InboxBatch { messages, results }))
 }
 
@@ -78,6 +94,12 @@ const BATCH_ITEMS_MAX: usize = 256;
 struct BatchCapacity {
     bytes: usize,
     items: usize,
+}
+
+impl Default for BatchCapacity {
+    fn default() -> Self {
+        Self { bytes: BATCH_BYTES_MAX, items: BATCH_ITEMS_MAX }
+    }
 }
 
 impl BatchCapacity {

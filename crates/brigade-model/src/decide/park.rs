@@ -121,6 +121,10 @@ fn resolve_condition(
             name.as_deref().map_or(Ok(()), check_message_name)?;
             Condition::Message { until: until(timeout), name: name.clone() }
         }
+        ConditionRequest::Messages => {
+            inbox::check_pulls_inbox(task)?;
+            Condition::Messages
+        }
         ConditionRequest::Inbox => {
             inbox::check_pulls_inbox(task)?;
             Condition::Inbox
@@ -199,6 +203,7 @@ pub(crate) fn is_condition_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, n
             is_wait_met(tree, no, call, wait)
         }
         Condition::Message { name, .. } => next_message(tree, no, name.as_deref()).is_some(),
+        Condition::Messages => tree.unread_count(Owner::Task(no)) > 0,
         Condition::Inbox => tree.view(no).is_some_and(|task| inbox::has_inbox_items(tree, task)),
         Condition::Approval { request, .. } => {
             approve::is_decided_without_operator(tree, no, request)
@@ -263,6 +268,11 @@ pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> V
             }
             None => CallCompletion::Elapsed,
         },
+        Condition::Messages => {
+            let (taken, messages) = inbox::take_messages(tree, no);
+            drafts.extend(taken);
+            CallCompletion::Messages(messages)
+        }
         Condition::Inbox => match tree.view(no) {
             Some(task) => {
                 let (taken, completion) = inbox::take_inbox(tree, task);

@@ -39,6 +39,38 @@ fn messages_are_read_in_the_order_they_were_sent() {
 }
 
 #[test]
+fn all_messages_are_taken_at_once_and_in_order() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    assert!(env.park(no, 1, ConditionRequest::Messages), "it waits for the first one");
+    let first = env.send_to(no);
+    let taken = |env: &Env, index| match env.completion(no, index) {
+        Some(CallCompletion::Messages(messages)) => {
+            messages.iter().map(|message| message.no).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(taken(&env, 1), [first]);
+    let more = [0; 300].map(|_| env.send_to(no));
+    assert!(!env.park(no, 2, ConditionRequest::Messages));
+    assert_eq!(taken(&env, 2), more[..256], "very many are taken in parts");
+    assert!(!env.park(no, 3, ConditionRequest::Messages));
+    assert_eq!(taken(&env, 3), more[256..]);
+    assert_eq!(env.unread(Owner::Task(no)), 0);
+    assert!(env.park(no, 4, ConditionRequest::Messages), "none comes twice");
+}
+
+#[test]
+fn a_result_of_a_child_is_no_message() {
+    let mut env = Env::new();
+    let no = env.spawn(job());
+    let child = env.spawn_child(no, job());
+    assert!(env.park(no, 1, ConditionRequest::Messages));
+    env.succeed(child);
+    assert!(env.completion(no, 1).is_none());
+}
+
+#[test]
 fn a_message_wakes_the_task_that_waits_for_one_and_is_read_once() {
     let mut env = Env::new();
     let no = env.spawn(job());

@@ -155,7 +155,7 @@ fn answer_all(world: &mut World, no: TaskNo) {
                 write_to(world, no, name);
                 continue;
             }
-            Condition::Inbox if still_open => {
+            Condition::Messages | Condition::Inbox if still_open => {
                 write_to(world, no, None);
                 continue;
             }

@@ -111,6 +111,9 @@ impl Ledger {
                 if let Condition::Message { name, .. } = &call.condition {
                     check_received(before, *no, name.as_deref(), &entry.completion);
                 }
+                if matches!(call.condition, Condition::Messages) {
+                    check_all_received(before, *no, &entry.completion);
+                }
             }
             Event::Ended { no, run, outcome, .. } => {
                 let row = before.get(*no).expect("an ending task exists");
@@ -286,6 +289,17 @@ fn check_received(before: &TaskTree, no: TaskNo, name: Option<&str>, completion:
         }
         _ => assert_eq!(waiting.next(), None, "{no:?} did not get its message"),
     }
+}
+
+/// Checks that the oldest messages were received, in order and at least one.
+fn check_all_received(before: &TaskTree, no: TaskNo, completion: &CallCompletion) {
+    let CallCompletion::Messages(messages) = completion else {
+        panic!("{no:?} waits for messages and got {completion:?}")
+    };
+    assert!(messages.is_sorted_by_key(|message| message.no), "{no:?} got {messages:?}");
+    let last = messages.last().expect("a wait for messages ends with one");
+    let mut waiting = before.inbox(Owner::Task(no));
+    assert!(waiting.all(|other| other.no > last.no), "{no:?} got a newer message");
 }
 
 /// A wait for tasks that has completed.

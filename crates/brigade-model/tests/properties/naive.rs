@@ -520,9 +520,13 @@ impl<'a> Naive<'a> {
         }
         for (_, request) in calls {
             let pushed = row.spec.work.policy().inbox_mode == InboxMode::Push;
-            if pushed
-                && matches!(request, ConditionRequest::Message { .. } | ConditionRequest::Inbox)
-            {
+            let takes_messages = matches!(
+                request,
+                ConditionRequest::Message { .. }
+                    | ConditionRequest::Messages
+                    | ConditionRequest::Inbox
+            );
+            if pushed && takes_messages {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
             let ConditionRequest::Tasks { tasks, .. } = request else { continue };
@@ -573,7 +577,7 @@ impl<'a> Naive<'a> {
     pub(crate) fn is_condition_met(self, no: TaskNo, condition: &Condition) -> bool {
         let has_message = self.all.inbox(Owner::Task(no)).next().is_some();
         match condition {
-            Condition::Message { name: None, .. } => has_message,
+            Condition::Message { name: None, .. } | Condition::Messages => has_message,
             Condition::Message { name, .. } => {
                 self.all.inbox(Owner::Task(no)).any(|message| message.name == *name)
             }

@@ -286,7 +286,8 @@ fn spawn(world: &mut World, dice: &mut Dice) {
 
 fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionRequest {
     let timeout = dice.one_in(2).then(|| Millis([0, 100, 1_000, 60_000][dice.roll(4)]));
-    match dice.roll(11) {
+    match dice.roll(12) {
+        11 => ConditionRequest::Messages,
         10 => ConditionRequest::Retry {
             label: EntryLabel::step("step"),
             attempt: dice.roll(3) as u32 + 1,
@@ -459,6 +460,7 @@ fn answer(world: &mut World, dice: &mut Dice) {
                 call.condition,
                 Condition::Tasks(_)
                     | Condition::Message { .. }
+                    | Condition::Messages
                     | Condition::Timer { .. }
                     | Condition::Retry(_)
             )

@@ -273,6 +273,7 @@ impl WaitBody {
                 wait.name = name.as_deref().map(str::to_owned);
                 "message"
             }
+            Condition::Messages => "message",
             Condition::Inbox => "inbox",
             Condition::Timer { until } => {
                 wait.until = Some(ApiTime(*until));

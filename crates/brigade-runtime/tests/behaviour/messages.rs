@@ -23,11 +23,24 @@ async fn receives(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError
     Ok(bodies)
 }
 
+/// Receives this many messages, all that are there at a time.
+async fn receives_all(ctx: JobContext, count: usize) -> Result<Vec<String>, JobError> {
+    let mut bodies = Vec::new();
+    while bodies.len() < count {
+        bodies.extend(ctx.receive_all().await?.iter().map(|message| message.body.to_string()));
+    }
+    Ok(bodies)
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_arrive_in_order_none_lost_none_twice() {
-    let test = TestRuntime::new(|b| b.job(Job::new("receives"), receives)).await;
+    let test = TestRuntime::new(|b| {
+        b.job(Job::new("receives"), receives).job(Job::new("receives all"), receives_all)
+    })
+    .await;
     let closure = NewTask::closure("receives", |ctx| receives(ctx, 100));
-    for task in [NewTask::job("receives", 100).erase(), closure.erase()] {
+    let jobs = [NewTask::job("receives", 100), NewTask::job("receives all", 100)];
+    for task in jobs.map(NewTask::erase).into_iter().chain([closure.erase()]) {
         let task = test.session.spawn(task).await.unwrap();
         for n in 0..100 {
             task.send(n).await.unwrap();
