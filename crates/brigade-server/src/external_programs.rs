@@ -8,7 +8,7 @@ use brigade_agent::Backend;
 use brigade_agent::definition::Definition;
 use brigade_external::a2a_backend::A2aBackend;
 use brigade_external::acp::AcpAgent;
-use brigade_external::agent_catalog::{AgentCatalog, CatalogEntry};
+use brigade_external::agent_catalog::{AgentCatalog, AgentLookupError, CatalogEntry};
 use brigade_external::external_agent::{ExternalAgent, ProgramProtocol};
 use brigade_external::external_backend::ExternalBackend;
 use brigade_external::login_marks::LoginState;
@@ -125,6 +125,13 @@ impl BackendSource for ExternalPrograms {
             Definition::new(name).description(description).backend(name)
         });
         definitions.filter(|definition| definition.check().is_ok()).collect()
+    }
+
+    fn definition_problem(&self, name: &str) -> Option<String> {
+        match self.catalog().find(name) {
+            Err(AgentLookupError::Faulty(fault)) => Some(fault.to_string()),
+            Ok(_) | Err(AgentLookupError::Unknown { .. }) => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use brigade_model::suggestion::did_you_mean;
 use brigade_model::truncate::truncate_chars;
 
 use super::origin::{DefinitionDigest, DefinitionDir, DefinitionOrigin};
-use super::{Definition, DefinitionError};
+use super::{Definition, DefinitionError, front_matter};
 
 const FILE_SIZE_MAX: u64 = 1024 * 1024;
 /// The most files that are read of one directory.
@@ -27,6 +27,8 @@ pub struct DefinitionSet {
     /// a name, both are qualified by their origin: `user:reviewer`, `workspace:reviewer`.
     pub by_name: BTreeMap<String, LoadedDefinition>,
     pub problems: Vec<DefinitionError>,
+    /// The problems of files by the names that the files were meant to define.
+    faults_by_name: BTreeMap<String, DefinitionError>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +64,9 @@ pub enum DefinitionLookupError {
          ({workspace})"
     )]
     Ambiguous { name: String, user: String, workspace: String },
+    /// The file of this name defines nothing.
+    #[error("{_0}")]
+    Faulty(DefinitionError),
 }
 
 impl LoadedDefinition {
@@ -144,6 +149,9 @@ impl DefinitionSet {
         if let Some(ambiguous) = self.find_ambiguity(name) {
             return Err(ambiguous);
         }
+        if let Some(fault) = self.faults_by_name.get(name) {
+            return Err(DefinitionLookupError::Faulty(fault.clone()));
+        }
         let known = || self.by_name.keys().map(String::as_str);
         let near = did_you_mean(name, known());
         let hint = match (near.is_empty(), self.by_name.is_empty()) {
@@ -173,17 +181,21 @@ impl DefinitionSet {
     pub fn unknown_delegate(&self, name: &str) -> Option<DefinitionError> {
         let found = self.find(name).ok()?;
         let mut named = found.definition.may_delegate_to.iter().flatten();
-        let unknown = named.find_map(|one| match self.find(one) {
-            Err(DefinitionLookupError::Unknown { name, hint }) => Some((name, hint)),
+        let problem = named.find_map(|one| match self.find(one) {
+            Err(DefinitionLookupError::Unknown { name, hint }) => {
+                Some(format!("`{name}` is no agent definition{hint}"))
+            }
+            Err(DefinitionLookupError::Faulty(fault)) => {
+                Some(format!("`{one}` cannot be used: {fault}"))
+            }
             // The spawn must qualify an ambiguous name.
             Ok(_) | Err(DefinitionLookupError::Ambiguous { .. }) => None,
         });
-        let (missing, hint) = unknown?;
         let error = DefinitionError {
             file: None,
             line: 0,
             field: Some("may_delegate_to".to_owned()),
-            problem: format!("`{missing}` is no agent definition{hint}"),
+            problem: problem?,
         };
         Some(match found.file() {
             Some(file) => error.with_file(file),
@@ -212,7 +224,8 @@ impl DefinitionSet {
             let text = match read_text(&folder.path, &file) {
                 Ok(text) => text,
                 Err(problem) => {
-                    self.add_problem(&file, problem);
+                    let fault = self.add_problem(&file, problem);
+                    self.add_fault(folder, None, fault);
                     continue;
                 }
             };
@@ -225,7 +238,8 @@ impl DefinitionSet {
             let definition = match Definition::parse(&file, &text) {
                 Ok(definition) => definition,
                 Err(problem) => {
-                    self.problems.push(problem);
+                    self.problems.push(problem.clone());
+                    self.add_fault(folder, front_matter::find_name(&text), problem);
                     continue;
                 }
             };
@@ -243,13 +257,28 @@ impl DefinitionSet {
         read
     }
 
-    fn add_problem(&mut self, file: &Path, problem: impl Into<String>) {
-        self.problems.push(DefinitionError {
+    fn add_problem(&mut self, file: &Path, problem: impl Into<String>) -> DefinitionError {
+        let problem = DefinitionError {
             file: Some(file.to_owned()),
             line: 0,
             field: None,
             problem: problem.into(),
-        });
+        };
+        self.problems.push(problem.clone());
+        problem
+    }
+
+    /// Notes the fault of a file under the name in its text and the name of the file. The first
+    /// fault of a name stays.
+    fn add_fault(&mut self, folder: &DefinitionDir, name: Option<&str>, fault: DefinitionError) {
+        let stem = fault.file.as_deref().and_then(Path::file_stem).and_then(|stem| stem.to_str());
+        let names: Vec<String> = name.into_iter().chain(stem).map(str::to_owned).collect();
+        for name in names {
+            let qualified = folder.origin.qualify(&name);
+            for key in [name, qualified] {
+                self.faults_by_name.entry(key).or_insert_with(|| fault.clone());
+            }
+        }
     }
 }
 

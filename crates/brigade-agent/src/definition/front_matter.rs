@@ -33,6 +33,14 @@ pub(super) fn parse(text: &str) -> Result<Definition, DefinitionError> {
     Ok(definition)
 }
 
+/// Returns the name in a text that need not be a valid definition.
+pub(super) fn find_name(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut fields = text.lines().skip(1).take_while(|line| line.trim_end() != FENCE);
+    let name = fields.find_map(|line| line.strip_prefix("name:"))?;
+    Some(name.trim().trim_matches(['"', '\''])).filter(|name| !name.is_empty())
+}
+
 /// Splits a file into its front matter, which begins in the second line, and the text after it.
 fn split_front_matter(text: &str) -> Result<(&str, &str), DefinitionError> {
     let wrong = |line, problem: &str| {

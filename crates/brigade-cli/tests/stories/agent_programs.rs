@@ -146,6 +146,11 @@ fn a_faulty_adapter_file_is_named_wherever_it_is_needed() {
     let ran = story.run(["run", "--agent", "baker", "Bake."]);
     assert_ne!(ran.code, 0);
     assert!(ran.err.contains(fault), "{ran:?}");
+    let ran = story.run(["run", "--agent", "cook", "Bake."]);
+    let file = story.story.home().join(".config/brigade/adapters/cook.toml");
+    let expect = format!("brigade: {}: acess: unknown field", file.display());
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.starts_with(&expect), "the fault comes first: {ran:?}");
     // The file is read again at each use.
     story.adapt("cook.toml", COOK);
     assert_eq!(story.listed()["problems"].to_string(), "[]");

@@ -95,9 +95,12 @@ fn definitions_are_listed_with_the_problems_of_others() {
     let own = json["agents"].as_array().unwrap().iter().filter(|agent| !is_of_program(agent));
     assert_eq!(own.count(), 2);
     assert_eq!(json["problems"].as_array().unwrap().len(), 1);
-    let ran = story.run(["run", "--agent", "broken", "x"]);
-    assert_eq!(ran.code, 127, "{}", ran.err);
-    assert!(ran.err.contains(&file) && ran.err.contains("temprature"), "{}", ran.err);
+    for name in ["broken", "workspace:broken"] {
+        let ran = story.run(["run", "--agent", name, "x"]);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        let expect = format!("brigade: {file}:3: `temprature`: unknown");
+        assert!(ran.err.starts_with(&expect), "the fault comes first: {}", ran.err);
+    }
 }
 
 #[test]

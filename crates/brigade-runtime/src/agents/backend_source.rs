@@ -25,6 +25,12 @@ pub trait BackendSource: Debug + Send + Sync + 'static {
     fn definitions(&self) -> Vec<Definition> {
         Vec::new()
     }
+
+    /// Returns the reason why [`Self::definitions`] lacks a definition that the user meant to have,
+    /// such as the fault of a file.
+    fn definition_problem(&self, _name: &str) -> Option<String> {
+        None
+    }
 }
 
 /// The backend that an agent names.

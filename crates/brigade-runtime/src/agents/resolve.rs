@@ -237,8 +237,13 @@ impl AgentServices {
             Err(ambiguous @ DefinitionLookupError::Ambiguous { .. }) => {
                 Err(Refusal::invalid(ambiguous.to_string()))
             }
-            Err(missing) => {
-                // A file that could not be read may be the requested one.
+            Err(DefinitionLookupError::Faulty(fault)) => Err(Refusal::invalid(fault.to_string())),
+            Err(missing @ DefinitionLookupError::Unknown { .. }) => {
+                let source = self.options.backend_source.as_ref();
+                if let Some(problem) = source.and_then(|source| source.definition_problem(name)) {
+                    return Err(Refusal::invalid(problem));
+                }
+                // A directory that could not be read may have the requested one.
                 let problems = definitions.problems.iter().take(5).map(|one| format!("; {one}"));
                 let problems: String = problems.collect();
                 Err(Refusal::not_found(format!("{missing}{problems}")))
