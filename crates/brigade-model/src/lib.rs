@@ -66,6 +66,7 @@ pub mod suggestion;
 pub mod task;
 mod task_table;
 pub mod task_tree;
+pub mod token_count;
 pub mod transition;
 pub mod truncate;
 pub mod work;

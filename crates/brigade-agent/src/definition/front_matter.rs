@@ -10,6 +10,7 @@ use brigade_model::limits::{Limits, Money};
 use brigade_model::spawn_rate::SpawnRate;
 use brigade_model::stall::StallPolicy;
 use brigade_model::suggestion::did_you_mean;
+use brigade_model::token_count::parse_tokens;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Error;
@@ -105,7 +106,7 @@ struct LimitFields {
     #[serde(deserialize_with = "present")]
     steps: Option<u32>,
     #[serde(deserialize_with = "present")]
-    tokens: Option<u64>,
+    tokens: Option<TokenCount>,
     #[serde(deserialize_with = "present")]
     money: Option<DollarAmount>,
     #[serde(deserialize_with = "present")]
@@ -152,7 +153,7 @@ impl FrontMatter {
                 width: limits.width,
                 total: limits.total,
                 running: limits.running,
-                tokens: limits.tokens,
+                tokens: limits.tokens.map(|tokens| tokens.0),
                 money: limits.money.map(|dollars| dollars.0),
                 time: limits.time.map(|time| Millis::from(time.0)),
                 stall: limits.stall.map(|stall| stall.0),
@@ -172,6 +173,16 @@ impl FrontMatter {
             worktree: self.worktree.unwrap_or_default(),
             localized: self.localized.unwrap_or_default(),
         }
+    }
+}
+
+/// A number of tokens, such as 500000, or the text of one, such as `500k`.
+struct TokenCount(u64);
+
+impl<'de> Deserialize<'de> for TokenCount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse_tokens(&text).map(Self).map_err(serde::de::Error::custom)
     }
 }
 
@@ -238,7 +249,7 @@ const FIELD_HINTS: [(&str, &str); 36] = [
     ("runs", "the name of an agent program, such as claude, or `{ acp: [command, ..] }`"),
     ("limits", "nested limits, such as `steps: 50`"),
     ("limits.steps", "a whole number of model calls"),
-    ("limits.tokens", "a whole number of tokens"),
+    ("limits.tokens", "a number of tokens, such as 500000, 500k or 1.5M"),
     ("limits.money", "dollars, such as 2.50"),
     ("limits.time", "a duration, such as 90s, 10m or 2h"),
     ("limits.depth", "a whole number of levels of descendants"),

@@ -123,7 +123,7 @@ fn errors_name_file_line_and_field() {
         ("limits:\n  token: 5", "a.md:5: `limits.token`: unknown; did you mean `tokens`?"),
         (
             "limits:\n  tokens: many",
-            "a.md:5: `limits.tokens`: wrong value; write a whole number of tokens",
+            "a.md:5: `limits.tokens`: \"many\" is not a number of tokens, such as 500000, 500k or 1.5M",
         ),
         (
             "limits:\n  steps: 1\n  time: 10x",
@@ -424,8 +424,15 @@ fn stall_and_spawn_rate_are_parsed_or_refused() {
         Definition::parse("a.md", &text)
     };
     assert_eq!(parse("stall: off").unwrap().limits.stall, Some(StallPolicy::Off));
+    for (tokens, expect) in [("500000", 500_000), ("500k", 500_000), ("1.5M", 1_500_000)] {
+        let parsed = parse(&format!("tokens: {tokens}")).unwrap();
+        assert_eq!(parsed.limits.tokens, Some(expect), "{tokens}");
+    }
     for (wrong, expect) in [
         ("stall: 0s", "a.md:5: `limits.stall`: "),
+        ("tokens: 1.5", "a.md:5: `limits.tokens`: "),
+        ("tokens: -1", "a.md:5: `limits.tokens`: "),
+        ("tokens: [5]", "a.md:5: `limits.tokens`: "),
         ("stall: never", "a.md:5: `limits.stall`: "),
         ("spawn_rate: 10", "a.md:5: `limits.spawn_rate`: "),
         ("spawn_rate: 10/week", "a.md:5: `limits.spawn_rate`: "),
@@ -518,4 +525,22 @@ fn localized_texts_are_found_and_invalid_ones_are_refused_with_their_line() {
         let error = Definition::parse("a.md", &text).unwrap_err().to_string();
         assert!(error.starts_with(expect), "{error}");
     }
+}
+
+#[test]
+fn a_faulty_file_is_found_by_its_name_and_by_the_name_in_its_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = DefinitionDir::of_workspace(dir.path());
+    fs::create_dir_all(&folder.path).unwrap();
+    let file = folder.path.join("kitchen.md");
+    fs::write(&file, "---\nname: \"cook\"\ndescription: x\ntols: []\n---\nCook.\n").unwrap();
+    let definitions = DefinitionSet::load(&[folder]);
+    let expect = format!("{}:4: `tols`: unknown; did you mean `tools`?", file.display());
+    for name in ["cook", "kitchen", "workspace:cook"] {
+        let error = definitions.find(name).unwrap_err();
+        assert!(matches!(error, DefinitionLookupError::Faulty(_)), "{name}: {error}");
+        assert_eq!(error.to_string(), expect, "{name}");
+    }
+    let error = definitions.find("cooks").unwrap_err();
+    assert!(matches!(error, DefinitionLookupError::Unknown { .. }), "{error}");
 }

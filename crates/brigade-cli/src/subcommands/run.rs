@@ -12,6 +12,7 @@ use brigade_model::limits::{Limits, Money};
 use brigade_model::outcome::Outcome;
 use brigade_model::plain_text::PlainText;
 use brigade_model::stall::StallPolicy;
+use brigade_model::token_count::parse_tokens;
 use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{self, AgentInfo, ListAgentsRequest, StartReply};
 use brigade_protocol::{TaskInfo, TaskTarget};
@@ -453,7 +454,8 @@ fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
 }
 
 pub(super) fn parse_budget(text: &str) -> Result<Limits, String> {
-    let invalid = || format!("{text:?} is not a budget; write dollars as $2.50, tokens as 500k");
+    let invalid =
+        || format!("{text:?} is not a budget; write dollars as $2.50, tokens as 500k or 1.5M");
     let mut limits = Limits::default();
     for part in text.split(',').map(str::trim) {
         if let Some(dollars) = part.strip_prefix('$') {
@@ -464,15 +466,7 @@ pub(super) fn parse_budget(text: &str) -> Result<Limits, String> {
             limits.money = Some(Money((dollars * 1e6).round() as u64));
             continue;
         }
-        let (digits, factor) = match part.strip_suffix(['k', 'K']) {
-            Some(digits) => (digits, 1_000),
-            None => match part.strip_suffix(['m', 'M']) {
-                Some(digits) => (digits, 1_000_000),
-                None => (part, 1),
-            },
-        };
-        let tokens: u64 = digits.trim().parse().map_err(|_| invalid())?;
-        limits.tokens = Some(tokens.checked_mul(factor).ok_or_else(invalid)?);
+        limits.tokens = Some(parse_tokens(part).map_err(|_| invalid())?);
     }
     Ok(limits)
 }
@@ -514,8 +508,9 @@ mod tests {
         let both = parse_budget("$1.50, 200k").unwrap();
         assert_eq!((both.money, both.tokens), (Some(Money(1_500_000)), Some(200_000)));
         assert_eq!(parse_budget("3m").unwrap().tokens, Some(3_000_000));
+        assert_eq!(parse_budget("1.5M").unwrap().tokens, Some(1_500_000));
         assert_eq!(parse_budget("77").unwrap().tokens, Some(77));
-        for invalid in ["", "$", "$-1", "k", "1.5k", "99999999999999999999", "2 euros"] {
+        for invalid in ["", "$", "$-1", "k", "1.5", "99999999999999999999", "2 euros"] {
             assert!(parse_budget(invalid).is_err(), "{invalid:?}");
         }
     }
