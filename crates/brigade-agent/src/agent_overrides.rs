@@ -32,6 +32,18 @@ impl AgentOverrides {
         *self == Self::default()
     }
 
+    /// Returns the names of the set values that only the loop of this crate uses.
+    pub fn loop_settings(&self) -> Vec<&'static str> {
+        let settings = [
+            ("temperature", self.temperature.is_some()),
+            ("effort", self.effort.is_some()),
+            ("max_output", self.max_output.is_some()),
+            ("steps", self.steps.is_some()),
+            ("client_tools", !self.client_tools.is_empty()),
+        ];
+        settings.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+    }
+
     /// Returns the first problem of the overrides, if there is one.
     pub fn find_problem(&self) -> Option<String> {
         if self.temperature.is_some_and(|value| !(0.0..=2.0).contains(&value)) {

@@ -218,6 +218,9 @@ fn a_missing_or_unknown_program_is_refused_before_anything_starts() {
     assert!(ran.err.contains("goose is not installed"), "{ran:?}");
     let ran = story.run(["run", "--agent", "claude", "--record", "calls", "Cook."]);
     assert!(ran.err.contains("--record cannot see them"), "{ran:?}");
+    story.install("claude", "echo 2.1.325");
+    let ran = story.run(["run", "--agent", "claude", "--steps", "3", "--effort", "low", "Cook."]);
+    assert!(ran.err.contains("effort, steps are not possible with claude"), "{ran:?}");
     assert_eq!(story.ok(["ps", "--all", "--json"]).trim(), "[]");
 }
 

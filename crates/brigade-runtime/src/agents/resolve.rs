@@ -9,7 +9,7 @@ use brigade_agent::definition::{
 use brigade_agent::permission::{
     PermissionRule, PermissionRules, PermissionSubject, PermissionVerdict, Permissions, RuleError,
 };
-use brigade_agent::{AgentOverrides, ClientTool};
+use brigade_agent::{AgentOverrides, BackendModels, ClientTool};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
@@ -130,6 +130,7 @@ impl AgentServices {
         let opened = self.backend_for_new_agent(backend)?;
         let name = backend.map_or("brigade", |backend| backend.name);
         let backend = NamedBackend { name, backend: &*opened };
+        check_program_overrides(&overrides, &backend)?;
         let mcp_servers = match trusted {
             TrustLevel::Trusted => {
                 mcp_servers::resolve_servers(&work, &definition, parent, &self.mcp_servers)?
@@ -307,6 +308,25 @@ fn check_alias(
         }
         PermissionVerdict::Ask { .. } => Ok(()),
     }
+}
+
+/// Refuses overrides that an agent program would never see: it has model settings, a loop and tools
+/// of its own.
+fn check_program_overrides(
+    overrides: &AgentOverrides,
+    backend: &NamedBackend<'_>,
+) -> Result<(), Refusal> {
+    let BackendModels::OfProgram { .. } = backend.backend.models() else { return Ok(()) };
+    let lost = overrides.loop_settings();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let name = backend.name;
+    let verb = if lost.len() == 1 { "is" } else { "are" };
+    let lost = lost.join(", ");
+    Err(Refusal::invalid(format!(
+        "{lost} {verb} not possible with {name}: Brigade cannot pass such settings on to that program"
+    )))
 }
 
 /// Refuses client tools that the definition's own list of tools leaves out. Such a tool would be

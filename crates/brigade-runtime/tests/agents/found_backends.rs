@@ -5,7 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use brigade_agent::definition::{Definition, DefinitionDir};
-use brigade_agent::{AgentExit, AgentOverrides, Backend, BackendModels, BackendRun, BoxFuture};
+use brigade_agent::{
+    AgentExit, AgentOverrides, Backend, BackendModels, BackendRun, BoxFuture, ClientTool,
+};
+use brigade_llm::ReasoningEffort;
 use brigade_model::json::Json;
 use brigade_model::limits::{Limits, Money};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -127,6 +130,28 @@ async fn a_money_budget_needs_a_cost_or_a_known_price() {
     }
     assert!(spawn("silent", Some("claude-opus-4-5")).await.is_ok(), "its price is known");
     assert!(runtime.session.spawn(NewTask::agent("dig").definition("silent")).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_a_program_would_not_see_are_refused_by_name() {
+    let runtime = without_model(&Programs::default()).await;
+    let none = AgentOverrides::default;
+    let tool: ClientTool = serde_json::from_str(r#"{"name": "open"}"#).unwrap();
+    for (overrides, expect) in [
+        (AgentOverrides { steps: Some(3), ..none() }, "steps is not possible with thrifty"),
+        (AgentOverrides { effort: Some(ReasoningEffort::High), ..none() }, "effort is not"),
+        (AgentOverrides { max_output: Some(9), ..none() }, "max_output is not"),
+        (AgentOverrides { client_tools: vec![tool], ..none() }, "client_tools is not"),
+        (
+            AgentOverrides { temperature: Some(1.0), steps: Some(3), ..none() },
+            "temperature, steps are not possible with thrifty",
+        ),
+    ] {
+        let task = NewTask::agent("dig").definition("thrifty").overrides(&overrides);
+        let refused = runtime.session.spawn(task).await.unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Invalid);
+        assert!(refused.message.starts_with(expect), "{expect}: {refused}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
