@@ -13,11 +13,13 @@ use brigade_external::external_agent::{ExternalAgent, ProgramProtocol};
 use brigade_external::external_backend::ExternalBackend;
 use brigade_external::login_marks::LoginState;
 use brigade_model::refusal::Refusal;
-use brigade_protocol::requests::{AgentProgramInfo, ListProgramsReply, ProgramLogin};
+use brigade_protocol::requests::{
+    AgentProgramInfo, ListProgramsReply, ListProgramsRequest, ProgramFileInfo, ProgramLogin,
+};
 use brigade_runtime::agents::{BackendChoice, BackendSource};
 use futures_util::future::join_all;
 
-use program_version::{ProbeDirectory, find_program, read_version};
+use program_version::{ProbeDirectory, ProgramFile, find_program, read_version};
 
 mod program_version;
 
@@ -48,16 +50,21 @@ impl ExternalPrograms {
         Self { brigade_program: Some(path), ..self }
     }
 
-    /// Returns the state of each program on this machine. Runs each installed program for its
-    /// version.
-    pub async fn list(&self) -> ListProgramsReply {
+    /// Returns the state of the requested programs on this machine. Runs each installed program for
+    /// its version.
+    pub async fn list(&self, request: &ListProgramsRequest) -> ListProgramsReply {
         let catalog = self.catalog();
         let directory = ProbeDirectory::create();
-        let probed =
-            catalog.entries().map(|entry| describe_program(entry, directory.as_ref().ok()));
+        let is_requested = |entry: &&CatalogEntry| {
+            let names = &request.names;
+            names.is_empty() || names.iter().any(|name| name == entry.agent.name())
+        };
+        let requested = catalog.entries().filter(is_requested);
+        let probed = requested.map(|entry| describe_program(entry, directory.as_ref().ok()));
         let programs = join_all(probed).await;
+        let files = request.files.iter().map(|program| describe_file(program)).collect();
         let problems = catalog.faults().iter().map(ToString::to_string).collect();
-        ListProgramsReply { programs, problems }
+        ListProgramsReply { programs, problems, files }
     }
 
     fn catalog(&self) -> AgentCatalog {
@@ -108,8 +115,13 @@ impl BackendSource for ExternalPrograms {
         let agent = self.find_agent(choice)?;
         let program = agent.program();
         match find_program(program) {
-            Some(_) => Ok(()),
-            None => Err(Refusal::invalid(format!(
+            ProgramFile::Executable(_) => Ok(()),
+            ProgramFile::NotExecutable(path) => Err(Refusal::invalid(format!(
+                "{} cannot be started: {}",
+                agent.title(),
+                render_not_executable(&path)
+            ))),
+            ProgramFile::Missing => Err(Refusal::invalid(format!(
                 "{} is not installed: the daemon finds no program `{program}`; install it, and \
                  restart the daemon if its PATH has changed",
                 agent.title()
@@ -135,15 +147,33 @@ impl BackendSource for ExternalPrograms {
     }
 }
 
+/// Looks for a program, without starting it.
+fn describe_file(program: &str) -> ProgramFileInfo {
+    let (path, problem) = match find_program(program) {
+        ProgramFile::Executable(path) => (Some(path.display().to_string()), None),
+        ProgramFile::NotExecutable(path) => (None, Some(render_not_executable(&path))),
+        ProgramFile::Missing => (None, None),
+    };
+    ProgramFileInfo { program: program.to_owned(), path, problem }
+}
+
+fn render_not_executable(path: &Path) -> String {
+    format!("{} is not executable; chmod +x makes it so", path.display())
+}
+
 async fn describe_program(
     entry: &CatalogEntry,
     directory: Option<&ProbeDirectory>,
 ) -> AgentProgramInfo {
     let agent = &entry.agent;
-    let path = find_program(agent.program());
+    let ProgramFileInfo { path, problem, .. } = describe_file(agent.program());
     let version = match (&path, directory) {
-        (Some(path), Some(directory)) => read_version(path, directory).await,
-        _ => None,
+        (Some(path), Some(directory)) => read_version(Path::new(path), directory).await,
+        _ => Ok(None),
+    };
+    let (path, version, problem) = match version {
+        Ok(version) => (path, version, problem),
+        Err(problem) => (None, None, Some(problem)),
     };
     let variable = |name: &str| std::env::var(name).ok();
     let login = agent.login().map_or(LoginState::Unknown, |marks| marks.find_login(&variable));
@@ -155,7 +185,8 @@ async fn describe_program(
             ProgramProtocol::Acp => "acp".to_owned(),
         },
         program: agent.program().to_owned(),
-        path: path.map(|path| path.display().to_string()),
+        path,
+        problem,
         version,
         login: match login {
             LoginState::Found => ProgramLogin::Found,

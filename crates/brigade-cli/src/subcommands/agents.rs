@@ -51,7 +51,7 @@ impl AgentsArgs {
         let directory = workspace::current_directory()?;
         let cwd = directory.display().to_string();
         let known = context.call(ListAgentsRequest { cwd, lang }).await?;
-        let programs = match context.call(ListProgramsRequest {}).await {
+        let programs = match context.call(ListProgramsRequest::default()).await {
             // A task sees definitions, and not the programs of the operator.
             Err(error) if error.is_forbidden() => ListProgramsReply::default(),
             listed => listed?,
@@ -68,7 +68,7 @@ impl AgentsArgs {
         print_definitions(known.agents, &directory)?;
         if !programs.programs.is_empty() {
             render::print_line("")?;
-            print_programs(programs.programs)?;
+            print_programs(&programs.programs)?;
         }
         for problem in known.problems.iter().chain(&programs.problems) {
             render::print_note(problem);
@@ -100,16 +100,19 @@ fn print_definitions(agents: Vec<AgentInfo>, directory: &Path) -> Result<(), Cli
     table.print()
 }
 
-fn print_programs(programs: Vec<AgentProgramInfo>) -> Result<(), CliError> {
+fn print_programs(programs: &[AgentProgramInfo]) -> Result<(), CliError> {
     let columns = ["PROGRAM", "TITLE", "PROTOCOL", "INSTALLED", "LOGIN", "ADAPTER"];
     let mut table = TextTable::new(&columns).never_truncate("PROGRAM");
     for program in programs {
-        let installed = match (&program.path, program.version) {
-            (None, _) => "no".to_owned(),
+        let installed = match (&program.path, &program.version) {
+            (None, _) => match &program.problem {
+                Some(problem) => format!("no: {problem}"),
+                None => "no".to_owned(),
+            },
             (Some(path), None) => format!("{path}, version unknown"),
             (Some(path), Some(version)) => format!("{path}, {version}"),
         };
-        let login = match (program.login, program.login_hint) {
+        let login = match (program.login, &program.login_hint) {
             (ProgramLogin::Found, _) => "yes".to_owned(),
             (ProgramLogin::NotFound, Some(hint)) if program.path.is_some() => {
                 format!("not found: {hint}")
@@ -117,11 +120,11 @@ fn print_programs(programs: Vec<AgentProgramInfo>) -> Result<(), CliError> {
             (ProgramLogin::NotFound, _) => "not found".to_owned(),
             (ProgramLogin::Unknown, _) => "unknown".to_owned(),
         };
-        let file = program.file.unwrap_or_else(|| "built in".to_owned());
+        let file = program.file.clone().unwrap_or_else(|| "built in".to_owned());
         table.add_row([
-            program.name.into(),
-            program.title.into(),
-            program.protocol.into(),
+            program.name.clone().into(),
+            program.title.clone().into(),
+            program.protocol.clone().into(),
             installed.into(),
             login.into(),
             file.into(),

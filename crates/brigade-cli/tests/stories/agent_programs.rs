@@ -179,6 +179,10 @@ fn doctor_names_what_definitions_of_this_directory_lack() {
     define("missing", "codex");
     define("outside", "claude");
     define("unknown", "cloude");
+    define("goose", "{ acp: [goose, acp] }");
+    define("elsewhere", "{ acp: [/no/such/agent] }");
+    define("spoken", "{ acp: [claude, --acp] }");
+    define("remote", "{ a2a: \"https://agents.example/a2a/cook\" }");
     story.install("claude", "echo 2.1.325");
     let check = || story.ok(["doctor"]);
     for is_daemon_running in [false, true] {
@@ -190,14 +194,57 @@ fn doctor_names_what_definitions_of_this_directory_lack() {
             "missing runs codex: Codex is not installed; there is no `codex` in the search path",
             "outside runs claude: no login was found; run `claude` and log in",
             "unknown runs cloude, which is no usable agent program",
+            "goose runs goose: goose is not installed; there is no `goose` in the search path",
+            "elsewhere runs /no/such/agent: /no/such/agent is not installed; there is no such file",
+            &format!("spoken runs {}/claude over ACP", story.programs.display()),
         ] {
             assert!(found.contains(expect), "{expect}\n{found}");
         }
+        assert!(!found.contains("remote runs"), "it is no program: {found}");
     }
     fs::create_dir_all(story.story.home().join(".claude")).unwrap();
     fs::write(story.story.home().join(".claude/.credentials.json"), "{}").unwrap();
     let found = check();
     assert!(found.contains("outside runs claude (2.1.325)"), "{found}");
+}
+
+#[test]
+fn a_file_that_cannot_be_executed_is_no_installed_program() {
+    let story = ProgramStory::new();
+    let define = |name: &str, runs: &str| {
+        let text = format!("---\nname: {name}\ndescription: x\nruns: {runs}\n---\nDo it.\n");
+        story.story.define(name, &text);
+    };
+    story.install("codex", "echo 1.0");
+    let codex = story.programs.join("codex");
+    fs::set_permissions(&codex, fs::Permissions::from_mode(0o644)).unwrap();
+    story.install("claude", "");
+    let claude = story.programs.join("claude");
+    fs::write(&claude, b"\x7fELF\0\0\0\0").unwrap();
+    define("first", "codex");
+    define("second", "claude");
+    define("third", "{ acp: [codex, acp] }");
+    story.trust();
+    let listed = story.listed();
+    for (name, path, problem) in [
+        ("codex", &codex, "is not executable; chmod +x makes it so"),
+        ("claude", &claude, "has a format that this machine cannot execute"),
+    ] {
+        let program = find_program(&listed, name);
+        assert_eq!(program.get("path"), None, "{program}");
+        assert_eq!(program["problem"], format!("{} {problem}", path.display()));
+    }
+    let found = story.ok(["doctor"]);
+    for expect in [
+        format!("first runs codex: {} is not executable", codex.display()),
+        format!("second runs claude: {} has a format", claude.display()),
+        format!("third runs codex: {} is not executable", codex.display()),
+    ] {
+        assert!(found.contains(&expect), "{expect}\n{found}");
+    }
+    let ran = story.run(["run", "--agent", "first", "Cook."]);
+    let expect = format!("Codex cannot be started: {} is not executable", codex.display());
+    assert!(ran.err.contains(&expect), "{ran:?}");
 }
 
 #[test]

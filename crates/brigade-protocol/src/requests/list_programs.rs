@@ -4,14 +4,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, NoItems};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ListProgramsRequest {}
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListProgramsRequest {
+    /// The names of the agent programs to list. An empty list is all of them.
+    pub names: Vec<String>,
+    /// Program files to look for as well, such as those of definitions with a command line of their
+    /// own.
+    pub files: Vec<String>,
+}
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListProgramsReply {
     pub programs: Vec<AgentProgramInfo>,
     /// Faults of the user's adapter files, with file and field.
     pub problems: Vec<String>,
+    /// The requested program files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<ProgramFileInfo>,
+}
+
+/// A program file, as the daemon finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramFileInfo {
+    pub program: String,
+    /// The path at which the daemon finds it; `None` if it cannot be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The reason why a file of this name cannot be started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// An agent program that a definition can name in `runs`.
@@ -23,9 +45,12 @@ pub struct AgentProgramInfo {
     pub protocol: String,
     /// The program that is started.
     pub program: String,
-    /// The path at which the daemon finds it; `None` if it is not installed.
+    /// The path at which the daemon finds it; `None` if it cannot be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The reason why a file of this name cannot be started; `None` if there is no such file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// The version that it prints, if it does so in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

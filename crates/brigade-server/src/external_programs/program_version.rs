@@ -1,6 +1,7 @@
 //! The path of a program in the search path, and its version.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use brigade_model::plain_text::PlainText;
 use brigade_model::truncate::truncate_chars;
 use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
@@ -40,20 +42,37 @@ impl Drop for ProbeDirectory {
     }
 }
 
-/// Returns the path of a program: in the search path of this process, or by its absolute path.
-pub(super) fn find_program(program: &str) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    if program.contains('/') {
-        let path = Some(PathBuf::from(program)).filter(|path| path.is_absolute());
-        return path.filter(is_program);
-    }
-    let search_path = std::env::var_os("PATH")?;
-    let folders = std::env::split_paths(&search_path).filter(|folder| folder.is_absolute());
-    folders.map(|folder| folder.join(program)).find(is_program)
+/// The file of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ProgramFile {
+    Executable(PathBuf),
+    /// A file without the permission to execute it, where no other one has that permission.
+    NotExecutable(PathBuf),
+    Missing,
 }
 
-/// Returns the first line that the program prints for `--version`, if it does so in time.
-pub(super) async fn read_version(program: &Path, directory: &ProbeDirectory) -> Option<String> {
+/// Returns the file of a program: in the search path of this process, or by its absolute path.
+pub(super) fn find_program(program: &str) -> ProgramFile {
+    let paths: Vec<PathBuf> = match program.contains('/') {
+        true => vec![PathBuf::from(program)],
+        false => {
+            let search_path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&search_path).map(|folder| folder.join(program)).collect()
+        }
+    };
+    let mut files = paths.into_iter().filter(|path| path.is_absolute() && path.is_file());
+    let Some(first) = files.next() else { return ProgramFile::Missing };
+    let is_executable = |path: &PathBuf| access(path, Access::EXEC_OK).is_ok();
+    let found = std::iter::once(first.clone()).chain(files).find(is_executable);
+    found.map_or(ProgramFile::NotExecutable(first), ProgramFile::Executable)
+}
+
+/// Returns the first line that the program prints for `--version`, if it does so in time. The error
+/// is the reason why the program cannot be started.
+pub(super) async fn read_version(
+    program: &Path,
+    directory: &ProbeDirectory,
+) -> Result<Option<String>, String> {
     let started = Command::new(program)
         .arg("--version")
         .env("NO_COLOR", "1")
@@ -64,8 +83,34 @@ pub(super) async fn read_version(program: &Path, directory: &ProbeDirectory) -> 
         .process_group(0)
         .kill_on_drop(true)
         .spawn();
-    let group = ProcessGroup(started.ok()?);
-    tokio::time::timeout(VERSION_TIMEOUT, group.read_first_line()).await.ok()?
+    let group = match started {
+        Ok(child) => ProcessGroup(child),
+        Err(error) => return find_start_problem(program, &error).map_or(Ok(None), Err),
+    };
+    Ok(tokio::time::timeout(VERSION_TIMEOUT, group.read_first_line()).await.ok().flatten())
+}
+
+/// Returns the problem of a program that did not start, unless it is one of this moment, such as too
+/// many processes.
+fn find_start_problem(program: &Path, error: &io::Error) -> Option<String> {
+    let shown = program.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Some(format!("{shown} cannot be executed: the interpreter that it names is missing"))
+        }
+        io::ErrorKind::PermissionDenied => Some(format!("{shown} cannot be executed: {error}")),
+        // A shell executes a text without `#!`.
+        _ if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) && !is_text(program) => {
+            Some(format!("{shown} has a format that this machine cannot execute"))
+        }
+        _ => None,
+    }
+}
+
+fn is_text(program: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(program).and_then(|file| file.take(OUTPUT_MAX).read_to_end(&mut start));
+    read.is_ok_and(|size| size > 0) && !start.contains(&0)
 }
 
 /// A program and its descendants, which are killed on drop. Some programs start themselves again as
@@ -105,6 +150,10 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    fn find(path: &Path) -> ProgramFile {
+        find_program(path.to_str().unwrap())
+    }
+
     #[tokio::test]
     async fn a_version_is_the_first_line_in_an_empty_directory() {
         let dir = tempfile::tempdir().unwrap();
@@ -120,14 +169,34 @@ mod tests {
             ("yes", Some("y")),
         ] {
             write_program(&path, script);
-            assert_eq!(find_program(path.to_str().unwrap()), Some(path.clone()));
+            assert_eq!(find(&path), ProgramFile::Executable(path.clone()));
             let version = read_version(&path, &probe).await;
-            assert_eq!(version.as_deref(), expect, "{script}");
+            assert_eq!(version, Ok(expect.map(str::to_owned)), "{script}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(find_program(path.to_str().unwrap()), None, "it cannot be executed");
-        assert_eq!(find_program("no-such-program-of-brigade"), None);
-        assert!(find_program("sh").is_some());
+        assert_eq!(find(&path), ProgramFile::NotExecutable(path));
+        assert_eq!(find_program("no-such-program-of-brigade"), ProgramFile::Missing);
+        assert!(matches!(find_program("sh"), ProgramFile::Executable(_)));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_the_system_cannot_execute_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cook");
+        let probe = ProbeDirectory::create().unwrap();
+        write_program(&path, "");
+        for (content, expect) in [
+            (&b"\x7fELF\0\0\0"[..], Some("has a format that this machine cannot execute")),
+            (b"#!/no/such/interpreter\n", Some("the interpreter that it names is missing")),
+            (b"echo 1.0\n", None),
+        ] {
+            fs::write(&path, content).unwrap();
+            let found = read_version(&path, &probe).await;
+            match expect {
+                Some(expect) => assert!(found.unwrap_err().ends_with(expect), "{expect}"),
+                None => assert_eq!(found, Ok(None), "a shell can execute it"),
+            }
+        }
     }
 
     #[tokio::test]
@@ -137,7 +206,7 @@ mod tests {
         let pid_file = dir.path().join("pid");
         write_program(&path, &format!("sleep 1000 & echo $! > {}; wait", pid_file.display()));
         let probe = ProbeDirectory::create().unwrap();
-        assert_eq!(read_version(&path, &probe).await, None);
+        assert_eq!(read_version(&path, &probe).await, Ok(None));
         let child = fs::read_to_string(&pid_file).unwrap();
         let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
         let is_alive = || {

@@ -16,7 +16,7 @@ impl RequestHandler for ListProgramsRequest {
         // The answer tells of the operator's files, and each program runs for it.
         context.require_operator("list agent programs")?;
         match context.daemon.external_programs.get() {
-            Some(programs) => Ok(programs.list().await),
+            Some(programs) => Ok(programs.list(&self).await),
             None => Ok(ListProgramsReply::default()),
         }
     }
