@@ -176,6 +176,9 @@ async fn describe_program(
         Err(problem) => (None, None, Some(problem)),
     };
     let variable = |name: &str| std::env::var(name).ok();
+    let is_unset = |name: &&String| variable(name).is_none_or(|value| value.is_empty());
+    let variables = agent.login().map(|marks| marks.variables.as_slice()).unwrap_or_default();
+    let unset_variables = variables.iter().filter(is_unset).cloned().collect();
     let login = agent.login().map_or(LoginState::Unknown, |marks| marks.find_login(&variable));
     AgentProgramInfo {
         name: agent.name().to_owned(),
@@ -194,6 +197,7 @@ async fn describe_program(
             LoginState::Unknown => ProgramLogin::Unknown,
         },
         login_hint: agent.login().and_then(|marks| marks.hint.clone()),
+        unset_variables,
         file: entry.file.as_ref().map(|file| file.display().to_string()),
     }
 }

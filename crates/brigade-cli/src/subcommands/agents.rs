@@ -1,5 +1,6 @@
 //! `brigade agents`: lists agent definitions and agent programs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -70,6 +71,9 @@ impl AgentsArgs {
             render::print_line("")?;
             print_programs(&programs.programs)?;
         }
+        for note in render_unset_variables(&programs.programs) {
+            render::print_note(&note);
+        }
         for problem in known.problems.iter().chain(&programs.problems) {
             render::print_note(problem);
         }
@@ -98,6 +102,27 @@ fn print_definitions(agents: Vec<AgentInfo>, directory: &Path) -> Result<(), Cli
         table.add_row([name.into(), runs.into(), model.into(), description.into(), file.into()]);
     }
     table.print()
+}
+
+/// Renders a note for each variable with credentials that is set here, but not for the daemon. The
+/// daemon starts the programs.
+pub(super) fn render_unset_variables(programs: &[AgentProgramInfo]) -> Vec<String> {
+    let mut names_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for program in programs.iter().filter(|program| program.path.is_some()) {
+        for variable in &program.unset_variables {
+            names_of.entry(variable).or_default().push(&program.name);
+        }
+    }
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let set_here = names_of.into_iter().filter(|(variable, _)| is_set(variable));
+    let render = |(variable, names): (&str, Vec<&str>)| {
+        let names = names.join(", ");
+        format!(
+            "{variable} is set here, but not in the environment of the daemon, which runs {names}; \
+             run `brigade daemon stop`, and the next daemon has it"
+        )
+    };
+    set_here.map(render).collect()
 }
 
 fn print_programs(programs: &[AgentProgramInfo]) -> Result<(), CliError> {

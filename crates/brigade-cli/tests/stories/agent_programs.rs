@@ -248,6 +248,23 @@ fn a_file_that_cannot_be_executed_is_no_installed_program() {
 }
 
 #[test]
+fn a_key_that_only_the_caller_has_is_named() {
+    let story = ProgramStory::new();
+    story.install("claude", "echo 2.1.325");
+    story.ok(["daemon", "start"]);
+    let list = |value: &str| -> Ran {
+        let mut command = story.story.command(["agents"]);
+        command.env("ANTHROPIC_API_KEY", value).output().unwrap().into()
+    };
+    let expect = "ANTHROPIC_API_KEY is set here, but not in the environment of the daemon, which runs \
+                  claude; run `brigade daemon stop`, and the next daemon has it";
+    assert!(list("key").err.contains(expect), "{:?}", list("key"));
+    assert!(!list("").err.contains("is set here"), "an empty value is none");
+    let variables = find_program(&story.listed(), "claude")["unset_variables"].to_string();
+    assert!(variables.contains("ANTHROPIC_API_KEY"), "{variables}");
+}
+
+#[test]
 fn a_missing_or_unknown_program_is_refused_before_anything_starts() {
     let story = ProgramStory::new();
     let ran = story.run(["run", "--agent", "codex", "Cook."]);

@@ -58,6 +58,9 @@ pub struct AgentProgramInfo {
     /// The action of a person who is not logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login_hint: Option<String>,
+    /// Variables with credentials that the environment of the daemon does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unset_variables: Vec<String>,
     /// The user's adapter file; `None` for a built-in program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
