@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use brigade_agent::definition::DefinitionSet;
 use brigade_protocol::ClientError;
 use brigade_protocol::requests::{HttpListenerInfo, HttpStatusReply, HttpStatusRequest};
 use brigade_server::http::{A2aOptions, BasePath, ListenOptions, TlsFiles};
@@ -10,7 +11,7 @@ use brigade_server::http::{A2aOptions, BasePath, ListenOptions, TlsFiles};
 use super::daemon::{hand_over, run_daemon};
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
-use crate::{render, workspace};
+use crate::{configured_models, render, workspace};
 
 /// Serve the HTTP API, MCP and the dashboard, in the foreground
 ///
@@ -56,6 +57,12 @@ Examples:
 impl ServeArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let options = self.options()?;
+        if let Some(A2aOptions { agents, directory }) = &options.a2a {
+            let folders = configured_models::definition_dirs(Some(directory));
+            for warning in render_worktree_warnings(agents, &DefinitionSet::load(&folders)) {
+                render::print_note(&warning);
+            }
+        }
         replace_daemon(context).await?;
         run_daemon(context, Some(options)).await
     }
@@ -79,6 +86,22 @@ impl ServeArgs {
         }
         Ok(options)
     }
+}
+
+/// Renders a warning for each published definition whose agents work in a worktree. Only the operator
+/// starts such agents.
+fn render_worktree_warnings(agents: &[String], definitions: &DefinitionSet) -> Vec<String> {
+    let has_worktree = |name: &&String| {
+        let found = definitions.find(name);
+        found.is_ok_and(|found| found.definition.worktree)
+    };
+    let render = |name: &String| {
+        format!(
+            "{name} has `worktree: true`, and only the operator starts agents with a worktree: its \
+             messages over A2A will be rejected; publish a definition without it"
+        )
+    };
+    agents.iter().filter(has_worktree).map(render).collect()
 }
 
 fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -165,5 +188,26 @@ fn render_listener(listener: &HttpListenerInfo) -> String {
         }
         Some(public_url) if public_url != url => format!("listening on {url} as {public_url}"),
         _ => format!("listening on {url}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_agent::definition::Definition;
+
+    use super::*;
+
+    #[test]
+    fn a_published_definition_with_a_worktree_is_named() {
+        let mut definitions = DefinitionSet::default();
+        for (name, worktree) in [("fixer", true), ("reviewer", false), ("other", true)] {
+            let definition = Definition::new(name).description("x").prompt("x");
+            definitions.add(Definition { worktree, ..definition }).expect("a definition");
+        }
+        let published = ["fixer", "reviewer", "unknown"].map(str::to_owned);
+        let warnings = render_worktree_warnings(&published, &definitions);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        let expect = "fixer has `worktree: true`, and only the operator starts agents";
+        assert!(warnings[0].starts_with(expect), "{warnings:?}");
     }
 }
