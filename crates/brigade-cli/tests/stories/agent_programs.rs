@@ -349,6 +349,42 @@ printf '{"type": "end", "session": "s1", "status": "ok", "answer": "soup"}\n'"#,
     }
 }
 
+/// Returns the only block of the guide in this language.
+fn guide_block(language: &str) -> &'static str {
+    let guide = include_str!("../../../../docs/other-agents.md");
+    let fence = format!("```{language}\n");
+    let mut blocks = guide.split(&fence).skip(1);
+    let block = blocks.next().unwrap().split("```").next().unwrap();
+    assert_eq!(blocks.count(), 0, "there is one block of {language}");
+    block
+}
+
+#[test]
+fn the_adapter_of_the_guide_runs_the_program_of_the_guide() {
+    let story = ProgramStory::new();
+    let events = guide_block("json");
+    story.install(
+        "cook",
+        &format!("[ \"$1\" = --version ] && exit\necho \"$@\" >> args\ncat <<'END'\n{events}END"),
+    );
+    story.adapt("cook.toml", guide_block("toml"));
+    assert_eq!(story.listed()["problems"].to_string(), "[]");
+    let run = ["run", "--agent", "cook", "--model", "big", "--name", "Cook", "Bake."];
+    let ran = story.run(run);
+    assert_eq!((ran.code, ran.out.trim()), (0, "Bread."), "{ran:?}");
+    let shown = story.story.json(["show", "Cook"]);
+    assert!(shown.to_string().contains("\"tokens\":940"), "{shown}");
+    let transcript = story.ok(["logs", "Cook"]);
+    assert!(transcript.contains("flour"), "{transcript}");
+    story.ok(["send", "Cook", "More."]);
+    story.ok(["wait", "Cook"]);
+    let args = fs::read_to_string(story.story.project().join("args")).unwrap();
+    let turns: Vec<&str> = args.lines().filter(|line| line.starts_with("run --json")).collect();
+    assert_eq!(turns.len(), 2, "{args}");
+    assert!(turns[0].starts_with("run --json --read-only --model big You "), "{args}");
+    assert!(turns[1].starts_with("run --json --read-only --model big --session s1 "), "{args}");
+}
+
 #[test]
 fn an_untrusted_definition_runs_no_program() {
     let story = ProgramStory::new();
