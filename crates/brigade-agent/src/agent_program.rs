@@ -108,7 +108,7 @@ pub enum ProgramStream {
 pub struct ProgramEnd {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// The outcome of its task in words, such as "it exited with code 1".
+    /// The outcome of its task, or the error of a program that could not be started.
     pub outcome: String,
     /// The last lines of its output, both streams in order.
     pub tail: String,
@@ -129,6 +129,13 @@ impl ProgramEnd {
         let report = report.and_then(|report| report.decode::<ProcessReport>().ok());
         let ProcessReport { exit_code, signal, tail, .. } = report.unwrap_or_default();
         let is_success = matches!(**outcome, Outcome::Succeeded { .. });
-        Some(Self { exit_code, signal, outcome: outcome.to_string(), tail, is_success })
+        let outcome = match &**outcome {
+            Outcome::Failed(failed) => match failed.failure.error_details() {
+                Some(error) => error.to_string(),
+                None => outcome.to_string(),
+            },
+            _ => outcome.to_string(),
+        };
+        Some(Self { exit_code, signal, outcome, tail, is_success })
     }
 }

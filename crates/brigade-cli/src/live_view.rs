@@ -152,6 +152,14 @@ impl<'a> LiveView<'a> {
         self.tasks.first()
     }
 
+    /// Returns the address of the last program of the root task, if that is an agent program.
+    pub(crate) fn program(&self) -> Option<&str> {
+        let root = draw::task_number(&self.root()?.address);
+        let is_program =
+            |task: &&TaskInfo| task.part_of_parent && task.parent.as_deref() == Some(root);
+        self.tasks.iter().rev().find(is_program).map(|task| task.address.as_str())
+    }
+
     /// Returns true if the tree waits for an answer that nobody here can give.
     fn is_stuck(&self) -> bool {
         let has_alive_descendants = self.tasks.iter().skip(1).any(|task| task.alive);
@@ -185,7 +193,10 @@ impl<'a> LiveView<'a> {
         let fitted = draw::fit_rows(draw::tree_order(&self.tasks), rows.saturating_sub(1));
         let mut lines = Vec::with_capacity(fitted.rows.len());
         for draw::OrderedTask { depth, task } in fitted.rows {
-            let activity = self.render_activity(client, task, columns).await;
+            let activity = match is_reported_by_result(depth, task) {
+                true => String::new(),
+                false => self.render_activity(client, task, columns).await,
+            };
             lines.push(draw::TreeLine { depth, task: task.clone(), activity });
         }
         // The last column stays free, since some terminals wrap there.
@@ -425,10 +436,8 @@ impl<'a> LiveView<'a> {
 /// Renders a line for each task whose state or step changed.
 fn render_changes(reported: &mut HashMap<String, String>, tasks: &[TaskInfo]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (at, line) in draw::tree_order(tasks).into_iter().enumerate() {
-        let task = line.task;
-        if at == 0 && !task.alive && task.state != "succeeded" {
-            // The result reports it.
+    for draw::OrderedTask { depth, task } in draw::tree_order(tasks) {
+        if is_reported_by_result(depth, task) {
             continue;
         }
         let state = render::render_state(task);
@@ -447,6 +456,11 @@ fn render_changes(reported: &mut HashMap<String, String>, tasks: &[TaskInfo]) ->
         }
     }
     lines
+}
+
+/// Returns true for a root task that did not succeed. The result of the run gives the reason.
+fn is_reported_by_result(depth: usize, task: &TaskInfo) -> bool {
+    depth == 0 && !task.alive && task.state != "succeeded"
 }
 
 async fn next_line(stdin_lines: &mut Option<Lines<BufReader<Stdin>>>) -> Option<String> {

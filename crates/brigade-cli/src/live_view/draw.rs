@@ -57,7 +57,7 @@ pub(crate) fn tree_order(tasks: &[TaskInfo]) -> Vec<OrderedTask<'_>> {
     ordered
 }
 
-fn task_number(address: &str) -> &str {
+pub(super) fn task_number(address: &str) -> &str {
     address.rsplit(':').next().unwrap_or(address)
 }
 

@@ -30,6 +30,8 @@ use crate::{configured_models, render};
 use super::exec::{print_started, render_still_running};
 use super::trust::{self, TrustAnswer};
 
+mod failure_text;
+
 /// Give an agent a task, and stay with it until it ends
 ///
 /// Shows the progress of the agent and its descendants on stderr, and prints the result to stdout.
@@ -157,7 +159,7 @@ impl RunArgs {
         };
         live.finish().await?;
         let result = result.inspect_err(|_| render::print_note(&render_still_running(&address)))?;
-        report_result(context, started, result, live.root())
+        report_result(context, started, result, &live)
     }
 
     async fn to_request(
@@ -386,8 +388,9 @@ fn report_result(
     context: &CliContext,
     started: StartReply,
     result: AttachResult,
-    last_seen: Option<&TaskInfo>,
+    live: &LiveView<'_>,
 ) -> Result<CliExitCode, CliError> {
+    let last_seen = live.root();
     let address = &started.task.address;
     let question = last_seen.and_then(|task| task.questions.first());
     let approval = last_seen.and_then(|task| task.approvals.first());
@@ -397,7 +400,7 @@ fn report_result(
             if context.json {
                 render::print_json(&StartReply { task: *task, existed: started.existed })?;
             } else {
-                print_task_result(&task)?;
+                print_task_result(&task, live.program())?;
             }
             return Ok(exit);
         }
@@ -431,7 +434,7 @@ fn report_result(
 
 /// Prints the result to stdout, and another outcome to stderr. A stopped task prints no partial
 /// result: `brigade show` has it.
-fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
+fn print_task_result(task: &TaskInfo, program: Option<&str>) -> Result<(), CliError> {
     let is_stopped =
         matches!(&task.outcome, Some(Outcome::Cancelled(cancelled)) if cancelled.late.is_none());
     if let Some(result) = task.result.as_ref().filter(|_| !is_stopped) {
@@ -442,7 +445,15 @@ fn print_task_result(task: &TaskInfo) -> Result<(), CliError> {
         return Ok(());
     }
     let detail = task.detail.as_deref().unwrap_or(&task.state);
-    render::print_note(&format!("{} {detail}", task.address));
+    let shown = failure_text::truncate_failure(detail);
+    render::print_note(&format!("{} {shown}", task.address));
+    if shown != detail {
+        let whole = match program {
+            Some(program) => format!("`brigade logs {program}` prints the output of its program"),
+            None => format!("`brigade show {}` prints all of it", task.address),
+        };
+        render::print_note(&whole);
+    }
     if CliExitCode::for_task(task) == CliExitCode::BUDGET_EXHAUSTED {
         let resume = format!("brigade resume {} --budget AMOUNT", task.address);
         render::print_note(&format!("a larger budget resumes it: `{resume}`"));

@@ -248,6 +248,38 @@ fn a_file_that_cannot_be_executed_is_no_installed_program() {
 }
 
 #[test]
+fn a_program_that_cannot_start_fails_with_one_sentence() {
+    let story = ProgramStory::new();
+    story.install("cook", "echo cook 1.0");
+    fs::write(story.programs.join("cook"), "#!/no/such/interpreter\n").unwrap();
+    story.adapt("cook.toml", COOK);
+    let ran = story.run(["run", "--agent", "cook", "Cook."]);
+    assert_ne!(ran.code, 0, "{ran:?}");
+    assert_eq!(ran.err.matches("failed").count(), 1, "{ran:?}");
+    assert_eq!(ran.err.matches("error:").count(), 1, "{ran:?}");
+}
+
+#[test]
+fn the_failure_of_a_program_that_prints_much_is_truncated() {
+    let story = ProgramStory::new();
+    story.install(
+        "cook",
+        "[ \"$1\" = --version ] && exit\ni=0\nwhile [ $i -lt 200 ]; do echo \"garbage $i\" >&2; \
+         i=$((i + 1)); done; exit 3",
+    );
+    story.adapt("cook.toml", COOK);
+    let ran = story.run(["run", "--agent", "cook", "Cook."]);
+    assert_ne!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("its program exited with code 3"), "{ran:?}");
+    assert!(ran.err.contains("garbage 199"), "the end is shown: {ran:?}");
+    assert!(ran.err.matches("garbage").count() <= 20, "{ran:?}");
+    let hint = "`brigade logs process:2` prints the output of its program";
+    assert!(ran.err.contains(hint), "{ran:?}");
+    let logged = story.run(["logs", "process:2"]);
+    assert!(logged.err.contains("garbage 150"), "the hint is true: {logged:?}");
+}
+
+#[test]
 fn a_key_that_only_the_caller_has_is_named() {
     let story = ProgramStory::new();
     story.install("claude", "echo 2.1.325");

@@ -194,6 +194,17 @@ fn run_draws_the_tree_and_prints_the_result() {
 }
 
 #[test]
+fn run_prints_the_reason_of_a_failure_once() {
+    let script = "agent *\nturn\n  call list_tasks {}\nturn\n  say Done.\n";
+    let size = TerminalSize { columns: 90, rows: 20 };
+    let Some(terminal) = Terminal::playing(script, size, "run --steps 1 Look") else { return };
+    assert_eq!(terminal.exit(), "exit 120");
+    let screen = terminal.screen();
+    assert_eq!(screen.matches("max steps").count(), 1, "{screen}");
+    assert!(screen.contains("brigade: agent:1 failed (max steps: 1)"), "{screen}");
+}
+
+#[test]
 fn run_fits_narrow_and_wide_terminals_and_those_that_change() {
     for width in [60, 120] {
         let Some(terminal) = family(width, 20) else { return };
