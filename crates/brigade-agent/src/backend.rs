@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 
+use brigade_model::program_access::ProgramAccess;
 use brigade_model::refusal::Refusal;
 
 use crate::agent::{Agent, AgentExit, AttemptInput, PartialResult};
@@ -39,6 +40,11 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Refuses a new agent with permissions that the backend could not enforce.
     fn check_permissions(&self, _permissions: &Permissions) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// Returns the access of a program that asks before no call, as the permissions limit it.
+    fn program_access(&self, _permissions: &Permissions) -> Option<ProgramAccess> {
+        None
     }
 
     /// Returns true if it asks for an approval wherever a rule says so, before a call is made.

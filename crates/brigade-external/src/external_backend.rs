@@ -24,6 +24,7 @@ use brigade_model::entry_label::EntryLabel;
 use brigade_model::json::Json;
 use brigade_model::limits::{LimitKind, Money, Usage};
 use brigade_model::outcome::Failure;
+use brigade_model::program_access::ProgramAccess;
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::truncate_middle;
 
@@ -91,6 +92,15 @@ impl Backend for ExternalBackend {
         let access = access_level(&*self.agent, permissions);
         let checked = self.agent.check_access(access);
         checked.map_err(|error| Refusal::invalid(error.to_string()))
+    }
+
+    fn program_access(&self, permissions: &Permissions) -> Option<ProgramAccess> {
+        let access = access_level(&*self.agent, permissions);
+        (!self.agent.asks_permission()).then_some(match access {
+            AccessLevel::Read => ProgramAccess::Read,
+            AccessLevel::Edit => ProgramAccess::Edit,
+            AccessLevel::Full => ProgramAccess::Full,
+        })
     }
 
     fn asks_permission(&self) -> bool {

@@ -136,7 +136,8 @@ const UNATTENDED: &str = "nobody is there to be asked, for the run is unattended
     session need no further approval";
 
 impl ApprovalVerdict {
-    pub(crate) fn deny_unattended() -> Self {
+    /// Returns the verdict on a call of an unattended run that no grant allows.
+    pub fn deny_unattended() -> Self {
         Self::Deny { reason: UNATTENDED.into() }
     }
 

@@ -52,6 +52,7 @@ pub mod outcome;
 pub mod permission;
 pub mod plain_text;
 pub mod process_report;
+pub mod program_access;
 pub mod quote_mark;
 mod react;
 pub mod refusal;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Millis;
 use crate::json::{Json, present};
 use crate::limits::Limits;
+use crate::program_access::ProgramAccess;
 use crate::quote_mark::QuoteMark;
 use crate::refusal::Refusal;
 use crate::sandbox::Sandbox;
@@ -84,12 +85,15 @@ pub struct AgentWork {
     /// True if its backend starts work outside of the runtime, which only the backend can end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub works_remotely: bool,
+    /// The access of its program, if that asks before no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_access: Option<ProgramAccess>,
 }
 
 impl PartialEq for AgentWork {
     /// Compares two requests. The resolved values (blueprint, quote mark, definition limits, worktree,
-    /// model, remote work) are ignored. So is `unattended`: the same key from a terminal and from a script is the same
-    /// agent, which stays as it was first requested.
+    /// model, remote work, access of its program) are ignored. So is `unattended`: the same key from a
+    /// terminal and from a script is the same agent, which stays as it was first requested.
     fn eq(&self, other: &Self) -> bool {
         self.compare_fields(other).iter().all(|(_, same)| *same)
     }
@@ -138,6 +142,7 @@ impl AgentWork {
             resolved_model: None,
             unpriced_model: None,
             works_remotely: false,
+            program_access: None,
         }
     }
 

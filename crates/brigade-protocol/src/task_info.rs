@@ -11,10 +11,11 @@ use brigade_model::limits::{Limits, Usage};
 use brigade_model::name::SessionName;
 use brigade_model::outcome::{Failure, LateResult, Outcome};
 use brigade_model::process_report::{SandboxPart, sandbox_parts};
+use brigade_model::program_access::ProgramAccess;
 use brigade_model::sandbox::Sandbox;
 use brigade_model::task::{InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState};
 use brigade_model::truncate::truncate_chars;
-use brigade_model::work::TaskKind;
+use brigade_model::work::{TaskKind, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::worktree_info::WorktreeInfo;
@@ -120,6 +121,9 @@ pub struct TaskInfo {
     /// The parts of the sandbox that are in force. Empty until the process has started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandbox_parts: Vec<SandboxPart>,
+    /// The access of an agent program that asks before no call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_access: Option<ProgramAccess>,
     /// The git worktree of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<WorktreeInfo>,
@@ -356,6 +360,10 @@ impl TaskInfo {
             collected_before: false,
             sandbox: row.spec.work.sandbox().cloned().map(Box::new),
             sandbox_parts: sandbox_parts(row),
+            program_access: match &row.spec.work {
+                Work::Agent(agent) => agent.program_access,
+                _ => None,
+            },
             worktree: row.worktree().map(WorktreeInfo::of),
             held_ms: None,
         };
@@ -493,7 +501,7 @@ mod tests {
     use brigade_model::ids::{Attempt, RunNo};
     use brigade_model::spec::TaskSpec;
     use brigade_model::task::RunStart;
-    use brigade_model::work::{JobWork, Work};
+    use brigade_model::work::JobWork;
 
     use super::*;
 

@@ -40,6 +40,7 @@ pub use brigade_model::outcome::{
 pub use brigade_model::permission::PermissionSubject;
 pub use brigade_model::plain_text::PlainText;
 pub use brigade_model::process_report::SandboxPart;
+pub use brigade_model::program_access::ProgramAccess;
 pub use brigade_model::quote_mark::QuoteMark;
 pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::sandbox::{

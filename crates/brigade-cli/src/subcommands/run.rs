@@ -31,6 +31,7 @@ use super::exec::{print_started, render_still_running};
 use super::trust::{self, TrustAnswer};
 
 mod failure_text;
+mod program_notes;
 
 /// Give an agent a task, and stay with it until it ends
 ///
@@ -128,7 +129,9 @@ Examples:
 impl RunArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let client = context.connect_daemon().await?;
-        let request = self.to_request(context, &client).await?;
+        let cwd = trust::current_directory()?;
+        let definition = self.find_definition(context, &client, &cwd).await?;
+        let request = self.to_request(context, definition.as_ref(), cwd).await?;
         let session = request.session.clone();
         let interrupts = listen_for_interrupts()?;
         let mut started = call_over(&client, request).await.map_err(|error| {
@@ -152,27 +155,36 @@ impl RunArgs {
         let (live, notice_sender) = LiveView::new(context, target.clone());
         let mut live = if self.timeout.is_none() { live.exit_on_question() } else { live };
         let display = OutputDisplay::Hidden;
-        let attachment = TaskAttachment::new(target, display, self.timeout, interrupts);
+        let attachment = TaskAttachment::new(target.clone(), display, self.timeout, interrupts);
         let result = tokio::select! {
             attached = attachment.with_notice_sender(notice_sender).run(client.clone()) => attached,
-            stuck = live.run(client) => stuck.map(|()| AttachResult::StillRunning),
+            stuck = live.run(client.clone()) => stuck.map(|()| AttachResult::StillRunning),
         };
         live.finish().await?;
         let result = result.inspect_err(|_| render::print_note(&render_still_running(&address)))?;
-        report_result(context, started, result, &live)
+        let ended = match &result {
+            AttachResult::Ended(task) | AttachResult::EndedWithGaps(task, _) => Some(task.clone()),
+            _ => None,
+        };
+        let exit = report_result(context, started, result, &live)?;
+        if let (Some(task), Some(definition)) = (ended, &definition) {
+            let is_unattended = self.is_unattended(context);
+            program_notes::print_run_notes(&client, &target, &task, definition, is_unattended)
+                .await;
+        }
+        Ok(exit)
     }
 
     async fn to_request(
         &self,
         context: &CliContext,
-        client: &DaemonClient,
+        definition: Option<&AgentInfo>,
+        cwd: String,
     ) -> Result<requests::RunRequest, CliError> {
-        let cwd = trust::current_directory()?;
-        let definition = self.find_definition(context, client, &cwd).await?;
         let mut limits = self.limits.add_to(self.budget.unwrap_or_default());
         limits.time = self.deadline.map(Into::into);
         limits.stall = self.stall;
-        let model = self.resolve_model(context, definition.as_ref())?;
+        let model = self.resolve_model(context, definition)?;
         let overrides = self.overrides.to_overrides()?;
         let result_schema = match &self.result_schema {
             Some(path) => {
@@ -193,7 +205,7 @@ impl RunArgs {
             result_schema,
             cwd: Some(cwd),
             limits: Box::new(limits),
-            permissions: self.permissions(context, definition.as_ref(), &overrides)?,
+            permissions: self.permissions(definition, &overrides)?,
             unattended: self.is_unattended(context),
             worktree: self.worktree,
             sandbox: self.sandbox.to_sandbox_request()?,
@@ -232,7 +244,6 @@ impl RunArgs {
     /// `--client-tools`, and the write tools of a definition that `--agent` names.
     fn permissions(
         &self,
-        context: &CliContext,
         definition: Option<&AgentInfo>,
         overrides: &AgentOverrides,
     ) -> Result<PermissionRules, CliError> {
@@ -253,7 +264,7 @@ impl RunArgs {
         let extra = self.allow.iter().cloned().chain(server_rules?).chain(client_rules?);
         let allow: Vec<PermissionRule> = extra.chain(write_rules.into_iter().flatten()).collect();
         let runs_program = definition.is_some_and(|definition| definition.runs.is_some());
-        let asked = match runs_program && !self.is_unattended(context) {
+        let asked = match runs_program {
             true => self.rules_without_flag(&allow),
             false => Vec::new(),
         };
@@ -263,7 +274,8 @@ impl RunArgs {
     }
 
     /// Returns rules for the tools that change something and that no other rule names. An agent
-    /// program has such tools in any case, so a person is asked about their calls.
+    /// program has such tools in any case, so a person is asked about their calls. An unattended run
+    /// denies them and records it.
     fn rules_without_flag(&self, allow: &[PermissionRule]) -> Vec<PermissionRule> {
         let given = || allow.iter().chain(&self.ask).chain(&self.deny);
         let is_given = |tool: &&str| given().any(|rule| rule.tool() == *tool);

@@ -341,6 +341,44 @@ fn a_program_runs_as_an_agent_without_a_model_and_a_definition() {
 }
 
 #[test]
+fn a_run_names_the_calls_that_its_program_could_not_make() {
+    let story = ProgramStory::with_fakes();
+    let read_only =
+        "codex could only read files; `--allow edit_file --allow write_file` lets it edit";
+    let ran = story.run(["run", "--agent", "codex", "Count the plates."]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains(read_only), "{ran:?}");
+    let ran = story.run(["run", "--agent", "codex", "--allow", "run_process", "Count the plates."]);
+    assert!(!ran.err.contains("could only read"), "{ran:?}");
+    let touch = "Please touch the proof.";
+    let ran = story.run(["run", "--agent", "claude", touch]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let denied = "1 tool call was denied because nobody was there to approve it; --allow RULE";
+    assert!(ran.err.contains(denied), "{ran:?}");
+    assert!(!ran.err.contains("could only read"), "it asks before its calls: {ran:?}");
+    for option in ["--allow=run_process", "--deny=run_process"] {
+        let ran = story.run(["run", "--agent", "claude", option, touch]);
+        assert!(!ran.err.contains("nobody was there"), "{option}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_failed_run_names_a_key_that_only_the_caller_has() {
+    let story = ProgramStory::with_fakes();
+    story.ok(["daemon", "start"]);
+    let run = |prompt: &str| -> Ran {
+        let mut command = story.story.command(["run", "--agent", "claude", prompt]);
+        command.env("ANTHROPIC_API_KEY", "key").output().unwrap().into()
+    };
+    let expect = "ANTHROPIC_API_KEY is set here, but not in the environment of the daemon";
+    let failed = run("Meet an API error.");
+    assert_ne!(failed.code, 0, "{failed:?}");
+    assert!(failed.err.contains(expect), "{failed:?}");
+    let succeeded = run("Count the plates.");
+    assert!(!succeeded.err.contains(expect), "{succeeded:?}");
+}
+
+#[test]
 fn a_call_of_a_program_is_approved_by_a_person() {
     let story = ProgramStory::with_fakes();
     let proof = story.story.project().join("proof");

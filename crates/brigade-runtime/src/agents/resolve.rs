@@ -176,6 +176,7 @@ impl AgentServices {
             return Err(Refusal::invalid(model.unpriced_problem(unpriced)));
         }
         work.works_remotely = opened.works_remotely();
+        work.program_access = opened.program_access(&permissions);
         work.worktree = definition.worktree;
         work.resolved_model = shown;
         work.unpriced_model = unpriced;
