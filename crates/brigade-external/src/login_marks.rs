@@ -35,11 +35,17 @@ impl LoginMarks {
             return LoginState::Unknown;
         }
         let has_variable = self.variables.iter().any(|name| set(name).is_some());
-        let paths = self.files.iter().filter_map(|file| expand_path(file, &set));
-        match has_variable || paths.into_iter().any(|path| has_content(&path)) {
+        match has_variable || !self.find_files(variable).is_empty() {
             true => LoginState::Found,
             false => LoginState::NotFound,
         }
+    }
+
+    /// Returns the files with credentials. `variable` returns the value of an environment variable.
+    pub fn find_files(&self, variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let paths = self.files.iter().filter_map(|file| expand_path(file, &set));
+        paths.filter(|path| has_content(path)).collect()
     }
 
     /// Returns the first path that is not absolute.
@@ -104,6 +110,8 @@ mod tests {
             let state = marks(files, variables).find_login(&variable);
             assert_eq!(state, expect, "{files:?} {variables:?}");
         }
+        let found = marks(&["~/none", "~/auth.json"], &[]).find_files(&variable);
+        assert_eq!(found, [PathBuf::from(&absolute)]);
         assert_eq!(marks(&["~/a", "/b", "$C/d"], &[]).find_relative_path(), None);
         assert_eq!(marks(&["~/a", "b"], &[]).find_relative_path(), Some("b"));
     }

@@ -54,13 +54,14 @@ impl ExternalPrograms {
     /// its version.
     pub async fn list(&self, request: &ListProgramsRequest) -> ListProgramsReply {
         let catalog = self.catalog();
-        let directory = ProbeDirectory::create();
+        let directory = (!request.without_versions).then(ProbeDirectory::create);
+        let directory = directory.and_then(Result::ok);
         let is_requested = |entry: &&CatalogEntry| {
             let names = &request.names;
             names.is_empty() || names.iter().any(|name| name == entry.agent.name())
         };
         let requested = catalog.entries().filter(is_requested);
-        let probed = requested.map(|entry| describe_program(entry, directory.as_ref().ok()));
+        let probed = requested.map(|entry| describe_program(entry, directory.as_ref()));
         let programs = join_all(probed).await;
         let files = request.files.iter().map(|program| describe_file(program)).collect();
         let problems = catalog.faults().iter().map(ToString::to_string).collect();
@@ -178,7 +179,11 @@ async fn describe_program(
     let variable = |name: &str| std::env::var(name).ok();
     let is_unset = |name: &&String| variable(name).is_none_or(|value| value.is_empty());
     let variables = agent.login().map(|marks| marks.variables.as_slice()).unwrap_or_default();
-    let unset_variables = variables.iter().filter(is_unset).cloned().collect();
+    let unset_variables: Vec<String> = variables.iter().filter(is_unset).cloned().collect();
+    // A program prefers the variable, or needs no file with it.
+    let needs_file = unset_variables.len() == variables.len();
+    let files = agent.login().filter(|_| needs_file).map(|marks| marks.find_files(&variable));
+    let login_files = files.unwrap_or_default();
     let login = agent.login().map_or(LoginState::Unknown, |marks| marks.find_login(&variable));
     AgentProgramInfo {
         name: agent.name().to_owned(),
@@ -197,6 +202,7 @@ async fn describe_program(
             LoginState::Unknown => ProgramLogin::Unknown,
         },
         login_hint: agent.login().and_then(|marks| marks.hint.clone()),
+        login_files: login_files.iter().map(|file| file.display().to_string()).collect(),
         unset_variables,
         file: entry.file.as_ref().map(|file| file.display().to_string()),
     }

@@ -133,6 +133,12 @@ impl RunArgs {
         let definition = self.find_definition(context, &client, &cwd).await?;
         let request = self.to_request(context, definition.as_ref(), cwd).await?;
         let session = request.session.clone();
+        let program = definition.as_ref().and_then(|definition| definition.runs.as_deref());
+        if let (Some(program), Some(sandbox), Some(cwd)) =
+            (program, &request.sandbox, &request.cwd)
+        {
+            program_notes::print_hidden_parts(&client, program, sandbox, cwd).await;
+        }
         let interrupts = listen_for_interrupts()?;
         let mut started = call_over(&client, request).await.map_err(|error| {
             if error.is_not_found() {

@@ -379,6 +379,25 @@ fn a_failed_run_names_a_key_that_only_the_caller_has() {
 }
 
 #[test]
+fn a_sandbox_that_hides_a_program_or_its_login_is_named() {
+    let story = ProgramStory::with_fakes();
+    let login = story.story.home().join(".claude");
+    fs::create_dir_all(&login).unwrap();
+    fs::write(login.join(".credentials.json"), "{}").unwrap();
+    let folder = |path: PathBuf| path.canonicalize().unwrap().display().to_string();
+    let (program, login) = (folder(FAKES.into()), folder(login));
+    let hides_program = format!("hides Claude Code; --sandbox-read {program} shows it");
+    let hides_login = format!("hides the login of Claude Code; --sandbox-read {login} shows it");
+    let ran = story.run(["run", "-d", "--agent", "claude", "--sandbox", "Count."]);
+    assert!(ran.err.contains(&hides_program) && ran.err.contains(&hides_login), "{ran:?}");
+    let read = format!("--sandbox-read={program}");
+    let ran = story.run(["run", "-d", "--agent", "claude", &read, "Count."]);
+    assert!(!ran.err.contains(&hides_program) && ran.err.contains(&hides_login), "{ran:?}");
+    let ran = story.run(["run", "-d", "--agent", "claude", "Count."]);
+    assert!(!ran.err.contains("hides"), "{ran:?}");
+}
+
+#[test]
 fn a_call_of_a_program_is_approved_by_a_person() {
     let story = ProgramStory::with_fakes();
     let proof = story.story.project().join("proof");

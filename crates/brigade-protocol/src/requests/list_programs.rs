@@ -12,6 +12,8 @@ pub struct ListProgramsRequest {
     /// Program files to look for as well, such as those of definitions with a command line of their
     /// own.
     pub files: Vec<String>,
+    /// Starts no program for its version.
+    pub without_versions: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct AgentProgramInfo {
     /// The action of a person who is not logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login_hint: Option<String>,
+    /// Files with credentials, if no variable has some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub login_files: Vec<String>,
     /// Variables with credentials that the environment of the daemon does not have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unset_variables: Vec<String>,

@@ -1,8 +1,12 @@
-//! Notes on the run of an agent program: the access that it had, and calls that nobody could
-//! approve.
+//! Notes on the run of an agent program: parts that its sandbox hides, the access that it had, and
+//! calls that nobody could approve.
+
+use std::path::{Path, PathBuf};
 
 use brigade_model::approval::ApprovalVerdict;
 use brigade_model::program_access::ProgramAccess;
+use brigade_model::sandbox::SandboxRequest;
+use brigade_process::landlock_rules::SYSTEM_PATHS;
 use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
     AgentInfo, AgentProgramInfo, ListProgramsRequest, ListTranscriptRequest,
@@ -12,6 +16,23 @@ use brigade_protocol::{TaskInfo, TaskTarget};
 use crate::context::call_over;
 use crate::render;
 use crate::subcommands::agents::render_unset_variables;
+
+/// Prints a note for each part of the program that the sandbox hides.
+pub(super) async fn print_hidden_parts(
+    client: &DaemonClient,
+    program: &str,
+    sandbox: &SandboxRequest,
+    directory: &str,
+) {
+    let own = [directory.to_owned()];
+    let granted = own.iter().chain(&sandbox.read).chain(&sandbox.write).map(String::as_str);
+    let visible = VisiblePaths::new(SYSTEM_PATHS.into_iter().chain(granted));
+    for found in list_program(client, program).await {
+        for note in render_hidden_parts(&found, &visible) {
+            render::print_note(&note);
+        }
+    }
+}
 
 /// Prints notes on an ended run.
 pub(super) async fn print_run_notes(
@@ -38,10 +59,10 @@ pub(super) async fn print_run_notes(
     }
 }
 
-/// Returns the state of a program. A task may not ask for it and gets none.
+/// Returns the state of a program, without starting it. A task may not ask for it and gets none.
 async fn list_program(client: &DaemonClient, program: &str) -> Vec<AgentProgramInfo> {
     let names = vec![program.to_owned()];
-    let request = ListProgramsRequest { names, ..Default::default() };
+    let request = ListProgramsRequest { names, without_versions: true, ..Default::default() };
     call_over(client, request).await.map(|listed| listed.programs).unwrap_or_default()
 }
 
@@ -91,8 +112,37 @@ fn render_denials(count: u64) -> Option<String> {
     ))
 }
 
+/// Directories that a sandbox shows, with links resolved.
+struct VisiblePaths(Vec<PathBuf>);
+
+impl VisiblePaths {
+    fn new<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
+        Self(paths.filter_map(|path| Path::new(path).canonicalize().ok()).collect())
+    }
+
+    /// Returns the real directory of a file that is not visible.
+    fn find_hidden_folder(&self, file: &str) -> Option<PathBuf> {
+        let real = Path::new(file).canonicalize().ok()?;
+        let is_visible = self.0.iter().any(|path| real.starts_with(path));
+        real.parent().filter(|_| !is_visible).map(Path::to_owned)
+    }
+}
+
+fn render_hidden_parts(program: &AgentProgramInfo, visible: &VisiblePaths) -> Vec<String> {
+    let title = &program.title;
+    let files = program.path.iter().map(|path| (title.clone(), path));
+    let logins = program.login_files.iter().map(|file| (format!("the login of {title}"), file));
+    let hidden = files.chain(logins).filter_map(|(part, file)| {
+        let folder = visible.find_hidden_folder(file)?.display().to_string();
+        Some(format!("the sandbox hides {part}; --sandbox-read {folder} shows it"))
+    });
+    hidden.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn definition(file: Option<&str>) -> AgentInfo {
@@ -123,5 +173,36 @@ mod tests {
                       permits it";
         assert_eq!(render_denials(1).as_deref(), Some(expect));
         assert!(render_denials(3).is_some_and(|note| note.starts_with("3 tool calls were denied")));
+    }
+
+    #[test]
+    fn hidden_parts_are_named_with_their_real_folders() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("a path");
+        let path = |name: &str| root.join(name).display().to_string();
+        for folder in ["bin", "versions", "login"] {
+            fs::create_dir(root.join(folder)).expect("a directory");
+        }
+        fs::write(root.join("versions/claude"), "").expect("a file");
+        fs::write(root.join("login/key"), "x").expect("a file");
+        std::os::unix::fs::symlink(root.join("versions/claude"), root.join("bin/claude"))
+            .expect("a link");
+        let program = serde_json::json!({
+            "name": "claude", "title": "Claude Code", "protocol": "adapter", "program": "claude",
+            "path": path("bin/claude"), "login": "found", "login_files": [path("login/key")],
+        });
+        let program: AgentProgramInfo = serde_json::from_value(program).expect("a program");
+        let hidden = |visible: &[&str]| {
+            let visible: Vec<String> = visible.iter().map(|name| path(name)).collect();
+            let visible = VisiblePaths::new(visible.iter().map(String::as_str));
+            render_hidden_parts(&program, &visible)
+        };
+        let (versions, login) = (path("versions"), path("login"));
+        let own = format!("the sandbox hides Claude Code; --sandbox-read {versions} shows it");
+        let key =
+            format!("the sandbox hides the login of Claude Code; --sandbox-read {login} shows it");
+        assert_eq!(hidden(&["bin"]), [own, key.clone()]);
+        assert_eq!(hidden(&["versions", "missing"]), [key]);
+        assert!(hidden(&["versions", "login"]).is_empty());
     }
 }
