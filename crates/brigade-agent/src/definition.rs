@@ -151,6 +151,17 @@ impl Definition {
             .map_err(|error| DefinitionError { file: Some(file.into()), ..error })
     }
 
+    /// Returns the names of the set values that only the loop of this crate uses.
+    pub fn loop_settings(&self) -> Vec<&'static str> {
+        let settings = [
+            ("temperature", self.temperature.is_some()),
+            ("effort", self.effort.is_some()),
+            ("max_output", self.max_output.is_some()),
+            ("steps", self.steps.is_some()),
+        ];
+        settings.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect()
+    }
+
     /// Checks the rules that types cannot express. `parse` calls it too.
     pub fn check(&self) -> Result<(), DefinitionError> {
         let wrong = |field: &str, problem: String| {

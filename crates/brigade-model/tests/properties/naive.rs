@@ -22,7 +22,7 @@ use brigade_model::task::{TaskRow, TaskState};
 use brigade_model::task_tree::{SessionState, TaskTree};
 use brigade_model::work::{InboxMode, ParentClosePolicy};
 
-use crate::naive_messages::NaiveMessageKey;
+use crate::naive_messages::{NaiveMessageKey, takes_messages};
 use crate::rows::*;
 
 /// The predicted effect of a command.
@@ -520,13 +520,7 @@ impl<'a> Naive<'a> {
         }
         for (_, request) in calls {
             let pushed = row.spec.work.policy().inbox_mode == InboxMode::Push;
-            let takes_messages = matches!(
-                request,
-                ConditionRequest::Message { .. }
-                    | ConditionRequest::Messages
-                    | ConditionRequest::Inbox
-            );
-            if pushed && takes_messages {
+            if pushed && takes_messages(request) {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
             let ConditionRequest::Tasks { tasks, .. } = request else { continue };

@@ -1,5 +1,6 @@
 //! The rules for messages: recipients, and the scope of keys.
 
+use brigade_model::call::ConditionRequest;
 use brigade_model::command::{Caller, Recipient, SendCommand};
 use brigade_model::ids::{MessageNo, Owner, RunNo, TaskNo};
 use brigade_model::refusal::RefusalKind;
@@ -71,4 +72,10 @@ impl Naive<'_> {
             && before.interrupt == send.interrupt;
         if is_same { Ok(Some(before.no)) } else { Err(RefusalKind::Conflict) }
     }
+}
+
+/// Checks that the condition is met by messages of the inbox.
+pub(crate) fn takes_messages(request: &ConditionRequest) -> bool {
+    use ConditionRequest::{Inbox, Message, Messages};
+    matches!(request, Message { .. } | Messages | Inbox)
 }

@@ -130,7 +130,7 @@ impl AgentServices {
         let opened = self.backend_for_new_agent(backend)?;
         let name = backend.map_or("brigade", |backend| backend.name);
         let backend = NamedBackend { name, backend: &*opened };
-        check_program_overrides(&overrides, &backend)?;
+        check_program_settings(&overrides, &definition, &backend)?;
         let mcp_servers = match trusted {
             TrustLevel::Trusted => {
                 mcp_servers::resolve_servers(&work, &definition, parent, &self.mcp_servers)?
@@ -311,14 +311,19 @@ fn check_alias(
     }
 }
 
-/// Refuses overrides that an agent program would never see: it has model settings, a loop and tools
+/// Refuses settings that an agent program would never see: it has model settings, a loop and tools
 /// of its own.
-fn check_program_overrides(
+fn check_program_settings(
     overrides: &AgentOverrides,
+    definition: &Definition,
     backend: &NamedBackend<'_>,
 ) -> Result<(), Refusal> {
     let BackendModels::OfProgram { .. } = backend.backend.models() else { return Ok(()) };
-    let lost = overrides.loop_settings();
+    let defined = definition.loop_settings();
+    let (lost, place) = match overrides.loop_settings() {
+        lost if lost.is_empty() => (defined, format!(" in the definition {}", definition.name)),
+        lost => (lost, String::new()),
+    };
     if lost.is_empty() {
         return Ok(());
     }
@@ -326,7 +331,8 @@ fn check_program_overrides(
     let verb = if lost.len() == 1 { "is" } else { "are" };
     let lost = lost.join(", ");
     Err(Refusal::invalid(format!(
-        "{lost} {verb} not possible with {name}: Brigade cannot pass such settings on to that program"
+        "{lost}{place} {verb} not possible with {name}: Brigade cannot pass such settings on to that \
+         program"
     )))
 }
 

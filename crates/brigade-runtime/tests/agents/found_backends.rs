@@ -133,6 +133,20 @@ async fn a_money_budget_needs_a_cost_or_a_known_price() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn settings_of_a_definition_that_a_program_would_not_see_are_refused() {
+    let settings = "runs: thrifty\neffort: low\nlimits: {steps: 3}";
+    let text = format!("---\nname: cook\ndescription: x\n{settings}\n---\nCook.\n");
+    let cook = Definition::parse("cook.md", &text).unwrap();
+    let options = AgentOptions::new(ModelProviders::new()).definition(cook).unwrap();
+    let options = options.backend_source(Arc::new(Programs::default()));
+    let runtime = TestRuntime::new(|builder| builder.agents(options)).await;
+    let task = NewTask::agent("dig").definition("cook");
+    let refused = runtime.session.spawn(task).await.unwrap_err();
+    let expect = "effort, steps in the definition cook are not possible with thrifty";
+    assert!(refused.message.starts_with(expect), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn settings_that_a_program_would_not_see_are_refused_by_name() {
     let runtime = without_model(&Programs::default()).await;
     let none = AgentOverrides::default;
