@@ -12,6 +12,7 @@ use brigade_llm::wire_server::WireServer;
 use brigade_model::call::RunResult;
 use brigade_model::ids::TaskNo;
 use brigade_model::outcome::Outcome;
+use brigade_model::refusal::Refusal;
 use brigade_runtime::{
     AgentOptions, NewTask, OneModel, ProcessOptions, Runtime, Session, TaskHandle,
 };
@@ -83,11 +84,19 @@ impl World {
     }
 
     pub(crate) async fn spawn_with_rules(&self, task: &str, rules: Value) -> TaskHandle<String> {
+        self.try_spawn(task, rules).await.unwrap()
+    }
+
+    pub(crate) async fn try_spawn(
+        &self,
+        task: &str,
+        rules: Value,
+    ) -> Result<TaskHandle<String>, Refusal> {
         let backend = Some(self.client.file.to_owned());
         let overrides = AgentOverrides { backend, ..AgentOverrides::default() };
         let rules: PermissionRules = serde_json::from_value(rules).unwrap();
         let task = NewTask::agent(task).overrides(&overrides).cwd(self.work()).permissions(rules);
-        self.session.spawn(task).await.unwrap()
+        self.session.spawn(task).await
     }
 
     /// Waits for the end of a run, and shows what there is if it does not come.
