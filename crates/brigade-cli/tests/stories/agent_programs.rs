@@ -228,7 +228,11 @@ fn a_file_that_cannot_be_executed_is_no_installed_program() {
     let listed = story.listed();
     for (name, path, problem) in [
         ("codex", &codex, "is not executable; chmod +x makes it so"),
-        ("claude", &claude, "has a format that this machine cannot execute"),
+        (
+            "claude",
+            &claude,
+            "has a format that this machine cannot execute; is its installation complete?",
+        ),
     ] {
         let program = find_program(&listed, name);
         assert_eq!(program.get("path"), None, "{program}");
