@@ -5,14 +5,16 @@ use peers_harness::{BATCH_TASKS, BoxError, Measured, Stopwatch};
 
 use crate::memory_runtime::start_runtime;
 
-/// Sends messages in batches. The task ends when it has received all of them.
+/// Sends messages in batches. The task takes all that have arrived at a time, and ends when it has
+/// received all of them.
 pub(crate) async fn to_one_task(count: usize) -> Result<Measured, BoxError> {
     let (_runtime, session) = start_runtime().await?;
     let receiver = NewTask::closure("receiver", move |ctx: JobContext| async move {
-        for _ in 0..count {
-            ctx.receive().await?;
+        let mut received = 0;
+        while received < count {
+            received += ctx.receive_all().await?.len();
         }
-        Ok::<_, JobError>(count)
+        Ok::<_, JobError>(received)
     });
     let receiver = session.spawn(receiver).await?;
     let to = TaskRef::from(receiver.no());

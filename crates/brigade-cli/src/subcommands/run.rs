@@ -134,8 +134,7 @@ impl RunArgs {
         let request = self.to_request(context, definition.as_ref(), cwd).await?;
         let session = request.session.clone();
         let program = definition.as_ref().and_then(|definition| definition.runs.as_deref());
-        if let (Some(program), Some(sandbox), Some(cwd)) =
-            (program, &request.sandbox, &request.cwd)
+        if let (Some(program), Some(sandbox), Some(cwd)) = (program, &request.sandbox, &request.cwd)
         {
             program_notes::print_hidden_parts(&client, program, sandbox, cwd).await;
         }

@@ -59,7 +59,9 @@ fn check_definition(
                 Some(new_finding(CHECK, HealthState::Healthy, text))
             }
             (None, Some(problem)) => degraded(format!("runs {program}: {problem}")),
-            (None, None) => degraded(format!("runs {program}: {}", render_missing(program, program))),
+            (None, None) => {
+                degraded(format!("runs {program}: {}", render_missing(program, program)))
+            }
         };
     }
     let Some(program) = listed.programs.iter().find(|program| program.name == runs) else {
