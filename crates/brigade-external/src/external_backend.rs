@@ -272,7 +272,7 @@ impl Attempt<'_> {
             turn: record.turn,
             input: StoredInput { text, ends: opening.input.ends },
             conversation: opening.conversation.save(),
-            ledger: journal.ledger(),
+            ledger: journal.next_ledger(),
             ..TurnState::default()
         };
         let records = vec![journal.turn_record(&record)?, journal.state_record(&state)?];

@@ -12,7 +12,9 @@ use brigade_model::truncate::truncate_end;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of model calls whose last report is compared with the next one.
-const RECENT_CALLS_MAX: usize = 16;
+const RECENT_CALLS_MAX: usize = 32;
+/// The largest number of sessions of one task. A program has one, and rarely a second one.
+const SESSIONS_MAX: usize = 16;
 /// The longest id of a model call that is stored, in bytes.
 const CALL_ID_MAX: usize = 256;
 
@@ -76,16 +78,34 @@ struct SessionUsage {
     /// The amount of model calls since the last total.
     #[serde(default)]
     calls: ReportedUsage,
-    /// The last model calls, oldest first. Calls of sub-agents alternate.
+    /// The model calls that were reported last, in this order. Calls of sub-agents alternate.
     #[serde(default)]
     recent_calls: VecDeque<CallUsage>,
 }
 
 /// The last report of a model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredCall", into = "StoredCall")]
 struct CallUsage {
     id: String,
     tokens: TokenUsage,
+}
+
+/// A call in the form of a list, since each state of a turn has many: id, input, cached tokens,
+/// tokens written to the cache, output.
+type StoredCall = (String, u64, u64, u64, u64);
+
+impl From<StoredCall> for CallUsage {
+    fn from((id, input, cached, cache_written, output): StoredCall) -> Self {
+        Self { id, tokens: TokenUsage { input, cached, cache_written, output } }
+    }
+}
+
+impl From<CallUsage> for StoredCall {
+    fn from(call: CallUsage) -> Self {
+        let TokenUsage { input, cached, cache_written, output } = call.tokens;
+        (call.id, input, cached, cache_written, output)
+    }
 }
 
 impl UsageLedger {
@@ -116,18 +136,38 @@ impl UsageLedger {
         match &report.scope {
             UsageScope::Step => with_price(amount.tokens, amount.cost),
             UsageScope::ModelCall { id } => {
-                let session = self.sessions.entry(session_id.to_owned()).or_default();
+                let session = self.session(session_id);
                 let tokens = session.advance_call(id, amount.tokens.unwrap_or_default());
                 let counted = with_price(Some(tokens), amount.cost);
                 session.add_call(counted);
                 counted
             }
             UsageScope::SessionTotal => {
-                let session = self.sessions.entry(session_id.to_owned()).or_default();
-                let new = session.advance_total(amount);
+                let new = self.session(session_id).advance_total(amount);
                 with_price(new.tokens, new.cost)
             }
         }
+    }
+
+    /// Forgets model calls that no later total contains, since their program was killed before it
+    /// stored its totals.
+    pub fn forget_calls(&mut self) {
+        for session in self.sessions.values_mut() {
+            session.calls = ReportedUsage::default();
+            session.recent_calls.clear();
+        }
+    }
+
+    /// Returns the usage of a session. Only the last one has recent calls.
+    fn session(&mut self, id: &str) -> &mut SessionUsage {
+        let id = truncate_end(id, CALL_ID_MAX);
+        if !self.sessions.contains_key(&id) {
+            if self.sessions.len() >= SESSIONS_MAX {
+                self.sessions.pop_first();
+            }
+            self.sessions.values_mut().for_each(|session| session.recent_calls.clear());
+        }
+        self.sessions.entry(id).or_default()
     }
 }
 
@@ -135,16 +175,15 @@ impl SessionUsage {
     /// Stores the report of a model call, and returns the amount that is new in it.
     fn advance_call(&mut self, id: &str, tokens: TokenUsage) -> TokenUsage {
         let id = truncate_end(id, CALL_ID_MAX);
-        if let Some(call) = self.recent_calls.iter_mut().find(|call| call.id == id) {
-            let new = tokens_beyond(tokens, call.tokens);
-            call.tokens = sum_tokens(call.tokens, new);
-            return new;
-        }
+        let found = self.recent_calls.iter().position(|call| call.id == id);
+        let before = found.and_then(|index| self.recent_calls.remove(index));
+        let before = before.map(|call| call.tokens).unwrap_or_default();
+        let new = tokens_beyond(tokens, before);
         if self.recent_calls.len() >= RECENT_CALLS_MAX {
             self.recent_calls.pop_front();
         }
-        self.recent_calls.push_back(CallUsage { id, tokens });
-        tokens
+        self.recent_calls.push_back(CallUsage { id, tokens: sum_tokens(before, new) });
+        new
     }
 
     fn add_call(&mut self, counted: CountedUsage) {
@@ -318,11 +357,26 @@ mod tests {
         count(&mut ledger, at(1, 1), "a", &call("m1", 100, 10));
         assert_eq!(count(&mut ledger, at(2, 1), "a", &call("m2", 30, 3)), counted(30, 3, 33));
         assert_eq!(count(&mut ledger, at(2, 9), "a", &total(130, 20, 200)), counted(0, 7, 57));
-        let mut other = UsageLedger::default();
-        count(&mut other, at(1, 1), "a", &call("m1", 100, 10));
-        count(&mut other, at(2, 1), "a", &call("m2", 30, 3));
-        let without_first = total(30, 10, 40);
-        assert_eq!(count(&mut other, at(2, 9), "a", &without_first), counted(0, 0, 0));
+    }
+
+    #[test]
+    fn a_total_without_the_calls_of_a_killed_turn_is_counted_beside_them() {
+        let mut ledger = UsageLedger::default();
+        count(&mut ledger, at(1, 1), "a", &call("m1", 100, 10));
+        ledger.forget_calls();
+        assert_eq!(count(&mut ledger, at(2, 1), "a", &call("m2", 30, 3)), counted(30, 3, 33));
+        assert_eq!(count(&mut ledger, at(2, 9), "a", &total(30, 10, 40)), counted(0, 7, 7));
+    }
+
+    #[test]
+    fn a_call_that_is_reported_again_and_again_stays_known() {
+        let mut ledger = UsageLedger::default();
+        assert_eq!(count(&mut ledger, at(1, 0), "a", &call("long", 9, 1)), counted(9, 1, 10));
+        for offset in 1..1000 {
+            let id = if offset % 20 == 0 { "long".to_owned() } else { format!("m{offset}") };
+            let expect = if id == "long" { counted(0, 0, 0) } else { counted(9, 1, 10) };
+            assert_eq!(count(&mut ledger, at(1, offset), "a", &call(&id, 9, 1)), expect);
+        }
     }
 
     #[test]
@@ -334,7 +388,12 @@ mod tests {
         let long = "x".repeat(1 << 20);
         count(&mut ledger, at(1, 1000), "a", &call(&long, 5, 5));
         assert_eq!(count(&mut ledger, at(1, 1001), "a", &call(&long, 5, 6)), counted(0, 1, 1));
+        for session in 0..1000 {
+            let session = format!("{session}{long}");
+            count(&mut ledger, at(2, 0), &session, &call("m", 1, 1));
+            count(&mut ledger, at(2, 1), &session, &total(1, 1, 1));
+        }
         let size = serde_json::to_string(&ledger).unwrap().len();
-        assert!(size < 4096, "{size} bytes");
+        assert!(size < 10_000, "{size} bytes");
     }
 }

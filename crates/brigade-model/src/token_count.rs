@@ -1,8 +1,15 @@
 //! Numbers of tokens as people write them: `500000`, `500k`, `1.5M`.
 
+use crate::truncate::truncate_chars;
+
+/// The part of a wrong text that its error shows.
+const SHOWN_CHARS: usize = 40;
+
 /// Parses a number of tokens. The suffix `k` is thousands, `m` is millions, in either case.
 pub fn parse_tokens(text: &str) -> Result<u64, String> {
-    let invalid = || format!("{text:?} is not a number of tokens, such as 500000, 500k or 1.5M");
+    let shown = || truncate_chars(text, SHOWN_CHARS);
+    let invalid =
+        || format!("{:?} is not a number of tokens, such as 500000, 500k or 1.5M", shown());
     let trimmed = text.trim();
     let (number, zeros) = match trimmed.strip_suffix(['k', 'K']) {
         Some(number) => (number, 3),

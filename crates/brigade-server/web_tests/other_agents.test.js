@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -11,9 +11,11 @@ import { api, openDashboard, keepScreenshot, rowOf, waitUntilLive, world } from 
 const CHILDREN = ['Cook', 'Baker', 'Timer'];
 
 /** Creates a repository in which tasks can have worktrees. */
-function createRepository() {
+function createRepository(t) {
   const directory = mkdtempSync(join(tmpdir(), 'brigade-kitchen-'));
-  const git = (...words) => execFileSync('git', words, { cwd: directory });
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const env = { PATH: process.env.PATH, HOME: world.home };
+  const git = (...words) => execFileSync('git', words, { cwd: directory, env });
   git('init', '-q');
   const author = ['-c', 'user.name=cook', '-c', 'user.email=cook@localhost'];
   git(...author, 'commit', '-q', '--allow-empty', '-m', 'begin');
@@ -21,7 +23,7 @@ function createRepository() {
 }
 
 test('a mixed tree is shown whole, and its stop reaches all', { skip: !world }, async (t) => {
-  const workspace = createRepository();
+  const workspace = createRepository(t);
   const session = await api('POST', 'sessions', { workspace });
   const root = await api('POST', `sessions/${session.id}/tasks`, {
     kind: 'agent',
@@ -38,12 +40,15 @@ test('a mixed tree is shown whole, and its stop reaches all', { skip: !world }, 
       .locator('.cell-state', { hasText: /running|waiting/ })
       .waitFor();
     await rowOf(page, name).click();
-    const panel = page.locator('#task-panel');
-    await panel.getByText(/brigade\/.*\/\d+\/1/).first().waitFor();
+    const { items } = await api('GET', `tasks?session=${session.id}&limit=100`);
+    const { id } = items.find((task) => task.name === name);
+    const number = id.split('.').at(-1);
+    const panel = page.locator('#task-panel', { hasText: name });
+    await panel.getByText(new RegExp(`brigade/.*/${number}/1`)).first().waitFor();
   }
   await keepScreenshot(page, 'other-agents');
   await api('POST', `tasks/${root.id}/stop`, {});
-  for (const name of CHILDREN) {
+  for (const name of ['Mixed', ...CHILDREN]) {
     await rowOf(page, name).locator('.cell-state', { hasText: 'cancelled' }).waitFor();
   }
   const { items } = await api('GET', `tasks?session=${session.id}&limit=100`);

@@ -27,6 +27,7 @@ use crate::override_args::OverrideArgs;
 use crate::sandbox_args::SandboxArgs;
 use crate::{configured_models, render};
 
+use self::program_notes::NoteOptions;
 use super::exec::{print_started, render_still_running};
 use super::trust::{self, TrustAnswer};
 
@@ -173,9 +174,12 @@ impl RunArgs {
         };
         let exit = report_result(context, started, result, &live)?;
         if let (Some(task), Some(definition)) = (ended, &definition) {
-            let is_unattended = self.is_unattended(context);
-            program_notes::print_run_notes(&client, &target, &task, definition, is_unattended)
-                .await;
+            let options = NoteOptions {
+                definition,
+                is_unattended: self.is_unattended(context),
+                denies_writing: self.deny.iter().any(|rule| is_writing_tool(rule.tool())),
+            };
+            program_notes::print_run_notes(&client, &target, &task, options).await;
         }
         Ok(exit)
     }
@@ -284,8 +288,10 @@ impl RunArgs {
     fn rules_without_flag(&self, allow: &[PermissionRule]) -> Vec<PermissionRule> {
         let given = || allow.iter().chain(&self.ask).chain(&self.deny);
         let is_given = |tool: &&str| given().any(|rule| rule.tool() == *tool);
-        let tools = brigade_file_tools::WRITING_TOOLS.into_iter().chain(["run_process"]);
-        tools.filter(|tool| !is_given(tool)).filter_map(|tool| tool.parse().ok()).collect()
+        writing_tools()
+            .filter(|tool| !is_given(tool))
+            .filter_map(|tool| tool.parse().ok())
+            .collect()
     }
 
     /// Returns true if nobody can approve calls: a detached run is approved later, any other needs
@@ -516,6 +522,15 @@ pub(super) fn parse_rule(text: &str) -> Result<PermissionRule, String> {
 
 fn parse_json(text: &str) -> Result<Json, String> {
     Json::parse(text).map_err(|refusal| refusal.message)
+}
+
+/// Returns the tools that change something.
+fn writing_tools() -> impl Iterator<Item = &'static str> {
+    brigade_file_tools::WRITING_TOOLS.into_iter().chain(["run_process"])
+}
+
+fn is_writing_tool(name: &str) -> bool {
+    writing_tools().any(|tool| tool == name)
 }
 
 #[cfg(test)]

@@ -389,7 +389,8 @@ fn a_sandbox_that_hides_a_program_or_its_login_is_named() {
     fs::create_dir_all(&login).unwrap();
     fs::write(login.join(".credentials.json"), "{}").unwrap();
     let folder = |path: PathBuf| path.canonicalize().unwrap().display().to_string();
-    let (program, login) = (folder(FAKES.into()), folder(login));
+    let program = folder(FAKES.into());
+    let login = folder(login);
     let hides_program = format!("hides Claude Code; --sandbox-read {program} shows it");
     let hides_login = format!("hides the login of Claude Code; --sandbox-read {login} shows it");
     let ran = story.run(["run", "-d", "--agent", "claude", "--sandbox", "Count."]);

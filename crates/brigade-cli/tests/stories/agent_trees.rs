@@ -78,7 +78,7 @@ fn a_budget_of_the_root_ends_an_agent_of_another_vendor_in_its_turn() {
     let chef = story.story.json(["show", "Chef"]);
     let used = chef["usage"]["tokens"].as_u64().unwrap();
     assert!((50_000..60_000).contains(&used), "{chef}");
-    // Whoever notices it first ends by the budget: the agent in its turn, or the root.
+    // The agent in its turn or the root ends by the budget. The other one is stopped with it.
     let cook = story.story.json(["show", "Cook"]);
     assert_eq!((&cook["alive"], &cook["result"]), (&Value::Bool(false), &Value::Null), "{cook}");
 }

@@ -165,6 +165,9 @@ impl CliAdapter {
             let field = format!("events[{index}].usage.call");
             match (rule.has_call_usage(), rule.has_total_usage()) {
                 (true, true) => return fault(&field, "remove it, or remove `cumulative`"),
+                (true, false) if rule.has_cost() => {
+                    return fault(&field, "remove `cost`: the cumulative usage has it");
+                }
                 (true, false) if !has_totals => {
                     return fault(&field, "add a rule with a cumulative usage, which contains it");
                 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use brigade_agent::agent_program::ProgramEnd;
 use brigade_agent::inbox::{Quoter, asking_tasks};
 use brigade_agent::{CallSlotRange, JournalRecord};
 use brigade_llm::ModelReply;
@@ -24,6 +25,8 @@ use crate::journal_base::{BackendJournal, JournalBase};
 use crate::turn_events::{RequestedCall, TurnQuestion};
 use crate::turn_progress::TurnProgress;
 use crate::usage::UsageLedger;
+
+const SIGKILL: i32 = 9;
 
 const TURN_LABEL: &str = "external turn";
 const STATE_LABEL: &str = "external turn state";
@@ -179,6 +182,15 @@ impl StoredTurn {
         matches!(outcome, Some(StoredOutcome::Interrupted | StoredOutcome::Lost { .. }))
     }
 
+    /// Checks that the program ended without a chance to store anything, as far as is known.
+    fn was_killed(&self) -> bool {
+        let end = self.end.as_deref().and_then(ProgramEnd::of);
+        end.is_some_and(|end| {
+            let is_unknown = end.signal.is_none() && end.exit_code.is_none();
+            is_unknown || end.signal == Some(SIGKILL)
+        })
+    }
+
     fn has_call(&self, index: CallIndex) -> bool {
         index == self.end_index()
             || self.state.open_requests.contains_key(&index.0)
@@ -291,9 +303,15 @@ impl TurnJournal {
         self.last_turn.as_ref().map_or("", |turn| turn.state.progress.answer())
     }
 
-    /// Returns the usage that was counted so far.
-    pub(super) fn ledger(&self) -> UsageLedger {
-        self.last_turn.as_ref().map(|turn| turn.state.ledger.clone()).unwrap_or_default()
+    /// Returns the usage that was counted so far, for the next turn. The totals of its program do not
+    /// contain the calls of one that could not store them.
+    pub(super) fn next_ledger(&self) -> UsageLedger {
+        let Some(turn) = &self.last_turn else { return UsageLedger::default() };
+        let mut ledger = turn.state.ledger.clone();
+        if turn.was_killed() {
+            ledger.forget_calls();
+        }
+        ledger
     }
 }
 

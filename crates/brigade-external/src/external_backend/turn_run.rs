@@ -163,7 +163,11 @@ impl<'a> TurnRun<'a> {
             let may_interrupt = may_stop && self.can_interrupt();
             tokio::select! {
                 piece = output.next() => match piece? {
-                    Some(piece) => self.read_piece(program, piece).await?,
+                    Some(piece) => {
+                        if let Some(limit) = self.read_piece(program, piece).await? {
+                            return Ok(Some(limit));
+                        }
+                    }
                     None => break,
                 },
                 (index, completion) = host.next_completion() => {
@@ -182,13 +186,9 @@ impl<'a> TurnRun<'a> {
                 }
             }
             if self.must_commit {
-                let has_spent = self.spent != Usage::NONE;
                 self.commit(program).await?;
-                output.release(self.turn.state.output_offset);
-                if has_spent && let Some(limit) = self.find_exhausted_budget().await? {
-                    return Ok(Some(limit));
-                }
             }
+            output.release(self.committed_offset);
         }
         let rest = std::mem::take(&mut self.reader).finish();
         match rest {
@@ -200,8 +200,15 @@ impl<'a> TurnRun<'a> {
         Ok(None)
     }
 
-    /// Checks the budgets of a turn that goes on.
-    async fn find_exhausted_budget(&self) -> Result<Option<LimitKind>, Refusal> {
+    /// Commits what was spent. Returns a budget that is exhausted by it, if the turn goes on.
+    async fn commit_spent(
+        &mut self,
+        program: &dyn AgentProgram,
+    ) -> Result<Option<LimitKind>, Refusal> {
+        if self.spent == Usage::NONE {
+            return Ok(None);
+        }
+        self.commit(program).await?;
         match self.turn.state.progress.is_closed() {
             true => Ok(None),
             false => self.context.host.find_exhausted_budget(LEAST_COST).await,
@@ -242,19 +249,24 @@ impl<'a> TurnRun<'a> {
         program.stop().await
     }
 
+    /// Reads a piece of the output. Returns a budget that one of its lines exhausts.
     async fn read_piece(
         &mut self,
         program: &dyn AgentProgram,
         piece: OutputPiece,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<LimitKind>, Refusal> {
         if piece.stream == ProgramStream::Stderr {
             self.read_stderr(&piece);
-            return Ok(());
+            return Ok(None);
         }
         match self.reader.push(piece.offset, &piece.bytes) {
             Ok(lines) => {
                 for line in lines {
                     self.read_line(program, line).await?;
+                    // A piece may have many lines, and the rest of them is not paid for.
+                    if let Some(limit) = self.commit_spent(program).await? {
+                        return Ok(Some(limit));
+                    }
                 }
             }
             // The rest of the output is read, so that the program can end, but has no meaning.
@@ -264,7 +276,7 @@ impl<'a> TurnRun<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn read_stderr(&mut self, piece: &OutputPiece) {
@@ -538,7 +550,9 @@ impl<'a> TurnRun<'a> {
         let outcome = match (state.stop, decided) {
             (Some(StopCause::Interrupted), _) => StoredOutcome::Interrupted,
             (_, TurnOutcome::Succeeded) => StoredOutcome::Succeeded {},
-            _ if state.progress.is_budget_spent() => StoredOutcome::BudgetSpent,
+            _ if state.progress.is_budget_spent() && self.turn.record.budget.is_some() => {
+                StoredOutcome::BudgetSpent
+            }
             _ if self.is_success_of_server() => StoredOutcome::Succeeded {},
             (Some(StopCause::Lingered), TurnOutcome::Failed(failure))
                 if failure.cause != FailureCause::Reported =>

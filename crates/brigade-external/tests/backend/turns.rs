@@ -141,6 +141,25 @@ async fn a_stopped_turn_costs_what_its_model_calls_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_killed_turn_is_counted_beside_the_totals_of_the_next() {
+    let world = World::open().await;
+    let agent = world.spawn("claude", "spend and die").await;
+    assert_eq!(agent.wait().await.unwrap().outcome.label(), "failed");
+    assert_eq!(world.task(1).await.row.usage().tokens, 1_001);
+    agent.send("go on").await.unwrap();
+    assert_eq!(answer(&agent.wait().await.unwrap()), "Turn 2.");
+    assert_eq!(world.task(1).await.row.usage().tokens, 1_001 + 220);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_that_nobody_limited_is_not_spent() {
+    let world = World::open().await;
+    let ended = world.run("claude", "spend the money").await;
+    let outcome = ended.outcome.to_string();
+    assert!(outcome.contains("Reached maximum budget"), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_spent_its_money_ends_by_the_budget() {
     let world = World::open().await;
     let limits =

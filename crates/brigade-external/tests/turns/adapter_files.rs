@@ -150,6 +150,12 @@ match = { type = "hello" }"#;
         ),
         (
             "session = { id = \"id\" }",
+            "session = { id = \"id\" }\nusage = { call = \"c\", input = \"i\", output = \"o\", \
+             cost = \"d\" }",
+            "events[0].usage.call",
+        ),
+        (
+            "session = { id = \"id\" }",
             "session = { id = \"id\" }\npermission = { id = \"a\", tool = \"b\", arguments = \"c\" }",
             "answers",
         ),

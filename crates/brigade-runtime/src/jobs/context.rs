@@ -141,8 +141,8 @@ impl JobContext {
     }
 
     /// Waits for messages, and takes all that have arrived, in order. One journal entry holds them,
-    /// so it costs much less than a [`receive`](Self::receive) for each. Of very many messages it
-    /// takes the first.
+    /// so it costs much less than a [`receive`](Self::receive) for each. Of more than 256
+    /// messages, or of very long ones, it takes the first.
     pub fn receive_all(&self) -> impl Future<Output = Result<Vec<Arc<Message>>, Refusal>> {
         let received = self.park_call(ConditionRequest::Messages);
         async move {

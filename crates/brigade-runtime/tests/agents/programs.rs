@@ -39,11 +39,16 @@ struct Lines {
     /// Holds the backend after the first line was written and read, before that is recorded.
     hold: Option<Arc<Notify>>,
     first_line: Arc<Notify>,
+    asks_permission: bool,
 }
 
 impl Backend for Lines {
     fn run<'a>(&'a self, run: BackendRun<'a>) -> BoxFuture<'a, AgentExit> {
         Box::pin(async move { self.converse(&run).await.unwrap_or_else(AgentExit::Refused) })
+    }
+
+    fn asks_permission(&self) -> bool {
+        self.asks_permission
     }
 }
 
@@ -271,6 +276,38 @@ async fn the_rules_of_an_agent_hold_for_its_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_an_unattended_agent_needs_a_rule_that_allows_its_processes() {
+    for is_unattended in [false, true] {
+        let first_line = Arc::new(Notify::new());
+        let hold = Arc::new(Notify::new());
+        let lines = Lines {
+            command: "cat",
+            hold: Some(hold.clone()),
+            first_line: first_line.clone(),
+            asks_permission: true,
+            ..Lines::default()
+        };
+        let world = open_with_slots(lines, 9).await;
+        let backend = Some("lines".into());
+        let overrides = AgentOverrides { backend, ..AgentOverrides::default() };
+        let ask = vec!["run_process".parse().unwrap()];
+        let rules = PermissionRules { ask, ..PermissionRules::all() };
+        let task = NewTask::agent("talk").overrides(&overrides).permissions(rules);
+        let task = if is_unattended { task.unattended() } else { task };
+        let agent = world.session.spawn(task).await.unwrap();
+        first_line.notified().await;
+        let program = program_task(&world).await;
+        let id = brigade_runtime::TaskId { session: world.session.id(), no: program.no };
+        let inside = world.runtime.task_session(id, program.row.attempt).await.unwrap();
+        let spawned = inside.spawn(NewTask::shell("true")).await;
+        let refusal = spawned.err().map(|refusal| refusal.kind);
+        assert_eq!(refusal, is_unattended.then_some(RefusalKind::Forbidden));
+        hold.notify_one();
+        agent.wait().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_sandboxed_program_gets_the_variables_that_its_backend_passes() {
     if let Err(problem) = LandlockSupport::detect().check() {
         eprintln!("not tested: this kernel cannot sandbox processes ({problem:?})");
@@ -285,6 +322,7 @@ async fn a_sandboxed_program_gets_the_variables_that_its_backend_passes() {
         env: BTreeMap::from([("NAME".to_owned(), passed.clone())]),
         hold: Some(hold.clone()),
         first_line: first_line.clone(),
+        ..Lines::default()
     };
     let world = open_with_slots(lines, 2).await;
     let work = TempDir::new().unwrap();

@@ -12,7 +12,8 @@ pub(super) fn truncate_failure(reason: &str) -> String {
     let text = match lines.len() > LINES_MAX {
         true => {
             let half = LINES_MAX / 2;
-            let (head, tail) = (&lines[..half], &lines[lines.len() - half + 1..]);
+            let head = &lines[..half];
+            let tail = &lines[lines.len() - half + 1..];
             let omitted = lines.len() - head.len() - tail.len();
             format!("{}\n[.. {omitted} lines ..]\n{}", head.join("\n"), tail.join("\n"))
         }

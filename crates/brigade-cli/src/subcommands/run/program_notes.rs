@@ -34,19 +34,30 @@ pub(super) async fn print_hidden_parts(
     }
 }
 
+/// The facts about a run that its notes depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoteOptions<'a> {
+    pub(super) definition: &'a AgentInfo,
+    pub(super) is_unattended: bool,
+    /// True if the caller denies a tool that changes something, so that the program only reads.
+    pub(super) denies_writing: bool,
+}
+
 /// Prints notes on an ended run.
 pub(super) async fn print_run_notes(
     client: &DaemonClient,
     target: &TaskTarget,
     task: &TaskInfo,
-    definition: &AgentInfo,
-    is_unattended: bool,
+    options: NoteOptions<'_>,
 ) {
+    let definition = options.definition;
     let Some(program) = definition.runs.as_deref() else { return };
-    if let Some(note) = render_access(task.program_access, program, definition) {
+    if !options.denies_writing
+        && let Some(note) = render_access(task.program_access, program, definition)
+    {
         render::print_note(&note);
     }
-    if is_unattended {
+    if options.is_unattended {
         let denied = count_unattended_denials(client, target).await;
         if let Some(note) = render_denials(denied) {
             render::print_note(&note);
@@ -120,11 +131,16 @@ impl VisiblePaths {
         Self(paths.filter_map(|path| Path::new(path).canonicalize().ok()).collect())
     }
 
-    /// Returns the real directory of a file that is not visible.
-    fn find_hidden_folder(&self, file: &str) -> Option<PathBuf> {
+    /// Returns the real directory of a file that is not visible. A file in the home directory stands
+    /// for itself.
+    fn find_hidden_path(&self, file: &str) -> Option<PathBuf> {
         let real = Path::new(file).canonicalize().ok()?;
-        let is_visible = self.0.iter().any(|path| real.starts_with(path));
-        real.parent().filter(|_| !is_visible).map(Path::to_owned)
+        if self.0.iter().any(|path| real.starts_with(path)) {
+            return None;
+        }
+        let home = std::env::home_dir().and_then(|home| home.canonicalize().ok());
+        let parent = real.parent().filter(|parent| Some(*parent) != home.as_deref());
+        Some(parent.map(Path::to_owned).unwrap_or(real))
     }
 }
 
@@ -133,8 +149,8 @@ fn render_hidden_parts(program: &AgentProgramInfo, visible: &VisiblePaths) -> Ve
     let files = program.path.iter().map(|path| (title.clone(), path));
     let logins = program.login_files.iter().map(|file| (format!("the login of {title}"), file));
     let hidden = files.chain(logins).filter_map(|(part, file)| {
-        let folder = visible.find_hidden_folder(file)?.display().to_string();
-        Some(format!("the sandbox hides {part}; --sandbox-read {folder} shows it"))
+        let path = visible.find_hidden_path(file)?.display().to_string();
+        Some(format!("the sandbox hides {part}; --sandbox-read {path} shows it"))
     });
     hidden.collect()
 }
@@ -197,7 +213,8 @@ mod tests {
             let visible = VisiblePaths::new(visible.iter().map(String::as_str));
             render_hidden_parts(&program, &visible)
         };
-        let (versions, login) = (path("versions"), path("login"));
+        let versions = path("versions");
+        let login = path("login");
         let own = format!("the sandbox hides Claude Code; --sandbox-read {versions} shows it");
         let key =
             format!("the sandbox hides the login of Claude Code; --sandbox-read {login} shows it");
