@@ -158,14 +158,16 @@ impl UsageLedger {
         }
     }
 
-    /// Returns the usage of a session. Only the last one has recent calls.
+    /// Returns the usage of a session. Only this one keeps its recent calls.
     fn session(&mut self, id: &str) -> &mut SessionUsage {
         let id = truncate_end(id, CALL_ID_MAX);
-        if !self.sessions.contains_key(&id) {
-            if self.sessions.len() >= SESSIONS_MAX {
-                self.sessions.pop_first();
+        if !self.sessions.contains_key(&id) && self.sessions.len() >= SESSIONS_MAX {
+            self.sessions.pop_first();
+        }
+        for (other, session) in &mut self.sessions {
+            if *other != id {
+                session.recent_calls.clear();
             }
-            self.sessions.values_mut().for_each(|session| session.recent_calls.clear());
         }
         self.sessions.entry(id).or_default()
     }
@@ -388,10 +390,10 @@ mod tests {
         let long = "x".repeat(1 << 20);
         count(&mut ledger, at(1, 1000), "a", &call(&long, 5, 5));
         assert_eq!(count(&mut ledger, at(1, 1001), "a", &call(&long, 5, 6)), counted(0, 1, 1));
-        for session in 0..1000 {
-            let session = format!("{session}{long}");
-            count(&mut ledger, at(2, 0), &session, &call("m", 1, 1));
-            count(&mut ledger, at(2, 1), &session, &total(1, 1, 1));
+        for turn in 2..2000 {
+            let session = format!("{}{long}", turn % 20);
+            count(&mut ledger, at(turn, 0), &session, &call(&format!("m{turn}{long}"), 1, 1));
+            count(&mut ledger, at(turn, 1), &session, &total(turn, turn, turn));
         }
         let size = serde_json::to_string(&ledger).unwrap().len();
         assert!(size < 10_000, "{size} bytes");

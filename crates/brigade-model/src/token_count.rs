@@ -7,26 +7,33 @@ const SHOWN_CHARS: usize = 40;
 
 /// Parses a number of tokens. The suffix `k` is thousands, `m` is millions, in either case.
 pub fn parse_tokens(text: &str) -> Result<u64, String> {
-    let shown = || truncate_chars(text, SHOWN_CHARS);
-    let invalid =
-        || format!("{:?} is not a number of tokens, such as 500000, 500k or 1.5M", shown());
-    let trimmed = text.trim();
-    let (number, zeros) = match trimmed.strip_suffix(['k', 'K']) {
+    read_tokens(text.trim()).ok_or_else(|| {
+        let shown = truncate_chars(text, SHOWN_CHARS);
+        format!("{shown:?} is not a number of tokens, such as 500000, 500k or 1.5M")
+    })
+}
+
+/// Returns the number, if it is a whole number of tokens.
+fn read_tokens(text: &str) -> Option<u64> {
+    let (number, zeros) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 3),
-        None => match trimmed.strip_suffix(['m', 'M']) {
+        None => match text.strip_suffix(['m', 'M']) {
             Some(number) => (number, 6),
-            None => (trimmed, 0),
+            None => (text, 0),
         },
     };
     let number = number.trim();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let fraction = if is_number(fraction) { fraction.trim_end_matches('0') } else { "." };
-    if !is_number(whole) || fraction == "." || fraction.len() > zeros {
-        return Err(invalid());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
     }
-    format!("{whole}{fraction:0<zeros$}").parse().map_err(|_| invalid())
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > zeros {
+        return None;
+    }
+    format!("{whole}{fraction:0<zeros$}").parse().ok()
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(crate) struct Supervisor {
     /// Task trees that were discarded and not loaded again yet, with attachments that only they
     /// hold.
     pub(crate) discarded_trees: HashMap<SessionId, TaskTree>,
-    /// Sessions that another writer has taken. They are not claimed again.
+    /// Sessions that another writer has taken. They are not acquired again.
     pub(crate) lost_sessions: HashSet<SessionId>,
     /// Reports whose commit failed, and requests that find another state now.
     pub(crate) retry_reports: Vec<LoopInput>,
