@@ -7,8 +7,9 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
@@ -34,6 +35,9 @@ use crate::write::SqliteWriter;
 
 /// The default of [`SqliteOptions::busy_timeout`].
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time that a commit may hold a thread of the async runtime.
+const SHORT_COMMIT: Duration = Duration::from_millis(5);
 
 /// The most idle read connections in the pool.
 const IDLE_READERS_MAX: usize = 4;
@@ -83,6 +87,9 @@ pub struct SqliteStore {
     readers: Mutex<Vec<Connection>>,
     /// The writer; `None` if the store was opened read-only.
     writer: Option<Mutex<SqliteWriter>>,
+    synchronous: SynchronousMode,
+    /// True if the next commit may wait for the disk.
+    next_commit_may_block: AtomicBool,
     /// The owner's lock. It is the last field, so that the connections are closed before it is
     /// released.
     _lock: Option<OwnerLock>,
@@ -135,12 +142,17 @@ impl SqliteStore {
             SynchronousMode::Full => "full",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
-        // A checkpoint waits for the disk, so it runs only every 32 MB.
-        conn.pragma_update(None, "wal_autocheckpoint", 8_000)?;
         conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
         conn.pragma_update(None, "cache_size", -16 * 1024)?;
-        let writer = Some(Mutex::new(SqliteWriter::new(conn)));
-        Ok(Self { path, readers: Mutex::default(), writer, _lock: Some(lock) })
+        let writer = Some(Mutex::new(SqliteWriter::new(conn, options.busy_timeout)?));
+        Ok(Self {
+            path,
+            readers: Mutex::default(),
+            writer,
+            synchronous: options.synchronous,
+            next_commit_may_block: AtomicBool::new(true),
+            _lock: Some(lock),
+        })
     }
 
     fn open_as_reader(path: &Path) -> Result<Self> {
@@ -156,7 +168,14 @@ impl SqliteStore {
             }
         }
         let first = open(&path)?;
-        Ok(Self { path, readers: Mutex::new(vec![first]), writer: None, _lock: None })
+        Ok(Self {
+            path,
+            readers: Mutex::new(vec![first]),
+            writer: None,
+            synchronous: SynchronousMode::default(),
+            next_commit_may_block: AtomicBool::new(true),
+            _lock: None,
+        })
     }
 
     /// Limits the size of the file, to simulate a full disk.
@@ -172,8 +191,44 @@ impl SqliteStore {
         let writer = self.writer.as_ref().ok_or(StoreError::ReadOnly)?;
         on_this_thread(|| {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(work(&mut writer)?)
+            let done = work(&mut writer)?;
+            if writer.needs_checkpoint() {
+                writer.checkpoint();
+                // The first commit after a checkpoint waits for the disk when the log starts again.
+                self.next_commit_may_block.store(true, Ordering::Relaxed);
+            }
+            Ok(done)
         })
+    }
+
+    /// Commits a batch, at once if that is not expected to block this thread for long: the hand-over
+    /// of a thread would cost more than the commit.
+    fn commit_batch(&self, batch: &Batch) -> Result<Position, StoreError> {
+        let may_block = self.synchronous == SynchronousMode::Full
+            || self.next_commit_may_block.load(Ordering::Relaxed);
+        if !may_block && let Some(done) = self.commit_at_once(batch) {
+            return done;
+        }
+        self.with_writer(|writer| self.timed(|| writer.commit(batch)))
+    }
+
+    /// Commits a batch without waiting for a lock. Returns `None` if another caller or another
+    /// program is writing.
+    fn commit_at_once(&self, batch: &Batch) -> Option<Result<Position, StoreError>> {
+        let mut writer = self.writer.as_ref()?.try_lock().ok()?;
+        let done = self.timed(|| writer.commit_unless_busy(batch)).transpose()?;
+        if writer.needs_checkpoint() {
+            self.next_commit_may_block.store(true, Ordering::Relaxed);
+        }
+        Some(done.map_err(StoreError::from))
+    }
+
+    /// Runs a commit, and expects the next one to take about as long.
+    fn timed<T>(&self, commit: impl FnOnce() -> T) -> T {
+        let started_at = Instant::now();
+        let done = commit();
+        self.next_commit_may_block.store(started_at.elapsed() > SHORT_COMMIT, Ordering::Relaxed);
+        done
     }
 
     /// Reads within one transaction, so that all rows are of one commit.
@@ -259,7 +314,7 @@ fn canonical_path(path: &Path) -> Result<PathBuf> {
 
 impl Store for SqliteStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
-        Box::pin(async move { self.with_writer(|writer| writer.commit(batch)) })
+        Box::pin(async move { self.commit_batch(batch) })
     }
 
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {

@@ -1,5 +1,9 @@
 //! Writes each batch in one transaction.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use brigade_model::call::TaskEntry;
 use brigade_model::event::{Event, EventRecord};
 use brigade_model::event_author::EventAuthor;
@@ -9,16 +13,26 @@ use brigade_model::name::SessionName;
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{SessionRow, SessionState};
 use brigade_store::{Batch, Residency, SessionBatch, StoreError, SupersededRun, codec};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::hooks::Wal;
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 
 use crate::error::{Result, corrupt};
 use crate::read::{last_position, read_task};
+
+/// The number of pages in the log at which they are moved into the file: 32 MB. A checkpoint waits
+/// for the disk, so it is rare.
+const CHECKPOINT_PAGES: u32 = 8_000;
 
 /// The connection that writes, with the buffer for encoded rows.
 #[derive(Debug)]
 pub(crate) struct SqliteWriter {
     conn: Connection,
     buffer: Vec<u8>,
+    busy_timeout: Duration,
+    /// The number of pages in the log after the last commit.
+    log_pages: Arc<AtomicU32>,
 }
 
 /// The key of a session in this file.
@@ -32,29 +46,43 @@ pub(crate) struct SessionRef {
 }
 
 impl SqliteWriter {
-    pub(crate) fn new(conn: Connection) -> Self {
-        Self { conn, buffer: Vec::new() }
+    pub(crate) fn new(mut conn: Connection, busy_timeout: Duration) -> Result<Self> {
+        conn.busy_timeout(busy_timeout)?;
+        let log_pages = Arc::new(AtomicU32::new(0));
+        let pages_after_commit = log_pages.clone();
+        // The hook takes the place of SQLite's own checkpoint at the end of a commit.
+        conn.wal_hook(Some(move |_: &mut Wal, pages: i32| {
+            pages_after_commit.store(pages.unsigned_abs(), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self { conn, buffer: Vec::new(), busy_timeout, log_pages })
     }
 
     pub(crate) fn commit(&mut self, batch: &Batch) -> Result<Position> {
-        let tx = begin(&mut self.conn)?;
-        let first = last_position(&tx)?.next();
-        let mut keys = Vec::with_capacity(batch.sessions.len());
-        for part in &batch.sessions {
-            keys.push(check(&tx, part)?);
+        write_batch(begin(&mut self.conn)?, &mut self.buffer, batch)
+    }
+
+    /// Commits a batch without waiting for another program. Returns `None` if one is writing.
+    pub(crate) fn commit_unless_busy(&mut self, batch: &Batch) -> Result<Option<Position>> {
+        self.conn.busy_timeout(Duration::ZERO)?;
+        let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate);
+        self.conn.busy_timeout(self.busy_timeout)?;
+        match begun {
+            Ok(tx) => write_batch(tx, &mut self.buffer, batch).map(Some),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        let mut rows = RowWriter { tx: &tx, buffer: &mut self.buffer };
-        let mut position = first;
-        for (part, key) in batch.sessions.iter().zip(keys) {
-            let key = rows.write_session(key, &part.row)?;
-            rows.write_runs(key, part)?;
-            rows.write_tasks(key, part)?;
-            rows.write_journal(key, part)?;
-            rows.write_messages(key, part)?;
-            position = rows.write_events(key, position, part)?;
-        }
-        tx.commit()?;
-        Ok(first)
+    }
+
+    /// Returns whether the log is long enough for a checkpoint.
+    pub(crate) fn needs_checkpoint(&self) -> bool {
+        self.log_pages.load(Ordering::Relaxed) >= CHECKPOINT_PAGES
+    }
+
+    /// Moves the pages of the log into the file, as far as no reader needs them there. A failure
+    /// loses nothing: a later checkpoint tries again.
+    pub(crate) fn checkpoint(&mut self) {
+        let _ = self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     }
 
     /// Gives a session the next epoch, if this is its stored row.
@@ -81,6 +109,26 @@ impl SqliteWriter {
 
 fn begin(conn: &mut Connection) -> Result<Transaction<'_>> {
     Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
+}
+
+fn write_batch(tx: Transaction<'_>, buffer: &mut Vec<u8>, batch: &Batch) -> Result<Position> {
+    let first = last_position(&tx)?.next();
+    let mut keys = Vec::with_capacity(batch.sessions.len());
+    for part in &batch.sessions {
+        keys.push(check(&tx, part)?);
+    }
+    let mut rows = RowWriter { tx: &tx, buffer };
+    let mut position = first;
+    for (part, key) in batch.sessions.iter().zip(keys) {
+        let key = rows.write_session(key, &part.row)?;
+        rows.write_runs(key, part)?;
+        rows.write_tasks(key, part)?;
+        rows.write_journal(key, part)?;
+        rows.write_messages(key, part)?;
+        position = rows.write_events(key, position, part)?;
+    }
+    tx.commit()?;
+    Ok(first)
 }
 
 /// Refuses a batch that does not continue the stored session.

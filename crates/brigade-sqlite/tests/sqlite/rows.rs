@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Session, batch, create_store, id, open};
@@ -14,6 +15,7 @@ use brigade_store::{
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 /// A stored row with any fields and variants.
 type Fields = BTreeMap<String, serde_json::Value>;
@@ -213,6 +215,50 @@ async fn a_busy_file_is_unavailable() {
     assert_eq!(store.session(id(1)).await.unwrap().unwrap().seq, Seq(4), "reads do not wait");
     intruder.execute_batch("ROLLBACK").unwrap();
     store.commit(&part).await.unwrap();
+}
+
+/// The runtime has one thread. If the commit held it, the other program could not end its
+/// transaction, and the test would hang.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn other_tasks_run_while_a_commit_waits_for_another_program() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut session = create_store(&path).await;
+    let busy_timeout = Duration::from_secs(3_600);
+    let options = SqliteOptions { busy_timeout, ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open_with(&path, options).unwrap());
+    // After short commits, the next one is expected to be short.
+    for _ in 0..3 {
+        store.commit(&batch(session.spawn(1))).await.unwrap();
+    }
+    let intruder = Connection::open(&path).unwrap();
+    intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let part = batch(session.spawn(1));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { store.commit(&part).await.map(drop) });
+    tasks.spawn(async move {
+        intruder.execute_batch("ROLLBACK").unwrap();
+        Ok(())
+    });
+    for done in tasks.join_all().await {
+        done.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_long_log_is_moved_into_the_file() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let mut session = create_store(&path).await;
+    let store = open(&path).unwrap();
+    let file_bytes = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
+    let mut log_bytes_max = 0;
+    for _ in 0..40 {
+        store.commit(&batch(session.spawn_with_argument(1_000_000))).await.unwrap();
+        log_bytes_max = log_bytes_max.max(file_bytes("store.db-wal"));
+    }
+    assert!(file_bytes("store.db") > 32_000_000, "{} bytes", file_bytes("store.db"));
+    assert!(log_bytes_max < 40_000_000, "{log_bytes_max} bytes");
 }
 
 #[tokio::test]

@@ -50,13 +50,16 @@ impl Session {
     /// Returns a batch that spawns this number of jobs.
     pub(crate) fn spawn(&mut self, count: usize) -> SessionBatch {
         let spec = Arc::new(job());
-        self.handle_all((0..count).map(|_| {
-            Command::Spawn(SpawnCommand {
-                caller: Caller::Operator,
-                spec: spec.clone(),
-                call: None,
-            })
-        }))
+        self.handle_all((0..count).map(|_| spawn_command(spec.clone())))
+    }
+
+    /// Returns a batch that spawns a job with an argument of this length.
+    pub(crate) fn spawn_with_argument(&mut self, bytes: usize) -> SessionBatch {
+        let mut spec = job();
+        if let Work::Job(JobWork::Named { args, .. }) = &mut spec.work {
+            *args = Json::of(&"x".repeat(bytes)).unwrap();
+        }
+        self.handle_all([spawn_command(Arc::new(spec))])
     }
 
     /// Returns a batch that spawns this number of jobs, each of which sleeps for a long time.
@@ -72,9 +75,8 @@ impl Session {
                 then,
             };
             let no = TaskNo::new(no).unwrap();
-            let spawn = SpawnCommand { caller: Caller::Operator, spec: spec.clone(), call: None };
             [
-                Command::Spawn(spawn),
+                spawn_command(spec.clone()),
                 Command::Report(ReportCommand { no, attempt: Attempt(1), report }),
             ]
         }))
@@ -113,6 +115,10 @@ impl Session {
 
 pub(crate) fn id(number: u128) -> SessionId {
     SessionId::from_uuid(uuid::Uuid::from_u128(number))
+}
+
+fn spawn_command(spec: Arc<TaskSpec>) -> Command {
+    Command::Spawn(SpawnCommand { caller: Caller::Operator, spec, call: None })
 }
 
 pub(crate) fn job() -> TaskSpec {
