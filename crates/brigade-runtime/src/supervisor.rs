@@ -8,7 +8,9 @@
 //! acting before storing does not compile. The loop never waits for work.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use brigade_model::command::{Command, RecoverCommand, RecoveryFinding};
@@ -166,13 +168,7 @@ impl Supervisor {
             || self.waiters.has_ready()
             || self.slots.can_grant()
             || self.timers.first().is_some_and(|due| due <= self.clock.now());
-        if busy {
-            while inputs.received.len() < self.max_batch
-                && let Ok(input) = self.inputs.try_recv()
-            {
-                inputs.received.push(input);
-            }
-        } else {
+        if !busy {
             let due = self.timers.first();
             let clock = self.clock.clone();
             let timer = async move {
@@ -191,10 +187,22 @@ impl Supervisor {
                 }
                 () = timer => {}
             }
+            // The callers that are ready to run add their inputs, so that one commit stores them.
+            let_ready_tasks_run().await;
         }
+        self.receive_more(&mut inputs.received);
         inputs.ready_waits = self.waiters.take_ready();
         inputs.due_sessions = self.timers.due(self.clock.now());
         Some(inputs)
+    }
+
+    /// Takes the inputs that are there, up to the size of a batch.
+    fn receive_more(&mut self, received: &mut Vec<LoopInput>) {
+        while received.len() < self.max_batch
+            && let Ok(input) = self.inputs.try_recv()
+        {
+            received.push(input);
+        }
     }
 
     pub(crate) async fn decide_all(&mut self, inputs: TurnInputs) -> Decided {
@@ -549,6 +557,20 @@ impl Supervisor {
         }
         decided
     }
+}
+
+/// Lets the tasks that are ready on this thread run first. Tokio's `yield_now` also polls its driver,
+/// which costs more than a commit to memory.
+async fn let_ready_tasks_run() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
