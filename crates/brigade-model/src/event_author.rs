@@ -62,6 +62,19 @@ impl EventAuthor {
         };
         Self { kind, name, task, origin: origin.cloned() }
     }
+
+    /// Returns whether this is the author that a caller is.
+    pub(crate) fn is_of(&self, caller: &Caller, origin: Option<&CallerOrigin>) -> bool {
+        let is_caller = match (&self.kind, caller) {
+            (AuthorKind::Operator, Caller::Operator) => true,
+            (AuthorKind::Client, Caller::Client(client)) => {
+                self.name.as_deref() == Some(&client.identity.name.0)
+            }
+            (AuthorKind::Task, Caller::Task { no, .. }) => self.task == Some(*no),
+            _ => false,
+        };
+        is_caller && self.origin.as_ref() == origin
+    }
 }
 
 impl fmt::Display for EventAuthor {

@@ -1,5 +1,7 @@
 //! Finds the consequences of an event: further events, and actions.
 
+use std::sync::Arc;
+
 use crate::action::{Action, StartAction};
 use crate::decide::budget::is_unmetered;
 use crate::decide::inbox::has_inbox_items;
@@ -10,7 +12,7 @@ use crate::decide::{
 };
 use crate::event::Event;
 use crate::ids::{CallIndex, Owner, TaskNo, Time};
-use crate::outcome::Outcome;
+use crate::message::Message;
 use crate::task::{QueueReason, TaskRow, TaskState};
 use crate::task_tree::{SessionState, TaskTree};
 use crate::work::{InboxMode, WakeOn};
@@ -19,24 +21,25 @@ use crate::work::{InboxMode, WakeOn};
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) drafts: Vec<Draft>,
-    pub(crate) actions: Vec<Action>,
     /// The holder from which upwards slots may have become free.
     pub(crate) freed: Option<Owner>,
 }
 
+/// Finds the consequences of an event and appends its actions.
 pub(crate) fn react(
     tree: &TaskTree,
     event: &Event,
     entry: Option<&EntryDraft>,
     now: Time,
+    actions: &mut Vec<Action>,
 ) -> Reaction {
     let mut reaction = Reaction::default();
     match event {
         Event::GrantAdded(_) => reaction.drafts = complete_granted_calls(tree),
         Event::Spawned(spawned) if spawned.queued.is_none() => {
-            reaction.actions = start_actions(tree, spawned.no);
+            start(tree, spawned.no, actions);
         }
-        Event::Started { no, .. } => reaction.actions = start_actions(tree, *no),
+        Event::Started { no, .. } => start(tree, *no, actions),
         Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
@@ -51,10 +54,10 @@ pub(crate) fn react(
             reaction.drafts = complete_next_call(tree, *no, now);
         }
         Event::Recorded { no, index, .. } => {
-            reaction.actions = deliver_completion(tree, *no, *index, entry)
+            actions.extend(deliver_completion(tree, *no, *index, entry));
         }
         Event::CallCompleted { no, index, .. } => {
-            reaction.actions = deliver_completion(tree, *no, *index, entry);
+            actions.extend(deliver_completion(tree, *no, *index, entry));
             if let Some(row) = tree.get(*no) {
                 reaction.drafts = complete_next_call(tree, *no, now);
                 if reaction.drafts.is_empty() {
@@ -64,10 +67,13 @@ pub(crate) fn react(
         }
         Event::MessageSent(message) => match message.to {
             Owner::Session => {}
-            Owner::Task(no) => react_to_message(tree, no, message, now, &mut reaction),
+            Owner::Task(no) => {
+                reaction.drafts = complete_next_call(tree, no, now);
+                actions.extend(push_or_interrupt(tree, no, message));
+            }
         },
         Event::StopRequested { no, deadline, .. } => {
-            reaction.actions.extend(tree.get(*no).map(|row| Action::Stop {
+            actions.extend(tree.get(*no).map(|row| Action::Stop {
                 no: *no,
                 attempt: row.attempt,
                 deadline: *deadline,
@@ -75,17 +81,22 @@ pub(crate) fn react(
         }
         Event::StopForced { no, .. } => {
             let kill = tree.get(*no).map(|row| Action::Kill { no: *no, attempt: row.attempt });
-            reaction.actions.extend(kill);
+            actions.extend(kill);
         }
         Event::Closing { no, .. } => {
             // Its own work is over, so its slot is free.
             reaction.freed = Some(tree.limit_holder(*no));
-            reaction.actions.push(Action::Release { no: *no });
+            actions.push(Action::Release { no: *no });
             if tree.alive_descendants(*no) == 0 {
                 reaction.drafts = end_if_childless(tree, *no);
             }
         }
-        Event::Ended { no, outcome, .. } => react_to_end(tree, *no, outcome, now, &mut reaction),
+        Event::Ended { no, outcome, .. } => {
+            if !outcome.is_success() {
+                actions.push(Action::Release { no: *no });
+            }
+            react_to_end(tree, *no, now, &mut reaction);
+        }
         Event::Suspended { no, .. }
         | Event::Queued { no, .. }
         | Event::Recovered { no, .. }
@@ -97,11 +108,11 @@ pub(crate) fn react(
 }
 
 /// Starts an attempt, then pushes the messages that arrived while nobody executed the task.
-fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
-    let Some(task) = tree.view(no) else { return Vec::new() };
+fn start(tree: &TaskTree, no: TaskNo, actions: &mut Vec<Action>) {
+    let Some(task) = tree.view(no) else { return };
     let row = task.row;
     let attempt = row.attempt;
-    let mut actions = vec![Action::Start(StartAction {
+    actions.push(Action::Start(StartAction {
         session: tree.row().name.clone(),
         no,
         run: row.run,
@@ -115,12 +126,11 @@ fn start_actions(tree: &TaskTree, no: TaskNo) -> Vec<Action> {
         worktree: row.worktree().cloned().map(Box::new),
         stall_watch: row.stall_watch(),
         skip_first_gate: is_unmetered(tree, no) && !has_inbox_items(tree, task),
-    })];
+    }));
     if row.spec.work.policy().inbox_mode == InboxMode::Push {
         let unread = tree.inbox(Owner::Task(no)).cloned();
         actions.extend(unread.map(|message| Action::Push { no, attempt, message }));
     }
-    actions
 }
 
 /// Delivers the last journal entry to the attempt.
@@ -129,12 +139,12 @@ fn deliver_completion(
     no: TaskNo,
     index: CallIndex,
     entry: Option<&EntryDraft>,
-) -> Vec<Action> {
-    let (Some(row), Some(entry)) = (tree.get(no), entry) else { return Vec::new() };
+) -> Option<Action> {
+    let (row, entry) = (tree.get(no)?, entry?);
     let attempt = row.attempt;
     let ordinal = row.journal_len - 1;
     let completion = entry.completion.clone();
-    vec![Action::DeliverCompletion { no, attempt, index, ordinal, completion }]
+    Some(Action::DeliverCompletion { no, attempt, index, ordinal, completion })
 }
 
 /// Completes the first parked call whose condition is met, unless the work has not acknowledged an
@@ -156,36 +166,19 @@ fn wake(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Vec<Draft> {
     }
 }
 
-fn react_to_message(
-    tree: &TaskTree,
-    no: TaskNo,
-    message: &std::sync::Arc<crate::message::Message>,
-    now: Time,
-    reaction: &mut Reaction,
-) {
-    let Some(row) = tree.get(no) else { return };
-    reaction.drafts = complete_next_call(tree, no, now);
-    if row.spec.work.policy().inbox_mode == InboxMode::Push && row.is_performed() {
-        let attempt = row.attempt;
-        let message = message.clone();
-        reaction.actions.push(Action::Push { no, attempt, message });
-    } else if message.interrupt && row.is_performed() {
-        reaction.actions.push(Action::Interrupt { no, attempt: row.attempt });
+/// Brings a message to the attempt that executes its recipient.
+fn push_or_interrupt(tree: &TaskTree, no: TaskNo, message: &Arc<Message>) -> Option<Action> {
+    let row = tree.get(no).filter(|row| row.is_performed())?;
+    let attempt = row.attempt;
+    if row.spec.work.policy().inbox_mode == InboxMode::Push {
+        return Some(Action::Push { no, attempt, message: message.clone() });
     }
+    message.interrupt.then_some(Action::Interrupt { no, attempt })
 }
 
-fn react_to_end(
-    tree: &TaskTree,
-    no: TaskNo,
-    outcome: &Outcome,
-    now: Time,
-    reaction: &mut Reaction,
-) {
+fn react_to_end(tree: &TaskTree, no: TaskNo, now: Time, reaction: &mut Reaction) {
     let Some(row) = tree.get(no) else { return };
     reaction.freed = Some(row.limit_holder());
-    if !outcome.is_success() {
-        reaction.actions.push(Action::Release { no });
-    }
     let unread: Vec<_> = tree.inbox(Owner::Task(no)).map(|message| message.no).collect();
     if !unread.is_empty() {
         let reason = format!("{} ended before it read this", row.address(no)).into();
@@ -241,11 +234,8 @@ pub(crate) fn grant_runtime_slot(tree: &TaskTree) -> Option<Draft> {
     Some(event.into())
 }
 
-/// Stops the next task that a stop reaches on its way down.
-pub(crate) fn sweep_next(tree: &TaskTree, now: Time) -> Option<Vec<Draft>> {
-    let no = *tree.sweep.front()?;
-    let mut drafts = vec![Event::Swept { count: 1 }.into()];
-    let order = tree.owner_of(no).and_then(|owner| stop_order_for_children(tree, owner));
-    drafts.extend(order.and_then(|order| stop_one(tree, no, &order, now)).map(Draft::from));
-    Some(drafts)
+/// Returns the effect of a stop on a task that it reaches on its way down.
+pub(crate) fn stop_swept(tree: &TaskTree, no: TaskNo, now: Time) -> Option<Draft> {
+    let order = stop_order_for_children(tree, tree.owner_of(no)?)?;
+    stop_one(tree, no, &order, now).map(Draft::from)
 }

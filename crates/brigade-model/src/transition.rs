@@ -13,7 +13,7 @@ use crate::event_author::{CallerOrigin, EventAuthor};
 use crate::ids::{Epoch, Owner, Seq, SessionId, Time};
 use crate::limits::Limits;
 use crate::name::SessionName;
-use crate::react::{grant_runtime_slot, grant_slot, react, sweep_next};
+use crate::react::{grant_runtime_slot, grant_slot, react, stop_swept};
 use crate::refusal::Refusal;
 use crate::task_tree::TaskTree;
 
@@ -33,6 +33,8 @@ pub struct CommandOutputs {
     pub events: Vec<Arc<EventRecord>>,
     pub journal: Vec<TaskEntry>,
     pub actions: Vec<Action>,
+    /// The author of the last command that had one. Commands of one caller share it.
+    pub last_author: Option<Arc<EventAuthor>>,
 }
 
 /// A session to open.
@@ -70,9 +72,14 @@ impl<'a> From<&'a Command> for SubmittedCommand<'a> {
 }
 
 impl SubmittedCommand<'_> {
-    /// Returns the author of the drafts that are decided for the command.
-    fn author(&self) -> Option<Arc<EventAuthor>> {
-        self.command.caller().map(|caller| Arc::new(EventAuthor::of(caller, self.origin)))
+    /// Returns the author of the drafts that are decided for the command: the last one, if it is the
+    /// same.
+    fn author(&self, last: &mut Option<Arc<EventAuthor>>) -> Option<Arc<EventAuthor>> {
+        let caller = self.command.caller()?;
+        if !last.as_ref().is_some_and(|author| author.is_of(caller, self.origin)) {
+            *last = Some(Arc::new(EventAuthor::of(caller, self.origin)));
+        }
+        last.clone()
     }
 }
 
@@ -98,8 +105,11 @@ pub fn handle_command_into(
     let command = submitted.command;
     let now = at.max(tree.row().now);
     let decision = decide(tree, command, now)?;
+    let by = match decision.drafts.is_empty() {
+        true => None,
+        false => submitted.author(&mut outputs.last_author),
+    };
     let mut transition = Transition { now, outputs, freed: Vec::new() };
-    let by = if decision.drafts.is_empty() { None } else { submitted.author() };
     transition.run_by(tree, decision.drafts, by.as_ref());
     transition.grant_slots(tree);
     match command {
@@ -157,14 +167,14 @@ impl Transition<'_> {
         let seq = tree.row().seq.next();
         let record = EventRecord { session: tree.id(), seq, at: self.now, by, event };
         apply(tree, &record);
-        let reaction = react(tree, &record.event, entry.as_ref(), self.now);
+        let actions = &mut self.outputs.actions;
+        let reaction = react(tree, &record.event, entry.as_ref(), self.now, actions);
         if let (Some(no), Some(EntryDraft { index, label, completion })) =
             (record.event.task(), entry)
         {
             let entry = JournalEntry { index, order: seq, label, completion };
             self.outputs.journal.push(TaskEntry { no, entry });
         }
-        self.outputs.actions.extend(reaction.actions);
         self.freed.extend(reaction.freed);
         for follow_up in reaction.drafts.into_iter().rev() {
             follow_ups.push_front(follow_up);
@@ -193,11 +203,21 @@ impl Transition<'_> {
         }
     }
 
+    /// Stops the next tasks that a stop reaches on its way down. Their children come after them in
+    /// the sweep.
     fn sweep(&mut self, tree: &mut TaskTree) {
-        for _ in 0..SLICE {
-            let Some(drafts) = sweep_next(tree, self.now) else { break };
-            self.run(tree, drafts);
-            self.grant_slots(tree);
+        let mut count = 0;
+        while (count as usize) < SLICE
+            && let Some(&no) = tree.sweep.get(count as usize)
+        {
+            count += 1;
+            if let Some(draft) = stop_swept(tree, no, self.now) {
+                self.run(tree, vec![draft]);
+                self.grant_slots(tree);
+            }
+        }
+        if count > 0 {
+            self.run(tree, vec![Event::Swept { count }.into()]);
         }
     }
 
