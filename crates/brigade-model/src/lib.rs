@@ -41,6 +41,7 @@ pub mod error_details;
 pub mod event;
 pub mod event_author;
 pub mod feed_cursor;
+pub mod id_map;
 pub mod ids;
 pub mod json;
 pub mod limits;

@@ -1,8 +1,7 @@
 //! Waits of clients. They hold nothing in a session: each is decided again when it may be ready.
 
-use std::collections::HashMap;
-
 use brigade_model::call::WaitMode;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
 
@@ -10,8 +9,8 @@ use crate::loop_input::WaitInput;
 
 #[derive(Debug, Default)]
 pub(crate) struct ClientWaits {
-    waits: HashMap<u64, PendingWait>,
-    by_task: HashMap<(SessionId, TaskNo), Vec<u64>>,
+    waits: IdMap<u64, PendingWait>,
+    by_task: IdMap<(SessionId, TaskNo), Vec<u64>>,
     /// Waits that may be ready now.
     ready: Vec<WaitInput>,
 }

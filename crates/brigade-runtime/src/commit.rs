@@ -1,11 +1,11 @@
 //! The types of a batch on its way from decided to performed. Each step consumes the one before.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use brigade_model::action::Action;
 use brigade_model::decide::CommandReply;
 use brigade_model::event::{Event, EventRecord};
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Lane, Position, Seq, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
@@ -24,7 +24,7 @@ use crate::view::{CommittedView, SessionView};
 #[derive(Debug, Default)]
 pub(crate) struct Decided {
     parts: Vec<SessionOutputs>,
-    index: HashMap<SessionId, usize>,
+    index: IdMap<SessionId, usize>,
     pub(crate) replies: Vec<DeferredReply>,
     /// Reports that were decided, to be retried if the commit fails.
     pub(crate) reports: Vec<LoopInput>,
@@ -136,7 +136,7 @@ impl Decided {
     /// Splits the decisions into the batch to store and the part that waits for it.
     pub(crate) fn into_batch(
         self,
-        trees: &mut HashMap<SessionId, TaskTree>,
+        trees: &mut IdMap<SessionId, TaskTree>,
         lane: Lane,
     ) -> (PendingCommit, Batch) {
         let mut pending = PendingCommit {

@@ -4,9 +4,10 @@
 //! tells it how many tasks may start. A freed slot goes to the session that has waited longest
 //! since its last turn, so that a session with many queued tasks does not delay the others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use brigade_model::command::Command;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{SessionId, Time};
 use brigade_model::task_tree::TaskTree;
 
@@ -19,7 +20,7 @@ pub(crate) struct RunningSlots {
     max: Option<u32>,
     /// True while nothing that queues may start: during recovery and shutdown.
     is_paused: bool,
-    counts: HashMap<SessionId, SessionCounts>,
+    counts: IdMap<SessionId, SessionCounts>,
     total_running: u32,
     /// The sessions with tasks that queue for the runtime, by their turn.
     turns: BTreeMap<u64, SessionId>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 #[cfg(feature = "agents")]
 use brigade_agent::telemetry::{MODEL_RETRIES, TOOL_CALLS};
 use brigade_model::event::Event;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{SessionId, TaskNo};
 use brigade_model::limits::Usage;
 use brigade_model::outcome::Outcome;
@@ -72,7 +73,7 @@ impl RuntimeMetrics {
     pub(crate) fn count_batch(
         &mut self,
         batch: &Batch,
-        trees: &HashMap<SessionId, TaskTree>,
+        trees: &IdMap<SessionId, TaskTree>,
         duration: Duration,
     ) {
         self.commit_seconds.record(duration);

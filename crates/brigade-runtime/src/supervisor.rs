@@ -7,7 +7,7 @@
 //! A `Committed` value is the only thing that can be published, acknowledged and performed, so
 //! acting before storing does not compile. The loop never waits for work.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use brigade_model::command::{Command, RecoverCommand, RecoveryFinding};
 use brigade_model::decide::CommandReply;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::needs::needs;
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -65,16 +66,16 @@ pub(crate) struct Supervisor {
     pub(crate) remaining_tries: Option<u32>,
     /// The largest number of inputs per commit. One for tests that crash between any two.
     pub(crate) max_batch: usize,
-    pub(crate) trees: HashMap<SessionId, TaskTree>,
+    pub(crate) trees: IdMap<SessionId, TaskTree>,
     /// The views of the sessions in memory, as readers see them.
-    pub(crate) views: HashMap<SessionId, Arc<SessionView>>,
+    pub(crate) views: IdMap<SessionId, Arc<SessionView>>,
     pub(crate) waiters: ClientWaits,
     pub(crate) timers: SessionTimers,
     /// Sessions with stops that were too large for one turn.
     pub(crate) sweeping_sessions: Vec<SessionId>,
     /// Task trees that were discarded and not loaded again yet, with attachments that only they
     /// hold.
-    pub(crate) discarded_trees: HashMap<SessionId, TaskTree>,
+    pub(crate) discarded_trees: IdMap<SessionId, TaskTree>,
     /// Sessions that another writer has taken. They are not acquired again.
     pub(crate) lost_sessions: HashSet<SessionId>,
     /// Reports whose commit failed, and requests that find another state now.
@@ -91,7 +92,7 @@ pub(crate) struct Supervisor {
 #[derive(Debug, Default)]
 pub(crate) struct SessionTimers {
     ordered: BTreeSet<(Time, SessionId)>,
-    by_session: HashMap<SessionId, Time>,
+    by_session: IdMap<SessionId, Time>,
 }
 
 impl SessionTimers {

@@ -1,8 +1,9 @@
 //! The state after the last commit, which readers see without asking the loop.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Owner, SessionId, TaskNo};
 #[cfg(feature = "agents")]
 use brigade_model::shared_values::SharedValue;
@@ -17,7 +18,7 @@ use crate::performer::TaskId;
 #[derive(Debug, Default)]
 pub(crate) struct CommittedView {
     /// Kept alive by the loop while the session is in memory, and by the sessions that read it.
-    sessions: RwLock<HashMap<SessionId, Weak<SessionView>>>,
+    sessions: RwLock<IdMap<SessionId, Weak<SessionView>>>,
 }
 
 #[derive(Debug)]

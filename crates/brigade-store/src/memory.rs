@@ -1,13 +1,14 @@
 //! A store in memory: for tests, for programs that need not survive, and as the reference for other
 //! stores.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::call::{JournalEntry, TaskEntry};
 use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::{Message, MessageKeyScope, Receipt};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
@@ -60,7 +61,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct MemoryState {
     open_order: Vec<SessionId>,
-    sessions: HashMap<SessionId, MemorySession>,
+    sessions: IdMap<SessionId, MemorySession>,
     feed: MemoryFeed,
     finished: VecDeque<(SessionId, TaskNo)>,
     processed_messages: VecDeque<(SessionId, MessageNo)>,
@@ -73,8 +74,8 @@ struct MemorySession {
     children: BTreeSet<(Owner, TaskNo)>,
     /// Pairs of a limit holder and a kept task that its limits apply to.
     limited_tasks: BTreeSet<(TaskNo, TaskNo)>,
-    journal: HashMap<TaskNo, Vec<JournalEntry>>,
-    runs: HashMap<TaskNo, Vec<RunRow>>,
+    journal: IdMap<TaskNo, Vec<JournalEntry>>,
+    runs: IdMap<TaskNo, Vec<RunRow>>,
     messages: BTreeMap<MessageNo, MessageRow>,
     recipients: BTreeSet<(Owner, MessageNo)>,
     /// Keys of removed tasks whose parent is alive.
@@ -411,8 +412,8 @@ impl MemorySession {
             tasks: BTreeMap::new(),
             children: BTreeSet::new(),
             limited_tasks: BTreeSet::new(),
-            journal: HashMap::new(),
-            runs: HashMap::new(),
+            journal: IdMap::default(),
+            runs: IdMap::default(),
             messages: BTreeMap::new(),
             recipients: BTreeSet::new(),
             key_marks: BTreeMap::new(),

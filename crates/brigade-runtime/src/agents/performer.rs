@@ -1,6 +1,5 @@
 //! The performer of agents.
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use brigade_agent::{AgentExit, AttemptInput, Backend, BackendRun, Host, PartialR
 use brigade_model::action::StartAction;
 use brigade_model::call::JournalEntry;
 use brigade_model::command::{AttemptReport, EndReport, WorkResult};
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Attempt, RunNo};
 use brigade_model::outcome::{Failure, panic_message};
 use brigade_model::refusal::{Refusal, RefusalKind};
@@ -45,7 +45,7 @@ pub(crate) struct AgentPerformer {
 }
 
 /// Agents that run. A suspended agent has no entry.
-type RunningAgents = Mutex<HashMap<TaskId, RunningAgent>>;
+type RunningAgents = Mutex<IdMap<TaskId, RunningAgent>>;
 
 #[derive(Debug)]
 struct RunningAgent {
@@ -100,7 +100,7 @@ impl AgentPerformer {
         Self { agents, store, running: Arc::default(), tracker: TaskTracker::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, RunningAgent>> {
+    fn lock(&self) -> MutexGuard<'_, IdMap<TaskId, RunningAgent>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

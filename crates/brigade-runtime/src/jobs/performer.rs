@@ -1,6 +1,5 @@
 //! The performer of jobs.
 
-use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -15,6 +14,7 @@ use brigade_model::command::{AfterPark, AttemptReport, WorkResult};
 use brigade_model::decide::CommandReply;
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::error_details::ErrorDetails;
+use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Attempt, CallIndex};
 use brigade_model::json::Json;
 use brigade_model::outcome::{Failure, panic_message};
@@ -51,7 +51,7 @@ struct RunningJobs {
     shards: [Mutex<JobShard>; 16],
 }
 
-type JobShard = HashMap<TaskId, RunningJob>;
+type JobShard = IdMap<TaskId, RunningJob>;
 
 #[derive(Debug)]
 struct RunningJob {
