@@ -138,6 +138,10 @@ impl PruneJob {
         }
         drop(rows);
         let Some(end) = end else { return Ok(PruneStage::Done) };
+        // A span that is pruned in part stays, with its events.
+        let sql = "DELETE FROM event_spans WHERE last <= ?1 AND session IN \
+                   (SELECT DISTINCT session FROM events WHERE position <= ?1)";
+        conn.prepare_cached(sql)?.execute([end])?;
         conn.prepare_cached("DELETE FROM events WHERE position <= ?1")?.execute([end])?;
         let sql = "UPDATE meta SET value = ?1 WHERE name = 'pruned_to'";
         conn.prepare_cached(sql)?.execute([end])?;

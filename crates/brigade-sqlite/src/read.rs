@@ -232,8 +232,14 @@ impl<'a> ReadTransaction<'a> {
 
     /// Returns false for a file of version 3, which is open for reading only.
     pub(crate) fn has_message_keys(&self) -> Result<bool> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'messages_keyed')";
-        Ok(self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+        self.has_schema_object("messages_keyed")
+    }
+
+    /// Returns whether the file has a table or an index. A file of an earlier version, which is open
+    /// for reading only, may not have it.
+    pub(crate) fn has_schema_object(&self, name: &str) -> Result<bool> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+        Ok(self.tx.prepare_cached(sql)?.query_row([name], |row| row.get(0))?)
     }
 
     pub(crate) fn cursor(&self) -> Result<FeedCursor> {
@@ -280,14 +286,21 @@ impl<'a> ReadTransaction<'a> {
     ) -> Result<()> {
         let Some(key) = self.session_key(id)? else { return Ok(()) };
         let author = self.author_column()?;
-        let sql = format!(
-            "SELECT position, body, {author} FROM events WHERE session = ?1 AND seq >= ?2 \
-             ORDER BY seq LIMIT ?3"
-        );
+        let sql = match self.has_schema_object("event_spans")? {
+            true => format!(
+                "SELECT position, body, {author} FROM event_spans AS span \
+                 CROSS JOIN events ON position BETWEEN first AND last \
+                 WHERE span.session = ?1 AND last > ?2 AND position > ?2 \
+                 ORDER BY last, position LIMIT ?3"
+            ),
+            false => format!(
+                "SELECT position, body, {author} FROM events WHERE session = ?1 AND position > ?2 \
+                 ORDER BY seq LIMIT ?3"
+            ),
+        };
         let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let from = self.first_seq_after(key, after)?;
-        read_events(statement.query(params![key, from, most])?, page)
+        read_events(statement.query(params![key, to_i64(after), most])?, page)
     }
 
     /// Returns the column of authors, or no value for a file of an earlier version, which is open for
@@ -296,29 +309,6 @@ impl<'a> ReadTransaction<'a> {
         let sql = "SELECT EXISTS (SELECT 1 FROM pragma_table_info('events') WHERE name = 'author')";
         let exists: bool = self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
         Ok(if exists { "author" } else { "NULL" })
-    }
-
-    /// Returns the sequence number of a session's first event after a number of the lane. A binary search
-    /// finds it, because positions rise with sequence numbers and the numbers have no gaps.
-    fn first_seq_after(&self, key: SessionKey, after: u64) -> Result<i64> {
-        let sql = "SELECT min(seq), max(seq) FROM events WHERE session = ?1";
-        let bounds = self.tx.prepare_cached(sql)?.query_row([key], |row| {
-            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
-        })?;
-        let (Some(mut low), Some(high)) = bounds else { return Ok(1) };
-        let mut high = high + 1;
-        let sql = "SELECT position FROM events WHERE session = ?1 AND seq = ?2";
-        let mut statement = self.tx.prepare_cached(sql)?;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let position: i64 = statement.query_row([key, middle], |row| row.get(0))?;
-            if position > to_i64(after) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        Ok(low)
     }
 }
 

@@ -85,8 +85,7 @@ impl ReadTransaction<'_> {
 
     /// Returns false for a file of an earlier version, which is open for reading only.
     fn has_records(&self) -> Result<bool> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'records')";
-        Ok(self.tx.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+        self.has_schema_object("records")
     }
 }
 

@@ -19,7 +19,7 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const FIRST_VERSION: usize = 3;
 
 /// Each migration leads to the next version. Released migrations do not change.
-const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4, VERSION_5, VERSION_6];
+const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
 
 /// The tables of version 3.
 ///
@@ -140,6 +140,36 @@ INSERT INTO meta VALUES('record_version', 0);
 /// by their authors, and a row without one costs nothing.
 const VERSION_6: &str = "
 ALTER TABLE events ADD COLUMN author TEXT;
+";
+
+/// The events of each session as spans of positions, one per commit. An index of all events by session
+/// would cost one more row per event.
+const VERSION_7: &str = "
+CREATE TABLE event_spans(
+    session INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    PRIMARY KEY(session, last)
+) WITHOUT ROWID;
+INSERT INTO event_spans(session, last, first)
+    SELECT session, max(position), min(position) FROM (
+        SELECT session, position,
+            position - row_number() OVER (PARTITION BY session ORDER BY position) AS span
+        FROM events)
+    GROUP BY session, span;
+
+CREATE TABLE events_of_version_7(
+    position INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    author TEXT
+);
+INSERT INTO events_of_version_7(position, session, seq, at, body, author)
+    SELECT position, session, seq, at, body, author FROM events ORDER BY position;
+DROP TABLE events;
+ALTER TABLE events_of_version_7 RENAME TO events;
 ";
 
 /// The content of a path.
@@ -358,6 +388,27 @@ mod tests {
         assert_eq!(columns(&conn), 2);
         let kept: i64 = conn.query_row("SELECT x FROM a", [], |r| r.get(0)).unwrap();
         assert_eq!(kept, 7);
+    }
+
+    #[test]
+    fn events_of_version_6_become_spans_of_their_sessions() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate_with(&mut conn, &MIGRATIONS[..4]).unwrap();
+        for (position, session, seq) in
+            [(3, 1, 1), (4, 1, 2), (5, 2, 1), (6, 1, 3), (7, 2, 2), (8, 2, 3)]
+        {
+            let sql =
+                "INSERT INTO events(position, session, seq, at, body) VALUES(?1, ?2, ?3, 0, '')";
+            conn.execute(sql, [position, session, seq]).unwrap();
+        }
+        migrate(&mut conn).unwrap();
+        let sql = "SELECT session, first, last FROM event_spans ORDER BY last";
+        let mut statement = conn.prepare(sql).unwrap();
+        let spans = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).unwrap();
+        let spans: Vec<(i64, i64, i64)> = spans.map(Result::unwrap).collect();
+        assert_eq!(spans, [(1, 3, 4), (2, 5, 5), (1, 6, 6), (2, 7, 8)]);
+        let kept: i64 = conn.query_row("SELECT count(*) FROM events", [], |r| r.get(0)).unwrap();
+        assert_eq!(kept, 6);
     }
 
     #[test]

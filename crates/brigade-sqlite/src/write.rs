@@ -309,14 +309,22 @@ impl RowWriter<'_> {
         let sql = "INSERT INTO events(position, session, seq, at, body, author) \
                    VALUES(?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.tx.prepare_cached(sql)?;
+        let mut authors = AuthorEncoder::default();
         let mut position = first;
+        let mut last = None;
         for record in &part.events {
             let body = encode_row(self.buffer, &EventBody::of(record))?;
-            let author = record.by.as_deref().map(encode_author).transpose()?;
+            let author = record.by.as_ref().map(|by| authors.encode(by)).transpose()?;
             let seq = to_i64(record.seq.0);
             let at = to_i64(record.at.0);
             statement.execute(params![to_i64(position.no), key, seq, at, body, author])?;
+            last = Some(position);
             position = position.next();
+        }
+        if let Some(last) = last {
+            let sql = "INSERT INTO event_spans(session, last, first) VALUES(?1, ?2, ?3)";
+            let span = params![key, to_i64(last.no), to_i64(first.no)];
+            self.tx.prepare_cached(sql)?.execute(span)?;
         }
         Ok(position)
     }
@@ -338,9 +346,22 @@ impl<'a> EventBody<'a> {
     }
 }
 
-fn encode_author(author: &EventAuthor) -> Result<String> {
-    serde_json::to_string(author)
-        .map_err(|error| corrupt(format!("an author cannot be encoded: {error}")))
+/// Encodes authors. The events of one caller share their author, so the last one is kept.
+#[derive(Default)]
+struct AuthorEncoder<'a> {
+    last: Option<(&'a Arc<EventAuthor>, String)>,
+}
+
+impl<'a> AuthorEncoder<'a> {
+    fn encode(&mut self, author: &'a Arc<EventAuthor>) -> Result<&str> {
+        let last = self.last.take().filter(|(last, _)| Arc::ptr_eq(last, author));
+        let encoded = match last {
+            Some((_, encoded)) => encoded,
+            None => serde_json::to_string(author)
+                .map_err(|error| corrupt(format!("an author cannot be encoded: {error}")))?,
+        };
+        Ok(&self.last.insert((author, encoded)).1)
+    }
 }
 
 /// The values of a task's row that have columns of their own.

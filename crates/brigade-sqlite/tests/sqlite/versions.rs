@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::support::{Session, batch, id, open};
 
 /// The versions with a fixture. The last one is the current version.
-const VERSIONS: [i64; 4] = [3, 4, 5, 6];
+const VERSIONS: [i64; 5] = [3, 4, 5, 6, 7];
 
 /// The first version with records.
 const FIRST_WITH_RECORDS: i64 = 5;
@@ -63,6 +63,7 @@ async fn every_version_is_opened_and_written_on() {
         store.commit(&batch(session.spawn(3))).await.unwrap();
         let loaded = store.load(id(2)).await.unwrap().expect("the new session");
         assert!(loaded.into_tree() == session.tree, "{version}");
+        check_events_by_session(&store).await;
         if version >= FIRST_WITH_RECORDS {
             check_fixture_records(&store).await;
         }
@@ -85,6 +86,7 @@ async fn every_version_is_read_without_a_change() {
         let before = std::fs::read(&path).unwrap();
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open_immutable(&path).unwrap());
         check_fixture(&store).await;
+        check_events_by_session(&store).await;
         assert!(store.load(id(1)).await.unwrap().is_some(), "{version}");
         let scope = MessageKeyScope { to: Owner::Session, from: None, run: RunNo::FIRST };
         let key = "unknown".parse().unwrap();
@@ -101,6 +103,29 @@ async fn every_version_is_read_without_a_change() {
         assert!(matches!(refused, Err(StoreError::ReadOnly)), "{version}: {refused:?}");
         drop(store);
         assert!(std::fs::read(&path).unwrap() == before, "the file has changed");
+    }
+}
+
+/// Reads the events of each session in small pages. They are those of all events.
+async fn check_events_by_session(store: &Arc<dyn Store>) {
+    let all = EventQuery { session: None, after: FeedCursor::START, limit: usize::MAX };
+    let all = store.events(&all).await.unwrap().items;
+    for row in store.sessions().await.unwrap() {
+        let session = Some(row.id);
+        let mut query = EventQuery { session, after: FeedCursor::START, limit: 2 };
+        let mut found = Vec::new();
+        loop {
+            let page = store.events(&query).await.unwrap();
+            query.after = page.read_to;
+            let is_last = page.items.len() < query.limit;
+            found.extend(page.items.into_iter().map(|item| item.position));
+            if is_last {
+                break;
+            }
+        }
+        let of_session = all.iter().filter(|item| item.record.session == row.id);
+        assert_eq!(found, of_session.map(|item| item.position).collect::<Vec<_>>());
+        assert!(!found.is_empty());
     }
 }
 
