@@ -21,7 +21,7 @@ use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::calls::{CallStart, CompletionFuture, JobCalls};
@@ -86,6 +86,8 @@ pub(crate) struct JobContextInner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) state: Mutex<Option<Json>>,
     pub(crate) stop: StopSignal,
+    /// The signal that resumes a suspended closure; `None` for a named job.
+    pub(crate) resume_signal: Option<Notify>,
 }
 
 /// The result of a wait.

@@ -56,8 +56,6 @@ type JobShard = IdMap<TaskId, RunningJob>;
 #[derive(Debug)]
 struct RunningJob {
     context: Arc<JobContextInner>,
-    /// The signal that resumes a suspended closure.
-    resume_signal: Option<Arc<Notify>>,
     driver: Option<JoinHandle<()>>,
 }
 
@@ -101,7 +99,7 @@ impl RunningJob {
         if self.context.attempt() == attempt {
             return true;
         }
-        let Some(resume) = &self.resume_signal else { return false };
+        let Some(resume) = &self.context.resume_signal else { return false };
         self.context.attempt.store(attempt.0, Ordering::Release);
         resume.notify_one();
         true
@@ -122,6 +120,7 @@ impl Performer for JobPerformer {
         if jobs.get(&task).is_some_and(|job| job.accept_attempt(start.attempt)) {
             return;
         }
+        let is_closure = matches!(start.spec.work, Work::Job(JobWork::Closure { .. }));
         let context = Arc::new(JobContextInner {
             task,
             run: start.run,
@@ -133,20 +132,11 @@ impl Performer for JobPerformer {
             store: self.store.clone(),
             state: Mutex::new(start.state.clone()),
             stop: StopSignal::default(),
+            resume_signal: is_closure.then(Notify::new),
         });
-        let closure = match &start.spec.work {
-            Work::Job(JobWork::Closure { .. }) => Some(Arc::new(Notify::new())),
-            _ => None,
-        };
-        let driver = JobDriver {
-            context: context.clone(),
-            handlers: self.handlers.clone(),
-            store: self.store.clone(),
-            running: self.running.clone(),
-            resume_signal: closure.clone(),
-        };
+        let driver = JobDriver { context: context.clone(), running: self.running.clone() };
         let driver = self.tracker.spawn(driver.run(Box::new(start)));
-        jobs.insert(task, RunningJob { context, resume_signal: closure, driver: Some(driver) });
+        jobs.insert(task, RunningJob { context, driver: Some(driver) });
     }
 
     fn deliver(&self, task: TaskId, _attempt: Attempt, delivery: Delivery) {
@@ -182,7 +172,8 @@ impl Performer for JobPerformer {
                 }
             }
             StopMode::Release => {
-                let is_closure = jobs.get(&task).is_some_and(|job| job.resume_signal.is_some());
+                let job = jobs.get(&task);
+                let is_closure = job.is_some_and(|job| job.context.resume_signal.is_some());
                 if is_closure && let Some(job) = jobs.remove(&task) {
                     job.abort();
                 }
@@ -220,10 +211,7 @@ impl Performer for JobPerformer {
 /// The driver of one job, which polls its future.
 struct JobDriver {
     context: Arc<JobContextInner>,
-    handlers: Arc<HandlerRegistry>,
-    store: Arc<dyn Store>,
     running: Arc<RunningJobs>,
-    resume_signal: Option<Arc<Notify>>,
 }
 
 /// The result of polling a job.
@@ -275,7 +263,7 @@ impl JobDriver {
             }
             JobWork::Named { handler, args, .. } => {
                 loaded.map_err(|refusal| failed_report(refusal.to_string()))?;
-                match self.handlers.enter(handler, context, args) {
+                match self.context.handlers.enter(handler, context, args) {
                     Some(future) => Ok(future),
                     None => Err(AttemptReport::NoPerformer {
                         reason: format!("no job is registered as {handler:?}").into(),
@@ -290,7 +278,7 @@ impl JobDriver {
         let task = self.context.task;
         let reporter = self.context.reporter();
         let journal = retry_while_unavailable(&reporter, || async {
-            let journal = self.store.journal(task.session, task.no).await;
+            let journal = self.context.store.journal(task.session, task.no).await;
             journal.map_err(|error| {
                 tracing::warn!(%error, "a journal cannot be read");
                 crate::error::store_refusal(&error)
@@ -306,7 +294,7 @@ impl JobDriver {
         let context = JobContext { inner: self.context.clone() };
         let calls = &self.context.calls;
         let mut future = std::pin::pin!(CURRENT.scope(context, future));
-        let _close_before_future_drops = CloseOnDrop(calls.clone());
+        let _close_before_future_drops = CloseOnDrop(calls);
         loop {
             match poll_job(future.as_mut(), calls).await {
                 JobPoll::Returned(Ok(result)) => {
@@ -391,7 +379,7 @@ impl JobDriver {
     /// Waits until a closure is resumed, with its future. Returns false for a named job, which has
     /// none.
     async fn suspend_with_future(&self) -> bool {
-        match &self.resume_signal {
+        match &self.context.resume_signal {
             Some(resume) => {
                 resume.notified().await;
                 true
@@ -426,9 +414,9 @@ fn failed_report(error: impl Into<ErrorDetails>) -> AttemptReport {
 }
 
 /// A guard that closes the calls before the future drops, so that they do not count as abandoned.
-struct CloseOnDrop(Arc<JobCalls>);
+struct CloseOnDrop<'a>(&'a JobCalls);
 
-impl Drop for CloseOnDrop {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
