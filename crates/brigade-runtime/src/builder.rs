@@ -222,7 +222,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the largest number of inputs per commit. One lets a test crash between any two.
+    /// Sets the number of commands at which a commit takes no more inputs. One lets a test crash
+    /// between any two.
     #[must_use]
     pub fn max_batch(mut self, most: usize) -> Self {
         self.max_batch = most.max(1);

@@ -46,6 +46,15 @@ pub(crate) enum LoopInput {
     Shutdown { reply: oneshot::Sender<SubmitResult<()>> },
 }
 
+impl LoopInput {
+    pub(crate) fn command_count(&self) -> usize {
+        match self {
+            Self::SubmitAll { commands, .. } => commands.len(),
+            _ => 1,
+        }
+    }
+}
+
 /// The view of an open session.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedView {

@@ -44,6 +44,9 @@ use crate::spawn_parent::SpawnParent;
 use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
 
+/// The most commands that one input of the loop has.
+const SUBMITTED_MAX: usize = 256;
+
 /// A session as its client, its operator or one of its tasks holds it. Cheap to clone.
 ///
 /// [`Runtime::session`] returns it for a client, which sees its top-level tasks and consumes their
@@ -163,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Starts many tasks with one acknowledgement. Each one succeeds or is refused by itself.
+    /// Starts many tasks, with one acknowledgement for many of them. Each one succeeds or is refused by itself.
     /// Inside a job of this session they are the job's children, each recorded as it starts.
     pub async fn spawn_all<K: TaskType>(
         &self,
@@ -293,7 +296,7 @@ impl Session {
         self.send(to, body).urgent()
     }
 
-    /// Sends many messages with one acknowledgement, in order.
+    /// Sends many messages in order, with one acknowledgement for many of them.
     pub async fn send_all<B: Serialize>(
         &self,
         messages: impl IntoIterator<Item = (TaskRef, B)>,
@@ -467,9 +470,28 @@ impl Session {
         submit_from(&self.runtime.inner.inputs, self.id, command, self.origin.clone()).await
     }
 
-    /// Submits many commands with one acknowledgement. A command that was refused before keeps its
-    /// position among the replies.
+    /// Submits many commands, in order and in slices, so that the commands of other sessions run in
+    /// between. A command that was refused before keeps its position among the replies. If a slice
+    /// fails, the replies of earlier slices remain.
     async fn submit_all(
+        &self,
+        commands: Vec<Result<Command, Refusal>>,
+    ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {
+        let count = commands.len();
+        let mut replies = Vec::with_capacity(count);
+        let mut commands = commands.into_iter();
+        while replies.len() < count {
+            let slice = commands.by_ref().take(SUBMITTED_MAX).collect();
+            match self.submit_slice(slice).await {
+                Ok(of_slice) => replies.extend(of_slice),
+                Err(refusal) if replies.is_empty() => return Err(refusal),
+                Err(refusal) => replies.resize_with(count, || Err(refusal.clone())),
+            }
+        }
+        Ok(replies)
+    }
+
+    async fn submit_slice(
         &self,
         commands: Vec<Result<Command, Refusal>>,
     ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {

@@ -39,7 +39,7 @@ use crate::running_slots::{RunningSlots, SlotGrant};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
 
-/// The largest number of inputs that one turn takes, by default.
+/// The number of commands at which a turn takes no more inputs, by default.
 pub(crate) const DEFAULT_MAX_BATCH: usize = 1024;
 
 /// The state of the loop.
@@ -64,7 +64,8 @@ pub(crate) struct Supervisor {
     pub(crate) shutdown_token: CancellationToken,
     /// The number of retries left for a failing store. `None` retries until the store is back.
     pub(crate) remaining_tries: Option<u32>,
-    /// The largest number of inputs per commit. One for tests that crash between any two.
+    /// The number of commands at which a turn takes no more inputs. One for tests that crash between
+    /// any two.
     pub(crate) max_batch: usize,
     pub(crate) trees: IdMap<SessionId, TaskTree>,
     /// The views of the sessions in memory, as readers see them.
@@ -181,11 +182,7 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 () = self.abandoned.cancelled() => return None,
-                count = self.inputs.recv_many(&mut inputs.received, self.max_batch) => {
-                    if count == 0 {
-                        return None;
-                    }
-                }
+                input = self.inputs.recv() => inputs.received.push(input?),
                 () = timer => {}
             }
             // The callers that are ready to run add their inputs, so that one commit stores them.
@@ -197,11 +194,13 @@ impl Supervisor {
         Some(inputs)
     }
 
-    /// Takes the inputs that are there, up to the size of a batch.
+    /// Takes the inputs that are there, until the turn has a full batch of commands.
     fn receive_more(&mut self, received: &mut Vec<LoopInput>) {
-        while received.len() < self.max_batch
+        let mut commands: usize = received.iter().map(LoopInput::command_count).sum();
+        while commands < self.max_batch
             && let Ok(input) = self.inputs.try_recv()
         {
+            commands += input.command_count();
             received.push(input);
         }
     }

@@ -1,5 +1,7 @@
 //! Spawning tasks and reading their outcomes.
 
+use brigade_model::event::Event;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{Attempt, CallIndex, Owner, RunNo, Time};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
@@ -7,7 +9,7 @@ use brigade_model::task::TaskState;
 use brigade_model::task::{QueueReason, StoredTask};
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask};
-use brigade_store::MemoryStore;
+use brigade_store::{EventQuery, MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 use std::sync::Arc;
 
@@ -155,4 +157,23 @@ async fn a_large_result_arrives_whole() {
     let task = test.session.spawn(returns(text.clone())).await.unwrap();
     let expect = Json::of(&text).unwrap();
     assert_eq!(*outcome(&task).await, succeeded(expect.as_str()));
+}
+
+/// The order of the events tells the order of the decisions.
+#[tokio::test(start_paused = true)]
+async fn a_spawn_does_not_wait_for_a_large_batch_of_another_session() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
+    let other = test.runtime.session("other").await.unwrap();
+    let large = test.session.spawn_all((0..2_000).map(|_| forever()));
+    let (spawned, single) = tokio::join!(large, other.spawn(forever()));
+    single.unwrap();
+    let numbers = spawned.unwrap().into_iter().map(|task| task.unwrap().no().get());
+    assert_eq!(numbers.collect::<Vec<_>>(), (1..=2_000).collect::<Vec<_>>());
+    let query = EventQuery { session: None, after: FeedCursor::START, limit: usize::MAX };
+    let page = store.events(&query).await.unwrap();
+    let spawns = page.items.iter().filter(|item| matches!(item.record.event, Event::Spawned(_)));
+    let sessions: Vec<_> = spawns.map(|item| item.record.session).collect();
+    let at = sessions.iter().position(|session| *session == other.id()).unwrap();
+    assert!(at < 1_000, "it came after {at} of 2,000 spawns");
 }
