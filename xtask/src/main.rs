@@ -1,11 +1,12 @@
 //! The project's tasks for developers and CI: `cargo xtask test`, `tidy`, `api`, `chaos`,
-//! `bench`.
+//! `instructions`, `bench`.
 //!
 //! - `test`: runs tidy, formatting, lints and all tests; `--only NAME` selects one stage. A process
 //!   that outlives its tests is a failure too.
 //! - `tidy`: checks layers, licences and sources of dependencies, names, and the form of files.
 //! - `api`: writes the list of the facade's public API.
 //! - `chaos`: kills runtimes and shims at random moments.
+//! - `instructions`: counts the instructions of the hottest paths; `--update` stores the counts.
 //! - `bench`: compares Brigade with plain tokio and plain rusqlite, as ratios.
 
 mod api_items;
@@ -14,6 +15,7 @@ mod cargo;
 mod chaos;
 mod crate_source;
 mod dependencies;
+mod instructions;
 mod interop;
 mod licence;
 mod names;
@@ -32,7 +34,8 @@ usage: cargo xtask COMMAND
   test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
                        package (the crates can be published), clippy, features, tests, interop (MCP
                        and A2A programs of other vendors), schemathesis (generated requests to
-                       the HTTP API), web (the dashboard in a browser). NAME is one stage, a crate
+                       the HTTP API), web (the dashboard in a browser), instructions (the hottest
+                       paths execute no more instructions than stored). NAME is one stage, a crate
                        (brigade-model, ...), or a stage that runs only by name: http (all tests of
                        the HTTP server), model (agents with a small real model), attacks (on the
                        daemon and the sandbox, a minute each), clients (coding agents of other
@@ -42,6 +45,9 @@ usage: cargo xtask COMMAND
   api                  write the public API of the facade to crates/brigade/public-api.txt
   chaos [KILLS]        kill runtimes (100 times, or KILLS) and shims (1,000 times) at random
                        moments, and check that nothing is lost, repeated or left behind
+  instructions [--update]
+                       count the instructions of the hottest paths under valgrind and compare them
+                       with crates/brigade-runtime/benches/instructions.toml, or write them there
   bench [FILTER]       measure Brigade and its baselines and print the ratios
 ";
 
@@ -55,6 +61,8 @@ fn main() -> ExitCode {
         ["api"] => public_api::write(),
         ["chaos"] => chaos::run(None),
         ["chaos", kills] => chaos::run(Some(kills)),
+        ["instructions"] => instructions::check(),
+        ["instructions", "--update"] => instructions::update(),
         ["bench"] => bench::run(None),
         ["bench", filter] => bench::run(Some(filter)),
         [] | ["help" | "--help" | "-h"] => {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{interop, package, public_api, tidy, web};
+use crate::{instructions, interop, package, public_api, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -25,7 +25,7 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 10] = [
+    let stages: [(&str, CheckStage); 11] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -36,6 +36,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
+        ("instructions", instructions::check),
     ];
     if let Some(only) = only {
         // Run only by name: they download weights or programs, or take minutes.
