@@ -21,9 +21,9 @@ use super::prompt;
 use super::services::AgentServices;
 use crate::performer::Reporter;
 
-/// The largest number of prepared blueprints. When it is reached, all are dropped and prepared
+/// The largest number of blueprints in a cache. When it is reached, all are dropped and prepared
 /// again.
-const PREPARED_BLUEPRINTS_MAX: usize = 1_000;
+const CACHED_BLUEPRINTS_MAX: usize = 1_000;
 
 /// The shortest interval between two heartbeats of an agent.
 const HEARTBEAT_MIN: Millis = Millis(20);
@@ -115,6 +115,20 @@ impl AgentServices {
         self.prepare_blueprint(&work.blueprint).is_ok_and(|prepared| prepared.blueprint.is_child)
     }
 
+    /// Returns a blueprint whose text is shared with other agents that have the same one. A task holds
+    /// the text as long as it is in memory, and there may be a million of them.
+    pub(super) fn share_blueprint(&self, blueprint: Json) -> Json {
+        let mut texts = self.blueprint_texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = texts.get(&blueprint) {
+            return same.clone();
+        }
+        if texts.len() >= CACHED_BLUEPRINTS_MAX {
+            texts.clear();
+        }
+        texts.insert(blueprint.clone());
+        blueprint
+    }
+
     /// Returns what all agents of a blueprint share. Often many agents have the same one.
     fn prepare_blueprint(&self, blueprint: &Json) -> Result<Arc<PreparedBlueprint>, Refusal> {
         let cache = || self.prepared_blueprints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +156,7 @@ impl AgentServices {
             blueprint: decoded,
         });
         let mut cache = cache();
-        if cache.len() >= PREPARED_BLUEPRINTS_MAX {
+        if cache.len() >= CACHED_BLUEPRINTS_MAX {
             cache.clear();
         }
         cache.insert(blueprint.clone(), prepared.clone());

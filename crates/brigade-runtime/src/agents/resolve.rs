@@ -204,7 +204,7 @@ impl AgentServices {
             withholds_variables,
             acts_through_process: false,
         };
-        work.blueprint = Json::of(&blueprint)?;
+        work.blueprint = self.share_blueprint(Json::of(&blueprint)?);
         work.quote_mark = Some(new_quote_mark());
         Ok(work)
     }

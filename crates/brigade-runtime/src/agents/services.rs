@@ -1,6 +1,6 @@
 //! The services that all agents of a runtime share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
@@ -36,6 +36,8 @@ pub(crate) struct AgentServices {
     /// The tool specs for models: always the same, and expensive to create.
     tool_specs: Mutex<HashMap<&'static str, ToolSpec>>,
     pub(super) prepared_blueprints: Mutex<HashMap<Json, Arc<PreparedBlueprint>>>,
+    /// The texts of recent blueprints, so that agents with the same one share it.
+    pub(super) blueprint_texts: Mutex<HashSet<Json>>,
     pub(crate) live_outputs: LiveOutputs,
 }
 
@@ -65,6 +67,7 @@ impl AgentServices {
             schemas: SchemaCache::default(),
             tool_specs: Mutex::default(),
             prepared_blueprints: Mutex::default(),
+            blueprint_texts: Mutex::default(),
             live_outputs: LiveOutputs::default(),
         }
     }

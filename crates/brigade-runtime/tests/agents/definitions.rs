@@ -3,11 +3,12 @@
 use brigade_agent::definition::{Definition, DefinitionDir};
 use brigade_model::outcome::Outcome;
 use brigade_model::refusal::RefusalKind;
+use brigade_model::work::Work;
 use brigade_runtime::{AgentTask, NewTask};
 use brigade_testkit::TestRuntime;
 use serde_json::json;
 
-use crate::support::{failure, final_message, reply, script, until_idle};
+use crate::support::{failure, final_message, playing, reply, script, spawn, until_idle};
 
 #[tokio::test(start_paused = true)]
 async fn settings_must_fit_and_need_a_definition_that_has_them() {
@@ -110,4 +111,18 @@ turn
     until_idle(&runtime).await;
     runtime.session.answer(agent.no(), reply("no")).await.unwrap();
     assert_eq!(final_message(&agent.wait().await.unwrap()), "Asked twice.");
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_with_the_same_blueprint_share_its_text() {
+    let test = playing("agent *\nturn\n  say Done.\n").await;
+    let mut texts = Vec::new();
+    for name in ["one", "two"] {
+        let agent = spawn(&test, name, name).await;
+        match &agent.get().await.unwrap().spec.work {
+            Work::Agent(agent) => texts.push(agent.blueprint.clone()),
+            other => panic!("an agent was expected, not {other:?}"),
+        }
+    }
+    assert!(std::ptr::eq(texts[0].as_str(), texts[1].as_str()), "in memory twice: {texts:?}");
 }
