@@ -45,6 +45,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     if filter.is_none_or(|filter| filter == "http") {
         measure_http()?;
     }
+    if filter.is_none_or(|filter| filter == "load") {
+        measure_load()?;
+    }
     Ok(())
 }
 
@@ -82,6 +85,14 @@ fn measure_http() -> Result<(), String> {
     let mut bench = cargo_command();
     bench.args(["bench", "--quiet", "--package", "brigade-server", "--bench", "http"]);
     run_command(&mut bench).map_err(|error| format!("measuring HTTP: {error}"))
+}
+
+/// Measures bad conditions: a slow and a failing store, a burst of requests, a large neighbour. The
+/// benchmark prints its own table.
+fn measure_load() -> Result<(), String> {
+    let mut bench = cargo_command();
+    bench.args(["bench", "--quiet", "--package", "brigade", "--bench", "load"]);
+    run_command(&mut bench).map_err(|error| format!("measuring load: {error}"))
 }
 
 /// Reads divan's table: rows of a tree, with the fastest time first and the median third.

@@ -30,6 +30,7 @@
 //!   commit.
 //! - [`crash_store`]: [`CrashStore`] fails or crashes at a chosen commit, before or after it is
 //!   durable, or holds writes.
+//! - [`slow_store`]: [`SlowStore`] delays its commits, and can be unavailable.
 //! - [`clock`]: [`ManualClock`] advances when a test says so; [`PausedClock`] follows tokio's
 //!   paused time.
 //!
@@ -39,9 +40,11 @@
 pub mod clock;
 pub mod crash_store;
 pub mod cut_everywhere;
+pub mod slow_store;
 pub mod test_runtime;
 
 pub use clock::{ManualClock, PausedClock};
 pub use crash_store::{CrashStore, CutMode, CutPoint, HeldWrites};
 pub use cut_everywhere::cut_everywhere;
+pub use slow_store::SlowStore;
 pub use test_runtime::TestRuntime;

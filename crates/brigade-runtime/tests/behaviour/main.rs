@@ -6,7 +6,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod faulty_store;
-mod slow_store;
 mod support;
 
 mod ambient;
@@ -22,6 +21,7 @@ mod jobs;
 mod joining;
 mod leaks;
 mod limits;
+mod load;
 mod messages;
 mod names;
 mod outage;

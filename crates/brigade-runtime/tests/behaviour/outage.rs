@@ -7,11 +7,10 @@ use brigade_model::limits::Limits;
 use brigade_runtime::{Job, JobContext, JobError, NewTask, WaitResult};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{MemoryStore, Store};
-use brigade_testkit::{CrashStore, CutMode, CutPoint, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, SlowStore, TestRuntime};
 use tokio_util::sync::CancellationToken;
 
 use crate::faulty_store::FaultyStore;
-use crate::slow_store::SlowStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

@@ -8,9 +8,8 @@ use brigade_model::outcome::{Failure, Outcome};
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{ChildTask, JobContext, JobError, NewTask};
 use brigade_store::MemoryStore;
-use brigade_testkit::TestRuntime;
+use brigade_testkit::{SlowStore, TestRuntime};
 
-use crate::slow_store::SlowStore;
 use crate::support::*;
 
 const RESUME: RecoveryPolicy = RecoveryPolicy::resume_max_crashes(3);

@@ -9,10 +9,9 @@ use brigade_model::task::{QueueReason, StoredTask, TaskState};
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
 use brigade_store::MemoryStore;
-use brigade_testkit::TestRuntime;
+use brigade_testkit::{SlowStore, TestRuntime};
 
 use crate::faulty_store::FaultyStore;
-use crate::slow_store::SlowStore;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

@@ -7,9 +7,8 @@ use brigade_model::refusal::RefusalKind;
 use brigade_model::task::{QueueReason, TaskState};
 use brigade_runtime::{Job, JobContext, JobError, JobTask, NewTask, Runtime};
 use brigade_store::{MemoryStore, Store};
-use brigade_testkit::TestRuntime;
+use brigade_testkit::{SlowStore, TestRuntime};
 
-use crate::slow_store::SlowStore;
 use crate::support::*;
 
 fn counted_forever(census: &Census) -> NewTask<JobTask<()>> {

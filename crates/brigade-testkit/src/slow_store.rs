@@ -1,7 +1,7 @@
 //! A store with slow commits, which can be unavailable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
@@ -12,16 +12,15 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage,
-    MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
-    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage, MessageQuery,
+    NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery,
+    RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError,
+    StoreFuture, TaskQuery,
 };
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
+/// A store around another one. Its commits take time, and it can be unavailable for a while.
 #[derive(Debug)]
-pub(crate) struct SlowStore {
+pub struct SlowStore {
     inner: Arc<dyn Store>,
     /// The number of quick commits that remain, and the duration of each commit after them.
     slow: Mutex<Option<(u32, Duration)>>,
@@ -29,21 +28,21 @@ pub(crate) struct SlowStore {
 }
 
 impl SlowStore {
-    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+    pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self { inner, slow: Mutex::default(), away: AtomicBool::new(false) })
     }
 
     /// Makes each commit take this long, after a number of quick ones.
-    pub(crate) fn slow_after(&self, quick: u32, pause: Duration) {
-        *self.slow.lock().unwrap() = Some((quick, pause));
+    pub fn slow_after(&self, quick: u32, pause: Duration) {
+        *self.slow.lock().unwrap_or_else(PoisonError::into_inner) = Some((quick, pause));
     }
 
-    /// Makes the store unavailable, or available again.
-    pub(crate) fn set_away(&self, away: bool) {
+    /// Makes the store unavailable, or available again. Reads fail too.
+    pub fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
     }
 
-    fn pass<'a, T: 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
+    fn pass<'a, T: 'a>(&'a self, call: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         Box::pin(async move {
             if self.away.load(Ordering::SeqCst) {
                 return Err(StoreError::Unavailable("it is away".into()));
@@ -53,7 +52,7 @@ impl SlowStore {
     }
 
     fn pause(&self) -> Option<Duration> {
-        let mut slow = self.slow.lock().unwrap();
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         let (quick, pause) = (*slow)?;
         *slow = Some((quick.saturating_sub(1), pause));
         (quick == 0).then_some(pause)
@@ -61,7 +60,7 @@ impl SlowStore {
 }
 
 impl Store for SlowStore {
-    fn commit<'a>(&'a self, batch: &'a Batch) -> Answer<'a, Position> {
+    fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         Box::pin(async move {
             if let Some(pause) = self.pause() {
                 tokio::time::sleep(pause).await;
@@ -71,27 +70,27 @@ impl Store for SlowStore {
         })
     }
 
-    fn sessions(&self) -> Answer<'_, Vec<SessionRow>> {
+    fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {
         self.pass(self.inner.sessions())
     }
 
-    fn session(&self, id: SessionId) -> Answer<'_, Option<SessionRow>> {
+    fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>> {
         self.pass(self.inner.session(id))
     }
 
-    fn session_named<'a>(&'a self, name: &'a SessionName) -> Answer<'a, Option<SessionRow>> {
+    fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>> {
         self.pass(self.inner.session_named(name))
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
         self.pass(self.inner.acquire(row))
     }
 
-    fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {
+    fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         self.pass(self.inner.load(id))
     }
 
-    fn task(&self, id: SessionId, no: TaskNo) -> Answer<'_, Option<TaskRow>> {
+    fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>> {
         self.pass(self.inner.task(id, no))
     }
 
@@ -100,27 +99,35 @@ impl Store for SlowStore {
         id: SessionId,
         owner: Option<Owner>,
         name: &'a TaskName,
-    ) -> Answer<'a, Option<StoredTask>> {
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.pass(self.inner.task_named(id, owner, name))
     }
 
-    fn tasks<'a>(&'a self, id: SessionId, query: &'a TaskQuery) -> Answer<'a, Vec<StoredTask>> {
+    fn tasks<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a TaskQuery,
+    ) -> StoreFuture<'a, Vec<StoredTask>> {
         self.pass(self.inner.tasks(id, query))
     }
 
-    fn journal(&self, id: SessionId, no: TaskNo) -> Answer<'_, Vec<JournalEntry>> {
+    fn journal(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Vec<JournalEntry>> {
         self.pass(self.inner.journal(id, no))
     }
 
-    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> Answer<'_, Option<RunRow>> {
+    fn run(&self, id: SessionId, no: TaskNo, run: RunNo) -> StoreFuture<'_, Option<RunRow>> {
         self.pass(self.inner.run(id, no, run))
     }
 
-    fn message(&self, id: SessionId, no: MessageNo) -> Answer<'_, Option<MessageRow>> {
+    fn message(&self, id: SessionId, no: MessageNo) -> StoreFuture<'_, Option<MessageRow>> {
         self.pass(self.inner.message(id, no))
     }
 
-    fn messages<'a>(&'a self, id: SessionId, query: &'a MessageQuery) -> Answer<'a, MessagePage> {
+    fn messages<'a>(
+        &'a self,
+        id: SessionId,
+        query: &'a MessageQuery,
+    ) -> StoreFuture<'a, MessagePage> {
         self.pass(self.inner.messages(id, query))
     }
 
@@ -129,33 +136,33 @@ impl Store for SlowStore {
         id: SessionId,
         scope: MessageKeyScope,
         key: &'a IdempotencyKey,
-    ) -> Answer<'a, Option<MessageKeyMark>> {
+    ) -> StoreFuture<'a, Option<MessageKeyMark>> {
         self.pass(self.inner.message_key(id, scope, key))
     }
 
-    fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {
+    fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
         self.pass(self.inner.events(query))
     }
 
-    fn open_lane(&self) -> Answer<'_, Lane> {
+    fn open_lane(&self) -> StoreFuture<'_, Lane> {
         self.pass(self.inner.open_lane())
     }
 
-    fn cursor(&self) -> Answer<'_, FeedCursor> {
+    fn cursor(&self) -> StoreFuture<'_, FeedCursor> {
         self.pass(self.inner.cursor())
     }
 
-    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> Answer<'a, PruneResult> {
+    fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
         self.pass(self.inner.prune(retention, now))
     }
 }
 
 impl RecordStore for SlowStore {
-    fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> Answer<'a, Option<Record>> {
+    fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> StoreFuture<'a, Option<Record>> {
         self.pass(self.inner.record(key, now))
     }
 
-    fn records<'a>(&'a self, query: &'a RecordQuery, now: Time) -> Answer<'a, RecordPage> {
+    fn records<'a>(&'a self, query: &'a RecordQuery, now: Time) -> StoreFuture<'a, RecordPage> {
         self.pass(self.inner.records(query, now))
     }
 
@@ -164,7 +171,7 @@ impl RecordStore for SlowStore {
         record: &'a NewRecord,
         expected: ExpectedVersion,
         now: Time,
-    ) -> Answer<'a, PutRecordResult> {
+    ) -> StoreFuture<'a, PutRecordResult> {
         self.pass(self.inner.put_record(record, expected, now))
     }
 
@@ -173,11 +180,11 @@ impl RecordStore for SlowStore {
         key: &'a RecordKey,
         expected: Option<RecordVersion>,
         now: Time,
-    ) -> Answer<'a, RemoveRecordResult> {
+    ) -> StoreFuture<'a, RemoveRecordResult> {
         self.pass(self.inner.remove_record(key, expected, now))
     }
 
-    fn remove_expired_records(&self, now: Time, limit: usize) -> Answer<'_, usize> {
+    fn remove_expired_records(&self, now: Time, limit: usize) -> StoreFuture<'_, usize> {
         self.pass(self.inner.remove_expired_records(now, limit))
     }
 }
