@@ -57,6 +57,7 @@ pub mod runtime_metrics;
 mod sandbox;
 pub mod send_message;
 pub mod session;
+mod session_stops;
 mod session_tasks;
 mod session_waits;
 mod spawn_parent;

@@ -9,9 +9,8 @@ use brigade_model::call::{RunResult, SpawnedTask};
 use brigade_model::command::{
     AnswerCommand, Caller, ClientControl, CloseCommand, Command, GivenAnswer, MarkRead,
     ReadInboxCommand, Recipient, ResumeCommand, SendCommand, SetLimitsCommand, SpawnCommand,
-    StopCommand, StopTarget,
 };
-use brigade_model::decide::{CommandReply, StopResult};
+use brigade_model::decide::CommandReply;
 use brigade_model::event_author::CallerOrigin;
 use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{CallIndex, ConversationId, MessageNo, Owner, SessionId, TaskNo};
@@ -45,7 +44,7 @@ use crate::task_handle::TaskHandle;
 use crate::view::SessionView;
 
 /// The most commands that one input of the loop has.
-const SUBMITTED_MAX: usize = 256;
+pub(crate) const SUBMITTED_MAX: usize = 256;
 
 /// A session as its client, its operator or one of its tasks holds it. Cheap to clone.
 ///
@@ -365,41 +364,6 @@ impl Session {
         }
     }
 
-    /// Stops a task and its descendants. Returns when the stop has begun, not when the task has
-    /// ended.
-    pub async fn stop(
-        &self,
-        task: impl Into<TaskRef>,
-        reason: Option<&str>,
-    ) -> Result<StopResult, Refusal> {
-        self.stop_with(StopTarget::Task(task.into()), reason, None).await
-    }
-
-    /// Stops all top-level tasks.
-    pub async fn stop_all(&self, reason: Option<&str>) -> Result<StopResult, Refusal> {
-        self.stop_with(StopTarget::Children, reason, None).await
-    }
-
-    /// Stops with another grace period than the tasks' own.
-    pub async fn stop_with(
-        &self,
-        target: StopTarget,
-        reason: Option<&str>,
-        grace: Option<Duration>,
-    ) -> Result<StopResult, Refusal> {
-        let stop = StopCommand {
-            caller: self.caller.clone(),
-            target,
-            reason: reason.map(Into::into),
-            grace: grace.map(Into::into),
-            call: None,
-        };
-        match self.submit(Command::Stop(stop)).await? {
-            CommandReply::Stopped(stopped) => Ok(stopped),
-            _ => Err(unexpected_reply()),
-        }
-    }
-
     /// Answers a question that a task asked, or an approval that it waits for.
     pub async fn answer(
         &self,
@@ -491,7 +455,8 @@ impl Session {
         Ok(replies)
     }
 
-    async fn submit_slice(
+    /// Submits commands with one acknowledgement.
+    pub(crate) async fn submit_slice(
         &self,
         commands: Vec<Result<Command, Refusal>>,
     ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {

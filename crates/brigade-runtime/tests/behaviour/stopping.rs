@@ -1,6 +1,7 @@
 //! Stopping tasks and their descendants.
 
 use brigade_model::command::{Caller, Command, SpawnCommand};
+use brigade_model::event::Event;
 use brigade_model::ids::{Attempt, MessageNo, Time};
 use brigade_model::message::Receipt;
 use brigade_model::outcome::{EndConfirmation, StopInitiator};
@@ -8,6 +9,7 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::task::StoredTask;
 use brigade_model::work::{JobWork, RecoveryPolicy, Work};
 use brigade_runtime::{JobContext, JobError, JobTask, NewTask};
+use brigade_store::{EventQuery, MemoryStore, Store};
 use brigade_testkit::TestRuntime;
 use std::sync::Arc;
 
@@ -277,4 +279,26 @@ async fn closing_a_session_stops_its_tasks_and_refuses_new_ones() {
     assert!(matches!(receipt, Receipt::DeadLettered(_)), "{receipt:?}");
     let again = test.runtime.session("test").await.unwrap();
     assert_ne!(again.id(), test.session.id(), "the name is free for another session");
+}
+
+/// The order of the events tells the order of the decisions.
+#[tokio::test(start_paused = true)]
+async fn a_spawn_does_not_wait_for_the_stop_of_many_tasks_of_another_session() {
+    let store = Arc::new(MemoryStore::new());
+    let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(256)).await;
+    test.session.spawn_all((0..2_000).map(|_| forever())).await.unwrap();
+    let other = test.runtime.session("other").await.unwrap();
+    let after = test.runtime.cursor();
+    let (stopped, single) = tokio::join!(test.session.stop_all(None), other.spawn(forever()));
+    single.unwrap();
+    let stopped = stopped.unwrap();
+    assert_eq!((stopped.tasks, stopped.already_stopped), (2_000, false));
+    let page = store.events(&EventQuery { session: None, after, limit: usize::MAX }).await.unwrap();
+    let stops_before = page
+        .items
+        .iter()
+        .take_while(|item| item.record.session != other.id())
+        .filter(|item| matches!(item.record.event, Event::StopRequested { .. }))
+        .count();
+    assert!(stops_before < 1_000, "it came after {stops_before} of 2,000 stops");
 }
