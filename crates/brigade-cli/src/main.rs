@@ -41,7 +41,9 @@ mod top_view;
 mod transcript;
 mod workspace;
 
-use clap::Parser;
+use std::ffi::{OsStr, OsString};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::context::{CliContext, GlobalArgs};
 use crate::exit_code::CliExitCode;
@@ -86,12 +88,37 @@ fn main() -> std::process::ExitCode {
     if subcommands::daemon::is_detached(std::env::args_os()) {
         brigade_process::hardening::close_inherited_descriptors();
     }
-    let parsed = BrigadeArgs::try_parse().unwrap_or_else(|error| exit_with_usage_error(&error));
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let parsed = parse_args(&words).unwrap_or_else(|error| exit_with_usage_error(&error));
     let exit = match CliContext::new(parsed.global_args) {
         Ok(context) => run_subcommand(parsed.subcommand, context),
         Err(error) => error.report(),
     };
     exit.into()
+}
+
+fn parse_args(words: &[OsString]) -> Result<BrigadeArgs, clap::Error> {
+    let mut command = command_for(words);
+    let mut matches = command.try_get_matches_from_mut(words)?;
+    BrigadeArgs::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns the definition of the command line. If its first word decides what happens, the
+/// definition has no other subcommands: to define all of them takes longer than to run one.
+fn command_for(words: &[OsString]) -> clap::Command {
+    let Some(first) = words.get(1) else { return BrigadeArgs::command() };
+    if first == "--version" || first == "-V" {
+        return bare_command();
+    }
+    command_of_subcommand(first).unwrap_or_else(BrigadeArgs::command)
+}
+
+fn command_of_subcommand(name: &OsStr) -> Option<clap::Command> {
+    Subcommand::add_named(GlobalArgs::augment_args(bare_command()), name)
+}
+
+fn bare_command() -> clap::Command {
+    clap::Command::new("brigade").version(env!("CARGO_PKG_VERSION"))
 }
 
 /// Prints a usage error. For an `exec` without `--`, it also prints the correct form.
@@ -133,8 +160,6 @@ fn run_subcommand(subcommand: Subcommand, context: CliContext) -> CliExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn check(command: &clap::Command, path: &str) {
@@ -151,6 +176,62 @@ mod tests {
     #[test]
     fn examples_fit_a_terminal() {
         check(&BrigadeArgs::command(), "");
+    }
+
+    /// Returns all texts that a definition renders for a subcommand, and an error of each kind.
+    fn render(mut command: clap::Command, name: &str) -> Vec<String> {
+        let lines = [
+            &[name, "--help"][..],
+            &[name, "-h"],
+            &[name, "--no-such-option"],
+            &[name, "--stat", "x"],
+            &[name, "--json", "--json"],
+            &[name, "--version"],
+            &[name, "no-such-word", "no-such-word", "no-such-word"],
+            &[name, "help"],
+        ];
+        let texts = lines.map(|line| {
+            let words = ["brigade"].iter().chain(line);
+            match command.try_get_matches_from_mut(words) {
+                Ok(matches) => format!("{:?}", BrigadeArgs::from_arg_matches(&matches).is_ok()),
+                Err(error) => error.render().ansi().to_string(),
+            }
+        });
+        texts.to_vec()
+    }
+
+    #[test]
+    fn a_subcommand_alone_is_the_same_as_among_all() {
+        let all = BrigadeArgs::command();
+        let mut count = 0;
+        for subcommand in all.get_subcommands() {
+            let name = subcommand.get_name();
+            let alone = command_of_subcommand(OsStr::new(name));
+            let alone = alone.unwrap_or_else(|| panic!("{name}: no definition"));
+            assert_eq!(alone.get_subcommands().count(), 1);
+            assert_eq!(render(alone, name), render(BrigadeArgs::command(), name), "{name}");
+            count += 1;
+        }
+        assert!(count > 30, "{count}");
+    }
+
+    #[test]
+    fn the_version_needs_no_subcommands() {
+        for line in [&["--version"][..], &["-V"], &["--version", "exec"], &["-V", "--no-such"]] {
+            let words: Vec<OsString> = ["brigade"].iter().chain(line).map(Into::into).collect();
+            let error = command_for(&words).try_get_matches_from(&words).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayVersion, "{words:?}");
+            let all = BrigadeArgs::command().try_get_matches_from(&words).unwrap_err();
+            assert_eq!(error.to_string(), all.to_string(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn other_first_words_get_the_whole_definition() {
+        for words in [&["brigade"][..], &["brigade", "help"], &["brigade", "--json", "ps"]] {
+            let words: Vec<OsString> = words.iter().map(Into::into).collect();
+            assert!(command_for(&words).get_subcommands().count() > 30, "{words:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The subcommands, one file each.
 
+use std::ffi::OsStr;
+
+use clap::Args as _;
+
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 
@@ -14,6 +18,15 @@ macro_rules! subcommands {
         }
 
         impl Subcommand {
+            /// Adds the subcommand with this name and its options. Returns `None` if there is none.
+            pub(crate) fn add_named(command: clap::Command, name: &OsStr) -> Option<clap::Command> {
+                $(if name == stringify!($module) {
+                    let subcommand = clap::Command::new(stringify!($module));
+                    return Some(command.subcommand($module::$args::augment_args(subcommand)));
+                })*
+                None
+            }
+
             pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
                 match self {
                     $(Self::$variant(args) => args.run(context).await,)*
