@@ -41,6 +41,15 @@ impl OutputPrinter {
         self.finish_to(&mut io::stdout().lock(), &mut io::stderr())
     }
 
+    /// Prints a page, or the final report. Returns the bytes lost so far.
+    fn print_or_finish(&mut self, page: Option<OutputPageItem>) -> io::Result<u64> {
+        match page {
+            Some(page) => self.print_page(&page)?,
+            None => self.finish()?,
+        }
+        Ok(self.lost_bytes)
+    }
+
     fn print_page_to(
         &mut self,
         page: &OutputPageItem,
@@ -130,41 +139,62 @@ impl OutputPrinter {
     }
 }
 
-/// A printer on its own thread, since the reader of our output may be slow or stop. The thread
-/// starts before anything depends on it.
+/// A printer on its own thread, since the reader of our output may be slow or stop.
+///
+/// The thread starts with the first page, because many processes print nothing. Without a thread,
+/// pages are printed at once, and Ctrl-C waits for the reader of our output.
 #[derive(Debug)]
 pub(crate) struct PrinterThread {
-    pages: blocking::Sender<Option<OutputPageItem>>,
-    results: mpsc::UnboundedReceiver<io::Result<u64>>,
+    worker: PrinterWorker,
+    /// The result of a page that was printed without a thread.
+    printed: Option<io::Result<u64>>,
     is_busy: bool,
     lost_bytes: u64,
 }
 
-impl PrinterThread {
-    /// Starts the thread.
-    pub(crate) fn start() -> io::Result<Self> {
+#[derive(Debug)]
+enum PrinterWorker {
+    NotStarted,
+    Thread {
+        pages: blocking::Sender<Option<OutputPageItem>>,
+        results: mpsc::UnboundedReceiver<io::Result<u64>>,
+    },
+    NoThread(OutputPrinter),
+}
+
+impl PrinterWorker {
+    fn start() -> Self {
         let (pages, queued) = blocking::channel::<Option<OutputPageItem>>();
         let (done, results) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new().name("stdout".into());
-        thread.spawn(move || {
+        let thread = thread.spawn(move || {
             let mut printer = OutputPrinter::default();
             while let Ok(page) = queued.recv() {
-                let printed = match page {
-                    Some(page) => printer.print_page(&page),
-                    None => printer.finish(),
-                };
-                if done.send(printed.map(|()| printer.lost_bytes)).is_err() {
+                if done.send(printer.print_or_finish(page)).is_err() {
                     return;
                 }
             }
-        })?;
-        Ok(Self { pages, results, is_busy: false, lost_bytes: 0 })
+        });
+        match thread {
+            Ok(_) => Self::Thread { pages, results },
+            Err(_) => Self::NoThread(OutputPrinter::default()),
+        }
+    }
+}
+
+impl PrinterThread {
+    pub(crate) fn new() -> Self {
+        Self { worker: PrinterWorker::NotStarted, printed: None, is_busy: false, lost_bytes: 0 }
     }
 
     /// Waits until the started page is printed. A cancelled call loses nothing.
     pub(crate) async fn wait_idle(&mut self) -> io::Result<()> {
         if self.is_busy {
-            let result = self.results.recv().await;
+            let result = match (&mut self.worker, self.printed.take()) {
+                (_, Some(printed)) => Some(printed),
+                (PrinterWorker::Thread { results, .. }, None) => results.recv().await,
+                (PrinterWorker::NotStarted | PrinterWorker::NoThread(_), None) => None,
+            };
             self.is_busy = false;
             self.lost_bytes = result.unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))?;
         }
@@ -178,8 +208,21 @@ impl PrinterThread {
 
     /// Starts to print a page, or the final report. The last page must be printed.
     pub(crate) fn start_page(&mut self, page: Option<OutputPageItem>) {
-        // `wait_idle` reports a thread that has ended.
-        let _ = self.pages.send(page);
+        if matches!(self.worker, PrinterWorker::NotStarted) {
+            if page.is_none() {
+                // Nothing was printed, so that there is nothing to report.
+                return;
+            }
+            self.worker = PrinterWorker::start();
+        }
+        match &mut self.worker {
+            PrinterWorker::NotStarted => {}
+            PrinterWorker::Thread { pages, .. } => {
+                // `wait_idle` reports a thread that has ended.
+                let _ = pages.send(page);
+            }
+            PrinterWorker::NoThread(printer) => self.printed = Some(printer.print_or_finish(page)),
+        }
         self.is_busy = true;
     }
 }

@@ -129,8 +129,7 @@ impl ExecArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let request = self.to_request(context)?;
         let session = request.session.clone();
-        // Threads start before the task: without them nothing could be read or printed.
-        let printer = PrinterThread::start().map_err(thread_error)?;
+        // The thread starts before the task: without it nothing could be read.
         let input = match self.stdin && !self.detach {
             true => Some(StdinReader::start().map_err(thread_error)?),
             false => None,
@@ -147,7 +146,7 @@ impl ExecArgs {
         let target = TaskTarget { session, task: address.clone() };
         let display = if context.json { OutputDisplay::Hidden } else { OutputDisplay::From(0) };
         let mut attachment = TaskAttachment::new(target.clone(), display, self.timeout, interrupts)
-            .with_printer(printer);
+            .with_printer(PrinterThread::new());
         if self.is_lossless(context) {
             attachment = attachment.with_lease(self.lease);
         }

@@ -23,7 +23,7 @@ fn limited(story: &StoryEnv, program: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn exec_without_threads_fails_and_starts_nothing() {
+fn exec_without_threads_reads_no_input_and_prints_the_output() {
     let story = StoryEnv::new();
     if rustix::process::geteuid().is_root() {
         let directories = [story.project(), story.home(), story.state()];
@@ -38,16 +38,19 @@ fn exec_without_threads_fails_and_starts_nothing() {
         return;
     };
     assert!(started.status.success(), "{started:?}");
-    for args in [&["exec", "--", "true"][..], &["exec", "--stdin", "--", "true"]] {
-        let words = [&["--nproc=1", BRIGADE], args].concat();
-        let ran = Ran::from(limited(&story, "prlimit", &words).output().unwrap());
-        assert_eq!(ran.code, 125, "{ran:?}");
-        assert!(ran.err.contains("no thread can be started"), "{}", ran.err);
-        assert!(ran.err.contains("nothing was started"), "{}", ran.err);
-    }
+    let exec = |args: &[&str]| {
+        let words = [&["--nproc=1", BRIGADE, "exec"], args].concat();
+        Ran::from(limited(&story, "prlimit", &words).output().unwrap())
+    };
+    let ran = exec(&["--stdin", "--", "true"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.err.contains("no thread can be started"), "{}", ran.err);
+    assert!(ran.err.contains("nothing was started"), "{}", ran.err);
     let listed = limited(&story, BRIGADE, &["ps", "--ended", "--json"]).output().unwrap();
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed.as_array().map(Vec::len), Some(0), "{listed}");
+    let ran = exec(&["--shell", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (3, "out\n", "err\n"));
     for pid in story.processes() {
         kill(pid, Signal::KILL);
     }
