@@ -141,6 +141,8 @@ impl TaskAttachment {
                         lease.reset();
                     }
                 }
+                // An ended process waits for nobody.
+                Ok(AttachResult::Ended(_) | AttachResult::EndedWithGaps(..)) => {}
                 _ => self.release_lease(&connection).await,
             }
             result

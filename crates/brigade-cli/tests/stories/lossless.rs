@@ -155,3 +155,22 @@ fn a_process_does_not_wait_after_its_client_timed_out() {
     assert!(start.elapsed() < Duration::from_secs(30), "long before the end of the lease");
     drop(out);
 }
+
+/// Returns the holder of the first lease on the output of the only process.
+fn lease_holder(story: &StoryEnv) -> u64 {
+    let mut dir = story.state().join("processes");
+    while !dir.join("leases").exists() {
+        let mut entries = std::fs::read_dir(&dir).unwrap();
+        dir = entries.find_map(|entry| entry.ok().filter(|e| e.path().is_dir())).unwrap().path();
+    }
+    let table = std::fs::read(dir.join("leases")).unwrap();
+    u64::from_le_bytes(table[16..24].try_into().unwrap())
+}
+
+#[test]
+fn the_lease_of_an_ended_process_needs_no_release() {
+    let story = StoryEnv::new();
+    let line = "until grep -q lease \"$BRIGADE_STATE\"/processes/*/*/leases; do sleep 0.02; done 2>/dev/null";
+    story.ok(["exec", "--shell", line]);
+    assert_ne!(lease_holder(&story), 0, "a release is a request that changes nothing");
+}
