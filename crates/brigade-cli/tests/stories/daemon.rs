@@ -296,3 +296,16 @@ fn a_busy_daemon_stays_however_short_its_idle_time() {
     let ran = story.run(["exec", "--", "sleep", "0.5"]);
     assert_eq!((ran.code, &*ran.err), (0, ""));
 }
+
+/// A huge page costs more to clear than a short-lived program needs memory.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_allocator_asks_for_no_huge_pages() {
+    let story = StoryEnv::new();
+    story.ok(["exec", "--", "true"]);
+    let maps = format!("/proc/{}/smaps", story.daemon_pid());
+    // Only root reads the mappings of a daemon.
+    let Ok(maps) = std::fs::read_to_string(maps) else { return };
+    let mut flags = maps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+    assert!(!flags.any(|flags| flags.split_whitespace().any(|flag| flag == "hg")), "{maps}");
+}
