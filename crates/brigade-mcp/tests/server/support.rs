@@ -21,17 +21,32 @@ use crate::reply_halves;
 pub(crate) const SESSION: &str = "kitchen";
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Builds the example that is MCP server and daemon, once, and returns its path.
+/// Returns the path of the example that is MCP server and daemon. `cargo test` has built it, unless
+/// it built this test alone.
 pub(crate) fn program() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "brigade-mcp", "--example", "mcp_server"]);
-        assert!(cargo.status().unwrap().success());
         let here = std::env::current_exe().unwrap();
-        here.ancestors().nth(2).unwrap().join("examples/mcp_server")
+        let program = here.ancestors().nth(2).unwrap().join("examples/mcp_server");
+        if !is_up_to_date(&program) {
+            // With the features of this package alone, which may take minutes.
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--package", "brigade-mcp", "--example", "mcp_server"]);
+            assert!(cargo.status().unwrap().success());
+        }
+        program
     };
     BUILT.get_or_init(build).clone()
+}
+
+/// Returns true if the program is newer than the sources that cargo lists beside it.
+fn is_up_to_date(program: &Path) -> bool {
+    let modified = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
+    let Ok(built) = modified(program) else { return false };
+    let Ok(listed) = std::fs::read_to_string(program.with_extension("d")) else { return false };
+    let Some((_, sources)) = listed.split_once(": ") else { return false };
+    let mut sources = sources.split_whitespace().map(Path::new);
+    sources.all(|source| modified(source).is_ok_and(|changed| changed <= built))
 }
 
 /// A directory with a state directory in it. Its daemon is killed when the value is dropped.
