@@ -289,8 +289,8 @@ impl<'a> ReadTransaction<'a> {
         let sql = match self.has_schema_object("event_spans")? {
             true => format!(
                 "SELECT position, body, {author} FROM event_spans AS span \
-                 CROSS JOIN events ON position BETWEEN first AND last \
-                 WHERE span.session = ?1 AND last > ?2 AND position > ?2 \
+                 CROSS JOIN events ON position BETWEEN max(first, ?2 + 1) AND last \
+                 WHERE span.session = ?1 AND last > ?2 \
                  ORDER BY last, position LIMIT ?3"
             ),
             false => format!(

@@ -36,7 +36,7 @@ use crate::write::SqliteWriter;
 /// The default of [`SqliteOptions::busy_timeout`].
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that a commit may hold a thread of the async runtime.
+/// The longest commit after which the next one is expected to be short too.
 const SHORT_COMMIT: Duration = Duration::from_millis(5);
 
 /// The most idle read connections in the pool.

@@ -297,6 +297,35 @@ async fn pruning_continues_over_many_slices() {
     let page = store.events(&query).await.unwrap();
     assert_eq!((page.items.len(), page.gap_to.unwrap().number_in(Lane(0))), (0, 3_301));
     assert!(store.load(id(1)).await.unwrap().is_some());
+    assert_eq!(span_count(&path), 0);
+}
+
+fn span_count(path: &Path) -> i64 {
+    let conn = Connection::open(path).unwrap();
+    conn.query_row("SELECT count(*) FROM event_spans", [], |row| row.get(0)).unwrap()
+}
+
+/// A slice of a prune ends within the events of one commit.
+#[tokio::test]
+async fn the_rest_of_a_commit_is_read_after_a_prune() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("store.db");
+    let store = open(&path).unwrap();
+    let (mut session, part) = Session::open(1);
+    store.commit(&batch(part)).await.unwrap();
+    store.commit(&batch(session.spawn(100))).await.unwrap();
+    // Each spawn is a millisecond after the one before.
+    let until = session.tree.row().now;
+    let events = brigade_model::ids::Millis(40);
+    let retention =
+        brigade_store::Retention { ended: brigade_model::ids::Millis(1_000_000), events };
+    let pruned = store.prune(&retention, until).await.unwrap();
+    assert_eq!(pruned.events, 61);
+    assert_eq!(span_count(&path), 1);
+    let query = EventQuery { session: Some(id(1)), after: FeedCursor::START, limit: usize::MAX };
+    let page = store.events(&query).await.unwrap();
+    let positions: Vec<u64> = page.items.iter().map(|item| item.position.no).collect();
+    assert_eq!(positions, (62..=101).collect::<Vec<_>>());
 }
 
 #[test]
