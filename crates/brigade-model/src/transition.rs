@@ -35,6 +35,9 @@ pub struct CommandOutputs {
     pub actions: Vec<Action>,
     /// The author of the last command that had one. Commands of one caller share it.
     pub last_author: Option<Arc<EventAuthor>>,
+    /// The number of tasks that stops have reached on their way down. All commands together sweep one
+    /// slice; a later transition continues.
+    pub swept_count: usize,
 }
 
 /// A session to open.
@@ -207,10 +210,11 @@ impl Transition<'_> {
     /// the sweep.
     fn sweep(&mut self, tree: &mut TaskTree) {
         let mut count = 0;
-        while (count as usize) < SLICE
+        while self.outputs.swept_count < SLICE
             && let Some(&no) = tree.sweep.get(count as usize)
         {
             count += 1;
+            self.outputs.swept_count += 1;
             if let Some(draft) = stop_swept(tree, no, self.now) {
                 self.run(tree, vec![draft]);
                 self.grant_slots(tree);

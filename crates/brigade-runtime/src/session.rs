@@ -165,7 +165,8 @@ impl Session {
         }
     }
 
-    /// Starts many tasks, with one acknowledgement for many of them. Each one succeeds or is refused by itself.
+    /// Starts many tasks, with one acknowledgement for many of them. Each one succeeds or is refused by
+    /// itself. If the call is dropped, only some of them may have started.
     /// Inside a job of this session they are the job's children, each recorded as it starts.
     pub async fn spawn_all<K: TaskType>(
         &self,
@@ -435,21 +436,26 @@ impl Session {
     }
 
     /// Submits many commands, in order and in slices, so that the commands of other sessions run in
-    /// between. A command that was refused before keeps its position among the replies. If a slice
-    /// fails, the replies of earlier slices remain.
+    /// between. A command that was refused before keeps its position among the replies. After a
+    /// slice that was not stored, the rest is not submitted, so that a repetition keeps the order.
     async fn submit_all(
         &self,
         commands: Vec<Result<Command, Refusal>>,
     ) -> Result<Vec<SubmitResult<CommandReply>>, Refusal> {
-        let count = commands.len();
-        let mut replies = Vec::with_capacity(count);
-        let mut commands = commands.into_iter();
-        while replies.len() < count {
-            let slice = commands.by_ref().take(SUBMITTED_MAX).collect();
+        let mut replies = Vec::with_capacity(commands.len());
+        let mut commands = commands.into_iter().peekable();
+        while commands.peek().is_some() {
+            let slice: Vec<_> = commands.by_ref().take(SUBMITTED_MAX).collect();
+            let count = slice.len();
             match self.submit_slice(slice).await {
                 Ok(of_slice) => replies.extend(of_slice),
                 Err(refusal) if replies.is_empty() => return Err(refusal),
-                Err(refusal) => replies.resize_with(count, || Err(refusal.clone())),
+                Err(refusal) => replies.extend(std::iter::repeat_n(Err(refusal), count)),
+            }
+            if replies.iter().rev().take(count).any(is_not_stored) {
+                let unsent = || Refusal::unavailable("an earlier part of the batch was not stored");
+                replies.extend(commands.map(|command| Err(command.err().unwrap_or_else(unsent))));
+                break;
             }
         }
         Ok(replies)
@@ -479,6 +485,11 @@ impl Session {
         }
         Ok(replies)
     }
+}
+
+fn is_not_stored(reply: &SubmitResult<CommandReply>) -> bool {
+    use RefusalKind::{Internal, Unavailable, Unknown};
+    reply.as_ref().is_err_and(|refusal| matches!(refusal.kind, Unavailable | Unknown | Internal))
 }
 
 pub(crate) fn first_message_no(reply: CommandReply) -> Result<MessageNo, Refusal> {

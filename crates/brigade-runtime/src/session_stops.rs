@@ -21,7 +21,8 @@ impl Session {
         self.stop_with(StopTarget::Task(task.into()), reason, None).await
     }
 
-    /// Stops all top-level tasks.
+    /// Stops all top-level tasks, many of them in slices. Counts those that were there at the call. If
+    /// the call is dropped, only some of them may have been stopped.
     pub async fn stop_all(&self, reason: Option<&str>) -> Result<StopResult, Refusal> {
         self.stop_with(StopTarget::Children, reason, None).await
     }
@@ -45,13 +46,7 @@ impl Session {
             StopTarget::Task(_) | StopTarget::Itself => None,
         };
         let stopped = stop_result(self.submit(Command::Stop(stop)).await?)?;
-        Ok(match earlier {
-            Some(earlier) => StopResult {
-                tasks: earlier.tasks.max(stopped.tasks),
-                already_stopped: earlier.already_stopped && stopped.already_stopped,
-            },
-            None => stopped,
-        })
+        Ok(earlier.unwrap_or(stopped))
     }
 
     /// Stops the children in slices if they are many, so that other sessions do not wait for all of

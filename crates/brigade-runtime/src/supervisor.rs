@@ -164,6 +164,7 @@ impl Supervisor {
                 () = tokio::time::sleep(RETRY_PAUSE) => {}
             }
         }
+        let retried = inputs.received.len();
         inputs.sweeping_sessions = std::mem::take(&mut self.sweeping_sessions);
         let busy = !inputs.received.is_empty()
             || !inputs.sweeping_sessions.is_empty()
@@ -185,18 +186,19 @@ impl Supervisor {
                 input = self.inputs.recv() => inputs.received.push(input?),
                 () = timer => {}
             }
-            // The callers that are ready to run add their inputs, so that one commit stores them.
-            let_ready_tasks_run().await;
         }
-        self.receive_more(&mut inputs.received);
+        // The callers that are ready to run add their inputs, so that one commit stores them.
+        let_ready_tasks_run().await;
+        self.receive_more(&mut inputs.received, retried);
         inputs.ready_waits = self.waiters.take_ready();
         inputs.due_sessions = self.timers.due(self.clock.now());
         Some(inputs)
     }
 
-    /// Takes the inputs that are there, until the turn has a full batch of commands.
-    fn receive_more(&mut self, received: &mut Vec<LoopInput>) {
-        let mut commands: usize = received.iter().map(LoopInput::command_count).sum();
+    /// Takes the inputs that are there, until the turn has a full batch of new commands. The first
+    /// inputs are retried: if they counted, a store that fails for long could keep out a shutdown.
+    fn receive_more(&mut self, received: &mut Vec<LoopInput>, retried: usize) {
+        let mut commands: usize = received[retried..].iter().map(LoopInput::command_count).sum();
         while commands < self.max_batch
             && let Ok(input) = self.inputs.try_recv()
         {

@@ -14,6 +14,7 @@ use brigade_model::outcome::{
     CancelledOutcome, EndConfirmation, Failure, LateResult, Outcome, StopInitiator,
 };
 use brigade_model::refusal::RefusalKind;
+use brigade_model::transition::{CommandOutputs, handle_command_into};
 use brigade_model::work::RecoveryPolicy;
 
 use crate::support::*;
@@ -43,6 +44,29 @@ fn a_stop_reaches_every_descendant_and_counts_them() {
     for no in [top, a, low] {
         assert_eq!(env.state(no), "cancelled");
     }
+}
+
+/// The commands of one turn of the loop share their outputs.
+#[test]
+fn the_stops_of_one_turn_sweep_one_slice() {
+    let mut env = Env::new();
+    let tops: Vec<TaskNo> = (0..3).map(|_| env.spawn(agent())).collect();
+    for top in &tops {
+        for _ in 0..400 {
+            env.spawn_child(*top, job());
+        }
+    }
+    let mut outputs = CommandOutputs::default();
+    for top in tops {
+        let target = StopTarget::Task(top.into());
+        let stop =
+            StopCommand { caller: operator(), target, reason: None, grace: None, call: None };
+        let stop = Command::Stop(stop);
+        handle_command_into(&mut env.tree, (&stop).into(), env.now, &mut outputs).unwrap();
+    }
+    let stopping = env.tree.rows().filter(|(_, row)| row.state.label() == "stopping").count();
+    assert_eq!(stopping, 3 + 512);
+    assert!(env.tree.has_sweep());
 }
 
 #[test]

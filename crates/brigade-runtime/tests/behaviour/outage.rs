@@ -209,3 +209,27 @@ async fn a_due_timer_does_not_retry_a_full_store_without_pause() {
     store.set_full(false);
     assert_eq!(*outcome(&task).await, succeeded("\"rested\""));
 }
+
+/// The store is back before the second slice could be sent.
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_first_part_is_not_stored_is_not_sent_in_part() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let test = TestRuntime::on_store(store.clone(), |b| b.max_batch(1024)).await;
+    let task = test.session.spawn(forever()).await.unwrap();
+    store.set_full(true);
+    let is_back = async {
+        while store.refused() == 0 {
+            tokio::task::yield_now().await;
+        }
+        store.set_full(false);
+    };
+    let messages = (0..600).map(|n| (task.no().into(), n));
+    let (sent, ()) = tokio::join!(test.session.send_all(messages), is_back);
+    let sent = sent.unwrap();
+    assert_eq!(sent.len(), 600);
+    for reply in sent {
+        refused(reply, UNAVAILABLE, "");
+    }
+    let next = test.session.send(task.no(), "first").await.unwrap();
+    assert_eq!(next.0, 1, "no message was stored before");
+}
