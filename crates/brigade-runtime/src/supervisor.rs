@@ -40,7 +40,7 @@ use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
 
 /// The number of commands at which a turn takes no more inputs, by default.
-pub(crate) const DEFAULT_MAX_BATCH: usize = 256;
+pub(crate) const DEFAULT_MAX_BATCH: usize = 1024;
 
 /// The state of the loop.
 #[derive(Debug)]
