@@ -140,7 +140,8 @@ fn deliver_completion(
     index: CallIndex,
     entry: Option<&EntryDraft>,
 ) -> Option<Action> {
-    let (row, entry) = (tree.get(no)?, entry?);
+    let row = tree.get(no)?;
+    let entry = entry?;
     let attempt = row.attempt;
     let ordinal = row.journal_len - 1;
     let completion = entry.completion.clone();
