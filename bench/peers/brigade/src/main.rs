@@ -2,6 +2,7 @@
 
 mod agents;
 mod durable;
+mod exec;
 mod memory_runtime;
 mod messages;
 mod parked;
@@ -28,6 +29,7 @@ fn measure(work: Work, count: usize) -> Result<Measured, BoxError> {
             Work::Durable => durable::spawn_to_collected(count).await,
             Work::Steps => durable::five_steps(count).await,
             Work::Agent => agents::one_after_another(count).await,
+            Work::Exec => exec::one_after_another(count),
             Work::AgentsAtOnce => agents::at_once(count).await,
         }
     })

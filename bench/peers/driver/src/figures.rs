@@ -23,6 +23,8 @@ struct ItemSamples {
     /// Nanoseconds, or bytes where the work measures memory.
     main: Vec<f64>,
     cpu_ns: Vec<f64>,
+    /// The items of a round.
+    count: usize,
 }
 
 /// The medians of one work of one peer, for one item.
@@ -33,6 +35,8 @@ pub(crate) struct Figure {
     pub(crate) lowest: f64,
     pub(crate) highest: f64,
     pub(crate) cpu_ns: f64,
+    /// The items of a round.
+    pub(crate) count: usize,
 }
 
 /// All samples of a run, and the works that peers cannot do.
@@ -51,6 +55,7 @@ impl Figures {
         let main = if key.work.measures_memory() { report.resident_bytes } else { report.wall_ns };
         let samples = self.samples.entry(key.key()).or_default();
         samples.main.push(main.unwrap_or_default() as f64 / items);
+        samples.count = report.count;
         samples.cpu_ns.push(report.cpu_ns.unwrap_or_default() as f64 / items);
     }
 
@@ -79,6 +84,7 @@ impl Figures {
             lowest: *main.first()?,
             highest: *main.last()?,
             cpu_ns: median(&cpu_ns)?,
+            count: samples.count,
         })
     }
 }

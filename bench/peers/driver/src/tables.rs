@@ -10,7 +10,12 @@ use crate::units::{render_digits, render_figure, render_time};
 
 /// Renders the medians of all works, one column per peer.
 pub(crate) fn summary(figures: &Figures) -> String {
-    table(figures, |key| figures.get(key).map(|figure| render_figure(key.work, figure.median)))
+    table(figures, |key| {
+        let figure = figures.get(key)?;
+        let text = render_figure(key.work, figure.median);
+        let is_whole = figure.count == key.work.count();
+        Some(if is_whole { text } else { format!("{text} (n = {})", figure.count) })
+    })
 }
 
 /// Renders the CPU times of all works, one column per peer.
@@ -81,14 +86,24 @@ pub(crate) fn losses(figures: &Figures) -> String {
     text
 }
 
-/// Renders the reasons of all missing figures.
+/// Renders the reasons of all missing figures, one row per peer and reason.
 pub(crate) fn missing(figures: &Figures) -> String {
-    let mut text = String::from("| work | peer | reason |\n|---|---|---|\n");
-    for work in Work::ALL {
-        for peer in PEERS {
-            if let Some(reason) = figures.reason(PeerWork { peer: peer.name, work }) {
-                let _ = writeln!(text, "| `{}` | {} | {reason} |", work.name(), peer.name);
+    let mut text = String::from("| peer | works | reason |\n|---|---|---|\n");
+    for peer in PEERS {
+        let reasons = Work::ALL.into_iter().filter_map(|work| {
+            let reason = figures.reason(PeerWork { peer: peer.name, work })?;
+            Some((work.name(), reason))
+        });
+        let mut rows: Vec<(Vec<String>, &str)> = Vec::new();
+        for (work, reason) in reasons {
+            let work = format!("`{work}`");
+            match rows.iter_mut().find(|row| row.1 == reason) {
+                Some(row) => row.0.push(work),
+                None => rows.push((vec![work], reason)),
             }
+        }
+        for (works, reason) in rows {
+            let _ = writeln!(text, "| {} | {} | {reason} |", peer.name, works.join(", "));
         }
     }
     text
@@ -134,6 +149,19 @@ mod tests {
     fn a_peer_without_any_figure_has_no_column() {
         let text = summary(&figures());
         assert!(text.starts_with("| work | count | brigade | tokio | awaken |\n"), "{text}");
-        assert!(missing(&figures()).contains("| `agent` | koda | no agents |"));
+        assert!(missing(&figures()).contains("| koda | `agent` | no agents |"));
+    }
+
+    #[test]
+    fn works_with_the_same_reason_share_a_row() {
+        let mut figures = figures();
+        let key = PeerWork { peer: "koda", work: Work::Messages };
+        figures.exclude(key, "no agents".to_owned());
+        assert!(missing(&figures).contains("| koda | `messages`, `agent` | no agents |"));
+    }
+
+    #[test]
+    fn a_smaller_count_is_shown() {
+        assert!(summary(&figures()).contains("| `agent` | 200 | 400 ns (n = 10) |"));
     }
 }

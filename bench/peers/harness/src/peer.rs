@@ -30,6 +30,7 @@ impl From<Sample> for Measured {
 pub struct PeerReport {
     pub peer: String,
     pub work: String,
+    /// The items that were measured.
     pub count: usize,
     pub wall_ns: Option<u64>,
     pub cpu_ns: Option<u64>,
@@ -56,6 +57,7 @@ impl PeerReport {
                 report.wall_ns = Some(sample.wall.as_nanos() as u64);
                 report.cpu_ns = Some(sample.cpu.as_nanos() as u64);
                 report.resident_bytes = sample.resident_bytes;
+                report.count = sample.count.unwrap_or(count);
             }
             Measured::Unsupported(feature) => report.unsupported = Some((*feature).to_owned()),
         }

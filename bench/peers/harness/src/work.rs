@@ -1,5 +1,7 @@
 //! The works of the comparison.
 
+use std::time::Duration;
+
 /// Tasks of one batch of `spawn-batch`.
 pub const BATCH_TASKS: usize = 1_000;
 /// Running tasks while `stop-one` stops some of them.
@@ -12,6 +14,11 @@ pub const TREE_DEPTH: usize = 10;
 pub const IN_FLIGHT: usize = 64;
 /// Recorded steps of each task of `steps`.
 pub const STEPS_PER_TASK: usize = 5;
+/// The longest run, with its setup. The slowest run of Brigade takes a few seconds.
+pub const RUN_LIMIT: Duration = Duration::from_secs(20);
+
+/// The environment variable with the path of the program `brigade`.
+pub const BRIGADE_VARIABLE: &str = "BRIGADE_PEERS_BRIGADE";
 
 /// A piece of work that each peer does as its documentation recommends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +33,11 @@ pub enum Work {
     Steps,
     Agent,
     AgentsAtOnce,
+    Exec,
 }
 
 impl Work {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SpawnBatch,
         Self::SpawnAwait,
         Self::StopOne,
@@ -40,6 +48,7 @@ impl Work {
         Self::Steps,
         Self::Agent,
         Self::AgentsAtOnce,
+        Self::Exec,
     ];
 
     /// Returns the work of this name.
@@ -60,6 +69,7 @@ impl Work {
             Self::Steps => "steps",
             Self::Agent => "agent",
             Self::AgentsAtOnce => "agents-at-once",
+            Self::Exec => "exec",
         }
     }
 
@@ -70,7 +80,7 @@ impl Work {
             Self::SpawnAwait | Self::Steps | Self::AgentsAtOnce => 1_000,
             Self::StopOne => 100,
             Self::Messages => 100_000,
-            Self::Agent => 200,
+            Self::Agent | Self::Exec => 200,
         }
     }
 
@@ -83,10 +93,11 @@ impl Work {
             Self::StopTree => "stop a tree of tasks, ten deep, to the last end (per task)",
             Self::Messages => "a message to one task, until the task has received it",
             Self::ParkedBytes => "resident bytes of a parked task",
-            Self::Durable => "spawn a task to its collected result on SQLite, 64 in flight",
-            Self::Steps => "a task of five recorded steps on SQLite, 64 in flight",
+            Self::Durable => "spawn a task to its stored end, on disk, 64 in flight",
+            Self::Steps => "a task of five recorded steps, on disk, 64 in flight",
             Self::Agent => "an agent with one tool call, scripted model, one after another",
             Self::AgentsAtOnce => "the same, all at once",
+            Self::Exec => "run `true` in the background, await its end, one after another",
         }
     }
 

@@ -2,6 +2,7 @@
 //! holds the status of each task, the least that a program needs to list and stop its tasks.
 
 mod agents;
+mod processes;
 mod tasks;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ fn measure(work: Work, count: usize) -> Result<Measured, BoxError> {
             Work::ParkedBytes => tasks::parked_bytes(count).await,
             Work::Agent => agents::one_after_another(count).await,
             Work::AgentsAtOnce => agents::at_once(count).await,
+            Work::Exec => processes::run_one_after_another(count),
             Work::Durable | Work::Steps => Ok(Measured::Unsupported("nothing is stored")),
         }
     })

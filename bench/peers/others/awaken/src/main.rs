@@ -24,6 +24,7 @@ fn measure(work: Work, count: usize) -> Result<Measured, BoxError> {
             Work::ParkedBytes => tasks::parked_bytes(count).await,
             Work::Agent => agents::one_after_another(count).await,
             Work::AgentsAtOnce => agents::at_once(count).await,
+            Work::Exec => Ok(Measured::Unsupported("background tasks are futures")),
             Work::Durable | Work::Steps => {
                 Ok(Measured::Unsupported("the runtime has no store of tasks on SQLite"))
             }

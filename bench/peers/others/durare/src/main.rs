@@ -25,6 +25,7 @@ fn measure(work: Work, count: usize) -> Result<Measured, BoxError> {
                 "a running workflow polls for its cancellation, every 500 ms",
             )),
             Work::StopTree => Ok(Measured::Unsupported("a cancel does not reach child workflows")),
+            Work::Exec => Ok(Measured::Unsupported("workflows are futures")),
             Work::Agent | Work::AgentsAtOnce => Ok(Measured::Unsupported("there are no agents")),
         }
     })

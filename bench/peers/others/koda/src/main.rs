@@ -25,6 +25,7 @@ fn measure(work: Work, count: usize) -> Result<Measured, BoxError> {
             Work::Agent => agents::one_after_another(count).await,
             Work::AgentsAtOnce => agents::at_once(count).await,
             Work::Messages => Ok(Measured::Unsupported("background agents have no inbox")),
+            Work::Exec => Ok(Measured::Unsupported("its wait for a background process polls")),
             Work::Durable | Work::Steps => {
                 Ok(Measured::Unsupported("messages are stored, background agents are not"))
             }
