@@ -33,16 +33,6 @@ impl Machine {
     }
 }
 
-/// Programs that could take part, if they were installed.
-const OPTIONAL_PROGRAMS: [&str; 5] = ["restate-server", "dbos", "graphile-worker", "pueue", "tsp"];
-
-/// Returns each optional program, and whether the machine has it.
-pub(crate) fn optional_programs() -> Vec<(&'static str, bool)> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |name: &str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    OPTIONAL_PROGRAMS.into_iter().map(|name| (name, has(name))).collect()
-}
-
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -37,8 +37,13 @@ fn run() -> Result<(), String> {
     let options = Options::parse(std::env::args().skip(1))?;
     let machine = machine::Machine::read();
     let programs = peer_programs::prepare(options.build);
-    let figures = rounds::run(&options, &programs);
+    let brigade = peer_programs::prepare_brigade(options.build);
+    let figures = rounds::run(&options, &programs, &brigade);
     println!("\n{}", tables::summary(&figures));
+    println!("CPU time:\n\n{}", tables::cpu_times(&figures));
+    for program in programs.iter().filter(|program| program.program.is_err()) {
+        println!("{}", program.state());
+    }
     if options.is_complete() {
         report::write(&report::Report { machine, programs, rounds: options.rounds, figures })?;
     } else {

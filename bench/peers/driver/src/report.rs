@@ -8,7 +8,7 @@ use peers_harness::Work;
 
 use crate::chart;
 use crate::figures::Figures;
-use crate::machine::{self, Machine};
+use crate::machine::Machine;
 use crate::peer_programs::{PeerProgram, peers_dir};
 use crate::tables;
 
@@ -44,7 +44,8 @@ fn render(report: &Report) -> String {
     let _ = writeln!(
         text,
         "Medians of {} rounds, for one item; lower is better. The time is wall time.\n\
-         `-`: the peer has no such feature, or its run took more than 20 s; the last table says which.\n",
+         `-`: the peer has no such feature, or its run took more than 20 s; the last table says which.\n\
+         `(n = 500)`: the peer did 500 items, because the count of the row would take too long.\n",
         report.rounds
     );
     text.push_str(&tables::summary(&report.figures));
@@ -58,7 +59,9 @@ fn render(report: &Report) -> String {
     text.push_str(READING);
     text.push_str("\n## The run\n\n");
     text.push_str(&render_run(report));
-    text.push_str("\n## CPU time\n\nUser and system time of the process, for one item.\n\n");
+    text.push_str(
+        "\n## CPU time\n\nUser and system time of all processes of the peer, for one item.\n\n",
+    );
     text.push_str(&tables::cpu_times(&report.figures));
     text.push_str("\n## Spread\n\nThe lowest and the highest round.\n\n");
     text.push_str(&tables::spreads(&report.figures));
@@ -81,12 +84,7 @@ fn render_run(report: &Report) -> String {
     let _ = writeln!(text, "| compiler | {} |", machine.compiler);
     let _ = writeln!(text, "| commit of Brigade | `{}` |", machine.commit);
     for program in &report.programs {
-        let state = program.program.as_ref().map_or_else(|reason| reason.as_str(), |_| "measured");
-        let _ = writeln!(text, "| {} | {}: {state} |", program.peer.name, program.title());
-    }
-    for (name, installed) in machine::optional_programs() {
-        let state = if installed { "installed, not measured" } else { "not installed" };
-        let _ = writeln!(text, "| `{name}` | {state} |");
+        let _ = writeln!(text, "| {} | {} |", program.peer.name, program.state());
     }
     text
 }

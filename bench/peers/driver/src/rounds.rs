@@ -5,17 +5,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use peers_harness::{PeerReport, Work};
+use peers_harness::{BRIGADE_VARIABLE, PeerReport, RUN_LIMIT, Work};
 
 use crate::figures::{Figures, PeerWork};
 use crate::options::Options;
 use crate::peer_programs::PeerProgram;
 
-/// The longest run. The slowest run of Brigade takes about a second.
-const RUN_LIMIT: Duration = Duration::from_secs(20);
-
 /// Runs all rounds. A run that fails is a note in the results, not the end of the program.
-pub(crate) fn run(options: &Options, programs: &[PeerProgram]) -> Figures {
+/// `brigade` is the path of the program `brigade`.
+pub(crate) fn run(options: &Options, programs: &[PeerProgram], brigade: &Path) -> Figures {
     let mut figures = Figures::default();
     for round in 1..=options.rounds {
         println!("round {round} of {}", options.rounds);
@@ -26,7 +24,7 @@ pub(crate) fn run(options: &Options, programs: &[PeerProgram]) -> Figures {
                 if figures.is_excluded(key) {
                     continue;
                 }
-                match run_once(path, work) {
+                match run_once(path, work, brigade) {
                     Ok(report) => figures.add(key, &report),
                     Err(error) => {
                         eprintln!("  {} {}: {error}", program.peer.name, work.name());
@@ -40,9 +38,10 @@ pub(crate) fn run(options: &Options, programs: &[PeerProgram]) -> Figures {
 }
 
 /// Runs a program and parses its last line.
-fn run_once(program: &Path, work: Work) -> Result<PeerReport, String> {
+fn run_once(program: &Path, work: Work, brigade: &Path) -> Result<PeerReport, String> {
     let mut command = Command::new(program);
     command.args([work.name(), &work.count().to_string()]);
+    command.env(BRIGADE_VARIABLE, brigade);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let succeeded = wait_with_limit(&mut child)?;
