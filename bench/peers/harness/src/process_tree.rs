@@ -62,7 +62,7 @@ impl ProcessTree {
 impl Drop for ProcessTree {
     fn drop(&mut self) {
         end_descendants(GRACE);
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        reap_children(GRACE);
     }
 }
 
@@ -102,6 +102,18 @@ fn end_descendants(grace: Duration) {
     signal_descendants(Signal::KILL);
     while has_descendants() && started_at.elapsed() < grace * 2 {
         std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Reaps all children. A process whose main thread has ended may still have other threads.
+fn reap_children(timeout: Duration) {
+    let started_at = Instant::now();
+    while started_at.elapsed() < timeout {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => std::thread::sleep(POLL_INTERVAL),
+            Err(_) => return,
+        }
     }
 }
 
