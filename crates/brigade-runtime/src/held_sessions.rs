@@ -61,7 +61,7 @@ impl Supervisor {
         mut loaded: LoadedSession,
     ) -> Result<Option<LoadedSession>, StoreError> {
         loop {
-            if let Some(epoch) = self.store.acquire(&loaded.row).await? {
+            if let Some(epoch) = self.store.acquire(self.lane, &loaded.row).await? {
                 loaded.row.epoch = epoch;
                 return Ok(Some(loaded));
             }

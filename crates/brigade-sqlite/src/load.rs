@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use brigade_model::ids::{MessageNo, Owner, RunNo, SessionId};
+use brigade_model::ids::{MessageNo, RunNo, SessionId};
 use brigade_model::message::{Message, MessageKeyScope};
 use brigade_model::name::IdempotencyKey;
 use brigade_model::task::StoredTask;
 use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow};
+use brigade_store::columns::{ALIVE, PENDING, parse_owner, parse_task_no};
 use brigade_store::residency::add_required_tasks;
 use brigade_store::{LoadedSession, codec};
 
 use crate::error::{Result, corrupt};
-use crate::read::{ReadTransaction, decode_task, parse_task_no, read_task, read_u64};
-use crate::write::{ALIVE, PENDING, SessionKey, SessionRef};
+use crate::read::{ReadTransaction, decode_task, read_task, read_u64};
+use crate::write::{SessionKey, SessionRef};
 
 impl ReadTransaction<'_> {
     pub(crate) fn load(&self, id: SessionId) -> Result<Option<LoadedSession>> {
@@ -33,7 +34,7 @@ impl ReadTransaction<'_> {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let no: i64 = row.get(0)?;
-            let residency: i64 = row.get(2)?;
+            let residency: i16 = row.get(2)?;
             if residency == ALIVE {
                 alive.0.push(no);
             }
@@ -123,10 +124,6 @@ impl ReadTransaction<'_> {
         }
         Ok(found)
     }
-}
-
-fn parse_owner(code: i64) -> Result<Owner> {
-    Ok(if code == 0 { Owner::Session } else { Owner::Task(parse_task_no(code)?) })
 }
 
 fn parse_key(row: &rusqlite::Row<'_>, column: usize) -> Result<IdempotencyKey> {

@@ -1,11 +1,12 @@
 //! Removes old data in slices. Each slice is one short transaction.
 
 use brigade_model::ids::Time;
+use brigade_store::columns::{ALIVE, CLOSED, PENDING, to_i64};
 use brigade_store::{PruneResult, Retention};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::Result;
-use crate::write::{ALIVE, CLOSED, PENDING, SessionKey, SqliteWriter, to_i64};
+use crate::write::{SessionKey, SqliteWriter};
 
 /// The most rows of tasks or events that one slice removes.
 const SLICE: usize = 500;
@@ -181,7 +182,7 @@ fn remove_subtree(conn: &Connection, task: TaskKey, most: usize) -> Result<usize
                FROM tasks WHERE session = ?1 AND no = ?2";
     let mut is_needed = conn.prepare_cached(sql)?;
     for no in &subtree {
-        if is_needed.query_row([task.session, *no, PENDING], |row| row.get(0))? {
+        if is_needed.query_row(params![task.session, *no, PENDING], |row| row.get(0))? {
             return Ok(0);
         }
     }

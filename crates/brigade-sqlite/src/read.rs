@@ -10,6 +10,9 @@ use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
+use brigade_store::columns::{
+    ALIVE, CLOSED, decode_author, owner_code, parse_task_no, sender_code, to_i64,
+};
 use brigade_store::{
     EventPage, EventQuery, JournalQuery, MessagePage, MessageQuery, RunRow, TaskOrder, TaskQuery,
     codec,
@@ -17,9 +20,7 @@ use brigade_store::{
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
-use crate::write::{
-    ALIVE, CLOSED, SessionKey, SessionRef, id_bytes, owner_code, sender_code, to_i64,
-};
+use crate::write::{SessionKey, SessionRef, id_bytes};
 
 /// The one lane of a file, which has one writer.
 pub(crate) const LANE: Lane = Lane(0);
@@ -318,11 +319,7 @@ fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()>
         let what = format_args!("the event at {position}");
         let mut record: EventRecord = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
         if let Some(author) = row.get_ref(2)?.as_str_or_null()? {
-            let author = serde_json::from_str(author);
-            record.by = Some(
-                author
-                    .map_err(|e| corrupt(format!("the author of the event at {position}: {e}")))?,
-            );
+            record.by = Some(decode_author(format_args!("the event at {position}"), author)?);
         }
         page.items.push(FeedItem { position, record: Arc::new(record) });
     }
@@ -348,11 +345,6 @@ pub(crate) fn decode_task(id: SessionId, no: TaskNo, body: &[u8]) -> Result<Task
 fn decode_numbered_task(row: &rusqlite::Row<'_>, id: SessionId) -> Result<StoredTask> {
     let no = parse_task_no(row.get(0)?)?;
     Ok(StoredTask::new(no, decode_task(id, no, row.get_ref(1)?.as_blob()?)?))
-}
-
-pub(crate) fn parse_task_no(number: i64) -> Result<TaskNo> {
-    let no = u32::try_from(number).ok().and_then(TaskNo::new);
-    no.ok_or_else(|| corrupt(format!("{number} is not a task's number")))
 }
 
 pub(crate) fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {

@@ -1,6 +1,7 @@
 //! Records: reads, and writes of one transaction each.
 
 use brigade_model::ids::Time;
+use brigade_store::columns::to_i64;
 use brigade_store::{
     ExpectedVersion, NewRecord, PutRecordResult, RECORDS_PER_KIND_MAX, Record, RecordItem,
     RecordKey, RecordKind, RecordPage, RecordQuery, RecordStore, RecordVersion, RemoveRecordResult,
@@ -11,7 +12,7 @@ use rusqlite::{Connection, Row, params};
 use crate::error::{Result, corrupt};
 use crate::read::{ReadTransaction, read_u64};
 use crate::store::SqliteStore;
-use crate::write::{SqliteWriter, to_i64};
+use crate::write::SqliteWriter;
 
 impl RecordStore for SqliteStore {
     fn record<'a>(&'a self, key: &'a RecordKey, now: Time) -> StoreFuture<'a, Option<Record>> {

@@ -334,7 +334,7 @@ impl Store for SqliteStore {
         Box::pin(ready(Ok(LANE)))
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
         Box::pin(async move { self.with_writer(|writer| writer.acquire(row)) })
     }
 

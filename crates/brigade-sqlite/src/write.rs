@@ -5,20 +5,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use brigade_model::call::TaskEntry;
-use brigade_model::event::{Event, EventRecord};
-use brigade_model::event_author::EventAuthor;
-use brigade_model::ids::{Epoch, Owner, Position, Seq, SessionId, TaskNo, Time};
+use brigade_model::ids::{Epoch, Position, SessionId, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::name::SessionName;
 use brigade_model::task::{StoredTask, TaskRow};
-use brigade_model::task_tree::{SessionRow, SessionState};
-use brigade_store::{Batch, Residency, SessionBatch, StoreError, SupersededRun, codec};
+use brigade_model::task_tree::SessionRow;
+use brigade_store::columns::{
+    AuthorEncoder, CLOSED, EventBody, TaskColumns, owner_code, sender_code, state_code, to_i64,
+};
+use brigade_store::{Batch, SessionBatch, StoreError, SupersededRun, codec};
 use rusqlite::hooks::Wal;
 use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
 };
 
-use crate::error::{Result, corrupt};
+use crate::error::Result;
 use crate::read::{last_position, read_task};
 
 /// The number of pages in the log at which they are moved into the file: 32 MB. A checkpoint waits
@@ -330,99 +331,8 @@ impl RowWriter<'_> {
     }
 }
 
-/// The part of a record that the column `body` holds: all but the author.
-#[derive(serde::Serialize)]
-struct EventBody<'a> {
-    session: SessionId,
-    seq: Seq,
-    at: Time,
-    event: &'a Event,
-}
-
-impl<'a> EventBody<'a> {
-    fn of(record: &'a EventRecord) -> Self {
-        let EventRecord { session, seq, at, by: _, event } = record;
-        Self { session: *session, seq: *seq, at: *at, event }
-    }
-}
-
-/// Encodes authors. The events of one caller share their author, so the last one is kept.
-#[derive(Default)]
-struct AuthorEncoder<'a> {
-    last: Option<(&'a Arc<EventAuthor>, String)>,
-}
-
-impl<'a> AuthorEncoder<'a> {
-    fn encode(&mut self, author: &'a Arc<EventAuthor>) -> Result<&str> {
-        let last = self.last.take().filter(|(last, _)| Arc::ptr_eq(last, author));
-        let encoded = match last {
-            Some((_, encoded)) => encoded,
-            None => serde_json::to_string(author)
-                .map_err(|error| corrupt(format!("an author cannot be encoded: {error}")))?,
-        };
-        Ok(&self.last.insert((author, encoded)).1)
-    }
-}
-
-/// The values of a task's row that have columns of their own.
-struct TaskColumns {
-    owner: i64,
-    residency: i64,
-    name: Option<String>,
-    ended_at: Option<i64>,
-    limited_by: Option<i64>,
-}
-
-impl TaskColumns {
-    fn of(row: &TaskRow) -> Self {
-        Self {
-            owner: owner_code(row.owner),
-            residency: residency_code(Residency::of(row)),
-            name: row.name.as_ref().map(|name| name.folded()),
-            ended_at: row.ended().map(|ended| to_i64(ended.at.0)),
-            limited_by: row.extras.as_ref().and_then(|e| e.limited_by).map(|no| no.get().into()),
-        }
-    }
-}
-
-pub(crate) const ALIVE: i64 = 0;
-pub(crate) const PENDING: i64 = 2;
-
-fn residency_code(standing: Residency) -> i64 {
-    match standing {
-        Residency::Alive => ALIVE,
-        Residency::Lingering => 1,
-        Residency::Pending => PENDING,
-        Residency::Finished => 3,
-    }
-}
-
-pub(crate) fn owner_code(owner: Owner) -> i64 {
-    owner.task().map_or(0, |no| i64::from(no.get()))
-}
-
-/// Returns the code of a keyed message's sender.
-pub(crate) fn sender_code(sender: Option<TaskNo>) -> i64 {
-    sender.map_or(0, |no| i64::from(no.get()))
-}
-
-pub(crate) const CLOSED: i64 = 2;
-
-fn state_code(state: &SessionState) -> i64 {
-    match state {
-        SessionState::Open => 0,
-        SessionState::Closing => 1,
-        SessionState::Closed => CLOSED,
-    }
-}
-
 pub(crate) fn id_bytes(id: &SessionId) -> &[u8] {
     id.as_uuid().as_bytes()
-}
-
-/// Converts a number to SQLite's signed integer. No number here reaches its maximum.
-pub(crate) fn to_i64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn encode_row<'a, T: serde::Serialize>(buffer: &'a mut Vec<u8>, value: &T) -> Result<&'a [u8]> {

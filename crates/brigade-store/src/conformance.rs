@@ -29,15 +29,15 @@ mod writer;
 
 use std::sync::Arc;
 
-use crate::store::Store;
+use crate::store::{BoxFuture, Store};
 
 /// Creates the stores for the checks.
-pub trait StoreHarness {
+pub trait StoreHarness: Sync {
     /// Returns an empty store.
-    fn empty(&self) -> Arc<dyn Store>;
+    fn empty(&self) -> BoxFuture<'_, Arc<dyn Store>>;
 
     /// Closes a store and opens the same data again. The caller holds no other handle of it.
-    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store>;
+    fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>>;
 }
 
 /// Expands to one test per check. Each test evaluates the expression to get its own
@@ -73,6 +73,7 @@ macro_rules! conformance_tests {
             reads::earlier_runs_keep_their_outcomes
             reads::sessions_by_name
             feed::pages_from_every_position
+            feed::moved_sessions_are_read_in_order
             feed::authors_of_events_are_stored
             feed::a_gap_is_reported_after_pruning
             retention::alive_and_uncollected_tasks_stay

@@ -14,13 +14,14 @@
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
 //! - [`memory`], `memory_feed`, `memory_records`: the store in memory.
-//! - [`codec`]: the encoding of rows on disk.
+//! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod batch;
 pub mod codec;
+pub mod columns;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod error;

@@ -145,7 +145,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
         let mut inner = self.lock();
         let stored = inner.sessions.get_mut(&row.id).map(|session| &mut session.row);
         let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);

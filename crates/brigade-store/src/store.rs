@@ -71,10 +71,10 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Returns the open or closing session of this name, else the newest closed one.
     fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>>;
 
-    /// Makes the caller the only writer of a session that it has loaded, with this row. Returns the
-    /// epoch of its batches; those of earlier writers are refused from now on. Returns `None` if the
-    /// stored row is another one.
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>>;
+    /// Makes a lane the only writer of a session that its owner has loaded, with this row. Returns
+    /// the epoch of its batches; those of earlier writers are refused from now on. Returns `None` if
+    /// the stored row is another one.
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>>;
 
     /// Loads the rows of a session that the loop needs in memory:
     /// - tasks that are alive or hold a slot, with the tasks whose limits apply to them;

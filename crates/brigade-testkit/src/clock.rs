@@ -1,6 +1,7 @@
 //! Clocks for tests, which need not wait.
 
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use brigade_model::ids::{Millis, Time};
@@ -68,5 +69,22 @@ impl Clock for PausedClock {
     fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()> {
         let at = self.start + Duration::from(time.since(self.base));
         Box::pin(tokio::time::sleep_until(at))
+    }
+}
+
+/// Stops paused time as long as the value lives, for a test that waits for real input and output. Paused
+/// time would pass meanwhile, because all tasks are idle.
+#[derive(Debug)]
+pub struct StoppedTime {
+    _release: mpsc::Sender<()>,
+}
+
+impl StoppedTime {
+    /// Stops the time of the current tokio runtime.
+    pub fn begin() -> Self {
+        let (release, released) = mpsc::channel();
+        // Paused time does not pass while blocking work runs.
+        tokio::task::spawn_blocking(move || released.recv());
+        Self { _release: release }
     }
 }

@@ -19,6 +19,8 @@ use brigade_store::{
 };
 use tokio::sync::{Notify, watch};
 
+use crate::clock::StoppedTime;
+
 /// The commit at which a [`CrashStore`] fails or crashes. A put and a removal of a record count as
 /// commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub enum CutMode {
 pub struct CrashStore {
     inner: Arc<dyn Store>,
     cut: Option<CutPoint>,
+    time: TimeDuringCalls,
     commits: AtomicU64,
     crashed: AtomicBool,
     signal: Notify,
@@ -85,9 +88,20 @@ impl Drop for HeldWrites {
 
 impl CrashStore {
     pub fn new(inner: Arc<dyn Store>, cut: Option<CutPoint>) -> Arc<Self> {
+        Self::with_time(inner, cut, TimeDuringCalls::MayPass)
+    }
+
+    /// Returns a store around one that waits for real input and output. Paused time would pass
+    /// meanwhile, because all tasks are idle, so each call stops it.
+    pub fn around_real_io(inner: Arc<dyn Store>, cut: Option<CutPoint>) -> Arc<Self> {
+        Self::with_time(inner, cut, TimeDuringCalls::Stops)
+    }
+
+    fn with_time(inner: Arc<dyn Store>, cut: Option<CutPoint>, time: TimeDuringCalls) -> Arc<Self> {
         Arc::new(Self {
             inner,
             cut,
+            time,
             commits: AtomicU64::new(0),
             crashed: AtomicBool::new(false),
             signal: Notify::new(),
@@ -146,8 +160,24 @@ impl CrashStore {
 
     /// Forwards a call, or never returns after the crash.
     fn pass_through<'a, T: 'a>(&'a self, call: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
-        if self.crashed.load(Ordering::SeqCst) { Box::pin(pending()) } else { call }
+        if self.crashed.load(Ordering::SeqCst) {
+            return Box::pin(pending());
+        }
+        match self.time {
+            TimeDuringCalls::MayPass => call,
+            TimeDuringCalls::Stops => Box::pin(async move {
+                let _stopped = StoppedTime::begin();
+                call.await
+            }),
+        }
     }
+}
+
+/// Paused time during a call of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeDuringCalls {
+    MayPass,
+    Stops,
 }
 
 async fn wait_while_held(hold: &watch::Sender<WriteHold>) {
@@ -178,8 +208,8 @@ impl Store for CrashStore {
         self.pass_through(self.inner.session_named(name))
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
-        self.pass_through(self.inner.acquire(row))
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+        self.pass_through(self.inner.acquire(lane, row))
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {

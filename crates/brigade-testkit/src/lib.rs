@@ -32,7 +32,7 @@
 //!   durable, or holds writes.
 //! - [`slow_store`]: [`SlowStore`] delays its commits, and can be unavailable.
 //! - [`clock`]: [`ManualClock`] advances when a test says so; [`PausedClock`] follows tokio's
-//!   paused time.
+//!   paused time; [`StoppedTime`] stops it during real input and output.
 //!
 //! The types of the runtime here are those of the crate `brigade`. The guide `docs/testing.md` has
 //! more examples, also for agents.
@@ -43,7 +43,7 @@ pub mod cut_everywhere;
 pub mod slow_store;
 pub mod test_runtime;
 
-pub use clock::{ManualClock, PausedClock};
+pub use clock::{ManualClock, PausedClock, StoppedTime};
 pub use crash_store::{CrashStore, CutMode, CutPoint, HeldWrites};
 pub use cut_everywhere::cut_everywhere;
 pub use slow_store::SlowStore;

@@ -82,8 +82,8 @@ impl Store for SlowStore {
         self.pass(self.inner.session_named(name))
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
-        self.pass(self.inner.acquire(row))
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+        self.pass(self.inner.acquire(lane, row))
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {

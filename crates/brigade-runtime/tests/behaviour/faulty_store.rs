@@ -140,8 +140,8 @@ impl Store for FaultyStore {
         self.inner.session_named(name)
     }
 
-    fn acquire<'a>(&'a self, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
-        self.inner.acquire(row)
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
+        self.inner.acquire(lane, row)
     }
 
     fn load(&self, id: SessionId) -> Answer<'_, Option<LoadedSession>> {

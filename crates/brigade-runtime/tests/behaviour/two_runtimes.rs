@@ -91,7 +91,7 @@ async fn a_lost_session_does_not_disturb_the_others() {
     let first = TestRuntime::on_store(store.clone(), |b| b.max_batch(100)).await;
     let other = first.runtime.session("other").await.unwrap();
     let row = store.session(first.session.id()).await.unwrap().unwrap();
-    store.acquire(&row).await.unwrap();
+    store.acquire(Lane::default(), &row).await.unwrap();
     // Both are decided in one turn, and one of them fails their commit.
     let (lost, refused_too) =
         tokio::join!(first.session.spawn(returns(1)), other.spawn(returns(2)));

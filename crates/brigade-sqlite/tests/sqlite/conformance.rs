@@ -1,11 +1,12 @@
 //! The SQLite store passes the conformance checks.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brigade_sqlite::SqliteStore;
 use brigade_store::conformance::StoreHarness;
-use brigade_store::{Store, conformance_tests};
+use brigade_store::{BoxFuture, Store, conformance_tests};
 use tempfile::TempDir;
 
 /// A harness whose stores have a file each, named by their number.
@@ -26,15 +27,15 @@ impl OnDisk {
 }
 
 impl StoreHarness for OnDisk {
-    fn empty(&self) -> Arc<dyn Store> {
-        self.open(self.created_count.fetch_add(1, Ordering::Relaxed))
+    fn empty(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        Box::pin(ready(self.open(self.created_count.fetch_add(1, Ordering::Relaxed))))
     }
 
     /// Reopens the first store of the check. No check reopens another one.
-    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+    fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>> {
         assert_eq!(Arc::strong_count(&store), 1, "another handle would keep the file locked");
         drop(store);
-        self.open(0)
+        Box::pin(ready(self.open(0)))
     }
 }
 

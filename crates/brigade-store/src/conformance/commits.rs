@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brigade_model::command::{Caller, CloseCommand, Command, SpawnCommand};
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Epoch, Position, Seq};
+use brigade_model::ids::{Epoch, Lane, Position, Seq};
 use brigade_model::limits::Limits;
 use tokio::task::JoinSet;
 
@@ -17,7 +17,7 @@ use crate::store::{EventQuery, Store, TaskQuery};
 
 /// Checks that the events of a batch get consecutive positions in its order, across sessions.
 pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let (mut first, one) = SessionWriter::begin(&store, 1, Limits::default());
     let (mut second, two) = SessionWriter::begin(&store, 2, Limits::default());
     let opened = Batch { sessions: vec![one, two], ..Batch::default() };
@@ -39,13 +39,13 @@ pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarn
         let sessions = store.sessions().await.expect("sessions are read");
         let ids: Vec<_> = sessions.iter().map(|row| row.id).collect();
         assert_eq!(ids, [session_id(1), session_id(2)]);
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 /// Checks that an empty commit returns the next position and writes nothing.
 pub async fn an_empty_batch_changes_nothing(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     assert_eq!(commit(&store, &Batch::default()).await, position(1));
     SessionWriter::open(&store, 1, Limits::default()).await;
     assert_eq!(commit(&store, &Batch::default()).await, position(2));
@@ -53,7 +53,7 @@ pub async fn an_empty_batch_changes_nothing(harness: &dyn StoreHarness) {
 }
 
 pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let part = spawn(&mut writer).await;
     for base in [Seq(0), part.base.next(), Seq(u64::from(u32::MAX))] {
@@ -65,7 +65,7 @@ pub async fn a_wrong_base_is_refused_and_changes_nothing(harness: &dyn StoreHarn
 }
 
 pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let part = spawn(&mut writer).await;
     for epoch in [Epoch(EPOCH.0 - 1), EPOCH.next()] {
@@ -77,7 +77,7 @@ pub async fn a_wrong_epoch_is_refused_and_changes_nothing(harness: &dyn StoreHar
 }
 
 pub async fn one_refused_session_refuses_the_batch(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut first = SessionWriter::open(&store, 1, Limits::default()).await;
     let mut second = SessionWriter::open(&store, 2, Limits::default()).await;
     let good = spawn(&mut first).await;
@@ -92,7 +92,7 @@ pub async fn one_refused_session_refuses_the_batch(harness: &dyn StoreHarness) {
 /// Commits from many writers that continue after the same event of one session.
 pub async fn one_of_several_concurrent_writers_wins(harness: &dyn StoreHarness) {
     const WRITERS: usize = 8;
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     for round in 1..=20 {
         let mut racing = JoinSet::new();
@@ -128,25 +128,26 @@ pub async fn one_of_several_concurrent_writers_wins(harness: &dyn StoreHarness) 
 /// Checks that the acquisition of a session ends the writing of earlier writers, and that it is
 /// stored. It fails if the session has changed meanwhile.
 pub async fn an_acquired_session_has_one_writer(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     writer.spawn(Caller::Operator, job()).await;
     for _ in 0..2 {
         let loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
         writer.spawn(Caller::Operator, job()).await;
-        let stale = store.acquire(&loaded.row).await.expect("it is asked");
+        let stale = store.acquire(Lane::default(), &loaded.row).await.expect("it is asked");
         assert_eq!(stale, None);
         let mut loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
-        let acquired = store.acquire(&loaded.row).await.expect("it is acquired");
+        let acquired = store.acquire(Lane::default(), &loaded.row).await.expect("it is acquired");
         assert_eq!(acquired, Some(writer.tree.row().epoch.next()));
-        assert_eq!(store.acquire(&loaded.row).await.expect("it is asked"), None);
+        assert_eq!(store.acquire(Lane::default(), &loaded.row).await.expect("it is asked"), None);
         loaded.row.epoch = loaded.row.epoch.next();
         assert_refused(&store, spawn(&mut writer).await).await;
         let now = writer.now;
         drop(writer);
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
         writer = SessionWriter {
             store: store.clone(),
+            lane: Lane::default(),
             tree: loaded.into_tree(),
             now,
             journals: Default::default(),
@@ -159,7 +160,7 @@ pub async fn an_acquired_session_has_one_writer(harness: &dyn StoreHarness) {
 /// Checks that two sessions that are not closed have different names, and that the name of a closed
 /// one is free.
 pub async fn a_name_belongs_to_one_session(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let limits = Limits::default;
     let (mut first, opened) = SessionWriter::begin_named(&store, 1, "kitchen", limits());
     commit(&store, &Batch { sessions: vec![opened], ..Batch::default() }).await;
@@ -176,7 +177,7 @@ pub async fn a_name_belongs_to_one_session(harness: &dyn StoreHarness) {
 
 /// Checks that a session's row and tasks are of the same commit while a writer is at work.
 pub async fn readers_see_whole_commits(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let mut readers = JoinSet::new();
     for _ in 0..2 {

@@ -1,11 +1,13 @@
 //! Checks that pages of events have no gap and no repeat from any position.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brigade_model::command::{Caller, Command, SpawnCommand};
 use brigade_model::event::FeedItem;
 use brigade_model::event_author::{AuthorKind, CallerOrigin, EventAuthor};
-use brigade_model::ids::{Lane, Millis, SessionId};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Millis, Seq, SessionId};
 use brigade_model::limits::Limits;
 
 use super::StoreHarness;
@@ -33,14 +35,89 @@ pub async fn pages_from_every_position(harness: &dyn StoreHarness) {
                 }
             }
         }
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
+    }
+}
+
+/// Checks that sessions which move between lanes are read in the order of their events, from every
+/// place. A time in one lane may be far before the time in another one.
+pub async fn moved_sessions_are_read_in_order(harness: &dyn StoreHarness) {
+    let store = harness.empty().await;
+    let lanes = [
+        store.open_lane().await.expect("a lane"),
+        store.open_lane().await.expect("a lane"),
+        store.open_lane().await.expect("a lane"),
+    ];
+    let mut writers = Vec::new();
+    for number in 1..=3 {
+        let mut writer = SessionWriter::open(&store, number, Limits::default()).await;
+        writer.now = writer.now.after(Millis(if number == 2 { 1_000_000 } else { 0 }));
+        writers.push(writer);
+    }
+    for (round, lane) in lanes.iter().cycle().take(8).enumerate() {
+        for (number, writer) in writers.iter_mut().enumerate() {
+            if (round + number) % 3 > 0 {
+                writer.move_to(*lane).await;
+            }
+            writer.spawn(Caller::Operator, job()).await;
+        }
+    }
+    let whole = read_from(&store, None, FeedCursor::START, usize::MAX).await;
+    for limit in [1, 2, 3, 5, usize::MAX] {
+        let mut after = FeedCursor::START;
+        let mut read = Vec::new();
+        loop {
+            let rest = read_from(&store, None, after.clone(), limit).await;
+            check_continuation(&read, &rest, whole.len());
+            for session in [1, 2, 3].map(session_id) {
+                let events = read_from(&store, Some(session), after.clone(), limit).await;
+                let expected = rest.iter().filter(|item| item.record.session == session);
+                assert_eq!(events, expected.cloned().collect::<Vec<_>>());
+            }
+            let query = EventQuery { session: None, after: after.clone(), limit };
+            let page = store.events(&query).await.expect("events are read");
+            if page.items.is_empty() {
+                break;
+            }
+            read.extend(page.items);
+            after = page.read_to;
+        }
+    }
+}
+
+/// Checks that two parts of the feed have each event once, and those of each session in order.
+fn check_continuation(read: &[FeedItem], rest: &[FeedItem], count: usize) {
+    assert_eq!(read.len() + rest.len(), count);
+    let mut last: BTreeMap<SessionId, Seq> = BTreeMap::new();
+    for record in read.iter().chain(rest).map(|item| &item.record) {
+        let before = last.insert(record.session, record.seq).unwrap_or_default();
+        assert_eq!(record.seq, before.next(), "of {}", record.session);
+    }
+}
+
+/// Reads the pages from a place up to the last one.
+async fn read_from(
+    store: &Arc<dyn Store>,
+    session: Option<SessionId>,
+    after: FeedCursor,
+    limit: usize,
+) -> Vec<FeedItem> {
+    let mut query = EventQuery { session, after, limit };
+    let mut found = Vec::new();
+    loop {
+        let page = store.events(&query).await.expect("events are read");
+        if page.items.is_empty() {
+            return found;
+        }
+        found.extend(page.items);
+        query.after = page.read_to;
     }
 }
 
 /// Checks that an event has its author after it was stored, also one of a kind that this version
 /// does not know.
 pub async fn authors_of_events_are_stored(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let origin = CallerOrigin::new("token 'laptop' \"ünïcode\"");
     let mut authors = vec![None];
@@ -68,7 +145,7 @@ pub async fn authors_of_events_are_stored(harness: &dyn StoreHarness) {
         committed.extend(items.map(|(position, record)| FeedItem { position, record }));
     }
     drop(writer);
-    let store = harness.reopen(store);
+    let store = harness.reopen(store).await;
     for session in [None, Some(session_id(1))] {
         assert_eq!(read_all_pages(&store, session, 0, 2).await, committed);
     }
@@ -102,11 +179,11 @@ pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
                 all.iter().filter(|item| item.position.no > from).take(3).cloned().collect();
             assert_eq!(page.items, stored);
         }
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
     let no_events = Retention { ended: Millis(u64::MAX), events: Millis(0) };
     store.prune(&no_events, middle.after(Millis(1_000_000))).await.expect("the store prunes");
-    store = harness.reopen(store);
+    store = harness.reopen(store).await;
     assert_eq!(store.cursor().await.expect("a cursor"), last.into());
     let nothing = page(&store, None, 0, 10).await;
     assert_eq!(
@@ -120,7 +197,7 @@ pub async fn a_gap_is_reported_after_pruning(harness: &dyn StoreHarness) {
 
 /// Returns a store with interleaved events of three sessions.
 async fn three_sessions(harness: &dyn StoreHarness) -> Arc<dyn Store> {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writers = Vec::new();
     for number in 1..=3 {
         writers.push(SessionWriter::open(&store, number, Limits::default()).await);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brigade_model::event_author::CallerOrigin;
-use brigade_model::ids::Time;
+use brigade_model::ids::{Lane, Time};
 
 use super::folding::{CommitCheck, RowWriter, check_folded, fold};
 use super::scenario::{limits, play_scenario};
@@ -79,6 +79,7 @@ pub async fn check_fixture(store: &Arc<dyn Store>) {
     let now = tree.row().now;
     let writer = SessionWriter {
         store: store.clone(),
+        lane: Lane::default(),
         tree,
         now,
         journals: BTreeMap::new(),

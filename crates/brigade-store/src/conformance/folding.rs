@@ -18,23 +18,23 @@ use crate::store::{RunRow, Store, TaskQuery};
 
 /// Checks that a session's events, applied to an empty task tree, produce its stored rows.
 pub async fn stored_rows_equal_the_folded_events(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     writer.check = CommitCheck::RowsMatchEvents;
     play_scenario(writer, None).await;
 }
 
 /// Checks that a loaded session equals the one that the loop has in memory.
 pub async fn loaded_sessions_equal_the_live_ones(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     writer.check = CommitCheck::LoadMatchesLive;
     play_scenario(writer, None).await;
 }
 
 pub async fn everything_is_there_after_reopening(harness: &dyn StoreHarness) {
-    let writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let writer = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     let writer = play_scenario(writer, None).await;
     let before = StoreSnapshot::of(&writer).await;
-    let writer = writer.reopen(harness);
+    let writer = writer.reopen(harness).await;
     let after = StoreSnapshot::of(&writer).await;
     assert_eq!(before, after);
     check_folded(&writer, RowWriter::ThisVersion).await;
@@ -43,10 +43,10 @@ pub async fn everything_is_there_after_reopening(harness: &dyn StoreHarness) {
 /// Checks that the scenario has the same end if the session is loaded from a reopened store before
 /// each step.
 pub async fn a_session_continues_after_reopening_at_every_step(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     writer.check = CommitCheck::RowsMatchEvents;
     let reopened = play_scenario(writer, Some(harness)).await;
-    let whole = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let whole = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     let whole = play_scenario(whole, None).await;
     let tasks = TaskQuery::default();
     let reopened = reopened.store.tasks(reopened.id(), &tasks).await.expect("tasks are read");
@@ -55,7 +55,7 @@ pub async fn a_session_continues_after_reopening_at_every_step(harness: &dyn Sto
 
 /// Checks that a parked wait gets the results of all its tasks, also of those collected before.
 pub async fn a_loaded_wait_reports_all_its_tasks(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, limits()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, limits()).await;
     writer.check = CommitCheck::LoadMatchesLive;
     let parent = writer.spawn(client(), job()).await;
     let acting = writer.caller_of(parent);
@@ -64,7 +64,7 @@ pub async fn a_loaded_wait_reports_all_its_tasks(harness: &dyn StoreHarness) {
     writer.finish(first).await;
     writer.wait_for(parent, 0, vec![first]).await;
     writer.wait_for(parent, 1, vec![first, second]).await;
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     writer.finish(second).await;
     let journal = writer.store.journal(writer.id(), parent).await.expect("a journal is read");

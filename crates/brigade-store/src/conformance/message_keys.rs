@@ -13,7 +13,7 @@ use super::writer::{NewMessage, SessionWriter, agent, client, job};
 /// Checks that a repeated key finds its message after reopening: unread, read, and after the
 /// recipient has ended and left memory.
 pub async fn message_keys_stay_taken_across_reopening(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let no = writer.spawn(client(), job()).await;
     let to = Recipient::Task(no.into());
     let first = writer.send_message(Caller::Operator, to.clone(), NewMessage::keyed("one")).await;
@@ -27,7 +27,7 @@ pub async fn message_keys_stay_taken_across_reopening(harness: &dyn StoreHarness
             }
             _ => {}
         }
-        writer = writer.reopen(harness);
+        writer = writer.reopen(harness).await;
         writer.reload().await;
         let seq = writer.tree.row().seq;
         let again = writer.send_message(Caller::Operator, to.clone(), NewMessage::keyed("one"));
@@ -41,7 +41,7 @@ pub async fn message_keys_stay_taken_across_reopening(harness: &dyn StoreHarness
 /// Checks the scope of a key: the recipient's run and the sender, or the sender's run for a message
 /// to the session.
 pub async fn message_keys_have_a_scope(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
     let acting = writer.caller_of(parent);
     let one = writer.spawn(acting.clone(), job()).await;
@@ -52,7 +52,7 @@ pub async fn message_keys_have_a_scope(harness: &dyn StoreHarness) {
         let message = NewMessage::keyed("done");
         sent.push(writer.send_message(caller, Recipient::Parent, message).await);
     }
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     for (sender, first) in [one, other, parent].into_iter().zip(&sent) {
         let caller = writer.caller_of(sender);
@@ -78,7 +78,7 @@ pub async fn message_keys_have_a_scope(harness: &dyn StoreHarness) {
     let to = Recipient::Task(parent.into());
     let opening = NewMessage::keyed("again");
     let opened = writer.send_message(client(), to.clone(), opening.clone()).await;
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     assert_eq!(writer.send_message(client(), to, opening).await, opened, "it opened one run");
     assert_eq!(writer.tree.get(parent).map(|row| row.run), Some(RunNo(2)));
@@ -86,7 +86,7 @@ pub async fn message_keys_have_a_scope(harness: &dyn StoreHarness) {
 
 /// Checks that the keys of a removed task go with it, and that others stay.
 pub async fn message_keys_go_with_their_task(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let gone = writer.spawn(client(), job()).await;
     let alive = writer.spawn(client(), job()).await;
     for no in [gone, alive] {
@@ -106,13 +106,13 @@ pub async fn message_keys_go_with_their_task(harness: &dyn StoreHarness) {
 
 /// Checks that a wait for a name is loaded with its name, and takes only messages of that name.
 pub async fn a_named_receive_survives_reopening(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let no = writer.spawn(client(), job()).await;
     let to = Recipient::Task(no.into());
     let named = |name: &str| NewMessage { name: Some(name.into()), key: None };
     let blue = writer.send_message(Caller::Operator, to.clone(), named("blue")).await;
     receive(&mut writer, no, Some("red")).await;
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     assert_eq!(writer.tree.unread_count(Owner::Task(no)), 1, "it waits beside another message");
     let red = writer.send_message(Caller::Operator, to, named("red")).await;

@@ -23,7 +23,7 @@ use crate::store::{
 };
 
 pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     assert_eq!(store.cursor().await.expect("a cursor"), FeedCursor::START);
     assert!(store.sessions().await.expect("sessions are read").is_empty());
     SessionWriter::open(&store, 1, Limits::default()).await;
@@ -49,7 +49,7 @@ pub async fn unknown_ids_are_not_found(harness: &dyn StoreHarness) {
 
 /// Checks that names ignore case, and that the newest task of a name is found, alive or ended.
 pub async fn tasks_by_number_and_name(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let top = writer.spawn(client(), named(agent(), "Test Runner")).await;
     let acting = writer.caller_of(top);
@@ -74,12 +74,12 @@ pub async fn tasks_by_number_and_name(harness: &dyn StoreHarness) {
         assert_eq!(find_task_no(&store, id, Some(Owner::Task(child)), "Test Runner").await, None);
         assert_eq!(find_task_no(&store, id, None, "other").await, Some(other));
         assert_eq!(find_task_no(&store, id, None, "Test").await, None);
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let top = writer.spawn(client(), agent()).await;
     for number in 0..12 {
@@ -114,13 +114,13 @@ pub async fn tasks_by_query_and_page(harness: &dyn StoreHarness) {
         }
         let nothing = TaskQuery { limit: 0, ..TaskQuery::default() };
         assert!(store.tasks(id, &nothing).await.expect("a read").is_empty());
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 /// Completes calls in another order than they were made in.
 pub async fn journals_are_in_the_order_of_completions(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), job()).await;
     let other = writer.spawn(client(), job()).await;
@@ -165,12 +165,12 @@ pub async fn journals_are_in_the_order_of_completions(harness: &dyn StoreHarness
         }
         let beyond = JournalQuery { after: Seq(u64::MAX), limit: 1 };
         assert!(store.journal_page(id, task, &beyond).await.expect("a page").is_empty());
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 pub async fn receipts_report_the_delivery_state(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), process()).await;
     let mut sent = Vec::new();
@@ -202,13 +202,13 @@ pub async fn receipts_report_the_delivery_state(harness: &dyn StoreHarness) {
         let loaded = store.load(id).await.expect("a load").expect("the session is there");
         let unread: Vec<MessageNo> = loaded.unread.iter().map(|message| message.no).collect();
         assert_eq!(unread, [accepted]);
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 /// Checks that a page has the messages to and from a task, and that a bounded read misses none.
 pub async fn messages_of_a_task_in_pages(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), process()).await;
     let other = writer.spawn(client(), process()).await;
@@ -239,12 +239,12 @@ pub async fn messages_of_a_task_in_pages(harness: &dyn StoreHarness) {
         assert_eq!((page.items.len(), page.next), (1, None));
         let row = store.message(id, page.items[0].message.no).await.expect("a read");
         assert_eq!(row.as_ref(), page.items.first(), "it has the receipt");
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 pub async fn earlier_runs_keep_their_outcomes(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut writer = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
     writer.finish(task).await;
@@ -264,14 +264,14 @@ pub async fn earlier_runs_keep_their_outcomes(harness: &dyn StoreHarness) {
         assert_eq!(store.run(id, task, RunNo(3)).await.expect("a run"), None);
         let row = store.task(id, task).await.expect("a task").expect("it is there");
         assert_eq!(row.run, RunNo(3));
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 /// Checks that an open session of a name comes before closed ones, and a newer closed one before an
 /// older.
 pub async fn sessions_by_name(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut expected = Vec::new();
     for (number, closes) in [(1, true), (2, true), (3, false)] {
         let (mut writer, part) =
@@ -287,7 +287,7 @@ pub async fn sessions_by_name(harness: &dyn StoreHarness) {
         expected.push(find_session_id(&store).await);
     }
     assert_eq!(expected, [session_id(1), session_id(2), session_id(3)].map(Some));
-    store = harness.reopen(store);
+    store = harness.reopen(store).await;
     assert_eq!(find_session_id(&store).await, Some(session_id(3)));
 }
 

@@ -38,7 +38,7 @@ const HOSTILE_KEYS: [&str; 14] = [
 
 /// Checks each expected version against a missing, a stored and a removed record.
 pub async fn a_put_needs_the_expected_version(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let unknown = ExpectedVersion::Version(RecordVersion(77));
     assert_eq!(put(&store, "one", unknown).await, PutRecordResult::Conflict(None));
     assert_eq!(read(&store, "one", NOW).await, None, "a conflict changes nothing");
@@ -59,7 +59,7 @@ pub async fn a_put_needs_the_expected_version(harness: &dyn StoreHarness) {
 
 /// Checks that a removed and recreated record, also after reopening, has another version.
 pub async fn no_version_is_used_twice(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let mut versions = Vec::new();
     for round in 0..4 {
         for name in ["one", "two"] {
@@ -70,7 +70,7 @@ pub async fn no_version_is_used_twice(harness: &dyn StoreHarness) {
             assert!(matches!(removed, RemoveRecordResult::Removed(_)), "{removed:?}");
         }
         if round % 2 == 1 {
-            store = harness.reopen(store);
+            store = harness.reopen(store).await;
         }
     }
     let count = versions.len();
@@ -84,7 +84,7 @@ pub async fn no_version_is_used_twice(harness: &dyn StoreHarness) {
 
 /// Checks removals of any version, of one version, and of nothing.
 pub async fn a_removal_returns_the_record_once(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let one = key("one");
     let remove = |expected| store.remove_record(&one, expected, NOW);
     assert_eq!(remove(None).await.expect("a removal"), RemoveRecordResult::Absent);
@@ -110,7 +110,7 @@ pub async fn a_removal_returns_the_record_once(harness: &dyn StoreHarness) {
 pub async fn an_expired_record_is_absent_for_every_method(harness: &dyn StoreHarness) {
     let before = Time(4_999);
     let expiry = Time(5_000);
-    let store = harness.empty();
+    let store = harness.empty().await;
     let one = key("one");
     let new = new_record(&one, "one").expires_at(expiry);
     let put = store.put_record(&new, ExpectedVersion::Absent, NOW).await.expect("a put");
@@ -146,7 +146,7 @@ pub async fn an_expired_record_is_absent_for_every_method(harness: &dyn StoreHar
 
 /// Checks that expired rows go in bounded steps, the oldest first, and that no other record goes.
 pub async fn expired_records_go_in_bounded_steps(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     for number in 0..10 {
         let record = new_record(&key(&format!("{number}")), "x").expires_at(Time(2_000 + number));
         stored(store.put_record(&record, ExpectedVersion::Absent, NOW).await.expect("a put"));
@@ -156,7 +156,7 @@ pub async fn expired_records_go_in_bounded_steps(harness: &dyn StoreHarness) {
     stored(store.put_record(&renewed, ExpectedVersion::Any, NOW).await.expect("a put"));
     let freed = new_record(&key("1"), "x");
     stored(store.put_record(&freed, ExpectedVersion::Any, NOW).await.expect("a put"));
-    store = harness.reopen(store);
+    store = harness.reopen(store).await;
     let remove = async |now, limit| store.remove_expired_records(Time(now), limit).await;
     assert_eq!(remove(2_001, 100).await.expect("a removal"), 0, "two do not expire now");
     assert_eq!(remove(2_006, 0).await.expect("a removal"), 0);
@@ -171,7 +171,7 @@ pub async fn expired_records_go_in_bounded_steps(harness: &dyn StoreHarness) {
 
 /// Checks pages of every size, with keys that could be confused or cut, in the order of bytes.
 pub async fn record_pages_are_in_the_order_of_bytes(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let longest = "é".repeat(RECORD_KEY_BYTES_MAX / 2);
     let mut expected: Vec<&str> = HOSTILE_KEYS.into_iter().chain([longest.as_str()]).collect();
     for name in &expected {
@@ -191,7 +191,7 @@ pub async fn record_pages_are_in_the_order_of_bytes(harness: &dyn StoreHarness) 
         }
         let none = RecordKind::from_static("tok");
         assert!(keys_of(&store, none, NOW).await.is_empty(), "a kind is not a prefix");
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
     for name in expected {
         let removed = store.remove_record(&key(name), None, NOW).await.expect("a removal");
@@ -203,7 +203,7 @@ pub async fn record_pages_are_in_the_order_of_bytes(harness: &dyn StoreHarness) 
 
 /// Checks that a full page names the next one only if there are more records.
 pub async fn the_last_record_page_has_no_next(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let query = RecordQuery::new(TOKEN).limit(2).expect("a size");
     let page = store.records(&query, NOW).await.expect("a page");
     assert!(page.items.is_empty() && page.next.is_none());
@@ -224,7 +224,7 @@ pub async fn the_last_record_page_has_no_next(harness: &dyn StoreHarness) {
 
 /// Checks that values of every size and content come back, also after reopening.
 pub async fn records_survive_reopening(harness: &dyn StoreHarness) {
-    let mut store = harness.empty();
+    let mut store = harness.empty().await;
     let every_byte: Vec<u8> = (0..=255).collect();
     let values = [Vec::new(), every_byte, vec![0xff; RECORD_VALUE_BYTES_MAX]];
     let mut expected = Vec::new();
@@ -239,13 +239,13 @@ pub async fn records_survive_reopening(harness: &dyn StoreHarness) {
         for (key, record) in &expected {
             assert!(store.record(key, NOW).await.expect("a read").as_ref() == Some(record));
         }
-        store = harness.reopen(store);
+        store = harness.reopen(store).await;
     }
 }
 
 /// Checks the bound of a kind: replacing, other kinds, and places of removed and expired records.
 pub async fn a_full_kind_refuses_another_key(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let short = new_record(&key("short"), "x").expires_at(Time(2_000));
     stored(store.put_record(&short, ExpectedVersion::Absent, NOW).await.expect("a put"));
     for number in 1..RECORDS_PER_KIND_MAX {
@@ -273,7 +273,7 @@ pub async fn a_full_kind_refuses_another_key(harness: &dyn StoreHarness) {
 
 /// Checks that retention of sessions does not remove records.
 pub async fn a_prune_removes_no_record(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     stored(put(&store, "one", ExpectedVersion::Absent).await);
     let retention = Retention { ended: Millis(0), events: Millis(0) };
     store.prune(&retention, Time(u64::MAX)).await.expect("the store prunes");
@@ -284,7 +284,7 @@ pub async fn a_prune_removes_no_record(harness: &dyn StoreHarness) {
 pub async fn no_concurrent_put_is_lost(harness: &dyn StoreHarness) {
     const WRITERS: u32 = 8;
     const INCREMENTS: u32 = 25;
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
         let store = store.clone();
@@ -324,7 +324,7 @@ fn decode(counter: &Record) -> u32 {
 /// Takes and creates one record from several tasks at once: exactly one of them succeeds.
 pub async fn one_of_several_concurrent_callers_gets_a_record(harness: &dyn StoreHarness) {
     const CALLERS: usize = 8;
-    let store = harness.empty();
+    let store = harness.empty().await;
     for round in 0..20 {
         let mut creators = JoinSet::new();
         for _ in 0..CALLERS {
@@ -351,7 +351,7 @@ pub async fn one_of_several_concurrent_callers_gets_a_record(harness: &dyn Store
 
 /// Reads pages while others put and remove records: those that stay are each on one page.
 pub async fn record_pages_are_complete_while_others_write(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let staying: Vec<String> = (0..50).map(|number| format!("{number:02}")).collect();
     for name in &staying {
         stored(put(&store, name, ExpectedVersion::Absent).await);
@@ -385,7 +385,7 @@ pub async fn record_pages_are_complete_while_others_write(harness: &dyn StoreHar
 
 /// Renews a record while others remove what has expired: the renewed record stays.
 pub async fn a_renewed_record_is_not_removed_as_expired(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut remover = JoinSet::new();
     for step in 0..100 {
         let expiry = Time(2_000 + step);

@@ -19,7 +19,7 @@ use crate::store::{EventQuery, PruneResult, Retention, Store, TaskQuery};
 
 /// Checks that alive, uncollected and recent tasks stay.
 pub async fn alive_and_uncollected_tasks_stay(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
     let acting = writer.caller_of(parent);
     let _alive = writer.spawn(acting.clone(), job()).await;
@@ -38,7 +38,7 @@ pub async fn alive_and_uncollected_tasks_stay(harness: &dyn StoreHarness) {
     assert_eq!(prune_tasks(&writer).await, 1);
     let expected: Vec<_> = before.into_iter().filter(|no| *no != collected).collect();
     assert_eq!(rows(&writer.store, writer.id()).await, expected);
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     assert_eq!(rows(&writer.store, writer.id()).await, expected);
     let mut live = writer.tree.clone();
     writer.reload().await;
@@ -49,7 +49,7 @@ pub async fn alive_and_uncollected_tasks_stay(harness: &dyn StoreHarness) {
 
 /// Checks that journals, messages, earlier runs and uncollected descendants go too.
 pub async fn finished_tasks_go_with_their_descendants(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let id = writer.id();
     let parent = writer.spawn(client(), agent()).await;
     let acting = writer.caller_of(parent);
@@ -71,7 +71,7 @@ pub async fn finished_tasks_go_with_their_descendants(harness: &dyn StoreHarness
     assert_eq!(prune_tasks(&writer).await, 0, "the parent has yet to be collected");
     writer.collect(client(), &[parent]).await;
     assert_eq!(prune_tasks(&writer).await, 3);
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     let store = &writer.store;
     assert_eq!(rows(store, id).await, [stays]);
     assert!(store.journal(id, grandchild).await.expect("a journal").is_empty());
@@ -83,7 +83,7 @@ pub async fn finished_tasks_go_with_their_descendants(harness: &dyn StoreHarness
 /// Checks that a lingering task and its ancestors stay, since its slot is counted.
 pub async fn a_held_slot_keeps_its_ancestors(harness: &dyn StoreHarness) {
     let limits = Limits { running: Some(2), ..Limits::default() };
-    let mut writer = SessionWriter::open(&harness.empty(), 1, limits).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, limits).await;
     let parent = writer.spawn(client(), agent()).await;
     let acting = writer.caller_of(parent);
     let stuck = writer.spawn(acting, closure()).await;
@@ -93,7 +93,7 @@ pub async fn a_held_slot_keeps_its_ancestors(harness: &dyn StoreHarness) {
     writer.tick_after(10_000).await;
     writer.collect(client(), &[parent]).await;
     assert_eq!(prune_tasks(&writer).await, 0);
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     assert!(writer.tree.get(parent).is_some() && writer.tree.get(stuck).is_some());
     writer.abort(stuck).await;
@@ -107,7 +107,7 @@ pub async fn a_held_slot_keeps_its_ancestors(harness: &dyn StoreHarness) {
 
 /// Checks that a key stays taken while the parent can spawn with it again.
 pub async fn keys_stay_taken_under_alive_parents(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let top = writer.spawn(client(), keyed(agent(), "top")).await;
     let acting = writer.caller_of(top);
     let child = writer.spawn(acting.clone(), keyed(job(), "child")).await;
@@ -118,7 +118,7 @@ pub async fn keys_stay_taken_under_alive_parents(harness: &dyn StoreHarness) {
     writer.collect(client(), &[other]).await;
     for pruned in [2, 0] {
         assert_eq!(prune_tasks(&writer).await, pruned);
-        writer = writer.reopen(harness);
+        writer = writer.reopen(harness).await;
         writer.reload().await;
         let again = writer.spawn_or_find(acting.clone(), keyed(job(), "child")).await;
         assert_eq!(again, KeyedSpawn::Existing(child));
@@ -139,14 +139,14 @@ pub async fn keys_stay_taken_under_alive_parents(harness: &dyn StoreHarness) {
 
 /// Checks that the key of a kept child does not become a key of the session.
 pub async fn a_key_does_not_pass_to_the_session(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let parent = writer.spawn(client(), agent()).await;
     let mut kept = keyed(job(), "key");
     kept.keep = true;
     let acting = writer.caller_of(parent);
     let child = writer.spawn(acting, kept).await;
     writer.finish(parent).await;
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     assert_eq!(writer.tree.owner_of(child), Some(Owner::Session));
     writer.finish(child).await;
@@ -158,7 +158,7 @@ pub async fn a_key_does_not_pass_to_the_session(harness: &dyn StoreHarness) {
 
 /// Checks that an ended task's row stays while a kept task can be charged to it.
 pub async fn a_limit_holder_stays_while_it_is_charged(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let limits = Limits { tokens: Some(100), ..Limits::default() };
     let top = writer.spawn(client(), limited(agent(), limits)).await;
     let acting = writer.caller_of(top);
@@ -171,13 +171,13 @@ pub async fn a_limit_holder_stays_while_it_is_charged(harness: &dyn StoreHarness
     writer.finish(top).await;
     writer.collect(client(), &[top]).await;
     assert_eq!(prune_tasks(&writer).await, 0);
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     assert!([top, middle].iter().all(|no| writer.tree.get(*no).is_some()), "they limit {kept}");
     writer.report(kept, AttemptReport::Charge(Usage { tokens: 60, money: Money(0) })).await;
     writer.finish(kept).await;
     // The kept task has ended and is evicted, and so are its limit holders.
-    writer = writer.reopen(harness);
+    writer = writer.reopen(harness).await;
     writer.reload().await;
     writer.tree.evict();
     assert_eq!(writer.tree.loaded_count(), 0);
@@ -196,7 +196,7 @@ pub async fn a_limit_holder_stays_while_it_is_charged(harness: &dyn StoreHarness
 
 /// Checks that a writer with a removed task in memory cannot write a part of it again.
 pub async fn a_removed_task_is_not_written_again(harness: &dyn StoreHarness) {
-    let mut writer = SessionWriter::open(&harness.empty(), 1, Limits::default()).await;
+    let mut writer = SessionWriter::open(&harness.empty().await, 1, Limits::default()).await;
     let task = writer.spawn(client(), agent()).await;
     writer.record(task, 0).await;
     writer.finish(task).await;
@@ -210,7 +210,7 @@ pub async fn a_removed_task_is_not_written_again(harness: &dyn StoreHarness) {
 }
 
 pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
-    let store = harness.empty();
+    let store = harness.empty().await;
     let mut closed = SessionWriter::open(&store, 1, Limits::default()).await;
     let task = closed.spawn(client(), job()).await;
     closed.send(closed.caller_of(task), Recipient::Parent).await;
@@ -225,7 +225,7 @@ pub async fn closed_sessions_go_with_their_events(harness: &dyn StoreHarness) {
     let pruned = store.prune(&retention, now).await.expect("the store prunes");
     assert_eq!((pruned.sessions, pruned.tasks), (1, 1));
     drop((closed, open));
-    let store = harness.reopen(store);
+    let store = harness.reopen(store).await;
     assert_eq!(store.session(session_id(1)).await.expect("a read"), None);
     assert!(store.load(session_id(1)).await.expect("a read").is_none());
     assert_eq!(rows(&store, session_id(1)).await, []);

@@ -51,7 +51,7 @@ pub(super) async fn play_scenario(
 ) -> SessionWriter {
     for step in SCENARIO_STEPS {
         if let Some(harness) = reopening {
-            writer = writer.reopen(harness);
+            writer = writer.reopen(harness).await;
             writer.reload().await;
         }
         step(&mut writer).await;

@@ -56,6 +56,7 @@ pub(super) enum KeyedSpawn {
 #[derive(Debug)]
 pub(super) struct SessionWriter {
     pub(super) store: Arc<dyn Store>,
+    pub(super) lane: Lane,
     pub(super) tree: TaskTree,
     pub(super) now: Time,
     /// The journals that the store is expected to return.
@@ -100,6 +101,7 @@ impl SessionWriter {
         });
         let mut writer = Self {
             store: store.clone(),
+            lane: Lane::default(),
             tree,
             now,
             journals: BTreeMap::new(),
@@ -120,7 +122,7 @@ impl SessionWriter {
     pub(super) async fn submit(&mut self, command: Command) -> CommandReply {
         let (reply, part) = self.decide(&command).await;
         if !part.events.is_empty() {
-            let batch = Batch { sessions: vec![part], ..Batch::default() };
+            let batch = Batch { lane: self.lane, sessions: vec![part] };
             self.store.commit(&batch).await.expect("the batch is committed");
         }
         self.check.run(self).await;
@@ -169,9 +171,19 @@ impl SessionWriter {
         }
     }
 
-    pub(super) fn reopen(mut self, harness: &dyn StoreHarness) -> Self {
-        self.store = harness.reopen(self.store);
+    pub(super) async fn reopen(mut self, harness: &dyn StoreHarness) -> Self {
+        self.store = harness.reopen(self.store).await;
         self
+    }
+
+    /// Loads the session again as the only writer, in a lane.
+    pub(super) async fn move_to(&mut self, lane: Lane) {
+        let loaded = self.store.load(self.id()).await.expect("the session is loaded");
+        let mut loaded = loaded.expect("the session is there");
+        let epoch = self.store.acquire(lane, &loaded.row).await.expect("it is acquired");
+        loaded.row.epoch = epoch.expect("nobody else has changed it");
+        self.lane = lane;
+        self.tree = loaded.into_tree();
     }
 
     /// Drops the session from memory and loads it again.

@@ -3,21 +3,23 @@
 #[cfg(test)]
 mod bounded;
 
+use std::future::ready;
 use std::sync::Arc;
 
 use brigade_store::conformance::StoreHarness;
-use brigade_store::{MemoryStore, Store, conformance_tests};
+use brigade_store::{BoxFuture, MemoryStore, Store, conformance_tests};
 
 struct InMemory;
 
 impl StoreHarness for InMemory {
-    fn empty(&self) -> Arc<dyn Store> {
-        Arc::new(MemoryStore::new())
+    fn empty(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Box::pin(ready(store))
     }
 
     /// Returns the same store: its data lives as long as the value.
-    fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        store
+    fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>> {
+        Box::pin(ready(store))
     }
 }
 
