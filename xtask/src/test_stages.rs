@@ -25,7 +25,8 @@ type CheckStage = fn() -> Result<(), String>;
 pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
-    let stages: [(&str, CheckStage); 11] = [
+    ensure_postgres()?;
+    let stages: [(&str, CheckStage); 12] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -33,6 +34,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("clippy", run_clippy),
         ("features", check_features),
         ("tests", run_tests),
+        ("postgres", run_stories_on_postgres),
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
@@ -45,6 +47,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
             "clients" => return run_timed(only, interop::test_coding_agents),
             "attacks" => return run_timed(only, run_attacks),
             "http" => return run_timed(only, test_http),
+            "postgres" => return run_timed(only, test_postgres),
             _ => {}
         }
         return match stages.iter().find(|(name, _)| *name == only) {
@@ -139,6 +142,21 @@ fn test_http() -> Result<(), String> {
     interop::test_generated_requests()
 }
 
+/// Runs the tests of the store on PostgreSQL, and the crash stories on it. The stages `tests` and
+/// `postgres` run them too.
+fn test_postgres() -> Result<(), String> {
+    test_alone(&["--package", "brigade-postgres"])?;
+    run_stories_on_postgres()
+}
+
+/// Runs the crash stories on PostgreSQL. The stage `tests` runs them on SQLite.
+fn run_stories_on_postgres() -> Result<(), String> {
+    let mut tests = cargo_command();
+    tests.args(["test", "--all-features", "--package", "brigade-runtime"]);
+    tests.args(["--test", "stories", "--test", "agent_stories"]);
+    run_alone(tests.env("BRIGADE_STORY_STORE", "postgres"))
+}
+
 /// Runs each attack for a minute. The stage `tests` runs them for seconds.
 fn run_attacks() -> Result<(), String> {
     let mut tests = cargo_command();
@@ -166,6 +184,17 @@ fn ensure_tmux() {
     if !is_installed && !install(&["tmux"]) {
         println!("skipped: tests on a terminal (tmux cannot be installed)");
     }
+}
+
+/// Installs PostgreSQL if there is none. The tests start private servers of it.
+fn ensure_postgres() -> Result<(), String> {
+    let is_installed = std::path::Path::new("/usr/lib/postgresql").is_dir()
+        || std::env::var_os("PG_BIN").is_some()
+        || has_program("pg_isready") && has_program("initdb");
+    if is_installed || install(&["postgresql"]) {
+        return Ok(());
+    }
+    Err("PostgreSQL is needed for its tests; install it, or set PG_BIN to its programs".into())
 }
 
 pub(crate) fn install(packages: &[&str]) -> bool {

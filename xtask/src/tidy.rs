@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::{dependencies, names};
 
 /// The allowed dependencies of each crate on our crates.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("brigade-model", &[]),
     ("brigade-llm", &["brigade-model"]),
     ("brigade-agent", &["brigade-llm", "brigade-model"]),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("brigade-file-tools", &["brigade-agent", "brigade-llm", "brigade-model"]),
     ("brigade-store", &["brigade-model"]),
     ("brigade-sqlite", &["brigade-model", "brigade-store"]),
+    ("brigade-postgres", &["brigade-model", "brigade-store"]),
     ("brigade-process", &[]),
     (
         "brigade-protocol",

@@ -1,0 +1,81 @@
+//! Maps PostgreSQL's errors to [`StoreError`].
+
+use std::error::Error as _;
+
+use brigade_store::StoreError;
+use tokio_postgres::error::{DbError, SqlState};
+
+/// A [`StoreError`] that `?` creates from PostgreSQL's errors.
+#[derive(Debug)]
+pub(crate) struct PostgresError(pub(crate) StoreError);
+
+pub(crate) type Result<T, E = PostgresError> = std::result::Result<T, E>;
+
+/// Raised by the functions of the schema: another writer owns the session.
+const FENCED: &str = "BG001";
+/// Raised by the functions of the schema: the name of a session is taken.
+const NAME_TAKEN: &str = "BG002";
+/// Raised by the functions of the schema: a kind of records is full.
+pub(crate) const KIND_FULL: &str = "BG003";
+
+/// The unique index of the names of sessions that are not closed.
+const NAME_INDEX: &str = "sessions_open_name";
+
+impl From<StoreError> for PostgresError {
+    fn from(error: StoreError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<PostgresError> for StoreError {
+    fn from(error: PostgresError) -> Self {
+        error.0
+    }
+}
+
+impl From<tokio_postgres::Error> for PostgresError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let text = describe(&error);
+        let Some(state) = error.code() else { return unavailable(text) };
+        if state.code() == NAME_TAKEN || is_violation_of(&error, NAME_INDEX) {
+            // The loop looks for the session of that name, and decides again.
+            let name = error.as_db_error().and_then(DbError::detail).and_then(|it| it.parse().ok());
+            return match name {
+                Some(name) => Self(StoreError::NameTaken(name)),
+                None => unavailable(text),
+            };
+        }
+        Self(match state.code().get(..2) {
+            _ if state.code() == FENCED => StoreError::Fenced(text),
+            // A row that exists already comes from another writer.
+            Some("23") => StoreError::Fenced(text),
+            // A table, column or function that is not as expected, or a value that cannot be read.
+            Some("42" | "22") if *state != SqlState::INSUFFICIENT_PRIVILEGE => {
+                StoreError::Corrupt(text)
+            }
+            _ => StoreError::Unavailable(text),
+        })
+    }
+}
+
+/// Returns whether an error is the violation of a unique index.
+fn is_violation_of(error: &tokio_postgres::Error, index: &str) -> bool {
+    error.as_db_error().and_then(DbError::constraint) == Some(index)
+}
+
+/// Returns the message of an error with its cause, which the driver's own text omits.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+pub(crate) fn corrupt(message: impl Into<String>) -> PostgresError {
+    PostgresError(StoreError::Corrupt(message.into()))
+}
+
+pub(crate) fn unavailable(message: impl Into<String>) -> PostgresError {
+    PostgresError(StoreError::Unavailable(message.into()))
+}

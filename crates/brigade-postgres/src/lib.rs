@@ -1,0 +1,40 @@
+//! Brigade's store on PostgreSQL, which several nodes share.
+//!
+//! ```text
+//! commit ────────── one call of commit_batch ──┐
+//! reads, prune ──── a pool of connections ─────┴── a schema in a database
+//! ```
+//!
+//! A commit is one statement, so it needs one round trip and leaves no open transaction when its
+//! connection is lost. No statement depends on the state of a connection, so a pooler may stand in
+//! front of the database.
+//!
+//! In reading order:
+//! - `store`: [`PostgresStore`] opens a schema and forwards the calls of `Store`.
+//! - `options`: the URL and the other settings of a store. `tls`: encrypted connections.
+//! - `connections`: the pool.
+//! - `schema`: the tables, their version, and the checks before a database is changed.
+//! - `write`: commits. `read`: reads of rows. `events`: reads of events. `load`: loads of sessions.
+//!   `prune`: retention.
+//! - `records`: records with compare-and-set and expiry.
+//! - [`test_server`]: a private server for tests, with the feature of the same name.
+//! - `error`: the mapping of PostgreSQL's errors.
+
+mod connections;
+mod error;
+mod events;
+mod lanes;
+mod load;
+mod options;
+mod prune;
+mod read;
+mod records;
+mod schema;
+mod store;
+#[cfg(feature = "test-server")]
+pub mod test_server;
+mod tls;
+mod write;
+
+pub use options::{InvalidUrl, PostgresOptions};
+pub use store::PostgresStore;

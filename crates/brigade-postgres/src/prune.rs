@@ -1,0 +1,84 @@
+//! Removes old data in slices. Each slice is one short transaction.
+
+use brigade_model::ids::Time;
+use brigade_store::columns::to_i64;
+use brigade_store::{PruneResult, Retention};
+use tokio_postgres::types::Type;
+
+use crate::connections::{Connection, Parameter};
+use crate::error::Result;
+use crate::read::to_u64;
+
+/// The most rows of tasks or events that one slice removes.
+const SLICE: i64 = 500;
+
+pub(crate) async fn prune(
+    connection: &Connection<'_>,
+    retention: &Retention,
+    now: Time,
+) -> Result<PruneResult> {
+    let cutoff = |age: u64| now.0.checked_sub(age).map(to_i64);
+    let mut pruned = PruneResult::default();
+    if let Some(until) = cutoff(retention.ended.0) {
+        prune_tasks(connection, until, &mut pruned).await?;
+        prune_sessions(connection, until, &mut pruned).await?;
+    }
+    prune_events(connection, cutoff(retention.events.0), &mut pruned).await?;
+    Ok(pruned)
+}
+
+async fn prune_tasks(
+    connection: &Connection<'_>,
+    until: i64,
+    pruned: &mut PruneResult,
+) -> Result<()> {
+    // The end, the session and the number of the last examined task.
+    let mut last: Option<(i64, i64, i64)> = Some((-1, 0, 0));
+    while let Some((ended_at, session, no)) = last {
+        let sql = "SELECT * FROM {schema}.prune_tasks($1, $2, $3, $4, $5)";
+        let values: [Parameter<'_>; 5] =
+            [&until, &ended_at, &session, &no, &SLICE].map(|value| (value as _, Type::INT8));
+        let row = connection.query_one(sql, &values).await?;
+        pruned.tasks += to_u64(row.try_get(0)?)?;
+        let next: Option<i64> = row.try_get(1)?;
+        last = match next {
+            Some(ended_at) => Some((ended_at, row.try_get(2)?, row.try_get(3)?)),
+            None => None,
+        };
+    }
+    Ok(())
+}
+
+async fn prune_sessions(
+    connection: &Connection<'_>,
+    until: i64,
+    pruned: &mut PruneResult,
+) -> Result<()> {
+    loop {
+        let sql = "SELECT * FROM {schema}.prune_session($1, $2)";
+        let values = [(&until as _, Type::INT8), (&SLICE as _, Type::INT8)];
+        let row = connection.query_one(sql, &values).await?;
+        pruned.tasks += to_u64(row.try_get(0)?)?;
+        pruned.sessions += to_u64(row.try_get(1)?)?;
+        if !row.try_get::<_, bool>(2)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Removes events from the beginning of each lane only, so that the stored ones have no gap.
+async fn prune_events(
+    connection: &Connection<'_>,
+    until: Option<i64>,
+    pruned: &mut PruneResult,
+) -> Result<()> {
+    loop {
+        let sql = "SELECT * FROM {schema}.prune_events($1, $2)";
+        let values = [(&until as _, Type::INT8), (&SLICE as _, Type::INT8)];
+        let row = connection.query_one(sql, &values).await?;
+        pruned.events += to_u64(row.try_get(0)?)?;
+        if !row.try_get::<_, bool>(1)? {
+            return Ok(());
+        }
+    }
+}

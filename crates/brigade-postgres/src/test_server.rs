@@ -1,0 +1,160 @@
+//! A private PostgreSQL server for tests and benchmarks.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::options::PostgresOptions;
+
+/// Runs the server as long as its standard input is open, and then stops it and removes its files. So
+/// the server ends with the process that started it, however that ends.
+const SCRIPT: &str = r#"
+set -eu
+bin=$1
+settings=$2
+dir=$(mktemp -d /tmp/brigade-postgres.XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+"$bin/initdb" -D "$dir/data" -U brigade --auth-local=trust -E UTF8 --locale=C --no-sync >"$dir/initdb.log" 2>&1 ||
+    { cat "$dir/initdb.log" >&2; exit 1; }
+printf '%s\n' "$settings" >>"$dir/data/postgresql.conf"
+"$bin/postgres" -D "$dir/data" -k "$dir" -c listen_addresses= >"$dir/server.log" 2>&1 &
+server=$!
+tries=0
+until "$bin/pg_isready" -q -h "$dir" -U brigade -d postgres; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 600 ] || ! kill -0 "$server" 2>/dev/null; then
+        cat "$dir/server.log" >&2
+        kill -INT "$server" 2>/dev/null || true
+        exit 1
+    fi
+    sleep 0.05
+done
+echo "$dir"
+cat >/dev/null
+kill -INT "$server" 2>/dev/null || true
+wait "$server" || true
+"#;
+
+/// The settings of a server whose data nobody needs after a power cut.
+const SETTINGS: &str = "fsync = off\nmax_connections = 200\nshared_buffers = 64MB\n\
+                        autovacuum_naptime = 10s\nlog_min_messages = fatal";
+
+/// A private server that listens on a socket in a directory of its own. It ends when the value is
+/// dropped, or with this process.
+#[derive(Debug)]
+pub struct TestServer {
+    child: Child,
+    bin: PathBuf,
+    dir: PathBuf,
+    schemas: AtomicU32,
+}
+
+impl TestServer {
+    /// Starts a server from the installed programs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if PostgreSQL is not installed or does not start.
+    pub fn start() -> Self {
+        let bin = find_programs().expect(
+            "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
+             directory of its programs",
+        );
+        let mut command = unprivileged_shell();
+        command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(SETTINGS);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a shell is started");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output is a pipe");
+        BufReader::new(output).read_line(&mut line).expect("its output is read");
+        let dir = PathBuf::from(line.trim_end());
+        assert!(!dir.as_os_str().is_empty(), "the server did not start");
+        Self { child, bin, dir, schemas: AtomicU32::new(0) }
+    }
+
+    /// Returns the URL of the server's database.
+    pub fn url(&self) -> String {
+        let host = self.dir.to_string_lossy().replace('/', "%2F");
+        format!("postgres://brigade@{host}/postgres")
+    }
+
+    /// Returns the URL of the server's database for another user.
+    pub fn url_of(&self, login: &str) -> String {
+        self.url().replace("brigade@", &format!("{login}@"))
+    }
+
+    /// Returns the directory of the server's socket, log and data.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Runs statements as the superuser, with `psql`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a statement fails.
+    pub fn execute(&self, sql: &str) {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args([
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "brigade",
+            "-d",
+            "postgres",
+            "-c",
+            sql,
+        ]);
+        let done = psql.arg("-h").arg(&self.dir).stdout(Stdio::null()).status();
+        assert!(done.is_ok_and(|status| status.success()), "psql failed: {sql}");
+    }
+
+    /// Returns the options of a schema that no other call returns.
+    pub fn new_schema(&self) -> PostgresOptions {
+        let number = self.schemas.fetch_add(1, Ordering::Relaxed);
+        let options = PostgresOptions::from_url(&self.url()).expect("the URL is valid");
+        options.schema(format!("test_{number}"))
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the directory of the server's programs.
+fn find_programs() -> Option<PathBuf> {
+    let programs = ["initdb", "postgres", "pg_isready", "psql"];
+    let has_server = |dir: &Path| programs.iter().all(|program| dir.join(program).is_file());
+    if let Some(dir) = std::env::var_os("PG_BIN") {
+        return Some(PathBuf::from(dir)).filter(|dir| has_server(dir));
+    }
+    let on_path = std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).find(|dir| has_server(dir)));
+    // Debian has a directory for each version.
+    let versions = || fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    on_path.or_else(|| {
+        versions().map(|version| version.path().join("bin")).filter(|dir| has_server(dir)).max()
+    })
+}
+
+/// Returns a shell that is not the superuser's, as whom the server does not run.
+fn unprivileged_shell() -> Command {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|about| {
+        use std::os::unix::fs::MetadataExt;
+        about.uid() == 0
+    });
+    if !is_root {
+        return Command::new("sh");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "sh"]);
+    command.current_dir("/");
+    command
+}
