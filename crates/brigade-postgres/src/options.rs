@@ -11,6 +11,8 @@ use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use crate::tls::{CertificateCheck, TlsOptions};
 
 const DEFAULT_SCHEMA: &str = "brigade";
+/// The most bytes of the name of a schema.
+const SCHEMA_MAX: usize = 48;
 const DEFAULT_CONNECTIONS: usize = 8;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time after which a connection whose peer does not answer is given up.
@@ -87,11 +89,10 @@ impl PostgresOptions {
         })
     }
 
-    /// Sets the schema of the tables.
-    #[must_use]
-    pub fn schema(mut self, name: impl Into<String>) -> Self {
-        self.schema = name.into();
-        self
+    /// Sets the schema of the tables: 1 to 48 ASCII letters, digits, `_`, `-`, `.` and spaces.
+    pub fn schema(mut self, name: &str) -> Result<Self, InvalidUrl> {
+        self.schema = check_schema(name)?.to_owned();
+        Ok(self)
     }
 
     /// Sets the password, if the URL has none.
@@ -151,8 +152,7 @@ impl OwnSettings {
         match name {
             "sslmode" => self.set_ssl_mode(&value)?,
             "sslrootcert" => self.root_certificates = Some(value.as_ref().into()),
-            "schema" if value.is_empty() => return Err(InvalidUrl("schema is empty".into())),
-            "schema" => self.schema = Some(value.into_owned()),
+            "schema" => self.schema = Some(check_schema(&value)?.to_owned()),
             "connections" => {
                 let count = value.parse().ok().filter(|count| (1..=1_000).contains(count));
                 let invalid = || InvalidUrl("connections is not a number from 1 to 1000".into());
@@ -173,6 +173,17 @@ impl OwnSettings {
             other => return Err(InvalidUrl(format!("sslmode {other:?} is not known"))),
         };
         Ok(())
+    }
+}
+
+/// Checks the name of a schema. PostgreSQL cuts off longer names.
+fn check_schema(name: &str) -> Result<&str, InvalidUrl> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+    match !name.is_empty() && name.len() <= SCHEMA_MAX && name.chars().all(is_allowed) {
+        true => Ok(name),
+        false => Err(InvalidUrl(format!(
+            "schema is not a name of 1 to {SCHEMA_MAX} letters, digits, `_`, `-`, `.` and spaces"
+        ))),
     }
 }
 
@@ -223,14 +234,14 @@ mod tests {
     #[test]
     fn settings_are_read() {
         let url = "postgresql://ada:se%40cret@db1,db2:5433/kitchen?sslmode=verify-ca\
-                   &sslrootcert=%2Fetc%2Fca.pem&schema=a%22b&connections=3&connect_timeout=7";
+                   &sslrootcert=%2Fetc%2Fca.pem&schema=a%20b&connections=3&connect_timeout=7";
         let options = PostgresOptions::from_url(url).unwrap();
         assert_eq!(options.config.get_password(), Some("se@cret".as_bytes()));
         assert_eq!(options.config.get_connect_timeout(), Some(&Duration::from_secs(7)));
         assert_eq!(options.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(options.tls.check, CertificateCheck::Authority);
         assert_eq!(options.tls.root_certificates.as_deref(), Some("/etc/ca.pem".as_ref()));
-        assert_eq!((options.schema.as_str(), options.connections), ("a\"b", 3));
+        assert_eq!((options.schema.as_str(), options.connections), ("a b", 3));
         assert_eq!(options.to_string(), "postgres://ada@db1,db2:5433/kitchen");
     }
 
@@ -240,7 +251,8 @@ mod tests {
         check_refused("postgres://ada:secret@db", "names no database");
         check_refused("postgres://ada:secret@db/k?sslmode=maybe", "sslmode \"maybe\"");
         check_refused("postgres://ada:secret@db/k?connections=0", "connections");
-        check_refused("postgres://ada:secret@db/k?schema=", "schema is empty");
+        check_refused("postgres://ada:secret@db/k?schema=", "schema is not a name");
+        check_refused("postgres://ada:secret@db/k?schema=a%27b", "schema is not a name");
         check_refused("postgres://ada:secret@db/k?color=1", "unknown option");
         check_refused("postgres://ada:secret@db:port/k", "port");
     }

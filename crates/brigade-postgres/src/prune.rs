@@ -2,15 +2,18 @@
 
 use brigade_model::ids::Time;
 use brigade_store::columns::to_i64;
-use brigade_store::{PruneResult, Retention};
+use brigade_store::{PruneResult, Retention, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connections::{Connection, Parameter};
-use crate::error::Result;
+use crate::error::{PostgresError, Result};
 use crate::read::to_u64;
 
 /// The most rows of tasks or events that one slice removes.
 const SLICE: i64 = 500;
+
+/// The number of days after today that have a partition.
+const DAYS_AHEAD: i64 = 3;
 
 pub(crate) async fn prune(
     connection: &Connection<'_>,
@@ -23,8 +26,48 @@ pub(crate) async fn prune(
         prune_tasks(connection, until, &mut pruned).await?;
         prune_sessions(connection, until, &mut pruned).await?;
     }
-    prune_events(connection, cutoff(retention.events.0), &mut pruned).await?;
+    let until = cutoff(retention.events.0);
+    if let Some(until) = until {
+        drop_partitions(connection, until, &mut pruned).await?;
+    }
+    prune_events(connection, until, &mut pruned).await?;
+    create_partitions(connection).await?;
     Ok(pruned)
+}
+
+/// Creates the partitions of the next days. Without one, events of that day go to the default
+/// partition, so a failure is not reported to the caller.
+pub(crate) async fn create_partitions(connection: &Connection<'_>) -> Result<()> {
+    let sql = "SELECT {schema}.create_partitions($1)";
+    match connection.query(sql, &[(&DAYS_AHEAD, Type::INT8)]).await {
+        Err(PostgresError(StoreError::Unavailable(reason))) => {
+            tracing::warn!(reason, "the partitions of the next days were not created");
+            Ok(())
+        }
+        created => created.map(|_| ()),
+    }
+}
+
+/// Drops the partitions of whole days. A reader in the way delays that until the next prune.
+async fn drop_partitions(
+    connection: &Connection<'_>,
+    until: i64,
+    pruned: &mut PruneResult,
+) -> Result<()> {
+    loop {
+        let sql = "SELECT {schema}.drop_partition($1)";
+        match connection.query_one(sql, &[(&until, Type::INT8)]).await {
+            Ok(row) => match row.try_get::<_, Option<i64>>(0)? {
+                Some(removed) => pruned.events += to_u64(removed)?,
+                None => return Ok(()),
+            },
+            Err(PostgresError(StoreError::Unavailable(reason))) => {
+                tracing::warn!(reason, "the partition of an old day was not dropped");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 async fn prune_tasks(

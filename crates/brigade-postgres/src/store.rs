@@ -36,6 +36,7 @@ impl PostgresStore {
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = ConnectionPool::new(options)?;
         open_schema(&pool).await?;
+        prune::create_partitions(&pool.get().await?).await?;
         Ok(Self { pool })
     }
 

@@ -90,34 +90,26 @@ impl TestServer {
         &self.dir
     }
 
-    /// Runs statements as the superuser, with `psql`.
+    /// Runs statements as the superuser, with `psql`, and returns the rows of the last one.
     ///
     /// # Panics
     ///
     /// Panics if a statement fails.
-    pub fn execute(&self, sql: &str) {
+    pub fn execute(&self, sql: &str) -> String {
         let mut psql = Command::new(self.bin.join("psql"));
-        psql.args([
-            "-X",
-            "-q",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-U",
-            "brigade",
-            "-d",
-            "postgres",
-            "-c",
-            sql,
-        ]);
-        let done = psql.arg("-h").arg(&self.dir).stdout(Stdio::null()).status();
-        assert!(done.is_ok_and(|status| status.success()), "psql failed: {sql}");
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+        psql.args(["-U", "brigade", "-d", "postgres"]).arg("-h").arg(&self.dir);
+        let output = psql.output().expect("psql runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {errors}");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
     /// Returns the options of a schema that no other call returns.
     pub fn new_schema(&self) -> PostgresOptions {
         let number = self.schemas.fetch_add(1, Ordering::Relaxed);
         let options = PostgresOptions::from_url(&self.url()).expect("the URL is valid");
-        options.schema(format!("test_{number}"))
+        options.schema(&format!("test_{number}")).expect("the name is valid")
     }
 }
 

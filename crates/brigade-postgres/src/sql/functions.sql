@@ -379,3 +379,70 @@ BEGIN
     END LOOP;
     RETURN NEXT;
 END $$;
+
+-- Creates the partitions of the next days, from yesterday on. A day whose events are in the default
+-- partition already gets none. Gives up after two seconds if a reader is in the way; the next call tries
+-- again.
+CREATE OR REPLACE FUNCTION {schema}.create_partitions(p_days bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    today constant bigint := floor(extract(epoch FROM clock_timestamp()) / 86400);
+    parent text;
+    child text;
+BEGIN
+    PERFORM set_config('lock_timeout', '2s', true);
+    FOR day IN today - 1 .. today + p_days LOOP
+        FOREACH parent IN ARRAY ARRAY['events', 'event_spans'] LOOP
+            child := format('%s_%s', parent, day);
+            CONTINUE WHEN to_regclass(format('{schema}.%I', child)) IS NOT NULL;
+            -- Nodes that do the same at the same time wait for each other.
+            LOCK TABLE {schema}.meta IN SHARE ROW EXCLUSIVE MODE;
+            CONTINUE WHEN to_regclass(format('{schema}.%I', child)) IS NOT NULL;
+            BEGIN
+                EXECUTE format('CREATE TABLE {schema}.%I (LIKE {schema}.%I INCLUDING ALL)', child, parent);
+                EXECUTE format('ALTER TABLE {schema}.%I ATTACH PARTITION {schema}.%I '
+                    'FOR VALUES FROM (%s) TO (%s)', parent, child, day::bigint * 86400000, (day::bigint + 1) * 86400000);
+            EXCEPTION WHEN check_violation THEN
+                NULL;
+            END;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- Drops the partition of the oldest day if all its events are of a time until `p_until`, and no younger
+-- event precedes them in a lane. Returns the number of removed events, or NULL if no partition was
+-- dropped.
+CREATE OR REPLACE FUNCTION {schema}.drop_partition(p_until bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    day bigint;
+    of_lane record;
+    removed bigint := 0;
+BEGIN
+    PERFORM set_config('lock_timeout', '2s', true);
+    LOCK TABLE {schema}.meta IN SHARE ROW EXCLUSIVE MODE;
+    SELECT min(substring(c.relname FROM '^events_([0-9]+)$')::bigint) INTO day
+        FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        WHERE i.inhparent = '{schema}.events'::regclass;
+    IF day IS NULL OR (day + 1) * 86400000 - 1 > p_until THEN
+        RETURN NULL;
+    END IF;
+    FOR of_lane IN EXECUTE format(
+        'SELECT e.lane, max(e.pos) AS last, l.pruned_to FROM {schema}.%I AS e '
+        'JOIN {schema}.lanes AS l USING (lane) GROUP BY e.lane, l.pruned_to', format('events_%s', day))
+    LOOP
+        IF EXISTS (SELECT FROM {schema}.events AS e WHERE e.lane = of_lane.lane
+            AND e.pos <= of_lane.last AND e.at > p_until)
+        THEN
+            RETURN NULL;
+        END IF;
+        DELETE FROM {schema}.events AS e WHERE e.lane = of_lane.lane AND e.pos <= of_lane.last
+            AND e.at >= (day + 1) * 86400000;
+        UPDATE {schema}.lanes SET pruned_to = of_lane.last
+            WHERE lane = of_lane.lane AND pruned_to < of_lane.last;
+        removed := removed + of_lane.last - of_lane.pruned_to;
+    END LOOP;
+    EXECUTE format('DROP TABLE {schema}.%I', format('events_%s', day));
+    IF to_regclass(format('{schema}.%I', format('event_spans_%s', day))) IS NOT NULL THEN
+        EXECUTE format('DROP TABLE {schema}.%I', format('event_spans_%s', day));
+    END IF;
+    RETURN removed;
+END $$;

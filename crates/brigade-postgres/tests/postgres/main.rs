@@ -1,5 +1,10 @@
 //! The store on PostgreSQL, tested with a private server.
 
+#[cfg(test)]
 mod conformance;
+#[cfg(test)]
 mod opening;
+#[cfg(test)]
+mod partitions;
+#[cfg(test)]
 mod support;

@@ -37,7 +37,7 @@ async fn several_nodes_create_the_schema_at_once() {
 async fn a_schema_of_another_program_is_refused_and_not_changed() {
     for (name, table) in [("other_1", "recipes"), ("other_2", "meta")] {
         SERVER.execute(&format!("CREATE SCHEMA {name}; CREATE TABLE {name}.{table}(dish text)"));
-        let options = SERVER.new_schema().schema(name);
+        let options = SERVER.new_schema().schema(name).unwrap();
         let error = refused(&options, is_corrupt).await;
         assert!(error.contains(name) && error.contains("another program"), "{error}");
         SERVER.execute(&format!("DROP TABLE {name}.{table}; DROP SCHEMA {name}"));
@@ -46,7 +46,7 @@ async fn a_schema_of_another_program_is_refused_and_not_changed() {
 
 #[tokio::test]
 async fn a_newer_version_is_refused() {
-    let options = SERVER.new_schema().schema("newer");
+    let options = SERVER.new_schema().schema("newer").unwrap();
     drop(PostgresStore::open(&options).await.unwrap());
     SERVER.execute("UPDATE newer.meta SET value = 99 WHERE name = 'version'");
     let error = refused(&options, |error| matches!(error, StoreError::Newer { .. })).await;
@@ -72,13 +72,15 @@ async fn an_unknown_user_is_refused() {
 #[tokio::test]
 async fn missing_rights_are_reported() {
     SERVER.execute("CREATE ROLE guest LOGIN");
-    let options = PostgresOptions::from_url(&SERVER.url_of("guest")).unwrap().schema("denied");
+    let options =
+        PostgresOptions::from_url(&SERVER.url_of("guest")).unwrap().schema("denied").unwrap();
     let error = refused(&options, is_unavailable).await;
     assert!(error.contains("permission denied"), "{error}");
     // A schema that somebody else has created can be read, but not written.
-    let created = SERVER.new_schema().schema("created");
+    let created = SERVER.new_schema().schema("created").unwrap();
     drop(PostgresStore::open(&created).await.unwrap());
-    let options = PostgresOptions::from_url(&SERVER.url_of("guest")).unwrap().schema("created");
+    let options =
+        PostgresOptions::from_url(&SERVER.url_of("guest")).unwrap().schema("created").unwrap();
     let error = refused(&options, is_unavailable).await;
     assert!(error.contains("permission denied"), "{error}");
 }

@@ -83,7 +83,7 @@ async fn open_store(path: &Path) -> Arc<dyn Store> {
             let options = PostgresOptions::from_url(&SERVER.url()).unwrap();
             let name: Vec<_> =
                 path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
-            let options = options.schema(name.join(" "));
+            let options = options.schema(&name.join(" ")).unwrap();
             // The driver has timeouts, which would pass at once.
             let _stopped = StoppedTime::begin();
             Arc::new(PostgresStore::open(&options).await.unwrap())
