@@ -16,6 +16,7 @@ use brigade_store::{
 
 use crate::connections::{Connection, ConnectionPool};
 use crate::error::Result;
+use crate::lanes::LaneGenerations;
 use crate::options::PostgresOptions;
 use crate::schema::open_schema;
 use crate::{events, lanes, load, prune, read, write};
@@ -27,6 +28,7 @@ use crate::{events, lanes, load, prune, read, write};
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: ConnectionPool,
+    generations: LaneGenerations,
 }
 
 impl PostgresStore {
@@ -37,7 +39,7 @@ impl PostgresStore {
         let pool = ConnectionPool::new(options)?;
         open_schema(&pool).await?;
         prune::create_partitions(&pool.get().await?).await?;
-        Ok(Self { pool })
+        Ok(Self { pool, generations: LaneGenerations::default() })
     }
 
     pub(crate) async fn connection(&self) -> Result<Connection<'_>> {
@@ -47,7 +49,20 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
-        Box::pin(async move { Ok(write::commit(&self.connection().await?, batch).await?) })
+        Box::pin(async move {
+            let generation = self.generations.get(batch.lane);
+            Ok(write::commit(&self.connection().await?, generation, batch).await?)
+        })
+    }
+
+    fn refuse_late_commits(&self, lane: Lane) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let generation = lanes::next_generation(&self.connection().await?, lane).await?;
+            if let Some(generation) = generation {
+                self.generations.set(lane, generation);
+            }
+            Ok(())
+        })
     }
 
     fn open_lane(&self) -> StoreFuture<'_, Lane> {

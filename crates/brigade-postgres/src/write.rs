@@ -19,14 +19,19 @@ use crate::error::{Result, corrupt};
 use crate::read::{self, to_u64};
 
 /// Writes a batch and returns the position of its first event.
-pub(crate) async fn commit(connection: &Connection<'_>, batch: &Batch) -> Result<Position> {
+pub(crate) async fn commit(
+    connection: &Connection<'_>,
+    generation: i64,
+    batch: &Batch,
+) -> Result<Position> {
     let mut rows = BatchRows::default();
     for part in &batch.sessions {
         rows.add_session(connection, part).await?;
     }
     let lane = lane_code(batch.lane);
     let bodies = BatchBodies::of(&rows);
-    let values = rows.parameters(&lane, &bodies);
+    let mut values: Vec<Parameter<'_>> = vec![(&lane, Type::INT4), (&generation, Type::INT8)];
+    rows.add_parameters(&bodies, &mut values);
     let places: Vec<String> = (1..=values.len()).map(|at| format!("${at}")).collect();
     let sql = format!("SELECT {{schema}}.commit_batch({})", places.join(", "));
     let row = connection.query_one(&sql, &values).await?;
@@ -280,10 +285,9 @@ impl<'a> BatchRows<'a> {
         Ok(start..self.buffer.len())
     }
 
-    /// Returns the arguments of `commit_batch`, in their order.
-    fn parameters<'b>(&'b self, lane: &'b i32, bodies: &'b BatchBodies<'_>) -> Vec<Parameter<'b>> {
+    /// Adds the arrays of `commit_batch`, in their order.
+    fn add_parameters<'b>(&'b self, bodies: &'b BatchBodies<'_>, values: &mut Vec<Parameter<'b>>) {
         let Self { buffer: _, sessions, tasks, runs, journal, messages, events } = self;
-        let mut values: Vec<Parameter<'b>> = vec![(lane, Type::INT4)];
         let mut add = |column: &'b (dyn ToSql + Sync), kind| values.push((column, kind));
         add(&sessions.id, Type::UUID_ARRAY);
         add(&sessions.name, Type::TEXT_ARRAY);
@@ -328,7 +332,6 @@ impl<'a> BatchRows<'a> {
         add(&events.at, Type::INT8_ARRAY);
         add(&bodies.authors, Type::TEXT_ARRAY);
         add(&bodies.events, Type::BYTEA_ARRAY);
-        values
     }
 }
 

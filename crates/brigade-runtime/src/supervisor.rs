@@ -440,7 +440,12 @@ impl Supervisor {
             limit: usize::MAX,
         };
         loop {
-            match self.store.events(&query).await {
+            // Without this, a batch that is not there could still arrive.
+            let page = match self.store.refuse_late_commits(self.lane).await {
+                Ok(()) => self.store.events(&query).await,
+                Err(error) => Err(error),
+            };
+            match page {
                 Ok(page) => {
                     let found = page.items.iter().find(|item| {
                         item.position.lane == self.lane

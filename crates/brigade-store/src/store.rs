@@ -1,7 +1,7 @@
 //! The contract between the runtime and its durable storage.
 
 use std::fmt::Debug;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Writes a batch, whole or not at all.
     ///
     /// After `Ok`, the batch survives a crash. After an error or a crash, the store has either the
-    /// whole batch or nothing of it. [`Store::cursor`] shows which, since a lane has one writer.
+    /// whole batch or nothing of it. After [`Store::refuse_late_commits`], [`Store::cursor`] shows which, since a
+    /// lane has one writer.
     ///
     /// The store refuses a batch with [`StoreError::Fenced`] if its `base` or its epoch is not the
     /// stored one. It also refuses a change of a task that [`Store::prune`] has removed. A batch that
@@ -57,6 +58,16 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Returns the position of the batch's first event in its lane. The others follow without a gap,
     /// in the order of [`Batch::events`].
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position>;
+
+    /// Refuses the failed commits of a lane from now on, if they arrive late.
+    ///
+    /// A store in another process may get a batch after its writer has lost the connection. The call
+    /// waits for a commit that has begun. A store whose commits end with their call has nothing to
+    /// do.
+    fn refuse_late_commits(&self, lane: Lane) -> StoreFuture<'_, ()> {
+        let _ = lane;
+        Box::pin(ready(Ok(())))
+    }
 
     /// Opens a lane for the batches of one writer. A store that has only one writer has one lane,
     /// which it returns each time.

@@ -270,6 +270,10 @@ impl Store for CrashStore {
         self.pass_through(self.inner.events(query))
     }
 
+    fn refuse_late_commits(&self, lane: Lane) -> StoreFuture<'_, ()> {
+        self.pass_through(self.inner.refuse_late_commits(lane))
+    }
+
     fn open_lane(&self) -> StoreFuture<'_, Lane> {
         self.pass_through(self.inner.open_lane())
     }

@@ -144,6 +144,10 @@ impl Store for SlowStore {
         self.pass(self.inner.events(query))
     }
 
+    fn refuse_late_commits(&self, lane: Lane) -> StoreFuture<'_, ()> {
+        self.pass(self.inner.refuse_late_commits(lane))
+    }
+
     fn open_lane(&self) -> StoreFuture<'_, Lane> {
         self.pass(self.inner.open_lane())
     }

@@ -10,7 +10,7 @@
 -- ended runs, `j_` journal entries, `m_` messages, `e_` events. `_part` is the index of a row's session.
 -- Returns the position of the first event.
 CREATE OR REPLACE FUNCTION {schema}.commit_batch(
-    p_lane int,
+    p_lane int, p_generation bigint,
     s_id uuid[], s_name text[], s_state smallint[], s_epoch bigint[], s_base bigint[], s_seq bigint[],
     s_opened_at bigint[], s_now bigint[], s_body bytea[],
     t_part int[], t_no bigint[], t_new boolean[], t_owner bigint[], t_owner_run bigint[],
@@ -32,10 +32,10 @@ DECLARE
     new_key bigint;
     changed bigint;
 BEGIN
-    UPDATE {schema}.lanes SET head = head + event_count WHERE lane = p_lane AND open
+    UPDATE {schema}.lanes SET head = head + event_count WHERE lane = p_lane AND open AND generation = p_generation
         RETURNING head - event_count INTO before_first;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'lane % is closed', p_lane USING ERRCODE = 'BG001';
+        RAISE EXCEPTION 'lane % is closed, or has a later writer', p_lane USING ERRCODE = 'BG001';
     END IF;
 
     -- All writers lock sessions in the order of their keys.

@@ -31,6 +31,9 @@ pub(crate) struct FaultyStore {
     damaged: Mutex<Option<SessionId>>,
     /// What happens between the next commit and its error.
     doubt: Mutex<Option<BoxFuture<'static, ()>>>,
+    delays_commit: AtomicBool,
+    /// The batch of a failed commit that has not arrived yet.
+    late_batch: Mutex<Option<Batch>>,
     /// The commits that wait for each other, and how many of them remain.
     meeting: Mutex<Option<Arc<Barrier>>>,
     meeting_left: AtomicUsize,
@@ -54,6 +57,8 @@ impl FaultyStore {
             prunes,
             damaged: Mutex::default(),
             doubt: Mutex::default(),
+            delays_commit: AtomicBool::new(false),
+            late_batch: Mutex::default(),
             meeting: Mutex::default(),
             meeting_left: AtomicUsize::new(0),
         })
@@ -62,6 +67,12 @@ impl FaultyStore {
     /// Writes the next commit, runs this, and reports an error nevertheless.
     pub(crate) fn doubt_next_commit(&self, meanwhile: impl Future<Output = ()> + Send + 'static) {
         *self.doubt.lock().unwrap() = Some(Box::pin(meanwhile));
+    }
+
+    /// Lets the next commit fail and arrive late: after the next read of events, unless late
+    /// commits are refused before.
+    pub(crate) fn delay_next_commit(&self) {
+        self.delays_commit.store(true, Ordering::SeqCst);
     }
 
     /// Lets the next commits begin only when there are this many.
@@ -114,6 +125,10 @@ impl Store for FaultyStore {
                 self.refused.fetch_add(1, Ordering::SeqCst);
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 return Err(StoreError::Unavailable("it is full".into()));
+            }
+            if self.delays_commit.swap(false, Ordering::SeqCst) {
+                *self.late_batch.lock().unwrap() = Some(batch.clone());
+                return Err(StoreError::Unavailable("the connection was lost".into()));
             }
             self.meet().await;
             let committed = self.inner.commit(batch).await;
@@ -197,7 +212,19 @@ impl Store for FaultyStore {
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> Answer<'a, EventPage> {
-        self.inner.events(query)
+        Box::pin(async move {
+            let page = self.inner.events(query).await;
+            let late = self.late_batch.lock().unwrap().take();
+            if let Some(batch) = late {
+                self.inner.commit(&batch).await?;
+            }
+            page
+        })
+    }
+
+    fn refuse_late_commits(&self, lane: Lane) -> Answer<'_, ()> {
+        *self.late_batch.lock().unwrap() = None;
+        self.inner.refuse_late_commits(lane)
     }
 
     fn open_lane(&self) -> Answer<'_, Lane> {

@@ -8,7 +8,7 @@ use brigade_model::ids::Lane;
 use brigade_model::refusal::RefusalKind;
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{FeedUpdate, JobContext, JobError, NewTask, Runtime, RuntimeBuilder};
-use brigade_store::{BoxFuture, EventQuery, MemoryStore, Store};
+use brigade_store::{BoxFuture, EventQuery, MemoryStore, Store, TaskQuery};
 use brigade_testkit::TestRuntime;
 use tokio::task::JoinSet;
 
@@ -124,6 +124,19 @@ async fn a_commit_in_doubt_is_found_although_another_runtime_writes() {
     assert_eq!(spawned.position.no, before.number_in(Lane(1)) + 1);
     let query = EventQuery { session: Some(first.session.id()), after: before, limit: 1 };
     assert_eq!(memory.events(&query).await.unwrap().items, [spawned]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_commit_is_not_stored_later() {
+    let memory = Arc::new(MemoryStore::new());
+    let faulty = FaultyStore::new(memory.clone());
+    let test = TestRuntime::on_store(faulty.clone(), |b| b).await;
+    faulty.delay_next_commit();
+    test.session.spawn(returns(1)).await.unwrap_err();
+    let tasks = memory.tasks(test.session.id(), &TaskQuery::default()).await.unwrap();
+    assert_eq!(tasks.len(), 0, "the refused task is stored");
+    let task = test.session.spawn(returns(2)).await.unwrap();
+    assert_eq!(*outcome(&task).await, succeeded("2"));
 }
 
 #[tokio::test(start_paused = true)]
