@@ -1,5 +1,6 @@
 //! The pool of connections.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,12 +8,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 
-use crate::error::{Result, corrupt, describe, unavailable};
+use crate::error::{Result, corrupt, describe, is_refusal, unavailable};
 use crate::options::PostgresOptions;
 use crate::tls::TlsConnector;
 
 /// The time that a caller waits for a free connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time that a new connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The most connections for commits, beside those for other callers.
+const COMMITS_MAX: usize = 16;
 
 /// A statement's parameter with its type. Statements are not prepared, so the types are given.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -27,6 +34,8 @@ pub(crate) struct ConnectionPool {
     schema: String,
     idle: Mutex<Vec<Client>>,
     permits: Arc<Semaphore>,
+    /// The permits of commits, which do not wait for readers.
+    commit_permits: Arc<Semaphore>,
 }
 
 impl ConnectionPool {
@@ -38,12 +47,22 @@ impl ConnectionPool {
             schema: quote_identifier(options.schema_name()),
             idle: Mutex::default(),
             permits: Arc::new(Semaphore::new(options.connections())),
+            commit_permits: Arc::new(Semaphore::new(COMMITS_MAX)),
         })
     }
 
     /// Returns a connection for one caller.
     pub(crate) async fn get(&self) -> Result<Connection<'_>> {
-        let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, self.permits.clone().acquire_owned());
+        self.get_with(&self.permits).await
+    }
+
+    /// Returns a connection for a commit.
+    pub(crate) async fn get_for_commit(&self) -> Result<Connection<'_>> {
+        self.get_with(&self.commit_permits).await
+    }
+
+    async fn get_with(&self, permits: &Arc<Semaphore>) -> Result<Connection<'_>> {
+        let permit = tokio::time::timeout(ACQUIRE_TIMEOUT, permits.clone().acquire_owned());
         let permit = match permit.await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(unavailable("the store is closed")),
@@ -53,7 +72,13 @@ impl ConnectionPool {
             Some(client) => client,
             None => self.connect().await?,
         };
-        Ok(Connection { pool: self, client: Some(client), reusable: true, _permit: permit })
+        Ok(Connection {
+            pool: self,
+            client: Some(client),
+            in_transaction: false,
+            is_busy: AtomicBool::new(false),
+            _permit: permit,
+        })
     }
 
     fn take_idle(&self) -> Option<Client> {
@@ -63,7 +88,11 @@ impl ConnectionPool {
     }
 
     async fn connect(&self) -> Result<Client> {
-        let connected = self.config.connect(self.tls.clone()).await;
+        // The driver limits the time of the socket alone.
+        let connecting = self.config.connect(self.tls.clone());
+        let Ok(connected) = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await else {
+            return Err(unavailable("cannot connect: the server does not answer"));
+        };
         let (client, connection) = connected
             .map_err(|error| unavailable(format!("cannot connect: {}", describe(&error))))?;
         #[expect(clippy::disallowed_methods, reason = "ends when the client is dropped")]
@@ -82,16 +111,41 @@ pub(crate) struct Connection<'a> {
     pool: &'a ConnectionPool,
     /// Taken when the connection is dropped.
     client: Option<Client>,
-    /// False while a transaction is open, so that nobody else gets into it.
-    reusable: bool,
+    /// True while a transaction is open. Nobody else may get into it.
+    in_transaction: bool,
+    /// True while a statement runs, whose caller may have gone, and after the connection was lost.
+    is_busy: AtomicBool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connection<'_> {
     /// Runs a statement, in which `{schema}` is the schema.
     pub(crate) async fn query(&self, sql: &str, values: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        Ok(self.query_raw(sql, values).await?)
+    }
+
+    /// Runs a statement and returns the error of the driver.
+    pub(crate) async fn query_raw(
+        &self,
+        sql: &str,
+        values: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         let sql = sql.replace("{schema}", &self.pool.schema);
-        Ok(self.client().query_typed(&sql, values).await?)
+        self.is_busy.store(true, Ordering::Relaxed);
+        let done = self.client().query_typed(&sql, values).await;
+        self.statement_ended(&done);
+        done
+    }
+
+    /// Lets the connection be used again, unless it was lost. Then the idle ones are closed too,
+    /// because they may be lost for the same reason.
+    fn statement_ended<T>(&self, done: &Result<T, tokio_postgres::Error>) {
+        match done {
+            Err(error) if !is_refusal(error) => {
+                self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+            _ => self.is_busy.store(false, Ordering::Relaxed),
+        }
     }
 
     /// Runs a statement that returns one row.
@@ -112,12 +166,15 @@ impl Connection<'_> {
     /// Runs statements without parameters.
     pub(crate) async fn execute_script(&self, sql: &str) -> Result<()> {
         let sql = sql.replace("{schema}", &self.pool.schema);
-        Ok(self.client().batch_execute(&sql).await?)
+        self.is_busy.store(true, Ordering::Relaxed);
+        let done = self.client().batch_execute(&sql).await;
+        self.statement_ended(&done);
+        Ok(done?)
     }
 
     /// Begins a transaction. Until its end, dropping the connection closes it.
     pub(crate) async fn begin(&mut self, mode: TransactionMode) -> Result<()> {
-        self.reusable = false;
+        self.in_transaction = true;
         self.execute_script(match mode {
             TransactionMode::Snapshot => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             TransactionMode::Write => "BEGIN",
@@ -127,7 +184,7 @@ impl Connection<'_> {
 
     pub(crate) async fn commit(&mut self) -> Result<()> {
         self.execute_script("COMMIT").await?;
-        self.reusable = true;
+        self.in_transaction = false;
         Ok(())
     }
 
@@ -143,7 +200,8 @@ impl Connection<'_> {
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
-        if let Some(client) = self.client.take().filter(|it| self.reusable && !it.is_closed()) {
+        let is_reusable = !self.in_transaction && !self.is_busy.load(Ordering::Relaxed);
+        if let Some(client) = self.client.take().filter(|it| is_reusable && !it.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
         }
     }

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use brigade_store::StoreError;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// A [`StoreError`] that `?` creates from PostgreSQL's errors.
 #[derive(Debug)]
@@ -17,9 +17,8 @@ const FENCED: &str = "BG001";
 const NAME_TAKEN: &str = "BG002";
 /// Raised by the functions of the schema: a kind of records is full.
 pub(crate) const KIND_FULL: &str = "BG003";
-
-/// The unique index of the names of sessions that are not closed.
-const NAME_INDEX: &str = "sessions_open_name";
+/// Raised by the functions of the schema: the events of a day cannot be removed yet.
+pub(crate) const DAY_NEEDED: &str = "BG004";
 
 impl From<StoreError> for PostgresError {
     fn from(error: StoreError) -> Self {
@@ -37,7 +36,7 @@ impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
         let text = describe(&error);
         let Some(state) = error.code() else { return unavailable(text) };
-        if state.code() == NAME_TAKEN || is_violation_of(&error, NAME_INDEX) {
+        if state.code() == NAME_TAKEN {
             // The loop looks for the session of that name, and decides again.
             let name = error.as_db_error().and_then(DbError::detail).and_then(|it| it.parse().ok());
             return match name {
@@ -48,7 +47,7 @@ impl From<tokio_postgres::Error> for PostgresError {
         Self(match state.code().get(..2) {
             _ if state.code() == FENCED => StoreError::Fenced(text),
             // A row that exists already comes from another writer.
-            Some("23") => StoreError::Fenced(text),
+            _ if *state == SqlState::UNIQUE_VIOLATION => StoreError::Fenced(text),
             // A table, column or function that is not as expected, or a value that cannot be read.
             Some("42" | "22") if *state != SqlState::INSUFFICIENT_PRIVILEGE => {
                 StoreError::Corrupt(text)
@@ -58,9 +57,11 @@ impl From<tokio_postgres::Error> for PostgresError {
     }
 }
 
-/// Returns whether an error is the violation of a unique index.
-fn is_violation_of(error: &tokio_postgres::Error, index: &str) -> bool {
-    error.as_db_error().and_then(DbError::constraint) == Some(index)
+/// Returns whether an error says that a statement was not executed: the server has refused it, and has
+/// not ended the connection.
+pub(crate) fn is_refusal(error: &tokio_postgres::Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    severity == Some(Severity::Error)
 }
 
 /// Returns the message of an error with its cause, which the driver's own text omits.

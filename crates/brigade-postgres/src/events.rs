@@ -71,7 +71,7 @@ struct UnreadLane {
 #[derive(Debug)]
 struct LaneEvent {
     item: FeedItem,
-    /// The last event of the session in another lane, if this is its first event in this one.
+    /// The session's event before this one, if that is in another lane.
     after: Option<Position>,
 }
 
@@ -133,13 +133,16 @@ async fn session_events(
 ) -> Result<EventPage> {
     let columns = CursorColumns::of(&query.after);
     connection.begin(TransactionMode::Snapshot).await?;
+    // The partitions must not change between the two statements. The lock is taken before the snapshot.
+    connection.execute_script("LOCK TABLE {schema}.events IN ACCESS SHARE MODE").await?;
     let lanes = connection.query(UNREAD_LANES, &columns.parameters()).await?;
     // A span is of one day, so the condition on `at` finds its partition.
     let sql = "SELECT e.lane, e.pos, e.author, e.body \
          FROM {schema}.event_spans AS span \
+         JOIN {schema}.lanes AS l ON l.lane = span.lane \
          LEFT JOIN unnest($1::int[], $2::bigint[]) AS read(lane, pos) ON read.lane = span.lane \
          JOIN {schema}.events AS e ON e.lane = span.lane \
-             AND e.pos BETWEEN greatest(span.first_pos, coalesce(read.pos, 0) + 1) AND span.last_pos \
+             AND e.pos > l.pruned_to AND e.pos >= span.first_pos AND e.pos BETWEEN greatest(span.first_pos, coalesce(read.pos, 0) + 1) AND span.last_pos \
              AND e.at >= span.at AND e.at < (span.at / 86400000 + 1) * 86400000 \
          WHERE span.session = (SELECT key FROM {schema}.sessions WHERE id = $4) \
              AND span.last_pos > coalesce(read.pos, 0) \

@@ -10,18 +10,47 @@ use crate::connections::Connection;
 use crate::error::{Result, corrupt};
 use crate::write::lane_code;
 
-/// The generations in which this process writes its lanes. A new lane has the generation 0.
+/// The lanes that this process writes.
 #[derive(Debug, Default)]
-pub(crate) struct LaneGenerations(Mutex<HashMap<Lane, i64>>);
+pub(crate) struct WrittenLanes(Mutex<HashMap<Lane, WrittenLane>>);
 
-impl LaneGenerations {
-    pub(crate) fn get(&self, lane: Lane) -> i64 {
-        let generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        generations.get(&lane).copied().unwrap_or(0)
+/// The state of a lane for its writer. A new lane has the generation 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct WrittenLane {
+    generation: i64,
+    /// The highest generation that was asked for. A request for one may arrive late, too.
+    asked_generation: i64,
+    /// True after a commit without an answer.
+    in_doubt: bool,
+}
+
+impl WrittenLanes {
+    pub(crate) fn generation(&self, lane: Lane) -> i64 {
+        self.with(lane, |written| written.generation)
     }
 
-    pub(crate) fn set(&self, lane: Lane, generation: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(lane, generation);
+    pub(crate) fn set_in_doubt(&self, lane: Lane) {
+        self.with(lane, |written| written.in_doubt = true);
+    }
+
+    /// Returns a generation that nobody has asked for, if a commit of the lane is in doubt.
+    pub(crate) fn ask_generation(&self, lane: Lane) -> Option<i64> {
+        self.with(lane, |written| {
+            written.asked_generation += i64::from(written.in_doubt);
+            written.in_doubt.then_some(written.asked_generation)
+        })
+    }
+
+    /// Writes in a generation from now on. Earlier commits are not in doubt any more.
+    pub(crate) fn begin_generation(&self, lane: Lane, generation: i64) {
+        self.with(lane, |written| {
+            written.generation = generation;
+            written.in_doubt = false;
+        });
+    }
+
+    fn with<T>(&self, lane: Lane, change: impl FnOnce(&mut WrittenLane) -> T) -> T {
+        change(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(lane).or_default())
     }
 }
 
@@ -32,14 +61,14 @@ pub(crate) async fn open_lane(connection: &Connection<'_>) -> Result<Lane> {
     Ok(Lane(u32::try_from(lane).map_err(|_| corrupt(format!("{lane} is not a lane")))?))
 }
 
-/// Takes the next generation of a lane. Waits for a commit of an earlier one that has begun; one that
-/// arrives later is refused. A closed lane, which accepts no commit at all, has none.
-pub(crate) async fn next_generation(
+/// Moves a lane to a generation. Waits for a commit of an earlier one that has begun; one that arrives
+/// later is refused. A closed lane stays as it is, since it accepts no commit at all.
+pub(crate) async fn set_generation(
     connection: &Connection<'_>,
     lane: Lane,
-) -> Result<Option<i64>> {
-    let sql = "UPDATE {schema}.lanes SET generation = generation + 1 WHERE lane = $1 AND open \
-               RETURNING generation";
-    let row = connection.query_first(sql, &[(&lane_code(lane), Type::INT4)]).await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?)
+    generation: i64,
+) -> Result<()> {
+    let sql = "UPDATE {schema}.lanes SET generation = $2 WHERE lane = $1 AND generation < $2";
+    let values = [(&lane_code(lane) as _, Type::INT4), (&generation as _, Type::INT8)];
+    connection.query(sql, &values).await.map(|_| ())
 }

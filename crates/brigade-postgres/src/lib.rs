@@ -5,8 +5,7 @@
 //! reads, prune ──── a pool of connections ─────┴── a schema in a database
 //! ```
 //!
-//! A commit is one statement, so it needs one round trip and leaves no open transaction when its
-//! connection is lost. No statement depends on the state of a connection, so a pooler may stand in
+//! A commit is one statement, which leaves no open transaction when its connection is lost. No statement depends on the state of a connection, so a pooler may stand in
 //! front of the database.
 //!
 //! In reading order:

@@ -18,6 +18,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time after which a connection whose peer does not answer is given up.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The time without data after which a connection is tested, and between two tests.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
 /// The settings of a [`PostgresStore`](crate::PostgresStore).
 ///
 /// The URL is that of PostgreSQL's own programs, such as `postgres://ada@db1,db2/kitchen`. Of several
@@ -56,6 +59,9 @@ impl PostgresOptions {
             return Err(InvalidUrl("it does not begin with postgres://".into()));
         };
         let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        if settings.contains('@') {
+            return Err(InvalidUrl("a `?` in the password is written as %3F".into()));
+        }
         let mut own = OwnSettings::default();
         let mut passed_on: Vec<&str> = Vec::new();
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
@@ -69,6 +75,13 @@ impl PostgresOptions {
         if config.get_dbname().is_none() {
             return Err(InvalidUrl("it names no database".into()));
         }
+        if own.ssl_mode == SslMode::Require
+            && own.check == CertificateCheck::None
+            && own.root_certificates.is_some()
+        {
+            // As in PostgreSQL's own programs.
+            own.check = CertificateCheck::Authority;
+        }
         config.ssl_mode(own.ssl_mode);
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_connect_timeout().is_none() {
@@ -77,6 +90,7 @@ impl PostgresOptions {
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(TCP_USER_TIMEOUT);
         }
+        config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(3);
         if config.get_application_name().is_none() {
             config.application_name("brigade");
         }
@@ -255,5 +269,6 @@ mod tests {
         check_refused("postgres://ada:secret@db/k?schema=a%27b", "schema is not a name");
         check_refused("postgres://ada:secret@db/k?color=1", "unknown option");
         check_refused("postgres://ada:secret@db:port/k", "port");
+        check_refused("postgres://ada:a?secret=1@db/k", "%3F");
     }
 }

@@ -6,7 +6,7 @@ use brigade_store::{PruneResult, Retention, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connections::{Connection, Parameter};
-use crate::error::{PostgresError, Result};
+use crate::error::{DAY_NEEDED, PostgresError, Result};
 use crate::read::to_u64;
 
 /// The most rows of tasks or events that one slice removes.
@@ -28,7 +28,7 @@ pub(crate) async fn prune(
     }
     let until = cutoff(retention.events.0);
     if let Some(until) = until {
-        drop_partitions(connection, until, &mut pruned).await?;
+        remove_days(connection, until, &mut pruned).await?;
     }
     prune_events(connection, until, &mut pruned).await?;
     create_partitions(connection).await?;
@@ -48,21 +48,30 @@ pub(crate) async fn create_partitions(connection: &Connection<'_>) -> Result<()>
     }
 }
 
-/// Drops the partitions of whole days. A reader in the way delays that until the next prune.
-async fn drop_partitions(
+/// Removes whole days. A commit or a reader in the way delays the rest until the next prune.
+async fn remove_days(
     connection: &Connection<'_>,
     until: i64,
     pruned: &mut PruneResult,
 ) -> Result<()> {
     loop {
-        let sql = "SELECT {schema}.drop_partition($1)";
-        match connection.query_one(sql, &[(&until, Type::INT8)]).await {
-            Ok(row) => match row.try_get::<_, Option<i64>>(0)? {
-                Some(removed) => pruned.events += to_u64(removed)?,
-                None => return Ok(()),
-            },
+        let sql = "SELECT * FROM {schema}.remove_day($1)";
+        let row = match connection.query_first(sql, &[(&until, Type::INT8)]).await {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(()),
+            Err(PostgresError(StoreError::Unavailable(reason))) if reason.contains(DAY_NEEDED) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let day: i64 = row.try_get(0)?;
+        pruned.events += to_u64(row.try_get(1)?)?;
+        let sql = "SELECT {schema}.drop_day($1)";
+        match connection.query_one(sql, &[(&day, Type::INT8)]).await {
+            Ok(row) if row.try_get(0)? => {}
+            Ok(_) => return Ok(()),
             Err(PostgresError(StoreError::Unavailable(reason))) => {
-                tracing::warn!(reason, "the partition of an old day was not dropped");
+                tracing::info!(reason, "the partition of an old day is dropped later");
                 return Ok(());
             }
             Err(error) => return Err(error),

@@ -32,9 +32,13 @@ pub(crate) async fn open_schema(pool: &ConnectionPool) -> Result<()> {
         version if version > newest() => return Err(newer(version)),
         _ => {}
     }
-    for sql in ["CREATE SCHEMA IF NOT EXISTS {schema}", META] {
-        create_once(&connection, sql).await?;
+    // The right to create a schema is not needed if there is one.
+    let sql = "SELECT FROM pg_namespace WHERE nspname = $1";
+    let found = connection.query(sql, &[(&connection.schema_name(), Type::TEXT)]).await?;
+    if found.is_empty() {
+        create_once(&connection, "CREATE SCHEMA IF NOT EXISTS {schema}").await?;
     }
+    create_once(&connection, META).await?;
     connection.begin(TransactionMode::Write).await?;
     migrate(&connection).await?;
     connection.commit().await
@@ -44,13 +48,16 @@ pub(crate) async fn open_schema(pool: &ConnectionPool) -> Result<()> {
 /// violation, also with `IF NOT EXISTS`.
 async fn create_once(connection: &Connection<'_>, sql: &str) -> Result<()> {
     match connection.execute_script(sql).await {
-        Err(PostgresError(StoreError::Fenced(_))) => connection.execute_script(sql).await,
+        Err(PostgresError(StoreError::Fenced(_) | StoreError::Corrupt(_))) => {
+            connection.execute_script(sql).await
+        }
         done => done,
     }
 }
 
 async fn check_server(connection: &Connection<'_>) -> Result<()> {
-    let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery()";
+    let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
+                      current_setting('server_encoding')";
     let row = connection.query_one(sql, &[]).await?;
     let version: i32 = row.try_get(0)?;
     if version < SERVER_VERSION_MIN {
@@ -61,6 +68,12 @@ async fn check_server(connection: &Connection<'_>) -> Result<()> {
     }
     if row.try_get(1)? {
         return Err(unavailable("the server is a read-only replica; connect to the primary"));
+    }
+    let encoding: &str = row.try_get(2)?;
+    if encoding != "UTF8" {
+        return Err(unavailable(format!(
+            "the database has the encoding {encoding}; UTF8 is needed"
+        )));
     }
     Ok(())
 }

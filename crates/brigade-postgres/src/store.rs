@@ -16,7 +16,7 @@ use brigade_store::{
 
 use crate::connections::{Connection, ConnectionPool};
 use crate::error::Result;
-use crate::lanes::LaneGenerations;
+use crate::lanes::WrittenLanes;
 use crate::options::PostgresOptions;
 use crate::schema::open_schema;
 use crate::{events, lanes, load, prune, read, write};
@@ -28,7 +28,7 @@ use crate::{events, lanes, load, prune, read, write};
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: ConnectionPool,
-    generations: LaneGenerations,
+    lanes: WrittenLanes,
 }
 
 impl PostgresStore {
@@ -39,7 +39,7 @@ impl PostgresStore {
         let pool = ConnectionPool::new(options)?;
         open_schema(&pool).await?;
         prune::create_partitions(&pool.get().await?).await?;
-        Ok(Self { pool, generations: LaneGenerations::default() })
+        Ok(Self { pool, lanes: WrittenLanes::default() })
     }
 
     pub(crate) async fn connection(&self) -> Result<Connection<'_>> {
@@ -50,16 +50,17 @@ impl PostgresStore {
 impl Store for PostgresStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         Box::pin(async move {
-            let generation = self.generations.get(batch.lane);
-            Ok(write::commit(&self.connection().await?, generation, batch).await?)
+            let connection = self.pool.get_for_commit().await?;
+            Ok(write::commit(&connection, &self.lanes, batch).await?)
         })
     }
 
     fn refuse_late_commits(&self, lane: Lane) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let generation = lanes::next_generation(&self.connection().await?, lane).await?;
-            if let Some(generation) = generation {
-                self.generations.set(lane, generation);
+            if let Some(generation) = self.lanes.ask_generation(lane) {
+                let connection = self.pool.get_for_commit().await?;
+                lanes::set_generation(&connection, lane, generation).await?;
+                self.lanes.begin_generation(lane, generation);
             }
             Ok(())
         })

@@ -1,9 +1,9 @@
 //! A private PostgreSQL server for tests and benchmarks.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::options::PostgresOptions;
@@ -105,11 +105,58 @@ impl TestServer {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
+    /// Runs a statement in a transaction that stays open, until the value is released or dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the statement does not return.
+    pub fn hold_lock(&self, sql: &str) -> HeldLock {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-U", "brigade", "-d", "postgres", "-h"]).arg(&self.dir);
+        psql.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = psql.spawn().expect("psql runs");
+        let mut input = child.stdin.take().expect("its input is a pipe");
+        writeln!(input, "BEGIN; {sql};\n\\echo held").expect("psql reads");
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let is_held = output.lines().map_while(Result::ok).any(|line| line == "held");
+        assert!(is_held, "psql ended: {sql}");
+        HeldLock { child, input: Some(input) }
+    }
+
     /// Returns the options of a schema that no other call returns.
     pub fn new_schema(&self) -> PostgresOptions {
         let number = self.schemas.fetch_add(1, Ordering::Relaxed);
         let options = PostgresOptions::from_url(&self.url()).expect("the URL is valid");
         options.schema(&format!("test_{number}")).expect("the name is valid")
+    }
+}
+
+/// A transaction that stays open until the value is released or dropped.
+#[derive(Debug)]
+pub struct HeldLock {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl HeldLock {
+    /// Commits the transaction.
+    pub fn commit(&mut self) {
+        if let Some(input) = &mut self.input {
+            let _ = writeln!(input, "COMMIT;");
+        }
+        self.release();
+    }
+
+    /// Reverts the transaction.
+    pub fn release(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

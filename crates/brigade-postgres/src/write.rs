@@ -15,13 +15,14 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::connections::{Connection, Parameter};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, is_refusal};
+use crate::lanes::WrittenLanes;
 use crate::read::{self, to_u64};
 
 /// Writes a batch and returns the position of its first event.
 pub(crate) async fn commit(
     connection: &Connection<'_>,
-    generation: i64,
+    lanes: &WrittenLanes,
     batch: &Batch,
 ) -> Result<Position> {
     let mut rows = BatchRows::default();
@@ -29,12 +30,18 @@ pub(crate) async fn commit(
         rows.add_session(connection, part).await?;
     }
     let lane = lane_code(batch.lane);
+    let generation = lanes.generation(batch.lane);
     let bodies = BatchBodies::of(&rows);
     let mut values: Vec<Parameter<'_>> = vec![(&lane, Type::INT4), (&generation, Type::INT8)];
     rows.add_parameters(&bodies, &mut values);
     let places: Vec<String> = (1..=values.len()).map(|at| format!("${at}")).collect();
     let sql = format!("SELECT {{schema}}.commit_batch({})", places.join(", "));
-    let row = connection.query_one(&sql, &values).await?;
+    let rows = connection.query_raw(&sql, &values).await.inspect_err(|error| {
+        if !is_refusal(error) {
+            lanes.set_in_doubt(batch.lane);
+        }
+    })?;
+    let row = rows.first().ok_or_else(|| corrupt("a commit returned no position"))?;
     Ok(Position { lane: batch.lane, no: to_u64(row.try_get(0)?)? })
 }
 

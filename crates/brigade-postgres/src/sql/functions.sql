@@ -5,6 +5,7 @@
 --   BG001: another writer owns the session (or the lane is closed)
 --   BG002: the name of a session is taken; the detail is the name
 --   BG003: a kind of records is full
+--   BG004: the events of a day cannot be removed yet
 
 -- Writes a batch. Arrays with the same prefix describe one kind of rows: `s_` sessions, `t_` tasks, `r_`
 -- ended runs, `j_` journal entries, `m_` messages, `e_` events. `_part` is the index of a row's session.
@@ -66,17 +67,25 @@ BEGIN
             RAISE EXCEPTION 'the name of % is taken', s_id[part]
                 USING ERRCODE = 'BG002', DETAIL = s_name[part];
         END IF;
-        INSERT INTO {schema}.sessions(id, name, state, lane, epoch, seq, last_lane, last_pos, opened_at,
-                last_event_at, body)
-            VALUES (s_id[part], s_name[part], s_state[part], p_lane, s_epoch[part], 0, p_lane, 0,
-                s_opened_at[part], s_now[part], s_body[part])
-            RETURNING key INTO new_key;
+        BEGIN
+            INSERT INTO {schema}.sessions(id, name, state, lane, epoch, seq, last_lane, last_pos,
+                    opened_at, body)
+                VALUES (s_id[part], s_name[part], s_state[part], p_lane, s_epoch[part], 0, p_lane, 0,
+                    s_opened_at[part], s_body[part])
+                RETURNING key INTO new_key;
+        EXCEPTION WHEN unique_violation THEN
+            -- Another writer has opened a session of the name at the same moment.
+            RAISE EXCEPTION 'the name of % is taken', s_id[part]
+                USING ERRCODE = 'BG002', DETAIL = s_name[part];
+        END;
         keys[part] := new_key;
     END LOOP;
 
     UPDATE {schema}.sessions AS s
-        SET state = given.state, seq = given.seq, last_lane = p_lane,
-            last_pos = coalesce(given.last_pos, s.last_pos), last_event_at = given.now, body = given.body
+        SET state = given.state, seq = given.seq, body = given.body,
+            last_lane = CASE WHEN given.last_pos IS NULL THEN s.last_lane ELSE p_lane END,
+            last_pos = coalesce(given.last_pos, s.last_pos),
+            closed_at = CASE WHEN given.state = 2 THEN given.now END
         FROM (
             SELECT part.key, part.state, part.seq, part.now, part.body, written.last_pos
             FROM unnest(keys, s_state, s_seq, s_now, s_body) WITH ORDINALITY
@@ -287,8 +296,12 @@ BEGIN
         ORDER BY t.ended_at, t.session, t.no LIMIT p_most
     LOOP
         examined := examined + 1;
+        -- A commit that holds the session may open the task again. The next prune examines it again.
+        PERFORM FROM {schema}.sessions AS s WHERE s.key = task.session FOR NO KEY UPDATE SKIP LOCKED;
         -- The subtree of an earlier task may have contained it.
-        IF EXISTS (SELECT FROM {schema}.tasks AS t WHERE t.session = task.session AND t.no = task.no) THEN
+        IF FOUND AND EXISTS (SELECT FROM {schema}.tasks AS t WHERE t.session = task.session
+            AND t.no = task.no AND t.residency = 3 AND t.ended_at <= p_until)
+        THEN
             count := {schema}.remove_subtree(task.session, task.no, p_most - removed);
             removed := removed + count;
         END IF;
@@ -323,8 +336,8 @@ BEGIN
     removed_tasks := 0;
     removed_sessions := 0;
     SELECT s.key INTO closed FROM {schema}.sessions AS s
-        WHERE s.state = 2 AND s.last_event_at <= p_until
-        ORDER BY s.last_event_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+        WHERE s.closed_at <= p_until
+        ORDER BY s.closed_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     has_more := FOUND;
     IF FOUND THEN
         FOR task IN SELECT t.no FROM {schema}.tasks AS t WHERE t.session = closed ORDER BY t.no DESC
@@ -373,7 +386,8 @@ BEGIN
                 WHERE ev.lane = of_lane.lane AND ev.pos <= last_removed);
         DELETE FROM {schema}.events AS ev WHERE ev.lane = of_lane.lane AND ev.pos <= last_removed;
         GET DIAGNOSTICS count = ROW_COUNT;
-        UPDATE {schema}.lanes SET pruned_to = last_removed WHERE lane = of_lane.lane;
+        UPDATE {schema}.lanes SET pruned_to = last_removed
+            WHERE lane = of_lane.lane AND pruned_to < last_removed;
         removed := removed + count;
         has_more := has_more OR first_kept IS NULL;
     END LOOP;
@@ -381,15 +395,15 @@ BEGIN
 END $$;
 
 -- Creates the partitions of the next days, from yesterday on. A day whose events are in the default
--- partition already gets none. Gives up after two seconds if a reader is in the way; the next call tries
--- again.
+-- partition already gets none. Gives up soon if a reader is in the way; the next call tries again.
 CREATE OR REPLACE FUNCTION {schema}.create_partitions(p_days bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     today constant bigint := floor(extract(epoch FROM clock_timestamp()) / 86400);
     parent text;
     child text;
+    has_events boolean;
 BEGIN
-    PERFORM set_config('lock_timeout', '2s', true);
+    PERFORM set_config('lock_timeout', '200ms', true);
     FOR day IN today - 1 .. today + p_days LOOP
         FOREACH parent IN ARRAY ARRAY['events', 'event_spans'] LOOP
             child := format('%s_%s', parent, day);
@@ -397,6 +411,10 @@ BEGIN
             -- Nodes that do the same at the same time wait for each other.
             LOCK TABLE {schema}.meta IN SHARE ROW EXCLUSIVE MODE;
             CONTINUE WHEN to_regclass(format('{schema}.%I', child)) IS NOT NULL;
+            EXECUTE format('SELECT EXISTS (SELECT FROM {schema}.%I WHERE at >= %s AND at < %s)',
+                parent || '_default', day::bigint * 86400000, (day::bigint + 1) * 86400000)
+                INTO has_events;
+            CONTINUE WHEN has_events;
             BEGIN
                 EXECUTE format('CREATE TABLE {schema}.%I (LIKE {schema}.%I INCLUDING ALL)', child, parent);
                 EXECUTE format('ALTER TABLE {schema}.%I ATTACH PARTITION {schema}.%I '
@@ -408,41 +426,69 @@ BEGIN
     END LOOP;
 END $$;
 
--- Drops the partition of the oldest day if all its events are of a time until `p_until`, and no younger
--- event precedes them in a lane. Returns the number of removed events, or NULL if no partition was
--- dropped.
-CREATE OR REPLACE FUNCTION {schema}.drop_partition(p_until bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Marks the events of the oldest day as removed, if all of them are of a time until `p_until`, and no
+-- younger event precedes them in a lane. Returns the day and the number of events, or nothing. The days
+-- that `create_partitions` creates stay.
+CREATE OR REPLACE FUNCTION {schema}.remove_day(p_until bigint)
+RETURNS TABLE(removed_day bigint, removed bigint) LANGUAGE plpgsql AS $$
 DECLARE
+    today constant bigint := floor(extract(epoch FROM clock_timestamp()) / 86400);
     day bigint;
     of_lane record;
-    removed bigint := 0;
+    pruned_before bigint;
 BEGIN
-    PERFORM set_config('lock_timeout', '2s', true);
-    LOCK TABLE {schema}.meta IN SHARE ROW EXCLUSIVE MODE;
     SELECT min(substring(c.relname FROM '^events_([0-9]+)$')::bigint) INTO day
         FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
         WHERE i.inhparent = '{schema}.events'::regclass;
-    IF day IS NULL OR (day + 1) * 86400000 - 1 > p_until THEN
-        RETURN NULL;
+    IF day IS NULL OR day >= today - 1 OR (day + 1) * 86400000 - 1 > p_until THEN
+        RETURN;
     END IF;
+    removed_day := day;
+    removed := 0;
     FOR of_lane IN EXECUTE format(
-        'SELECT e.lane, max(e.pos) AS last, l.pruned_to FROM {schema}.%I AS e '
-        'JOIN {schema}.lanes AS l USING (lane) GROUP BY e.lane, l.pruned_to', format('events_%s', day))
+        'SELECT e.lane, max(e.pos) AS last FROM {schema}.%I AS e GROUP BY e.lane ORDER BY e.lane',
+        format('events_%s', day))
     LOOP
         IF EXISTS (SELECT FROM {schema}.events AS e WHERE e.lane = of_lane.lane
             AND e.pos <= of_lane.last AND e.at > p_until)
         THEN
-            RETURN NULL;
+            RAISE EXCEPTION 'a younger event precedes those of day %', day USING ERRCODE = 'BG004';
         END IF;
         DELETE FROM {schema}.events AS e WHERE e.lane = of_lane.lane AND e.pos <= of_lane.last
-            AND e.at >= (day + 1) * 86400000;
-        UPDATE {schema}.lanes SET pruned_to = of_lane.last
-            WHERE lane = of_lane.lane AND pruned_to < of_lane.last;
-        removed := removed + of_lane.last - of_lane.pruned_to;
+            AND (e.at < day * 86400000 OR e.at >= (day + 1) * 86400000);
+        IF FOUND THEN
+            DELETE FROM {schema}.event_spans AS span WHERE span.lane = of_lane.lane
+                AND span.last_pos <= of_lane.last
+                AND (span.at < day * 86400000 OR span.at >= (day + 1) * 86400000);
+        END IF;
+        SELECT l.pruned_to INTO pruned_before FROM {schema}.lanes AS l WHERE l.lane = of_lane.lane
+            FOR NO KEY UPDATE;
+        IF pruned_before < of_lane.last THEN
+            UPDATE {schema}.lanes SET pruned_to = of_lane.last WHERE lane = of_lane.lane;
+            removed := removed + of_lane.last - pruned_before;
+        END IF;
     END LOOP;
-    EXECUTE format('DROP TABLE {schema}.%I', format('events_%s', day));
-    IF to_regclass(format('{schema}.%I', format('event_spans_%s', day))) IS NOT NULL THEN
-        EXECUTE format('DROP TABLE {schema}.%I', format('event_spans_%s', day));
+    RETURN NEXT;
+END $$;
+
+-- Drops the partition of a day whose events `remove_day` has marked. Returns false if it has other events,
+-- or is gone already. Gives up soon if a commit or a reader is in the way.
+CREATE OR REPLACE FUNCTION {schema}.drop_day(p_day bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    has_events boolean;
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    IF to_regclass(format('{schema}.%I', format('events_%s', p_day))) IS NULL THEN
+        RETURN false;
     END IF;
-    RETURN removed;
+    -- No commit can add an event of the day from here on.
+    LOCK TABLE {schema}.events, {schema}.event_spans IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format('SELECT EXISTS (SELECT FROM {schema}.%I AS e JOIN {schema}.lanes AS l USING (lane) '
+        'WHERE e.pos > l.pruned_to)', format('events_%s', p_day)) INTO has_events;
+    IF has_events THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE {schema}.%I', format('events_%s', p_day));
+    EXECUTE format('DROP TABLE IF EXISTS {schema}.%I', format('event_spans_%s', p_day));
+    RETURN true;
 END $$;

@@ -45,12 +45,12 @@ CREATE TABLE {schema}.sessions(
     last_lane int NOT NULL,
     last_pos bigint NOT NULL,
     opened_at bigint NOT NULL,
-    last_event_at bigint NOT NULL,
+    closed_at bigint,
     body bytea NOT NULL
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX sessions_open_name ON {schema}.sessions(name) WHERE state <> 2;
 CREATE INDEX sessions_closed_name ON {schema}.sessions(name, opened_at) WHERE state = 2;
-CREATE INDEX sessions_closed ON {schema}.sessions(last_event_at) WHERE state = 2;
+CREATE INDEX sessions_closed ON {schema}.sessions(closed_at) WHERE closed_at IS NOT NULL;
 CREATE INDEX sessions_lane ON {schema}.sessions(lane) WHERE lane IS NOT NULL;
 
 CREATE TABLE {schema}.tasks(
@@ -112,11 +112,11 @@ CREATE TABLE {schema}.messages(
 ) WITH (fillfactor = 80);
 CREATE INDEX messages_unread ON {schema}.messages(session, no) WHERE unread;
 CREATE INDEX messages_recipient ON {schema}.messages(session, recipient);
-CREATE INDEX messages_keyed ON {schema}.messages(session, recipient, sender, key_run)
+CREATE INDEX messages_keyed ON {schema}.messages(session, recipient, sender, key_run, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 
--- Events by day. `at` is in milliseconds. `after_lane` and `after_pos` name the last event of the
--- session in another lane; they are there in the first event of a session in this lane.
+-- Events by day. `at` is in milliseconds. `after_lane` and `after_pos` name the session's event before this
+-- one, if that is in another lane.
 CREATE TABLE {schema}.events(
     lane int NOT NULL,
     pos bigint NOT NULL,

@@ -1,6 +1,6 @@
 //! Commits that arrive after their writer has given up waiting.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use brigade_model::ids::{Epoch, SessionId, Time};
 use brigade_model::limits::Limits;
@@ -29,39 +29,42 @@ fn opening(number: u128) -> SessionBatch {
 
 #[tokio::test]
 async fn a_commit_of_an_earlier_generation_is_refused() {
-    let options = SERVER.new_schema();
-    let writer = Arc::new(PostgresStore::open(&options).await.unwrap());
-    let lane = writer.open_lane().await.unwrap();
-    let first = Batch { lane, sessions: vec![opening(1)] };
-    writer.commit(&first).await.unwrap();
-    let cursor = writer.cursor().await.unwrap();
-    // For the database, another connection is the same writer after a loss.
-    let after_loss = PostgresStore::open(&options).await.unwrap();
-    after_loss.refuse_late_commits(lane).await.unwrap();
-    let late = Batch { lane, sessions: vec![opening(2)] };
-    let refused = writer.commit(&late).await.unwrap_err();
+    let options = SERVER.new_schema().schema("earlier").unwrap();
+    let store = PostgresStore::open(&options).await.unwrap();
+    let lane = store.open_lane().await.unwrap();
+    store.commit(&Batch { lane, sessions: vec![opening(1)] }).await.unwrap();
+    let cursor = store.cursor().await.unwrap();
+    SERVER.execute("UPDATE earlier.lanes SET generation = 1");
+    let refused = store.commit(&Batch { lane, sessions: vec![opening(2)] }).await.unwrap_err();
     assert!(matches!(refused, StoreError::Fenced(_)), "{refused}");
-    assert_eq!(writer.cursor().await.unwrap(), cursor);
-    // The writer itself continues in the new generation.
-    writer.refuse_late_commits(lane).await.unwrap();
-    writer.commit(&late).await.unwrap();
-    assert_eq!(writer.sessions().await.unwrap().len(), 2);
+    assert_eq!(store.cursor().await.unwrap(), cursor);
 }
 
 #[tokio::test]
-async fn a_commit_that_has_begun_is_stored_or_refused() {
-    let options = SERVER.new_schema();
+async fn a_lost_commit_is_refused_later_and_the_writer_continues() {
+    let options = SERVER.new_schema().schema("lost").unwrap();
     let store = PostgresStore::open(&options).await.unwrap();
     let lane = store.open_lane().await.unwrap();
-    let batch = Batch { lane, sessions: vec![opening(1)] };
-    // Whichever begins first, the commit is stored if and only if it has returned a position.
-    for number in 2..40 {
-        let racing = Batch { lane, sessions: vec![opening(number)] };
-        let (committed, refused) =
-            tokio::join!(store.commit(&racing), store.refuse_late_commits(lane));
-        refused.unwrap();
-        let is_stored = store.session(racing.sessions[0].row.id).await.unwrap().is_some();
-        assert_eq!(committed.is_ok(), is_stored, "{committed:?}");
+    // Nothing is in doubt, so nothing is written.
+    store.refuse_late_commits(lane).await.unwrap();
+    assert_eq!(SERVER.execute("SELECT generation FROM lost.lanes"), "0");
+    for round in 1..4 {
+        // The first statement of the commit waits, and its server process is ended.
+        let mut blocker = SERVER.hold_lock("SELECT FROM lost.lanes FOR UPDATE");
+        let batch = Batch { lane, sessions: vec![opening(round)] };
+        let (lost, ()) = tokio::join!(store.commit(&batch), async {
+            let waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+                           WHERE wait_event_type = 'Lock' AND query LIKE '%\"lost\".commit_batch%'";
+            while SERVER.execute(waiting) == "0" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let lost = lost.unwrap_err();
+        assert!(matches!(lost, StoreError::Unavailable(_)), "{lost}");
+        blocker.release();
+        store.refuse_late_commits(lane).await.unwrap();
+        assert_eq!(SERVER.execute("SELECT generation FROM lost.lanes"), round.to_string());
+        assert_eq!(store.session(batch.sessions[0].row.id).await.unwrap(), None);
+        store.commit(&batch).await.unwrap();
     }
-    store.commit(&batch).await.unwrap();
 }

@@ -7,6 +7,6 @@ mod late_commits;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
-mod partitions;
+mod pruning;
 #[cfg(test)]
 mod support;

@@ -1,4 +1,4 @@
-//! Events by day.
+//! Events by day, and prunes beside commits.
 
 use std::sync::Arc;
 
@@ -77,4 +77,35 @@ async fn a_day_stays_behind_a_younger_event() {
     assert_eq!((pruned.events, partitions("younger_first").as_str()), (0, "events_0"));
     let pruned = store.prune(&retention, Time(10 * DAY)).await.unwrap();
     assert_eq!((pruned.events, partitions("younger_first").as_str()), (count as u64, ""));
+}
+
+#[tokio::test]
+async fn an_event_that_is_committed_during_a_prune_stays() {
+    let store = open_with_first_day("during_prune").await;
+    let last = event_count(&store).await as u64;
+    let mut commit = SERVER.hold_lock(&format!(
+        "INSERT INTO during_prune.events SELECT lane, {}, session, seq + 1, at, NULL, NULL, NULL, body \
+         FROM during_prune.events WHERE pos = {last}",
+        last + 1
+    ));
+    let retention = Retention { ended: FOREVER, events: Millis(DAY) };
+    let pruned = store.prune(&retention, Time(3 * DAY)).await.unwrap();
+    assert_eq!((pruned.events, partitions("during_prune").as_str()), (last, "events_0"));
+    commit.commit();
+    SERVER.execute(&format!("UPDATE during_prune.lanes SET head = {}", last + 1));
+    assert_eq!(event_count(&store).await, 1);
+    let pruned = store.prune(&retention, Time(3 * DAY)).await.unwrap();
+    assert_eq!((pruned.events, partitions("during_prune").as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn a_prune_leaves_a_session_alone_that_a_commit_holds() {
+    let store = open_with_first_day("held_session").await;
+    let retention = Retention { ended: Millis(0), events: FOREVER };
+    let mut commit = SERVER.hold_lock("SELECT FROM held_session.sessions FOR NO KEY UPDATE");
+    let pruned = store.prune(&retention, Time(DAY)).await.unwrap();
+    assert_eq!(pruned.tasks, 0);
+    commit.release();
+    let pruned = store.prune(&retention, Time(DAY)).await.unwrap();
+    assert!(pruned.tasks > 0);
 }
