@@ -11,7 +11,7 @@ use brigade_store::{EventPage, EventQuery, codec};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::connections::{Connection, Parameter, TransactionMode};
+use crate::connections::{Connection, Parameter};
 use crate::error::{Result, corrupt};
 use crate::read::{id_parameter, to_u64};
 use crate::write::lane_code;
@@ -30,10 +30,8 @@ pub(crate) async fn cursor(connection: &Connection<'_>) -> Result<FeedCursor> {
     rows.iter().map(|row| read_position(row, 0)).collect()
 }
 
-pub(crate) async fn events(
-    connection: &mut Connection<'_>,
-    query: &EventQuery,
-) -> Result<EventPage> {
+/// Returns the next page of a query. It is one statement, so it sees one state of the database.
+pub(crate) async fn events(connection: &Connection<'_>, query: &EventQuery) -> Result<EventPage> {
     match query.session {
         None => all_events(connection, query).await,
         Some(id) => session_events(connection, id, query).await,
@@ -89,8 +87,25 @@ async fn all_events(connection: &Connection<'_>, query: &EventQuery) -> Result<E
     let [lanes, numbers] = columns.parameters();
     let most = i64::try_from(query.limit).unwrap_or(i64::MAX);
     let rows = connection.query(&sql, &[lanes, numbers, (&most, Type::INT8)]).await?;
+    let mut lanes = read_lanes(&rows)?;
+    let mut page = begin_page(query, &lanes);
+    while page.items.len() < query.limit {
+        let is_next = |lane: &&mut UnreadLane| {
+            let next = lane.events.front();
+            next.is_some_and(|next| next.after.is_none_or(|it| page.read_to.includes(it)))
+        };
+        let next = lanes.iter_mut().filter(is_next).min_by_key(|lane| lane.next_at());
+        let Some(event) = next.and_then(|lane| lane.events.pop_front()) else { break };
+        page.read_to.advance(event.item.position);
+        page.items.push(event.item);
+    }
+    Ok(page)
+}
+
+/// Reads the unread lanes with their events, which are in the order of their lanes and positions.
+fn read_lanes(rows: &[Row]) -> Result<Vec<UnreadLane>> {
     let mut lanes: Vec<UnreadLane> = Vec::new();
-    for row in &rows {
+    for row in rows {
         let head = read_position(row, 0)?;
         if lanes.last().is_none_or(|lane| lane.head.lane != head.lane) {
             let pruned_to = Position { lane: head.lane, no: to_u64(row.try_get(2)?)? };
@@ -105,18 +120,7 @@ async fn all_events(connection: &Connection<'_>, query: &EventQuery) -> Result<E
             lane.events.push_back(LaneEvent { item, after });
         }
     }
-    let mut page = begin_page(query, lanes.iter().map(|lane| lane.pruned_to));
-    while page.items.len() < query.limit {
-        let is_next = |lane: &&mut UnreadLane| {
-            let next = lane.events.front();
-            next.is_some_and(|next| next.after.is_none_or(|it| page.read_to.includes(it)))
-        };
-        let next = lanes.iter_mut().filter(is_next).min_by_key(|lane| lane.next_at());
-        let Some(event) = next.and_then(|lane| lane.events.pop_front()) else { break };
-        page.read_to.advance(event.item.position);
-        page.items.push(event.item);
-    }
-    Ok(page)
+    Ok(lanes)
 }
 
 impl UnreadLane {
@@ -127,58 +131,50 @@ impl UnreadLane {
 
 /// Returns the next page of one session, in the order of its own sequence numbers.
 async fn session_events(
-    connection: &mut Connection<'_>,
+    connection: &Connection<'_>,
     id: SessionId,
     query: &EventQuery,
 ) -> Result<EventPage> {
+    // Each span has an event, so a page needs no more spans of a lane than it has events. A span is of
+    // one day, so the condition on `at` finds its partition.
+    let sql = format!(
+        "SELECT l.lane, l.head, l.pruned_to, e.pos, e.author, e.body, e.after_lane, e.after_pos \
+         FROM ({UNREAD_LANES}) AS l LEFT JOIN LATERAL ( \
+             SELECT e.pos, e.author, e.body, e.after_lane, e.after_pos FROM ( \
+                 SELECT first_pos, last_pos, at FROM {{schema}}.event_spans \
+                 WHERE session = (SELECT key FROM {{schema}}.sessions WHERE id = $4) \
+                     AND lane = l.lane AND last_pos > l.read_to \
+                 ORDER BY last_pos LIMIT $3) AS span \
+             JOIN {{schema}}.events AS e ON e.lane = l.lane AND e.pos > l.read_to \
+                 AND e.pos >= span.first_pos AND e.pos <= span.last_pos \
+                 AND e.at >= span.at AND e.at < (span.at / 86400000 + 1) * 86400000 \
+             ORDER BY e.pos LIMIT $3) AS e ON true \
+         ORDER BY l.lane, e.pos"
+    );
     let columns = CursorColumns::of(&query.after);
-    connection.begin(TransactionMode::Snapshot).await?;
-    // The partitions must not change between the two statements. The lock is taken before the snapshot.
-    connection.execute_script("LOCK TABLE {schema}.events IN ACCESS SHARE MODE").await?;
-    let lanes = connection.query(UNREAD_LANES, &columns.parameters()).await?;
-    // A span is of one day, so the condition on `at` finds its partition.
-    let sql = "SELECT e.lane, e.pos, e.author, e.body \
-         FROM {schema}.event_spans AS span \
-         JOIN {schema}.lanes AS l ON l.lane = span.lane \
-         LEFT JOIN unnest($1::int[], $2::bigint[]) AS read(lane, pos) ON read.lane = span.lane \
-         JOIN {schema}.events AS e ON e.lane = span.lane \
-             AND e.pos > l.pruned_to AND e.pos >= span.first_pos AND e.pos BETWEEN greatest(span.first_pos, coalesce(read.pos, 0) + 1) AND span.last_pos \
-             AND e.at >= span.at AND e.at < (span.at / 86400000 + 1) * 86400000 \
-         WHERE span.session = (SELECT key FROM {schema}.sessions WHERE id = $4) \
-             AND span.last_pos > coalesce(read.pos, 0) \
-         ORDER BY span.seq, e.pos LIMIT $3";
-    let [read_lanes, numbers] = columns.parameters();
+    let [lanes, numbers] = columns.parameters();
     let most = i64::try_from(query.limit).unwrap_or(i64::MAX);
-    let values = [read_lanes, numbers, (&most as _, Type::INT8), id_parameter(&id)];
-    let rows = connection.query(sql, &values).await?;
-    connection.commit().await?;
-
-    let mut heads = Vec::with_capacity(lanes.len());
-    let mut pruned = Vec::with_capacity(lanes.len());
-    for lane in &lanes {
-        let head = read_position(lane, 0)?;
-        pruned.push(Position { lane: head.lane, no: to_u64(lane.try_get(2)?)? });
-        heads.push(head);
-    }
-    let mut page = begin_page(query, pruned.into_iter());
-    for row in &rows {
-        let position = read_position(row, 0)?;
+    let values = [lanes, numbers, (&most as _, Type::INT8), id_parameter(&id)];
+    let lanes = read_lanes(&connection.query(&sql, &values).await?)?;
+    let mut page = begin_page(query, &lanes);
+    let heads: Vec<Position> = lanes.iter().map(|lane| lane.head).collect();
+    let events = lanes.into_iter().flat_map(|lane| lane.events);
+    page.items = events.map(|event| event.item).collect();
+    page.items.sort_by_key(|item| item.record.seq);
+    let is_last = page.items.len() < query.limit;
+    page.items.truncate(query.limit);
+    let read = page.items.iter().map(|item| item.position);
+    for position in read.chain(heads.into_iter().filter(|_| is_last)) {
         page.read_to.advance(position);
-        page.items.push(FeedItem { position, record: decode_event(row, position, 2)? });
-    }
-    if page.items.len() < query.limit {
-        for head in heads {
-            page.read_to.advance(head);
-        }
     }
     Ok(page)
 }
 
 /// Returns an empty page behind the events that retention has removed.
-fn begin_page(query: &EventQuery, pruned: impl Iterator<Item = Position>) -> EventPage {
+fn begin_page(query: &EventQuery, lanes: &[UnreadLane]) -> EventPage {
     let mut read_to = query.after.clone();
     let mut gap = FeedCursor::START;
-    for pruned_to in pruned {
+    for pruned_to in lanes.iter().map(|lane| lane.pruned_to) {
         if !query.after.includes(pruned_to) {
             gap.advance(pruned_to);
             read_to.advance(pruned_to);

@@ -1,5 +1,8 @@
 //! Removes old data in slices. Each slice is one short transaction.
 
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use brigade_model::ids::Time;
 use brigade_store::columns::to_i64;
 use brigade_store::{PruneResult, Retention, StoreError};
@@ -11,6 +14,9 @@ use crate::read::to_u64;
 
 /// The most rows of tasks or events that one slice removes.
 const SLICE: i64 = 500;
+
+/// The time between two looks at the partitions.
+const PARTITION_INTERVAL: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The number of days after today that have a partition.
 const DAYS_AHEAD: i64 = 3;
@@ -31,20 +37,38 @@ pub(crate) async fn prune(
         remove_days(connection, until, &mut pruned).await?;
     }
     prune_events(connection, until, &mut pruned).await?;
-    create_partitions(connection).await?;
+    create_partitions(connection).await;
     Ok(pruned)
 }
 
-/// Creates the partitions of the next days. Without one, events of that day go to the default
-/// partition, so a failure is not reported to the caller.
-pub(crate) async fn create_partitions(connection: &Connection<'_>) -> Result<()> {
-    let sql = "SELECT {schema}.create_partitions($1)";
-    match connection.query(sql, &[(&DAYS_AHEAD, Type::INT8)]).await {
-        Err(PostgresError(StoreError::Unavailable(reason))) => {
-            tracing::warn!(reason, "the partitions of the next days were not created");
-            Ok(())
+/// The time of the next look at the partitions. It does not depend on prunes, which a program need not
+/// make.
+#[derive(Debug)]
+pub(crate) struct PartitionTimer(Mutex<Instant>);
+
+impl PartitionTimer {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Instant::now() + PARTITION_INTERVAL))
+    }
+
+    /// Returns true once after each interval.
+    pub(crate) fn is_due(&self) -> bool {
+        let now = Instant::now();
+        let mut due = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = *due <= now;
+        if is_due {
+            *due = now + PARTITION_INTERVAL;
         }
-        created => created.map(|_| ()),
+        is_due
+    }
+}
+
+/// Creates the partitions of the next days. Without one, events of that day go to the default
+/// partition, so a failure is only logged.
+pub(crate) async fn create_partitions(connection: &Connection<'_>) {
+    let sql = "SELECT {schema}.create_partitions($1)";
+    if let Err(error) = connection.query(sql, &[(&DAYS_AHEAD, Type::INT8)]).await {
+        tracing::warn!(error = %error.0, "the partitions of the next days were not created");
     }
 }
 
@@ -124,13 +148,19 @@ async fn prune_events(
     until: Option<i64>,
     pruned: &mut PruneResult,
 ) -> Result<()> {
-    loop {
-        let sql = "SELECT * FROM {schema}.prune_events($1, $2)";
-        let values = [(&until as _, Type::INT8), (&SLICE as _, Type::INT8)];
-        let row = connection.query_one(sql, &values).await?;
-        pruned.events += to_u64(row.try_get(0)?)?;
-        if !row.try_get::<_, bool>(1)? {
-            return Ok(());
+    let sql = "SELECT lane FROM {schema}.lanes WHERE head > pruned_to ORDER BY lane";
+    for lane in connection.query(sql, &[]).await? {
+        let lane: i32 = lane.try_get(0)?;
+        loop {
+            let sql = "SELECT {schema}.prune_lane($1, $2, $3)";
+            let values: [Parameter<'_>; 3] =
+                [(&lane, Type::INT4), (&until, Type::INT8), (&SLICE, Type::INT8)];
+            let removed: i64 = connection.query_one(sql, &values).await?.try_get(0)?;
+            pruned.events += to_u64(removed)?;
+            if removed < SLICE {
+                break;
+            }
         }
     }
+    Ok(())
 }

@@ -18,6 +18,7 @@ use crate::connections::{Connection, ConnectionPool};
 use crate::error::Result;
 use crate::lanes::WrittenLanes;
 use crate::options::PostgresOptions;
+use crate::prune::PartitionTimer;
 use crate::schema::open_schema;
 use crate::{events, lanes, load, prune, read, write};
 
@@ -29,6 +30,7 @@ use crate::{events, lanes, load, prune, read, write};
 pub struct PostgresStore {
     pool: ConnectionPool,
     lanes: WrittenLanes,
+    next_partitions: PartitionTimer,
 }
 
 impl PostgresStore {
@@ -38,8 +40,8 @@ impl PostgresStore {
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = ConnectionPool::new(options)?;
         open_schema(&pool).await?;
-        prune::create_partitions(&pool.get().await?).await?;
-        Ok(Self { pool, lanes: WrittenLanes::default() })
+        prune::create_partitions(&pool.get().await?).await;
+        Ok(Self { pool, lanes: WrittenLanes::default(), next_partitions: PartitionTimer::new() })
     }
 
     pub(crate) async fn connection(&self) -> Result<Connection<'_>> {
@@ -51,7 +53,11 @@ impl Store for PostgresStore {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
         Box::pin(async move {
             let connection = self.pool.get_for_commit().await?;
-            Ok(write::commit(&connection, &self.lanes, batch).await?)
+            let first = write::commit(&connection, &self.lanes, batch).await?;
+            if self.next_partitions.is_due() {
+                prune::create_partitions(&connection).await;
+            }
+            Ok(first)
         })
     }
 
@@ -169,7 +175,7 @@ impl Store for PostgresStore {
     }
 
     fn events<'a>(&'a self, query: &'a EventQuery) -> StoreFuture<'a, EventPage> {
-        Box::pin(async move { Ok(events::events(&mut self.connection().await?, query).await?) })
+        Box::pin(async move { Ok(events::events(&self.connection().await?, query).await?) })
     }
 
     fn cursor(&self) -> StoreFuture<'_, FeedCursor> {

@@ -152,9 +152,9 @@ BEGIN
                 author, body
             FROM unnest(e_part, e_seq, e_at, e_author, e_body) WITH ORDINALITY
                 AS e(part, seq, at, author, body, no);
-        INSERT INTO {schema}.event_spans(session, seq, lane, first_pos, last_pos, at)
-            SELECT keys[part], min(seq), p_lane, before_first + min(no), before_first + max(no), min(at)
-            FROM unnest(e_part, e_seq, e_at) WITH ORDINALITY AS e(part, seq, at, no)
+        INSERT INTO {schema}.event_spans(session, lane, last_pos, first_pos, at)
+            SELECT keys[part], p_lane, before_first + max(no), before_first + min(no), min(at)
+            FROM unnest(e_part, e_at) WITH ORDINALITY AS e(part, at, no)
             GROUP BY part, at / 86400000;
     END IF;
     RETURN before_first + 1;
@@ -332,6 +332,7 @@ RETURNS TABLE(removed_tasks bigint, removed_sessions bigint, has_more boolean) L
 DECLARE
     closed bigint;
     task bigint;
+    removed_messages bigint := 0;
 BEGIN
     removed_tasks := 0;
     removed_sessions := 0;
@@ -347,7 +348,11 @@ BEGIN
             removed_tasks := removed_tasks + 1;
         END LOOP;
         IF removed_tasks < p_most THEN
-            DELETE FROM {schema}.messages WHERE session = closed;
+            DELETE FROM {schema}.messages WHERE session = closed AND no IN (
+                SELECT m.no FROM {schema}.messages AS m WHERE m.session = closed LIMIT p_most);
+            GET DIAGNOSTICS removed_messages = ROW_COUNT;
+        END IF;
+        IF removed_tasks < p_most AND removed_messages < p_most THEN
             DELETE FROM {schema}.key_marks WHERE session = closed;
             DELETE FROM {schema}.sessions WHERE key = closed;
             removed_sessions := 1;
@@ -356,42 +361,38 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Removes at most `p_most` events at the beginning of each lane: those until a time and those of removed
--- sessions. Returns the number of removed events and whether there may be more.
-CREATE OR REPLACE FUNCTION {schema}.prune_events(p_until bigint, p_most bigint)
-RETURNS TABLE(removed bigint, has_more boolean) LANGUAGE plpgsql AS $$
+-- Removes at most `p_most` events at the beginning of a lane: those until a time and those of removed
+-- sessions. Returns the number of removed events.
+CREATE OR REPLACE FUNCTION {schema}.prune_lane(p_lane int, p_until bigint, p_most bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    of_lane record;
+    first bigint;
     first_kept bigint;
     last_removed bigint;
-    count bigint;
 BEGIN
-    removed := 0;
-    has_more := false;
-    FOR of_lane IN SELECT l.lane, l.pruned_to, l.head FROM {schema}.lanes AS l
-        WHERE l.head > l.pruned_to ORDER BY l.lane
-    LOOP
-        SELECT min(e.pos) FILTER (WHERE e.kept), max(e.pos) INTO first_kept, last_removed FROM (
-            SELECT ev.pos, ev.at > coalesce(p_until, -1)
-                AND EXISTS (SELECT FROM {schema}.sessions AS s WHERE s.key = ev.session) AS kept
-            FROM {schema}.events AS ev
-            WHERE ev.lane = of_lane.lane AND ev.pos > of_lane.pruned_to
-            ORDER BY ev.pos LIMIT p_most
-        ) AS e;
-        last_removed := coalesce(first_kept - 1, last_removed);
-        CONTINUE WHEN last_removed IS NULL OR last_removed <= of_lane.pruned_to;
-        DELETE FROM {schema}.event_spans AS span WHERE span.lane = of_lane.lane
-            AND span.last_pos <= last_removed AND span.session IN (
-                SELECT DISTINCT ev.session FROM {schema}.events AS ev
-                WHERE ev.lane = of_lane.lane AND ev.pos <= last_removed);
-        DELETE FROM {schema}.events AS ev WHERE ev.lane = of_lane.lane AND ev.pos <= last_removed;
-        GET DIAGNOSTICS count = ROW_COUNT;
-        UPDATE {schema}.lanes SET pruned_to = last_removed
-            WHERE lane = of_lane.lane AND pruned_to < last_removed;
-        removed := removed + count;
-        has_more := has_more OR first_kept IS NULL;
-    END LOOP;
-    RETURN NEXT;
+    SELECT l.pruned_to + 1 INTO first FROM {schema}.lanes AS l WHERE l.lane = p_lane;
+    SELECT min(e.pos) FILTER (WHERE e.kept), max(e.pos) INTO first_kept, last_removed FROM (
+        SELECT ev.pos, ev.at > coalesce(p_until, -1)
+            AND EXISTS (SELECT FROM {schema}.sessions AS s WHERE s.key = ev.session) AS kept
+        FROM {schema}.events AS ev
+        WHERE ev.lane = p_lane AND ev.pos >= first
+        ORDER BY ev.pos LIMIT p_most
+    ) AS e;
+    last_removed := coalesce(first_kept - 1, last_removed);
+    IF last_removed IS NULL OR last_removed < first THEN
+        RETURN 0;
+    END IF;
+    UPDATE {schema}.lanes SET pruned_to = last_removed WHERE lane = p_lane AND pruned_to = first - 1;
+    IF NOT FOUND THEN
+        -- Another node prunes the lane.
+        RETURN 0;
+    END IF;
+    DELETE FROM {schema}.event_spans AS span WHERE span.lane = p_lane
+        AND span.last_pos <= last_removed AND span.session IN (
+            SELECT DISTINCT ev.session FROM {schema}.events AS ev
+            WHERE ev.lane = p_lane AND ev.pos <= last_removed);
+    DELETE FROM {schema}.events AS ev WHERE ev.lane = p_lane AND ev.pos <= last_removed;
+    RETURN last_removed - first + 1;
 END $$;
 
 -- Creates the partitions of the next days, from yesterday on. A day whose events are in the default

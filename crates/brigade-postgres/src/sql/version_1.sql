@@ -134,12 +134,11 @@ CREATE TABLE {schema}.events_default PARTITION OF {schema}.events DEFAULT;
 -- The events of a session as spans of positions, one per commit and day.
 CREATE TABLE {schema}.event_spans(
     session bigint NOT NULL,
-    seq bigint NOT NULL,
     lane int NOT NULL,
-    first_pos bigint NOT NULL,
     last_pos bigint NOT NULL,
+    first_pos bigint NOT NULL,
     at bigint NOT NULL,
-    PRIMARY KEY(session, seq, at)
+    PRIMARY KEY(session, lane, last_pos, at)
 ) PARTITION BY RANGE (at);
 CREATE TABLE {schema}.event_spans_default PARTITION OF {schema}.event_spans DEFAULT;
 
