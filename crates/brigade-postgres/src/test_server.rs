@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,12 +15,25 @@ const SCRIPT: &str = r#"
 set -eu
 bin=$1
 settings=$2
+port=$3
+certificate=$4
+key=$5
 dir=$(mktemp -d /tmp/brigade-postgres.XXXXXX)
 trap 'rm -rf "$dir"' EXIT
-"$bin/initdb" -D "$dir/data" -U brigade --auth-local=trust -E UTF8 --locale=C --no-sync >"$dir/initdb.log" 2>&1 ||
+"$bin/initdb" -D "$dir/data" -U brigade --auth-local=trust --auth-host=scram-sha-256 -E UTF8 \
+    --locale=C --no-sync >"$dir/initdb.log" 2>&1 ||
     { cat "$dir/initdb.log" >&2; exit 1; }
 printf '%s\n' "$settings" >>"$dir/data/postgresql.conf"
-"$bin/postgres" -D "$dir/data" -k "$dir" -c listen_addresses= >"$dir/server.log" 2>&1 &
+if [ -n "$certificate" ]; then
+    umask 077
+    printf '%s' "$certificate" >"$dir/data/server.crt"
+    printf '%s' "$key" >"$dir/data/server.key"
+    printf "ssl = on\nlisten_addresses = '127.0.0.1'\n" >>"$dir/data/postgresql.conf"
+else
+    printf "listen_addresses = ''\n" >>"$dir/data/postgresql.conf"
+fi
+export PGPORT="$port"
+"$bin/postgres" -D "$dir/data" -k "$dir" >"$dir/server.log" 2>&1 &
 server=$!
 tries=0
 until "$bin/pg_isready" -q -h "$dir" -U brigade -d postgres; do
@@ -41,6 +55,9 @@ wait "$server" || true
 const SETTINGS: &str = "fsync = off\nmax_connections = 200\nshared_buffers = 64MB\n\
                         autovacuum_naptime = 10s\nlog_min_messages = fatal";
 
+/// The port of a server that does not listen on it, but names its socket after it.
+const SOCKET_PORT: u16 = 5432;
+
 /// A private server that listens on a socket in a directory of its own. It ends when the value is
 /// dropped, or with this process.
 #[derive(Debug)]
@@ -48,6 +65,7 @@ pub struct TestServer {
     child: Child,
     bin: PathBuf,
     dir: PathBuf,
+    port: u16,
     schemas: AtomicU32,
 }
 
@@ -58,12 +76,28 @@ impl TestServer {
     ///
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start() -> Self {
+        Self::start_with(SOCKET_PORT, "", "")
+    }
+
+    /// Starts a server that also listens on a free port of the loopback interface, with a certificate
+    /// and its key in the format PEM. Users need a password there.
+    ///
+    /// # Panics
+    ///
+    /// Panics if PostgreSQL is not installed or does not start.
+    pub fn start_on_loopback(certificate: &str, key: &str) -> Self {
+        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        Self::start_with(free.expect("a port is free").port(), certificate, key)
+    }
+
+    fn start_with(port: u16, certificate: &str, key: &str) -> Self {
         let bin = find_programs().expect(
             "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
              directory of its programs",
         );
         let mut command = unprivileged_shell();
         command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(SETTINGS);
+        command.arg(port.to_string()).arg(certificate).arg(key);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a shell is started");
         let mut line = String::new();
@@ -71,13 +105,19 @@ impl TestServer {
         BufReader::new(output).read_line(&mut line).expect("its output is read");
         let dir = PathBuf::from(line.trim_end());
         assert!(!dir.as_os_str().is_empty(), "the server did not start");
-        Self { child, bin, dir, schemas: AtomicU32::new(0) }
+        Self { child, bin, dir, port, schemas: AtomicU32::new(0) }
     }
 
     /// Returns the URL of the server's database.
     pub fn url(&self) -> String {
         let host = self.dir.to_string_lossy().replace('/', "%2F");
-        format!("postgres://brigade@{host}/postgres")
+        format!("postgres://brigade@{host}:{}/postgres", self.port)
+    }
+
+    /// Returns the URL of the server's database on the loopback interface, such as for the login
+    /// `ada:secret` and the host `localhost`.
+    pub fn loopback_url(&self, login: &str, host: &str) -> String {
+        format!("postgres://{login}@{host}:{}/postgres", self.port)
     }
 
     /// Returns the URL of the server's database for another user.
@@ -99,6 +139,7 @@ impl TestServer {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
         psql.args(["-U", "brigade", "-d", "postgres"]).arg("-h").arg(&self.dir);
+        psql.env("PGPORT", self.port.to_string());
         let output = psql.output().expect("psql runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{sql}: {errors}");
@@ -113,6 +154,7 @@ impl TestServer {
     pub fn hold_lock(&self, sql: &str) -> HeldLock {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-U", "brigade", "-d", "postgres", "-h"]).arg(&self.dir);
+        psql.env("PGPORT", self.port.to_string());
         psql.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = psql.spawn().expect("psql runs");
         let mut input = child.stdin.take().expect("its input is a pipe");

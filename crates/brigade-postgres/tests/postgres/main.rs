@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod encryption;
+#[cfg(test)]
 mod late_commits;
 #[cfg(test)]
 mod opening;
