@@ -229,6 +229,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
+    use crate::process_identity::list_pids;
     use crate::shim::procfs::stat_if_readable;
 
     /// Starts an unrelated OS session with a child in it.
@@ -241,13 +242,19 @@ mod tests {
             .expect("setsid starts")
     }
 
+    /// Waits until both processes of an OS session run, with their environments. Returns its leader.
     fn wait_session_leader(child: &Child) -> ProcessId {
-        let pid = child.id();
+        let leader = child.id();
+        let runs = |pid: &u32| {
+            let stat = stat_if_readable(*pid);
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            stat.is_some_and(|stat| stat.session == leader && stat.name == "sleep")
+                && environment.windows(MARK.len()).any(|part| part == MARK.as_bytes())
+        };
         loop {
-            if let Some(stat) =
-                stat_if_readable(pid).filter(|stat| stat.session == pid && stat.name == "sleep")
-            {
-                return ProcessId { pid, start: stat.start };
+            let running_count = list_pids().filter(runs).count();
+            if let Some(stat) = stat_if_readable(leader).filter(|_| running_count == 2) {
+                return ProcessId { pid: leader, start: stat.start };
             }
             std::thread::sleep(Duration::from_millis(2));
         }
