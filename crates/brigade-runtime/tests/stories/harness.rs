@@ -115,11 +115,14 @@ impl Story {
                 let cut = CutPoint { commit, durable, mode: CutMode::Crash };
                 let path = dir.path().join(format!("cut-{commit}-{durable}.db"));
                 let log = Log::default();
-                let at = match self.run(&path, &log, TestRuntime::START, Some(cut)) {
-                    StoryRun::Cut { at } => at,
+                match self.run(&path, &log, TestRuntime::START, Some(cut)) {
+                    StoryRun::Cut { at } => {
+                        self.run(&path, &log, at, None);
+                    }
+                    // The number of commits varies with the time that they take.
+                    StoryRun::Finished { .. } if matches!(*STORE, StoryStore::Postgres) => {}
                     StoryRun::Finished { .. } => panic!("{cut:?} was not reached"),
-                };
-                self.run(&path, &log, at, None);
+                }
                 assert_eq!(self.final_state(&path), expect, "after {cut:?}");
                 check_steps(&steps, &sorted(&log), &cut);
             }
