@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time that killed processes may take to exit.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time for processes to exit after a run. A private database also removes its files, which are many.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A run of tests with its own directory.

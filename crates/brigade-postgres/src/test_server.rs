@@ -47,7 +47,7 @@ until "$bin/pg_isready" -q -h "$dir" -U brigade -d postgres; do
 done
 echo "$dir"
 cat >/dev/null
-kill -INT "$server" 2>/dev/null || true
+kill -QUIT "$server" 2>/dev/null || true
 wait "$server" || true
 "#;
 
