@@ -25,7 +25,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 ///
 /// The URL is that of PostgreSQL's own programs, such as `postgres://ada@db1,db2/kitchen`. Of several
 /// hosts, the one that accepts writes is used. `sslmode` is `disable`, `prefer` (the default), `require`,
-/// `verify-ca` or `verify-full`; `sslrootcert` names the file of trusted authorities. `schema` is the
+/// `verify-ca` or `verify-full`; `sslrootcert` names the file of trusted authorities, which
+/// `require` then checks too. `schema` is the
 /// schema of the tables (`brigade` by default), and `connections` the most connections (8 by default).
 ///
 /// ```

@@ -125,11 +125,6 @@ impl TestServer {
         self.url().replace("brigade@", &format!("{login}@"))
     }
 
-    /// Returns the directory of the server's socket, log and data.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// Runs statements as the superuser, with `psql`, and returns the rows of the last one.
     ///
     /// # Panics

@@ -18,10 +18,10 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 
 use crate::error::{Result, unavailable};
 
-/// How the certificate of the server is checked.
+/// The check of the server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CertificateCheck {
-    /// Not at all (`sslmode=prefer` and `require`, as in other clients).
+    /// None (`sslmode=prefer`, and `require` without `sslrootcert`).
     None,
     /// It is signed by a trusted authority (`verify-ca`).
     Authority,
