@@ -185,7 +185,7 @@ fn begin_page(query: &EventQuery, lanes: &[UnreadLane]) -> EventPage {
 }
 
 /// Reads the columns `lane, number` from a column on.
-fn read_position(row: &Row, first: usize) -> Result<Position> {
+pub(crate) fn read_position(row: &Row, first: usize) -> Result<Position> {
     let lane: i32 = row.try_get(first)?;
     let lane = u32::try_from(lane).map_err(|_| corrupt(format!("{lane} is not a lane")))?;
     Ok(Position { lane: Lane(lane), no: to_u64(row.try_get(first + 1)?)? })

@@ -2,16 +2,14 @@
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{
-    Epoch, Lane, MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo, Time,
-};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery,
-    PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
+    AcquireResult, Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage,
+    MessageQuery, PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
 };
 
 use crate::connections::{Connection, ConnectionPool};
@@ -88,7 +86,7 @@ impl Store for PostgresStore {
         Box::pin(async move { Ok(read::session_named(&self.connection().await?, name).await?) })
     }
 
-    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         Box::pin(async move { Ok(write::acquire(&self.connection().await?, lane, row).await?) })
     }
 

@@ -4,18 +4,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brigade_model::event::Event;
-use brigade_model::ids::{Epoch, Lane, Position, TaskNo};
+use brigade_model::ids::{Lane, Position, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::task_tree::SessionRow;
 use brigade_store::columns::{
     AuthorEncoder, EventBody, TaskColumns, owner_code, sender_code, state_code, to_i64,
 };
-use brigade_store::{Batch, SessionBatch, StoreError, codec};
+use brigade_store::{AcquireResult, AcquiredSession, Batch, SessionBatch, StoreError, codec};
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use crate::connections::{Connection, Parameter};
 use crate::error::{Result, corrupt, is_refusal};
+use crate::events::read_position;
 use crate::lanes::WrittenLanes;
 use crate::read::{self, to_u64};
 
@@ -45,24 +46,33 @@ pub(crate) async fn commit(
     Ok(Position { lane: batch.lane, no: to_u64(row.try_get(0)?)? })
 }
 
-/// Gives a session the next epoch and makes a lane its writer, if this is its stored row.
+/// Gives a session the next epoch and makes a lane its writer, if this is its stored row and no open
+/// lane of another node owns it.
 pub(crate) async fn acquire(
     connection: &Connection<'_>,
     lane: Lane,
     row: &SessionRow,
-) -> Result<Option<Epoch>> {
-    let next = row.epoch.next();
-    let sql = "UPDATE {schema}.sessions SET epoch = $1, lane = $2 \
-               WHERE id = $3 AND seq = $4 AND epoch = $5 RETURNING key";
+) -> Result<AcquireResult> {
+    let epoch = row.epoch.next();
+    let sql = "UPDATE {schema}.sessions AS s SET epoch = $1, lane = $2 \
+               WHERE id = $3 AND seq = $4 AND epoch = $5 AND (lane = $2 OR NOT EXISTS ( \
+                   SELECT FROM {schema}.lanes AS l \
+                   WHERE l.lane = s.lane AND l.open AND l.node <> 0)) \
+               RETURNING last_lane, last_pos";
     let values: [Parameter<'_>; 5] = [
-        (&to_i64(next.0), Type::INT8),
+        (&to_i64(epoch.0), Type::INT8),
         (&lane_code(lane), Type::INT4),
         (&row.id.as_uuid(), Type::UUID),
         (&to_i64(row.seq.0), Type::INT8),
         (&to_i64(row.epoch.0), Type::INT8),
     ];
-    let changed = connection.query_first(sql, &values).await?;
-    Ok(changed.map(|_| next))
+    if let Some(stored) = connection.query_first(sql, &values).await? {
+        let last = read_position(&stored, 0)?;
+        return Ok(AcquireResult::Acquired(AcquiredSession { epoch, last: Some(last) }));
+    }
+    let sql = "SELECT FROM {schema}.sessions WHERE id = $1 AND seq = $2 AND epoch = $3";
+    let same = connection.query_first(sql, &values[2..]).await?;
+    Ok(if same.is_some() { AcquireResult::Owned } else { AcquireResult::Changed })
 }
 
 /// The rows of a batch by columns. Encoded bodies are ranges of one buffer.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brigade_model::ids::{Epoch, SessionId, Time};
 use brigade_model::task_tree::{SessionState, TaskTree};
 use brigade_model::transition::{SessionOpening, open_session};
-use brigade_store::{LoadedSession, StoreError};
+use brigade_store::{AcquireResult, LoadedSession, StoreError};
 
 use crate::commit::{Decided, OpeningRequest};
 use crate::error::{lost_session_refusal, store_refusal};
@@ -61,14 +61,17 @@ impl Supervisor {
         mut loaded: LoadedSession,
     ) -> Result<Option<LoadedSession>, StoreError> {
         loop {
-            if let Some(epoch) = self.store.acquire(self.lane, &loaded.row).await? {
-                loaded.row.epoch = epoch;
-                return Ok(Some(loaded));
-            }
-            // Another writer has changed it.
-            match self.store.load(loaded.row.id).await? {
-                Some(again) => loaded = again,
-                None => return Ok(None),
+            match self.store.acquire(self.lane, &loaded.row).await? {
+                AcquireResult::Acquired(acquired) => {
+                    loaded.row.epoch = acquired.epoch;
+                    return Ok(Some(loaded));
+                }
+                AcquireResult::Owned => return Err(fenced_error(loaded.row.id)),
+                // Another writer has changed it.
+                AcquireResult::Changed => match self.store.load(loaded.row.id).await? {
+                    Some(again) => loaded = again,
+                    None => return Ok(None),
+                },
             }
         }
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery,
-    PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
+    AcquireResult, Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage,
+    MessageQuery, PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
 };
 use rusqlite::{Connection, OpenFlags};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -334,7 +334,7 @@ impl Store for SqliteStore {
         Box::pin(ready(Ok(LANE)))
     }
 
-    fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         Box::pin(async move { self.with_writer(|writer| writer.acquire(row)) })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use brigade_model::call::TaskEntry;
-use brigade_model::ids::{Epoch, Position, SessionId, TaskNo};
+use brigade_model::ids::{Position, SessionId, TaskNo};
 use brigade_model::message::Receipt;
 use brigade_model::name::SessionName;
 use brigade_model::task::{StoredTask, TaskRow};
@@ -13,7 +13,9 @@ use brigade_model::task_tree::SessionRow;
 use brigade_store::columns::{
     AuthorEncoder, CLOSED, EventBody, TaskColumns, owner_code, sender_code, state_code, to_i64,
 };
-use brigade_store::{Batch, SessionBatch, StoreError, SupersededRun, codec};
+use brigade_store::{
+    AcquireResult, AcquiredSession, Batch, SessionBatch, StoreError, SupersededRun, codec,
+};
 use rusqlite::hooks::Wal;
 use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
@@ -87,7 +89,7 @@ impl SqliteWriter {
     }
 
     /// Gives a session the next epoch, if this is its stored row.
-    pub(crate) fn acquire(&mut self, row: &SessionRow) -> Result<Option<Epoch>> {
+    pub(crate) fn acquire(&mut self, row: &SessionRow) -> Result<AcquireResult> {
         let next = row.epoch.next();
         let body = encode_row(&mut self.buffer, &SessionRow { epoch: next, ..row.clone() })?;
         let sql = "UPDATE sessions SET epoch = ?4, body = ?5 \
@@ -96,7 +98,10 @@ impl SqliteWriter {
         let epoch = to_i64(row.epoch.0);
         let values = params![id_bytes(&row.id), seq, epoch, to_i64(next.0), body];
         let changed = self.conn.prepare_cached(sql)?.execute(values)?;
-        Ok((changed > 0).then_some(next))
+        Ok(match changed {
+            0 => AcquireResult::Changed,
+            _ => AcquireResult::Acquired(AcquiredSession { epoch: next, last: None }),
+        })
     }
 
     pub(crate) fn begin(&mut self) -> Result<Transaction<'_>> {

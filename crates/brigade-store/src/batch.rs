@@ -8,6 +8,7 @@ use brigade_model::ids::{Lane, Seq, TaskNo};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageRow, SessionRow};
 
+use crate::fleet::CallAnswer;
 use crate::store::RunRow;
 
 /// The changes of one iteration of the loop, in any number of sessions.
@@ -16,6 +17,8 @@ pub struct Batch {
     /// The lane of the writer, from [`Store::open_lane`](crate::Store::open_lane).
     pub lane: Lane,
     pub sessions: Vec<SessionBatch>,
+    /// Replies to calls of other nodes, stored with the events that they report.
+    pub answers: Vec<CallAnswer>,
 }
 
 /// One session's part of a batch.
@@ -42,7 +45,7 @@ pub struct SupersededRun {
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
+        self.sessions.is_empty() && self.answers.is_empty()
     }
 
     pub fn events(&self) -> impl Iterator<Item = &Arc<EventRecord>> {

@@ -9,11 +9,12 @@
 //! In reading order:
 //! - [`store`]: the [`Store`] trait with the crash contract of each method.
 //! - [`record_store`]: records with compare-and-set and expiry; [`record`]: their types and bounds.
+//! - [`fleet`]: the [`Fleet`] trait for nodes that share a store: leases, claims and calls.
 //! - [`batch`]: the rows and events that one commit writes.
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`], `memory_feed`, `memory_records`: the store in memory.
+//! - [`memory`], `memory_feed`, `memory_records`, `memory_fleet`: the store in memory.
 //! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
@@ -25,8 +26,10 @@ pub mod columns;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod error;
+pub mod fleet;
 pub mod memory;
 mod memory_feed;
+mod memory_fleet;
 mod memory_records;
 pub mod needed_rows;
 pub mod record;
@@ -36,6 +39,11 @@ pub mod store;
 
 pub use batch::{Batch, SessionBatch, SupersededRun};
 pub use error::StoreError;
+pub use fleet::{
+    CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
+    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
+    SessionOwner, SessionRelease,
+};
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;
 pub use record::{
@@ -46,6 +54,7 @@ pub use record::{
 pub use record_store::RecordStore;
 pub use residency::Residency;
 pub use store::{
-    BoxFuture, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery,
-    PruneResult, Retention, RunRow, Store, StoreFuture, TaskOrder, TaskQuery,
+    AcquireResult, AcquiredSession, BoxFuture, EventPage, EventQuery, JournalQuery, LoadedSession,
+    MessagePage, MessageQuery, PruneResult, Retention, RunRow, Store, StoreFuture, TaskOrder,
+    TaskQuery,
 };

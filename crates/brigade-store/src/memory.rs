@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brigade_model::call::{JournalEntry, TaskEntry};
 use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::id_map::IdMap;
-use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::{Message, MessageKeyScope, Receipt};
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -17,12 +17,15 @@ use brigade_model::task_tree::{KeyMark, MessageKeyMark, MessageRow, SessionRow, 
 
 use crate::batch::{Batch, SessionBatch, SupersededRun};
 use crate::error::StoreError;
+use crate::fleet::Fleet;
 use crate::memory_feed::MemoryFeed;
+use crate::memory_fleet::{HintQueue, LeaseClock, MemoryFleet};
 use crate::memory_records::MemoryRecords;
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{
-    EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage, MessageQuery, PruneResult,
-    Retention, RunRow, Store, StoreFuture, TaskOrder, TaskQuery,
+    AcquireResult, AcquiredSession, EventPage, EventQuery, JournalQuery, LoadedSession,
+    MessagePage, MessageQuery, PruneResult, Retention, RunRow, Store, StoreFuture, TaskOrder,
+    TaskQuery,
 };
 
 /// Bounds of a [`MemoryStore`].
@@ -56,20 +59,24 @@ pub struct MemoryStore {
     options: MemoryOptions,
     inner: Mutex<MemoryState>,
     records: Mutex<MemoryRecords>,
+    /// The clock of leases, if nodes share the store.
+    pub(crate) lease_clock: Option<LeaseClock>,
+    pub(crate) hints: HintQueue,
 }
 
 #[derive(Debug, Default)]
-struct MemoryState {
+pub(crate) struct MemoryState {
     open_order: Vec<SessionId>,
-    sessions: IdMap<SessionId, MemorySession>,
-    feed: MemoryFeed,
+    pub(crate) sessions: IdMap<SessionId, MemorySession>,
+    pub(crate) feed: MemoryFeed,
+    pub(crate) fleet: MemoryFleet,
     finished: VecDeque<(SessionId, TaskNo)>,
     processed_messages: VecDeque<(SessionId, MessageNo)>,
 }
 
 #[derive(Debug)]
-struct MemorySession {
-    row: SessionRow,
+pub(crate) struct MemorySession {
+    pub(crate) row: SessionRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
     children: BTreeSet<(Owner, TaskNo)>,
     /// Pairs of a limit holder and a kept task that its limits apply to.
@@ -93,7 +100,15 @@ impl MemoryStore {
         Self { options, ..Self::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, MemoryState> {
+    /// Returns an empty store that several nodes of this process share ([`crate::Fleet`]). The function
+    /// returns the time by which leases are counted.
+    pub fn shared_by_nodes(clock: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        let store = Self { lease_clock: Some(LeaseClock(Box::new(clock))), ..Self::default() };
+        store.lock().fleet.is_enabled = true;
+        store
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,15 +160,13 @@ impl Store for MemoryStore {
         })
     }
 
-    fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
-        let mut inner = self.lock();
-        let stored = inner.sessions.get_mut(&row.id).map(|session| &mut session.row);
-        let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);
-        let acquired = same.map(|stored| {
-            stored.epoch = stored.epoch.next();
-            stored.epoch
-        });
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
+        let acquired = self.lock().acquire(lane, row);
         Box::pin(ready(Ok(acquired)))
+    }
+
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        self.lease_clock.is_some().then_some(self as &dyn Fleet)
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
@@ -278,9 +291,11 @@ impl Store for MemoryStore {
 
 impl MemoryState {
     fn commit(&mut self, batch: &Batch, options: &MemoryOptions) -> Result<Position, StoreError> {
+        self.fleet.check_writer(batch)?;
         for part in &batch.sessions {
             self.check(part)?;
         }
+        self.fleet.store_answers(&batch.answers);
         let first = self.feed.last_position(batch.lane).next();
         for part in &batch.sessions {
             self.write(batch.lane, part);
@@ -299,6 +314,21 @@ impl MemoryState {
             }
         }
         Ok(first)
+    }
+
+    fn acquire(&mut self, lane: Lane, row: &SessionRow) -> AcquireResult {
+        let stored = self.sessions.get_mut(&row.id).map(|session| &mut session.row);
+        let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);
+        let Some(stored) = same else { return AcquireResult::Changed };
+        if !self.fleet.may_acquire(row.id, lane) {
+            return AcquireResult::Owned;
+        }
+        stored.epoch = stored.epoch.next();
+        if self.fleet.is_enabled {
+            self.fleet.set_owner(row.id, lane);
+        }
+        let last = self.fleet.last_position(row.id);
+        AcquireResult::Acquired(AcquiredSession { epoch: stored.epoch, last })
     }
 
     fn check(&self, part: &SessionBatch) -> Result<(), StoreError> {
@@ -361,6 +391,10 @@ impl MemoryState {
             }
         }
         self.feed.append(lane, &part.events);
+        if self.fleet.is_enabled {
+            self.fleet.set_owner(id, lane);
+            self.fleet.set_last_position(id, self.feed.last_position(lane));
+        }
     }
 
     fn remove_finished(&mut self, id: SessionId, no: TaskNo) {
@@ -395,6 +429,7 @@ impl MemoryState {
             pruned.tasks +=
                 self.sessions.remove(&id).map_or(0, |session| session.tasks.len() as u64);
             self.open_order.retain(|other| *other != id);
+            self.fleet.remove_session(id);
             pruned.sessions += 1;
         }
         let sessions = &self.sessions;

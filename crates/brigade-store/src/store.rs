@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::error::StoreError;
+use crate::fleet::Fleet;
 use crate::record_store::RecordStore;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -53,7 +54,8 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// The store refuses a batch with [`StoreError::Fenced`] if its `base` or its epoch is not the
     /// stored one. It also refuses a change of a task that [`Store::prune`] has removed. A batch that
     /// opens a session is refused with [`StoreError::NameTaken`] if another session of its name is
-    /// not closed.
+    /// not closed. A batch that answers a call with a reply is refused with `Fenced`, too; an answer to
+    /// a removed call is ignored.
     ///
     /// Returns the position of the batch's first event in its lane. The others follow without a gap,
     /// in the order of [`Batch::events`].
@@ -82,10 +84,17 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Returns the open or closing session of this name, else the newest closed one.
     fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>>;
 
-    /// Makes a lane the only writer of a session that its owner has loaded, with this row. Returns
-    /// the epoch of its batches; those of earlier writers are refused from now on. Returns `None` if
-    /// the stored row is another one.
-    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>>;
+    /// Makes a lane the only writer of a session that its owner has loaded, with this row. From then
+    /// on, batches of earlier writers are refused.
+    ///
+    /// A session of another node with an open lane is not acquired. A lane that belongs to no node
+    /// protects nothing.
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult>;
+
+    /// Returns the coordination of nodes, if several can share this store.
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        None
+    }
 
     /// Loads the rows of a session that the loop needs in memory:
     /// - tasks that are alive or hold a slot, with the tasks whose limits apply to them;
@@ -180,6 +189,25 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// holds a slot or limits a kept task outside of it. The key of a removed task stays while its
     /// parent is alive. After a crash, the next call removes the rest.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult>;
+}
+
+/// The result of an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireResult {
+    Acquired(AcquiredSession),
+    /// The stored row is another one, or there is none.
+    Changed,
+    /// Another node owns the session.
+    Owned,
+}
+
+/// A session that was acquired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcquiredSession {
+    /// The epoch of the owner's batches.
+    pub epoch: Epoch,
+    /// The position of the session's last event, if the store has several lanes.
+    pub last: Option<Position>,
 }
 
 /// The loaded rows of a session.

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage, MessageQuery,
-    NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery,
-    RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError,
-    StoreFuture, TaskQuery,
+    AcquireResult, Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage,
+    MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
+    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
+    StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::{Notify, watch};
 
@@ -208,7 +208,7 @@ impl Store for CrashStore {
         self.pass_through(self.inner.session_named(name))
     }
 
-    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         self.pass_through(self.inner.acquire(lane, row))
     }
 

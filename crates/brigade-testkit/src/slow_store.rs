@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage, MessageQuery,
-    NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery,
-    RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store, StoreError,
-    StoreFuture, TaskQuery,
+    AcquireResult, Batch, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage,
+    MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
+    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
+    StoreError, StoreFuture, TaskQuery,
 };
 
 /// A store around another one. Its commits take time, and it can be unavailable for a while.
@@ -82,7 +82,7 @@ impl Store for SlowStore {
         self.pass(self.inner.session_named(name))
     }
 
-    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         self.pass(self.inner.acquire(lane, row))
     }
 

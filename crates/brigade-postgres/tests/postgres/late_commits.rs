@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use brigade_model::ids::{Epoch, SessionId, Time};
+use brigade_model::ids::{Epoch, Lane, SessionId, Time};
 use brigade_model::limits::Limits;
 use brigade_model::task_tree::ChangedRows;
 use brigade_model::transition::{SessionOpening, open_session};
@@ -27,15 +27,19 @@ fn opening(number: u128) -> SessionBatch {
     SessionBatch { row, base: Default::default(), events, tasks, journal: Vec::new(), messages }
 }
 
+fn one(lane: Lane, round: u128) -> Batch {
+    Batch { lane, sessions: vec![opening(round)], ..Batch::default() }
+}
+
 #[tokio::test]
 async fn a_commit_of_an_earlier_generation_is_refused() {
     let options = SERVER.new_schema().schema("earlier").unwrap();
     let store = PostgresStore::open(&options).await.unwrap();
     let lane = store.open_lane().await.unwrap();
-    store.commit(&Batch { lane, sessions: vec![opening(1)] }).await.unwrap();
+    store.commit(&one(lane, 1)).await.unwrap();
     let cursor = store.cursor().await.unwrap();
     SERVER.execute("UPDATE earlier.lanes SET generation = 1");
-    let refused = store.commit(&Batch { lane, sessions: vec![opening(2)] }).await.unwrap_err();
+    let refused = store.commit(&one(lane, 2)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Fenced(_)), "{refused}");
     assert_eq!(store.cursor().await.unwrap(), cursor);
 }
@@ -51,7 +55,7 @@ async fn a_lost_commit_is_refused_later_and_the_writer_continues() {
     for round in 1..4 {
         // The first statement of the commit waits, and its server process is ended.
         let mut blocker = SERVER.hold_lock("SELECT FROM lost.lanes FOR UPDATE");
-        let batch = Batch { lane, sessions: vec![opening(round)] };
+        let batch = one(lane, round);
         let (lost, ()) = tokio::join!(store.commit(&batch), async {
             let waiting = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                            WHERE wait_event_type = 'Lock' AND query LIKE '%\"lost\".commit_batch%'";

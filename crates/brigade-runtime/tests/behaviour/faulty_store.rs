@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use brigade_model::call::JournalEntry;
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Epoch, Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
+use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, SessionId, TaskNo, Time};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession, MessagePage,
-    MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
-    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, Store,
-    StoreError, TaskQuery,
+    AcquireResult, Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, LoadedSession,
+    MessagePage, MessageQuery, NewRecord, PruneResult, PutRecordResult, Record, RecordKey,
+    RecordPage, RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow,
+    Store, StoreError, TaskQuery,
 };
 use tokio::sync::{Barrier, watch};
 
@@ -155,7 +155,7 @@ impl Store for FaultyStore {
         self.inner.session_named(name)
     }
 
-    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> Answer<'a, Option<Epoch>> {
+    fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> Answer<'a, AcquireResult> {
         self.inner.acquire(lane, row)
     }
 

@@ -13,7 +13,7 @@ use super::folding::CommitCheck;
 use super::writer::{EPOCH, SessionWriter, all_events, job, position, session_id};
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
-use crate::store::{EventQuery, Store, TaskQuery};
+use crate::store::{AcquireResult, EventQuery, Store, TaskQuery};
 
 /// Checks that the events of a batch get consecutive positions in its order, across sessions.
 pub async fn a_batch_over_several_sessions_is_one_commit(harness: &dyn StoreHarness) {
@@ -135,11 +135,13 @@ pub async fn an_acquired_session_has_one_writer(harness: &dyn StoreHarness) {
         let loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
         writer.spawn(Caller::Operator, job()).await;
         let stale = store.acquire(Lane::default(), &loaded.row).await.expect("it is asked");
-        assert_eq!(stale, None);
+        assert_eq!(stale, AcquireResult::Changed);
         let mut loaded = store.load(session_id(1)).await.expect("a load").expect("the session");
         let acquired = store.acquire(Lane::default(), &loaded.row).await.expect("it is acquired");
-        assert_eq!(acquired, Some(writer.tree.row().epoch.next()));
-        assert_eq!(store.acquire(Lane::default(), &loaded.row).await.expect("it is asked"), None);
+        let AcquireResult::Acquired(acquired) = acquired else { panic!("it is {acquired:?}") };
+        assert_eq!(acquired.epoch, writer.tree.row().epoch.next());
+        let again = store.acquire(Lane::default(), &loaded.row).await.expect("it is asked");
+        assert_eq!(again, AcquireResult::Changed);
         loaded.row.epoch = loaded.row.epoch.next();
         assert_refused(&store, spawn(&mut writer).await).await;
         let now = writer.now;

@@ -38,7 +38,7 @@ use super::folding::CommitCheck;
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::needed_rows::load_needed_rows;
-use crate::store::Store;
+use crate::store::{AcquireResult, Store};
 
 pub(super) const EPOCH: Epoch = Epoch(1);
 
@@ -122,7 +122,7 @@ impl SessionWriter {
     pub(super) async fn submit(&mut self, command: Command) -> CommandReply {
         let (reply, part) = self.decide(&command).await;
         if !part.events.is_empty() {
-            let batch = Batch { lane: self.lane, sessions: vec![part] };
+            let batch = Batch { lane: self.lane, sessions: vec![part], ..Batch::default() };
             self.store.commit(&batch).await.expect("the batch is committed");
         }
         self.check.run(self).await;
@@ -180,8 +180,9 @@ impl SessionWriter {
     pub(super) async fn move_to(&mut self, lane: Lane) {
         let loaded = self.store.load(self.id()).await.expect("the session is loaded");
         let mut loaded = loaded.expect("the session is there");
-        let epoch = self.store.acquire(lane, &loaded.row).await.expect("it is acquired");
-        loaded.row.epoch = epoch.expect("nobody else has changed it");
+        let acquired = self.store.acquire(lane, &loaded.row).await.expect("it is asked");
+        let AcquireResult::Acquired(acquired) = acquired else { panic!("it is {acquired:?}") };
+        loaded.row.epoch = acquired.epoch;
         self.lane = lane;
         self.tree = loaded.into_tree();
     }

@@ -1,0 +1,459 @@
+//! The nodes of one process that share a store in memory: for tests of a fleet.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::{poll_fn, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use brigade_model::id_map::IdMap;
+use brigade_model::ids::{Lane, Position, SessionId, Time};
+use brigade_model::task_tree::SessionState;
+
+use crate::batch::Batch;
+use crate::error::StoreError;
+use crate::fleet::{
+    CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
+    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
+    SessionOwner, SessionRelease,
+};
+use crate::memory::{MemoryState, MemoryStore};
+use crate::store::{BoxFuture, StoreFuture};
+
+/// The function that returns the time of the store.
+pub(crate) struct LeaseClock(pub(crate) Box<dyn Fn() -> Time + Send + Sync>);
+
+impl fmt::Debug for LeaseClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseClock")
+    }
+}
+
+/// Wakes the nodes that wait for a hint.
+#[derive(Debug, Default)]
+pub(crate) struct HintQueue {
+    sent: AtomicU64,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl HintQueue {
+    fn send(&self) {
+        self.sent.fetch_add(1, Ordering::Release);
+        let wakers =
+            std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for a hint that is sent from now on.
+    async fn next(&self) {
+        let before = self.sent.load(Ordering::Acquire);
+        poll_fn(|context| {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.sent.load(Ordering::Acquire) != before {
+                return Poll::Ready(());
+            }
+            wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// Nodes, the owners of sessions, and calls.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryFleet {
+    /// True if nodes can join. Without them, nobody needs to know the owners.
+    pub(crate) is_enabled: bool,
+    nodes: BTreeMap<NodeId, MemoryNode>,
+    /// The lanes of nodes. Other lanes belong to no node.
+    lanes: BTreeMap<Lane, MemoryLane>,
+    ownerships: IdMap<SessionId, Ownership>,
+    calls: VecDeque<MemoryCall>,
+}
+
+#[derive(Debug)]
+struct MemoryNode {
+    row: NodeRow,
+    lease: std::time::Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MemoryLane {
+    node: NodeId,
+    open: bool,
+}
+
+#[derive(Debug, Default)]
+struct Ownership {
+    lane: Option<Lane>,
+    last: Option<Position>,
+    next_due: Option<Time>,
+    next_owner: Option<NodeId>,
+    required_labels: Vec<String>,
+}
+
+#[derive(Debug)]
+struct MemoryCall {
+    call: NewCall,
+    reply: Option<Vec<u8>>,
+}
+
+/// The reason for which a session needs an owner, in the order of claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ClaimReason {
+    OpenCall,
+    Due(Time),
+    ClosedLane,
+}
+
+impl MemoryFleet {
+    /// Refuses a batch of a closed lane, of a lane that does not own its sessions, or that answers a call
+    /// twice.
+    pub(crate) fn check_writer(&self, batch: &Batch) -> Result<(), StoreError> {
+        if let Some(lane) = self.lanes.get(&batch.lane) {
+            if !lane.open {
+                return Err(StoreError::Fenced(format!("lane {} is closed", batch.lane.0)));
+            }
+            for part in &batch.sessions {
+                let owner = self.ownerships.get(&part.row.id);
+                if owner.is_some_and(|owner| owner.lane != Some(batch.lane)) {
+                    return Err(StoreError::Fenced(format!("{} has another owner", part.row.id)));
+                }
+            }
+        }
+        let is_answered = |answer: &CallAnswer| {
+            self.calls.iter().any(|stored| stored.call.id == answer.id && stored.reply.is_some())
+        };
+        match batch.answers.iter().find(|answer| is_answered(answer)) {
+            Some(answer) => Err(StoreError::Fenced(format!("{:?} has a reply", answer.id))),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn store_answers(&mut self, answers: &[CallAnswer]) {
+        for answer in answers {
+            let found = self.calls.iter_mut().find(|stored| stored.call.id == answer.id);
+            if let Some(stored) = found.filter(|stored| stored.reply.is_none()) {
+                stored.reply = Some(answer.reply.clone());
+            }
+        }
+    }
+
+    /// Returns true unless an open lane of another node owns the session.
+    pub(crate) fn may_acquire(&self, session: SessionId, lane: Lane) -> bool {
+        let owner = self.ownerships.get(&session).and_then(|ownership| ownership.lane);
+        owner.is_none_or(|owner| owner == lane || !self.is_open(owner))
+    }
+
+    pub(crate) fn set_owner(&mut self, session: SessionId, lane: Lane) {
+        let ownership = self.ownerships.entry(session).or_default();
+        ownership.lane = Some(lane);
+        ownership.next_due = None;
+        ownership.next_owner = None;
+    }
+
+    pub(crate) fn last_position(&self, session: SessionId) -> Option<Position> {
+        self.ownerships.get(&session)?.last
+    }
+
+    pub(crate) fn set_last_position(&mut self, session: SessionId, last: Position) {
+        self.ownerships.entry(session).or_default().last = Some(last);
+    }
+
+    pub(crate) fn remove_session(&mut self, session: SessionId) {
+        self.ownerships.remove(&session);
+        self.calls.retain(|stored| stored.call.target != CallTarget::Session(session));
+    }
+
+    fn is_open(&self, lane: Lane) -> bool {
+        self.lanes.get(&lane).is_some_and(|lane| lane.open)
+    }
+
+    fn is_open_node(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.row.open)
+    }
+
+    fn owner_node(&self, session: SessionId) -> Option<NodeId> {
+        let lane = self.ownerships.get(&session)?.lane?;
+        self.lanes.get(&lane).filter(|lane| lane.open).map(|lane| lane.node)
+    }
+
+    fn close(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.row.open = false;
+        }
+        for lane in self.lanes.values_mut().filter(|lane| lane.node == node) {
+            lane.open = false;
+        }
+        self.calls.retain(|stored| stored.call.asked_by != node);
+    }
+
+    fn row(&self, node: &MemoryNode, now: Time) -> NodeRow {
+        let owned = self.ownerships.values().filter_map(|ownership| ownership.lane);
+        let lanes = owned.filter_map(|lane| self.lanes.get(&lane));
+        let owned_sessions = lanes.filter(|lane| lane.node == node.row.id).count() as u64;
+        NodeRow { now, owned_sessions, ..node.row.clone() }
+    }
+
+    fn claim_reason(&self, session: SessionId, claim: &SessionClaim) -> Option<ClaimReason> {
+        let ownership = self.ownerships.get(&session)?;
+        let labels = self.nodes.get(&claim.node).map(|node| node.row.labels.as_slice());
+        let has_labels = ownership
+            .required_labels
+            .iter()
+            .all(|label| labels.is_some_and(|all| all.contains(label)));
+        let is_for_another =
+            ownership.next_owner.is_some_and(|next| next != claim.node && self.is_open_node(next));
+        if !has_labels || is_for_another {
+            return None;
+        }
+        let is_free = match ownership.lane {
+            None => true,
+            Some(lane) => !self.is_open(lane),
+        };
+        let target = CallTarget::Session(session);
+        let has_call =
+            self.calls.iter().any(|stored| stored.call.target == target && stored.reply.is_none());
+        match (is_free, ownership.lane, ownership.next_due) {
+            (false, ..) => None,
+            (true, ..) if has_call => Some(ClaimReason::OpenCall),
+            (true, Some(_), _) => Some(ClaimReason::ClosedLane),
+            (true, None, Some(due)) if due <= claim.now => Some(ClaimReason::Due(due)),
+            (true, None, _) => ownership.next_owner.map(|_| ClaimReason::ClosedLane),
+        }
+    }
+}
+
+impl MemoryState {
+    fn join(&mut self, new: &NewNode, now: Time) -> JoinResult {
+        let taken =
+            self.fleet.nodes.values().find(|node| node.row.open && node.row.name == new.name);
+        if let Some(taken) = taken {
+            return JoinResult::NameTaken(self.fleet.row(taken, now));
+        }
+        let node = NodeId(self.fleet.nodes.len() as u64 + 1);
+        let row = NodeRow {
+            id: node,
+            name: new.name.clone(),
+            host: new.host.clone(),
+            open: true,
+            draining: false,
+            labels: new.labels.clone(),
+            capacity: new.capacity,
+            version: new.version.clone(),
+            joined_at: now,
+            lease_until: now.after(new.lease.into()),
+            now,
+            load: NodeLoad::default(),
+            owned_sessions: 0,
+        };
+        self.fleet.nodes.insert(node, MemoryNode { row, lease: new.lease });
+        let lanes: Vec<Lane> = (0..new.lanes).map(|_| self.feed.open_lane()).collect();
+        for lane in &lanes {
+            self.fleet.lanes.insert(*lane, MemoryLane { node, open: true });
+        }
+        let renewal = LeaseRenewal { now, draining: false };
+        JoinResult::Joined(JoinedNode { node, lanes, renewal })
+    }
+
+    fn claim(&mut self, claim: &SessionClaim) -> Vec<ClaimedSession> {
+        if !self.fleet.is_open(claim.lane) {
+            return Vec::new();
+        }
+        let open =
+            self.sessions.values().filter(|session| session.row.state != SessionState::Closed);
+        let mut found: Vec<(ClaimReason, SessionId)> = open
+            .filter_map(|session| {
+                let id = session.row.id;
+                Some((self.fleet.claim_reason(id, claim)?, id))
+            })
+            .collect();
+        found.sort();
+        found.truncate(claim.limit);
+        let mut claimed = Vec::new();
+        for (_, id) in found {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            session.row.epoch = session.row.epoch.next();
+            let epoch = session.row.epoch;
+            self.fleet.set_owner(id, claim.lane);
+            let last = self.fleet.last_position(id);
+            claimed.extend(last.map(|last| ClaimedSession { id, epoch, last }));
+        }
+        claimed
+    }
+
+    fn release(&mut self, release: &SessionRelease) -> bool {
+        let row = self.sessions.get(&release.id).map(|session| &session.row);
+        let same = row.is_some_and(|row| row.epoch == release.epoch && row.seq == release.seq);
+        let ownership = self.fleet.ownerships.get_mut(&release.id);
+        let Some(ownership) = ownership.filter(|owner| same && owner.lane == Some(release.lane))
+        else {
+            return false;
+        };
+        ownership.lane = None;
+        ownership.next_due = release.next_due;
+        ownership.next_owner = release.next_owner;
+        true
+    }
+}
+
+impl MemoryStore {
+    fn lease_now(&self) -> Time {
+        self.lease_clock.as_ref().map_or(Time(0), |clock| clock.0())
+    }
+
+    fn change<'a, T: Send + 'a>(
+        &'a self,
+        change: impl FnOnce(&mut MemoryState, Time) -> T,
+    ) -> StoreFuture<'a, T> {
+        let changed = change(&mut self.lock(), self.lease_now());
+        Box::pin(ready(Ok(changed)))
+    }
+}
+
+impl Fleet for MemoryStore {
+    fn join<'a>(&'a self, node: &'a NewNode) -> StoreFuture<'a, JoinResult> {
+        self.change(|state, now| state.join(node, now))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        node: NodeId,
+        load: &'a NodeLoad,
+    ) -> StoreFuture<'a, Option<LeaseRenewal>> {
+        self.change(|state, now| {
+            let node = state.fleet.nodes.get_mut(&node).filter(|node| node.row.open)?;
+            node.row.lease_until = now.after(node.lease.into());
+            node.row.load = *load;
+            Some(LeaseRenewal { now, draining: node.row.draining })
+        })
+    }
+
+    fn leave(&self, node: NodeId) -> StoreFuture<'_, ()> {
+        self.change(|state, _| state.fleet.close(node))
+    }
+
+    fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>> {
+        self.change(|state, now| {
+            let nodes = state.fleet.nodes.values();
+            let over = nodes.filter(|node| node.row.open && node.row.lease_until <= now);
+            let closed: Vec<NodeRow> = over.map(|node| state.fleet.row(node, now)).collect();
+            for node in &closed {
+                state.fleet.close(node.id);
+            }
+            closed
+        })
+    }
+
+    fn nodes(&self) -> StoreFuture<'_, Vec<NodeRow>> {
+        self.change(|state, now| {
+            state.fleet.nodes.values().map(|node| state.fleet.row(node, now)).collect()
+        })
+    }
+
+    fn set_draining(&self, node: NodeId, draining: bool) -> StoreFuture<'_, bool> {
+        self.change(|state, _| {
+            let node = state.fleet.nodes.get_mut(&node).filter(|node| node.row.open);
+            node.map(|node| node.row.draining = draining).is_some()
+        })
+    }
+
+    fn claim<'a>(&'a self, claim: &'a SessionClaim) -> StoreFuture<'a, Vec<ClaimedSession>> {
+        self.change(|state, _| state.claim(claim))
+    }
+
+    fn owned_sessions(&self, lane: Lane) -> StoreFuture<'_, Vec<SessionId>> {
+        self.change(|state, _| {
+            let all = state.fleet.ownerships.iter();
+            all.filter(|(_, owner)| owner.lane == Some(lane)).map(|(id, _)| *id).collect()
+        })
+    }
+
+    fn release<'a>(&'a self, release: &'a SessionRelease) -> StoreFuture<'a, bool> {
+        self.change(|state, _| state.release(release))
+    }
+
+    fn require_labels<'a>(
+        &'a self,
+        session: SessionId,
+        labels: &'a [String],
+    ) -> StoreFuture<'a, bool> {
+        self.change(|state, _| {
+            let ownership = state.fleet.ownerships.get_mut(&session);
+            ownership.map(|ownership| ownership.required_labels = labels.to_vec()).is_some()
+        })
+    }
+
+    fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>> {
+        self.change(|state, _| {
+            let owner = |session: &SessionId| {
+                let node = state.fleet.owner_node(*session)?;
+                Some(SessionOwner { session: *session, node })
+            };
+            sessions.iter().filter_map(owner).collect()
+        })
+    }
+
+    fn ask<'a>(&'a self, call: &'a NewCall) -> StoreFuture<'a, bool> {
+        self.change(|state, _| {
+            let exists = match call.target {
+                CallTarget::Session(session) => state.sessions.contains_key(&session),
+                CallTarget::Node(node) => state.fleet.is_open_node(node),
+            };
+            let calls = &mut state.fleet.calls;
+            if exists && !calls.iter().any(|stored| stored.call.id == call.id) {
+                calls.push_back(MemoryCall { call: call.clone(), reply: None });
+            }
+            exists
+        })
+    }
+
+    fn open_calls(&self, node: NodeId, limit: usize) -> StoreFuture<'_, Vec<OpenCall>> {
+        self.change(|state, _| {
+            let fleet = &state.fleet;
+            let is_for_node = |target| match target {
+                CallTarget::Session(session) => fleet.owner_node(session) == Some(node),
+                CallTarget::Node(other) => other == node,
+            };
+            let open = fleet.calls.iter().filter(|stored| stored.reply.is_none());
+            let open = open.filter(|stored| is_for_node(stored.call.target)).take(limit);
+            open.map(|stored| OpenCall {
+                id: stored.call.id,
+                target: stored.call.target,
+                request: stored.call.request.clone(),
+            })
+            .collect()
+        })
+    }
+
+    fn replies<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {
+        self.change(|state, _| {
+            let result = |id: &CallId| match state.fleet.calls.iter().find(|it| it.call.id == *id) {
+                None => Some(CallResult { id: *id, reply: None }),
+                Some(stored) => {
+                    let reply = stored.reply.clone()?;
+                    Some(CallResult { id: *id, reply: Some(reply) })
+                }
+            };
+            calls.iter().filter_map(result).collect()
+        })
+    }
+
+    fn answer<'a>(&'a self, answer: &'a CallAnswer) -> StoreFuture<'a, ()> {
+        self.change(|state, _| state.fleet.store_answers(std::slice::from_ref(answer)))
+    }
+
+    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, ()> {
+        self.change(|state, _| state.fleet.calls.retain(|stored| !calls.contains(&stored.call.id)))
+    }
+
+    fn notify(&self) -> StoreFuture<'_, ()> {
+        self.hints.send();
+        Box::pin(ready(Ok(())))
+    }
+
+    fn next_hint(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.hints.next())
+    }
+}
