@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{RunNo, TaskNo};
 use crate::name::{SESSION_NAME_MAX, SessionName, TaskName};
 use crate::refusal::Refusal;
@@ -17,13 +19,13 @@ pub struct TaskAddress {
 }
 
 /// A reference to a task within a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRef {
     pub selector: TaskSelector,
     pub run: Option<RunNo>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaskSelector {
     Number(TaskNo),
     /// A number with its kind, which must match.

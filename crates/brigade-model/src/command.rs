@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::address::TaskRef;
 use crate::approval::{ApprovalVerdict, CallDigest};
 use crate::call::{CallCompletion, ConditionRequest, WaitMode};
@@ -16,7 +18,7 @@ use crate::spec::TaskSpec;
 use crate::worktree::{Worktree, WorktreeState};
 
 /// The caller of a command. Its scope follows from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Caller {
     /// Sees and controls all tasks.
     Operator,
@@ -27,7 +29,7 @@ pub enum Caller {
 }
 
 /// A client as the caller of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCaller {
     pub identity: ClientIdentity,
     pub control: ClientControl,
@@ -45,7 +47,7 @@ impl ClientCaller {
 
 /// The top-level tasks that a client may stop, write to, answer, resume and close. It sees and
 /// awaits all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientControl {
     /// Those that it started.
     #[default]
@@ -68,7 +70,9 @@ impl From<&str> for ClientCaller {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// A command. Those with a caller can be sent to the node that owns the session; the others are of the
+/// owner itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     SetLimits(SetLimitsCommand),
     Close(CloseCommand),
@@ -80,14 +84,19 @@ pub enum Command {
     Answer(AnswerCommand),
     Revoke(RevokeCommand),
     Resume(ResumeCommand),
+    #[serde(skip)]
     Report(ReportCommand),
     /// Fires the timers that are due.
+    #[serde(skip)]
     Tick,
     /// Continues stops that were too large for one transition.
+    #[serde(skip)]
     Sweep,
     /// Recovers a task whose process is gone.
+    #[serde(skip)]
     Recover(RecoverCommand),
     /// Stores the end of a task's worktree.
+    #[serde(skip)]
     ReleaseWorktree(ReleaseWorktreeCommand),
 }
 
@@ -114,7 +123,7 @@ impl Command {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetLimitsCommand {
     pub caller: Caller,
     /// The task, or the session if `None`.
@@ -123,13 +132,13 @@ pub struct SetLimitsCommand {
 }
 
 /// Ends a session: nothing new starts in it, and running tasks are stopped.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CloseCommand {
     pub caller: Caller,
     pub reason: Option<Arc<str>>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpawnCommand {
     pub caller: Caller,
     pub spec: Arc<TaskSpec>,
@@ -142,7 +151,7 @@ pub struct SpawnCommand {
 /// With a key it is accepted once: a repeat gets the number of the first message and changes
 /// nothing, also after the recipient has ended. A repeat with another body, name or flag is refused
 /// as a conflict. [`MessageKeyScope`](crate::message::MessageKeyScope) is the scope of a key.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendCommand {
     pub caller: Caller,
     pub to: Recipient,
@@ -177,7 +186,7 @@ impl SendCommand {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Recipient {
     Task(TaskRef),
     /// The caller's parent, or the session. A key is the caller's own: another child may use the
@@ -190,14 +199,14 @@ pub enum Recipient {
 }
 
 /// Reads the session's unread messages.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadInboxCommand {
     pub caller: Caller,
     pub mark_read: MarkRead,
 }
 
 /// The messages that are marked as read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MarkRead {
     /// None: the caller only looks.
     Nothing,
@@ -207,7 +216,7 @@ pub enum MarkRead {
     These(Vec<MessageNo>),
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StopCommand {
     pub caller: Caller,
     pub target: StopTarget,
@@ -218,7 +227,7 @@ pub struct StopCommand {
     pub call: Option<CallIndex>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StopTarget {
     Task(TaskRef),
     Itself,
@@ -227,7 +236,7 @@ pub enum StopTarget {
 }
 
 /// Collects results for a client's wait, if they are there now.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectCommand {
     pub caller: Caller,
     /// The tasks to collect. If empty, those whose results are delivered to the client.
@@ -236,7 +245,7 @@ pub struct CollectCommand {
 }
 
 /// Answers a parked question, approval or client-side tool.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnswerCommand {
     pub caller: Caller,
     pub task: TaskRef,
@@ -247,7 +256,7 @@ pub struct AnswerCommand {
     pub caller_call: Option<CallIndex>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum GivenAnswer {
     Reply(Json),
     Verdict(ApprovalVerdict),
@@ -259,14 +268,14 @@ pub enum GivenAnswer {
 }
 
 /// Revokes a grant. Calls that have started continue.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RevokeCommand {
     pub caller: Caller,
     pub grant: u32,
 }
 
 /// Opens the next run of an ended task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResumeCommand {
     pub caller: Caller,
     pub task: TaskRef,

@@ -61,7 +61,7 @@ pub struct EntryDraft {
 }
 
 /// The reply to a command, beside its events.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum CommandReply {
     Done,

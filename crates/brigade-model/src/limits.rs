@@ -121,7 +121,7 @@ impl Limits {
 }
 
 /// The remaining budgets of a task. Each is the smallest one that applies to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemainingBudgets {
     pub tokens: Option<Remaining>,
     /// In millionths of a dollar.
@@ -131,7 +131,7 @@ pub struct RemainingBudgets {
 }
 
 /// The remaining part of one budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remaining {
     pub amount: u64,
     pub limit: u64,

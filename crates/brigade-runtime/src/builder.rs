@@ -21,6 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
+use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
 use crate::jobs::{HandlerRegistry, Job, JobHandler, JobPerformer, JobRules};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
@@ -70,6 +71,7 @@ pub struct RuntimeBuilder {
     max_running: Option<u32>,
     session_limits: Limits,
     prunes: Option<PruneSchedule>,
+    node: Option<NodeOptions>,
     first_error: Option<Refusal>,
 }
 
@@ -89,6 +91,7 @@ impl Default for RuntimeBuilder {
             max_running: None,
             session_limits: Limits::default(),
             prunes: None,
+            node: None,
             first_error: None,
         }
     }
@@ -235,6 +238,10 @@ impl RuntimeBuilder {
         if let Some(refusal) = self.first_error {
             return Err(refusal);
         }
+        let fleet_clock = FleetClock::new(self.clock.clone());
+        if self.store.fleet().is_some() {
+            self.clock = Arc::new(fleet_clock.clone());
+        }
         #[cfg(feature = "processes")]
         let processes = self.register_processes()?;
         #[cfg(feature = "agents")]
@@ -247,7 +254,15 @@ impl RuntimeBuilder {
         let abandoned = CancellationToken::new();
         let shutdown_token = CancellationToken::new();
         let view = Arc::new(CommittedView::default());
-        let lane = self.store.open_lane().await.map_err(|e| store_refusal(&e))?;
+        #[cfg(feature = "processes")]
+        let host = processes.as_ref().map(|processes| processes.host.to_string());
+        #[cfg(not(feature = "processes"))]
+        let host = None;
+        let node = join_fleet(&self.store, self.node.take(), host, fleet_clock).await?;
+        let lane = match &node {
+            Some(node) => node.lane(),
+            None => self.store.open_lane().await.map_err(|e| store_refusal(&e))?,
+        };
         let cursor = self.store.cursor().await.map_err(|e| store_refusal(&e))?;
         let feed = Feed::new(self.store.clone(), cursor, lane);
         let mut supervisor = Supervisor {
@@ -278,14 +293,22 @@ impl RuntimeBuilder {
             slots: RunningSlots::paused(self.max_running),
             drain: DrainState::default(),
             shutdown_reply: None,
+            owned: node.as_ref().map(|node| {
+                let calls = CallClient::start(node.clone(), view.clone());
+                OwnedSessions::new(node.clone(), calls)
+            }),
         };
         supervisor.recover().await?;
         remove_unknown_tasks(&self.performers, &self.store).await?;
         #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
         tokio::spawn(supervisor.run());
+        if let Some(node) = &node {
+            node.start_tasks(&sender, &feed, &view, &self.performers);
+        }
         let runtime = Runtime {
             inner: Arc::new(RuntimeInner {
                 inputs: sender,
+                node,
                 store: self.store,
                 view,
                 feed,
@@ -306,6 +329,9 @@ impl RuntimeBuilder {
         // Agents that were started during recovery wait for this.
         #[cfg(feature = "agents")]
         let _ = deferred.set(Arc::downgrade(&runtime.inner));
+        if let Some(node) = &runtime.inner.node {
+            node.claim_at_start(&runtime.inner.inputs).await;
+        }
         if let Some(schedule) = self.prunes {
             schedule.start(&runtime);
         }
@@ -373,6 +399,17 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the name, the labels and the lease of this runtime as a node of a fleet.
+    ///
+    /// A store that several nodes can share makes every runtime on it a node: its sessions move to other
+    /// nodes when it ends, and it answers requests for theirs. Without this, the node has a random name.
+    /// Other stores refuse it.
+    #[must_use]
+    pub fn node(mut self, options: NodeOptions) -> Self {
+        self.node = Some(options);
+        self
+    }
+
     /// Removes ended tasks, closed sessions and events that are older than this: at the start, and
     /// then once an hour or at the interval of [`RuntimeBuilder::retention_every`].
     ///
@@ -391,6 +428,27 @@ impl RuntimeBuilder {
         self.prunes = Some(PruneSchedule { retention, interval });
         self
     }
+}
+
+/// Joins the fleet of a store that has one. `host` is that of a locked state directory.
+async fn join_fleet(
+    store: &Arc<dyn Store>,
+    options: Option<NodeOptions>,
+    host: Option<String>,
+    clock: FleetClock,
+) -> Result<Option<Arc<Node>>, Refusal> {
+    if store.fleet().is_none() {
+        return match options {
+            Some(_) => Err(Refusal::invalid("nodes cannot share this store; use PostgreSQL")),
+            None => Ok(None),
+        };
+    }
+    let options = options.unwrap_or_else(|| NodeOptions::new(crate::ids::new_node_name()));
+    let host = match host {
+        Some(name) => NodeHost { name, is_locked: true },
+        None => NodeHost { name: options.name.clone(), is_locked: false },
+    };
+    Node::join(store.clone(), options, host, clock).await.map(Some)
 }
 
 #[cfg(feature = "processes")]

@@ -4,6 +4,7 @@ use brigade_model::call::WaitMode;
 use brigade_model::id_map::IdMap;
 use brigade_model::ids::{SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
+use brigade_store::CallId;
 
 use crate::loop_input::WaitInput;
 
@@ -59,11 +60,27 @@ impl ClientWaits {
 
     /// Refuses the waits of a session.
     pub(crate) fn refuse_session(&mut self, session: SessionId, refusal: &Refusal) {
-        let ready: Vec<WaitInput> =
-            self.ready.extract_if(.., |wait| wait.session == session).collect();
-        for wait in self.take_session(session).into_iter().chain(ready) {
-            let _ = wait.reply.send(Err(refusal.clone()));
+        for wait in self.take_all_of(session) {
+            wait.reply.send(Err(refusal.clone()));
         }
+    }
+
+    /// Takes the waits of a session that another node may own now.
+    pub(crate) fn take_all_of(&mut self, session: SessionId) -> Vec<WaitInput> {
+        let ready = self.ready.extract_if(.., |wait| wait.session == session);
+        let mut waits: Vec<WaitInput> = ready.collect();
+        waits.extend(self.take_session(session));
+        waits
+    }
+
+    /// Removes the wait of a call.
+    pub(crate) fn remove_call(&mut self, call: CallId) {
+        let of_call = |input: &WaitInput| input.reply.call() == Some(call);
+        let found = self.waits.iter().find(|(_, wait)| of_call(&wait.input)).map(|(id, _)| *id);
+        if let Some(id) = found {
+            self.take(id);
+        }
+        self.ready.retain(|wait| !of_call(wait));
     }
 
     fn take_session(&mut self, session: SessionId) -> Vec<WaitInput> {
@@ -76,7 +93,7 @@ impl ClientWaits {
     pub(crate) fn close(&mut self) {
         let waits = std::mem::take(&mut self.waits).into_values().map(|waiting| waiting.input);
         for wait in waits.chain(std::mem::take(&mut self.ready)) {
-            let _ = wait.reply.send(Err(crate::error::shutdown_refusal()));
+            wait.reply.send(Err(crate::error::shutdown_refusal()));
         }
         self.by_task.clear();
     }
@@ -128,6 +145,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::loop_input::ReplyTo;
 
     struct NewWait {
         id: u64,
@@ -147,6 +165,7 @@ mod tests {
         let NewWait { id, session, mode } = wait;
         let collect = CollectCommand { caller: Caller::Operator, tasks: Vec::new(), mode };
         let (reply, _) = oneshot::channel();
+        let reply = ReplyTo::Local(reply);
         let wait = WaitInput { id, session, collect, origin: None, cancellation: None, reply };
         waiters.add(wait, numbers(on));
     }

@@ -11,6 +11,13 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// Returns when it is `time` or later.
     fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()>;
+
+    /// Returns the time for which the machine has been running, also while it was suspended. Changes of
+    /// the time of day do not affect it.
+    fn running_time(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
 }
 
 /// The machine's clock.

@@ -12,11 +12,12 @@ use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::CommandOutputs;
-use brigade_store::{Batch, SessionBatch};
+use brigade_store::{Batch, CallAnswer, CallId, SessionBatch};
 use tokio::sync::oneshot;
 
 use crate::feed::Feed;
-use crate::loop_input::{LoopInput, OpenedView, SubmitResult, WaitInput};
+use crate::fleet::CallReply;
+use crate::loop_input::{LoopInput, OpenedView, ReplyTo, SubmitResult, WaitInput};
 use crate::performer::TaskId;
 use crate::view::{CommittedView, SessionView};
 
@@ -45,7 +46,9 @@ struct SessionOutputs {
 /// A reply and its receiver, to be sent after the commit.
 #[derive(Debug)]
 pub(crate) enum DeferredReply {
-    One(oneshot::Sender<SubmitResult<CommandReply>>, SubmitResult<CommandReply>),
+    One(ReplyTo, SubmitResult<CommandReply>),
+    /// Replies to the commands of a call of another node.
+    ManyOfCall(CallId, Vec<SubmitResult<CommandReply>>),
     Many(oneshot::Sender<Vec<SubmitResult<CommandReply>>>, Vec<SubmitResult<CommandReply>>),
     Wait(WaitInput, SubmitResult<CommandReply>),
     Open {
@@ -146,7 +149,8 @@ impl Decided {
             undecided: self.undecided,
             loaded_sessions: self.loaded_sessions,
         };
-        let mut batch = Batch { lane, ..Batch::default() };
+        let answers = pending.replies.iter().filter_map(DeferredReply::answer).collect();
+        let mut batch = Batch { lane, answers, ..Batch::default() };
         for SessionOutputs { session: id, base_seq: base, outputs } in self.parts {
             let Some(tree) = trees.get_mut(&id) else { continue };
             if outputs.events.is_empty() {
@@ -164,6 +168,22 @@ impl Decided {
             });
         }
         (pending, batch)
+    }
+}
+
+impl DeferredReply {
+    /// Returns the reply as it is stored for another node.
+    fn answer(&self) -> Option<CallAnswer> {
+        let (id, reply, must_exist) = match self {
+            Self::One(to, result) => (to.call()?, CallReply::One(result.clone()), false),
+            // A result that nobody waits for any more is not collected.
+            Self::Wait(wait, result) => (wait.reply.call()?, CallReply::One(result.clone()), true),
+            Self::ManyOfCall(id, results) => (*id, CallReply::Many(results.clone()), false),
+            Self::Many(..) | Self::Open { .. } => return None,
+        };
+        let unencoded = |refusal| CallReply::One(Err(refusal)).encode();
+        let reply = reply.encode().or_else(unencoded).unwrap_or_default();
+        Some(CallAnswer { id, reply, must_exist })
     }
 }
 
@@ -196,8 +216,10 @@ impl PendingCommit {
             match deferred {
                 DeferredReply::One(reply, result)
                 | DeferredReply::Wait(WaitInput { reply, .. }, result) => {
-                    let _ = reply.send(result.and(Err(refusal.clone())));
+                    reply.send(result.and(Err(refusal.clone())));
                 }
+                // The call is decided again.
+                DeferredReply::ManyOfCall(..) => {}
                 DeferredReply::Many(reply, results) => {
                     let failed = results.into_iter().map(|r| r.and(Err(refusal.clone())));
                     let _ = reply.send(failed.collect());
@@ -259,10 +281,10 @@ impl Published {
     #[must_use]
     pub(crate) fn acknowledge(self) -> Acknowledged {
         for deferred in self.replies {
-            // A caller that dropped its receiver is not an error.
             match deferred {
                 DeferredReply::One(reply, result)
-                | DeferredReply::Wait(WaitInput { reply, .. }, result) => drop(reply.send(result)),
+                | DeferredReply::Wait(WaitInput { reply, .. }, result) => reply.send(result),
+                DeferredReply::ManyOfCall(..) => {}
                 DeferredReply::Many(reply, results) => drop(reply.send(results)),
                 DeferredReply::Open { reply, result, .. } => drop(reply.send(result)),
             }

@@ -23,6 +23,11 @@ pub(crate) fn lost_session_refusal() -> Refusal {
     Refusal::conflict("another runtime has taken this session")
 }
 
+/// Returns the refusal of a request that only the owner of a session can decide.
+pub(crate) fn owned_elsewhere_refusal() -> Refusal {
+    Refusal::unavailable("another node owns this session; try again")
+}
+
 /// Returns the refusal of a wait whose caller may no longer wait.
 pub(crate) fn cancelled_refusal() -> Refusal {
     Refusal::forbidden("the wait was cancelled")

@@ -1,8 +1,7 @@
 //! The feed: every change, in order, for subscribers who start at any place.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brigade_model::event::{Event, EventRecord, FeedItem};
 use brigade_model::feed_cursor::FeedCursor;
@@ -25,16 +24,22 @@ const OWNER_CACHE_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Feed {
     store: Arc<dyn Store>,
-    ring: Mutex<VecDeque<FeedItem>>,
+    recent: Mutex<RecentEvents>,
     latest: watch::Sender<FeedHead>,
-    /// The place behind the events of other lanes.
-    others: FeedCursor,
-    /// The lane of this runtime.
-    lane: Lane,
-    /// The number in this lane of the newest event whose state readers may see already.
-    visible: AtomicU64,
     #[cfg(test)]
     before_publish: test_seam::BeforePublish,
+}
+
+/// The newest events of this runtime's lane.
+#[derive(Debug)]
+struct RecentEvents {
+    lane: Lane,
+    ring: VecDeque<FeedItem>,
+    /// The number in this lane of the newest event whose state readers may see already.
+    visible: u64,
+    /// The place behind the known events of other lanes. A reader that has not read them gets its
+    /// events from the store, which returns those of a moved session in order.
+    others: FeedCursor,
 }
 
 /// The place behind the newest event, and the mark that no more will come.
@@ -80,17 +85,12 @@ pub enum FeedUpdate {
 impl Feed {
     /// Creates the feed of a runtime that writes to this lane, at the end of a store's events.
     pub(crate) fn new(store: Arc<dyn Store>, end: FeedCursor, lane: Lane) -> Arc<Self> {
-        let last = end.number_in(lane);
-        let others = end.positions().iter().filter(|position| position.lane != lane).copied();
-        let others = others.collect();
+        let recent = RecentEvents::after(&end, lane);
         let (latest, _) = watch::channel(FeedHead { cursor: end, closed: false });
         Arc::new(Self {
             store,
-            ring: Mutex::default(),
+            recent: Mutex::new(recent),
             latest,
-            others,
-            lane,
-            visible: AtomicU64::new(last),
             #[cfg(test)]
             before_publish: test_seam::BeforePublish::default(),
         })
@@ -98,15 +98,44 @@ impl Feed {
 
     /// Announces committed events up to this position, before their state becomes visible.
     pub(crate) fn announce(&self, last: Position) {
-        self.visible.store(last.no, Ordering::Release);
+        self.lock_recent().visible = last.no;
     }
 
     /// Returns the place behind the newest event whose state may be visible. The feed has it now, or
     /// will have it shortly.
     pub(crate) fn visible_cursor(&self) -> FeedCursor {
-        let mut cursor = self.others.clone();
-        cursor.advance(Position { lane: self.lane, no: self.visible.load(Ordering::Acquire) });
+        let recent = self.lock_recent();
+        let mut cursor = recent.others.clone();
+        cursor.advance(Position { lane: recent.lane, no: recent.visible });
         cursor
+    }
+
+    /// Continues in another lane, after all events of the store.
+    pub(crate) fn change_lane(&self, lane: Lane, end: &FeedCursor) {
+        let mut recent = self.lock_recent();
+        *recent = RecentEvents::after(end, lane);
+        drop(recent);
+        self.latest.send_modify(|latest| latest.cursor.advance_to(end));
+    }
+
+    /// Publishes that other lanes have events up to a place.
+    pub(crate) fn advance_others(&self, to: &FeedCursor) {
+        let mut recent = self.lock_recent();
+        let own = recent.lane;
+        for position in to.positions().iter().filter(|position| position.lane != own) {
+            recent.others.advance(*position);
+        }
+        let others = recent.others.clone();
+        drop(recent);
+        self.latest.send_if_modified(|latest| {
+            let is_new = !latest.cursor.includes_all(&others);
+            latest.cursor.advance_to(&others);
+            is_new
+        });
+    }
+
+    fn lock_recent(&self) -> MutexGuard<'_, RecentEvents> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes committed events, with one wake-up per commit.
@@ -119,7 +148,7 @@ impl Feed {
         self.before_publish.run();
         let mut next = first;
         {
-            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            let ring = &mut self.lock_recent().ring;
             if ring.back().is_some_and(|last| last.position.next() != first) {
                 // Events in between were stored and not published: readers get them from the store.
                 ring.clear();
@@ -156,15 +185,23 @@ impl Feed {
 
     /// Returns recent events after a place, if the ring goes back that far.
     fn recent(&self, after: &FeedCursor) -> Option<VecDeque<FeedItem>> {
-        if !after.includes_all(&self.others) {
+        let recent = self.lock_recent();
+        if !after.includes_all(&recent.others) {
             return None;
         }
-        let next = after.number_in(self.lane) + 1;
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = ring.front()?.position.no;
+        let next = after.number_in(recent.lane) + 1;
+        let first = recent.ring.front()?.position.no;
         let skip = usize::try_from(next.checked_sub(first)?).ok()?;
-        let page: VecDeque<_> = ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect();
+        let page: VecDeque<_> = recent.ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect();
         (!page.is_empty()).then_some(page)
+    }
+}
+
+impl RecentEvents {
+    /// Returns no events of a lane, after a place.
+    fn after(end: &FeedCursor, lane: Lane) -> Self {
+        let others = end.positions().iter().filter(|position| position.lane != lane).copied();
+        Self { lane, ring: VecDeque::new(), visible: end.number_in(lane), others: others.collect() }
     }
 }
 

@@ -9,9 +9,10 @@ use brigade_model::transition::{SessionOpening, open_session};
 use brigade_store::{AcquireResult, LoadedSession, StoreError};
 
 use crate::commit::{Decided, OpeningRequest};
-use crate::error::{lost_session_refusal, store_refusal};
+use crate::error::{lost_session_refusal, owned_elsewhere_refusal, store_refusal};
+use crate::fleet::refresh_view;
 use crate::ids::new_session_id;
-use crate::loop_input::{OpenedView, SubmitResult};
+use crate::loop_input::{LoopInput, OpenedView, SubmitResult};
 use crate::performer::TaskId;
 use crate::supervisor::Supervisor;
 
@@ -20,6 +21,9 @@ impl Supervisor {
     pub(crate) async fn load_session(&mut self, id: SessionId) -> SubmitResult<()> {
         match self.load_from_store(id).await {
             Err(_) if self.lost_sessions.contains(&id) => Err(lost_session_refusal()),
+            Err(_) if self.owned.as_ref().is_some_and(|owned| owned.is_elsewhere(id)) => {
+                Err(owned_elsewhere_refusal())
+            }
             loaded => loaded.map_err(|error| store_refusal(&error)),
         }
     }
@@ -31,8 +35,11 @@ impl Supervisor {
         if self.lost_sessions.contains(&id) {
             return Err(fenced_error(id));
         }
-        let loaded = self.store.load(id).await?;
         let held_epoch = self.discarded_trees.get(&id).map(|tree| tree.row().epoch);
+        if self.owned.is_some() && held_epoch.is_none() {
+            return self.acquire_in_fleet(id).await;
+        }
+        let loaded = self.store.load(id).await?;
         let loaded = match (loaded, held_epoch) {
             (Some(loaded), Some(epoch)) if loaded.row.epoch != epoch => {
                 self.give_up_session(id);
@@ -77,7 +84,7 @@ impl Supervisor {
     }
 
     /// Puts a loaded session into memory, in the place of a discarded one.
-    fn hold_session(&mut self, id: SessionId, loaded: Option<LoadedSession>) {
+    pub(crate) fn hold_session(&mut self, id: SessionId, loaded: Option<LoadedSession>) {
         let discarded = self.discarded_trees.remove(&id);
         if discarded.is_some() {
             self.waiters.requeue_session(id);
@@ -93,7 +100,7 @@ impl Supervisor {
         let mut tree = loaded.into_tree();
         tree.set_host(self.host());
         let view = self.view.open(tree.row());
-        view.update(tree.row(), tree.shared_rows());
+        view.hold(tree.row(), tree.shared_rows());
         self.timers.set(id, tree.next_due());
         if tree.has_sweep() {
             self.sweeping_sessions.push(id);
@@ -113,7 +120,7 @@ impl Supervisor {
 
     /// Ends what this runtime does for a session that another writer has taken. Work that outlives
     /// this process continues.
-    fn give_up_session(&mut self, id: SessionId) {
+    pub(crate) fn give_up_session(&mut self, id: SessionId) {
         tracing::warn!(session = %id, "another writer has taken the session");
         let trees = [self.trees.remove(&id), self.discarded_trees.remove(&id)];
         for (no, row) in trees.iter().flatten().flat_map(TaskTree::rows) {
@@ -122,14 +129,21 @@ impl Supervisor {
                 performer.halt(task);
             }
         }
-        self.lost_sessions.insert(id);
         // Readers that hold the view read the store from now on.
         if let Some(view) = self.views.remove(&id) {
+            view.release();
             view.evict_all();
         }
         self.timers.set(id, None);
         self.sweeping_sessions.retain(|other| *other != id);
         self.slots.forget(id);
+        if self.owned.is_some() {
+            // The next turn sends them to the new owner.
+            let waits = self.waiters.take_all_of(id);
+            self.retry_reports.extend(waits.into_iter().map(LoopInput::Wait));
+            return self.forget_session(id);
+        }
+        self.lost_sessions.insert(id);
         self.waiters.refuse_session(id, &lost_session_refusal());
     }
 
@@ -148,8 +162,15 @@ impl Supervisor {
         if let Some(row) = stored
             && row.state != SessionState::Closed
         {
-            self.load_session(row.id).await?;
-            return Ok(OpenedView { view: self.view.open(&row), opened: false });
+            let view = self.view.open(&row);
+            match self.load_session(row.id).await {
+                Err(_) if self.owned.as_ref().is_some_and(|owned| owned.is_elsewhere(row.id)) => {
+                    refresh_view(&self.view, &*self.store, row.id).await;
+                }
+                loaded => loaded?,
+            }
+            self.recover_acquired(row.id, decided).await;
+            return Ok(OpenedView { view, opened: false });
         }
         let id = new_session_id();
         let (mut tree, record) = open_session(SessionOpening {
@@ -161,6 +182,7 @@ impl Supervisor {
         });
         tree.set_host(self.host());
         let view = self.view.open(tree.row());
+        view.hold(tree.row(), []);
         self.views.insert(id, view.clone());
         self.trees.insert(id, tree);
         decided.opened_sessions.push((name.clone(), view.clone()));

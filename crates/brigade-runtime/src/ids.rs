@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use brigade_model::ids::SessionId;
 #[cfg(feature = "agents")]
 use brigade_model::quote_mark::QuoteMark;
+use brigade_store::CallId;
 use uuid::Uuid;
 
 pub(crate) fn new_session_id() -> SessionId {
@@ -14,6 +15,21 @@ pub(crate) fn new_session_id() -> SessionId {
 /// Returns a new unique key, for a request that may have to be repeated.
 pub fn new_key() -> String {
     format!("own-{}", new_id())
+}
+
+/// Returns a name for a node that has none.
+pub(crate) fn new_node_name() -> String {
+    format!("node-{}", new_id().simple())
+}
+
+/// Returns an id for a call to another node.
+pub(crate) fn new_call_id() -> CallId {
+    CallId(new_id())
+}
+
+/// Returns a random number from 0 to 1, for pauses.
+pub(crate) fn random_share() -> f64 {
+    f64::from(u16::try_from(new_lease_holder() >> 48).unwrap_or(0)) / f64::from(u16::MAX)
 }
 
 /// Returns a number for one reader of a process's output, which identifies its lease.

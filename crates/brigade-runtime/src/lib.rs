@@ -14,6 +14,7 @@
 //!   program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `held_sessions`: the sessions that it holds;
 //!   `recovery`: its work before the first turn.
+//! - [`fleet`]: the runtime as a node that shares its store with others.
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
 //!   processes; [`agents`]: models that delegate.
 //! - [`approvals`]: pending approvals and stored grants.
@@ -36,6 +37,7 @@ mod commit;
 mod drain;
 mod error;
 pub mod feed;
+pub mod fleet;
 mod held_sessions;
 mod ids;
 pub mod jobs;
@@ -78,6 +80,7 @@ pub use builder::RuntimeBuilder;
 pub use clock::{Clock, SystemClock};
 pub use drain::{AliveTask, DrainResult};
 pub use feed::{FeedSubscription, FeedUpdate};
+pub use fleet::{NodeInfo, NodeOptions};
 pub use ids::{new_key, new_lease_holder};
 pub use jobs::{
     ChildTask, ChildWaitResult, Job, JobContext, JobError, JobHandler, RetriedStep, RetryPolicy,

@@ -9,9 +9,11 @@ use brigade_model::ids::SessionId;
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
+use brigade_store::{CallId, OpenCall};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::fleet::ClaimedSessions;
 use crate::view::SessionView;
 
 pub(crate) type SubmitResult<T> = Result<T, Refusal>;
@@ -38,6 +40,14 @@ pub(crate) enum LoopInput {
     Report { session: SessionId, command: Command },
     /// A wait, which the loop answers when its condition is met.
     Wait(WaitInput),
+    /// Sessions that this node has claimed.
+    Claimed { claimed: ClaimedSessions, done: oneshot::Sender<()> },
+    /// A question for those of the owned sessions that are not in memory.
+    FindUnheld { owned: Vec<SessionId>, reply: oneshot::Sender<Vec<SessionId>> },
+    /// Calls of other nodes for sessions of this one.
+    Calls(Vec<OpenCall>),
+    /// Calls that their askers have removed.
+    CancelCalls(Vec<CallId>),
     /// The end of a wait whose caller does not need it any more.
     CancelWait { id: u64 },
     /// A request to start nothing new, answered when no task runs.
@@ -50,6 +60,7 @@ impl LoopInput {
     pub(crate) fn command_count(&self) -> usize {
         match self {
             Self::SubmitAll { commands, .. } => commands.len(),
+            Self::Calls(calls) => calls.len(),
             _ => 1,
         }
     }
@@ -71,7 +82,39 @@ pub(crate) struct WaitInput {
     pub(crate) origin: Option<CallerOrigin>,
     /// Cancelled when the caller may no longer wait.
     pub(crate) cancellation: Option<CancellationToken>,
-    pub(crate) reply: oneshot::Sender<SubmitResult<CommandReply>>,
+    pub(crate) reply: ReplyTo,
+}
+
+/// The receiver of a reply: a caller in this process, or one of another node.
+#[derive(Debug)]
+pub(crate) enum ReplyTo {
+    Local(oneshot::Sender<SubmitResult<CommandReply>>),
+    /// The reply is stored with the events of the command.
+    Call(CallId),
+}
+
+impl ReplyTo {
+    /// Sends a reply to a caller in this process.
+    pub(crate) fn send(self, result: SubmitResult<CommandReply>) {
+        if let Self::Local(reply) = self {
+            // A caller that dropped its receiver is not an error.
+            let _ = reply.send(result);
+        }
+    }
+
+    pub(crate) fn call(&self) -> Option<CallId> {
+        match self {
+            Self::Local(_) => None,
+            Self::Call(id) => Some(*id),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Local(reply) => reply.is_closed(),
+            Self::Call(_) => false,
+        }
+    }
 }
 
 impl WaitInput {

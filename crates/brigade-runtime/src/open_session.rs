@@ -71,6 +71,7 @@ impl OpenSession {
 
     async fn open(self) -> Result<OpenedSession, Refusal> {
         let name: SessionName = self.name.parse()?;
+        self.runtime.check_lease()?;
         let inner = &self.runtime.inner;
         let limits = self.limits.unwrap_or(inner.session_limits);
         let (reply, received) = oneshot::channel();

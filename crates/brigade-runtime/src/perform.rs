@@ -14,6 +14,10 @@ const IDLE_SESSIONS_MAX: usize = 1024;
 
 impl Supervisor {
     pub(crate) fn perform(&mut self, done: Acknowledged) {
+        if self.owned.as_ref().is_some_and(|owned| !owned.node.lease.is_held()) {
+            // Whoever owns the sessions next performs the actions.
+            return;
+        }
         for (session, no) in done.ended_tasks {
             self.waiters.task_ended(session, no);
             #[cfg(feature = "processes")]
@@ -24,6 +28,7 @@ impl Supervisor {
         }
         for id in done.touched_sessions {
             self.evict_idle(id);
+            self.observe_rest(id);
         }
     }
 
@@ -57,6 +62,8 @@ impl Supervisor {
         let is_idle = tree.loaded_count() == 0;
         let is_closed = tree.row().state == SessionState::Closed;
         let may_evict = is_closed || self.trees.len() > IDLE_SESSIONS_MAX;
+        // A node releases what it evicts.
+        let may_evict = may_evict && self.owned.is_none();
         if is_idle && may_evict && !self.waiters.has_waits_in(id) {
             self.trees.remove(&id);
             self.views.remove(&id);

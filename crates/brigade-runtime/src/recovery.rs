@@ -20,6 +20,13 @@ use crate::supervisor::Supervisor;
 impl Supervisor {
     /// Recovers the sessions of an earlier process. Nothing starts until all of it is stored.
     pub(crate) async fn recover(&mut self) -> Result<(), Refusal> {
+        if self.owned.is_some() {
+            // Each session is recovered when this node acquires it.
+            self.slots.unpause();
+            #[cfg(feature = "processes")]
+            self.release_recorded_worktrees();
+            return Ok(());
+        }
         let sessions = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
         let mut to_perform: Vec<Acknowledged> = Vec::new();
         for row in sessions.into_iter().filter(|row| row.state != SessionState::Closed) {
@@ -33,8 +40,8 @@ impl Supervisor {
                 }
                 Err(error) => return Err(store_refusal(&error)),
             }
-            let mut decided = self.recover_session(row.id, &RecoveryFinding::Crash).await;
-            self.reconcile(row.id, &mut decided).await?;
+            let mut decided = Decided::default();
+            self.recover_into(row.id, &mut decided).await?;
             let Some(committed) = self.commit(decided).await else {
                 if self.lost_sessions.contains(&row.id) {
                     continue;
@@ -61,6 +68,16 @@ impl Supervisor {
         #[cfg(feature = "processes")]
         self.release_recorded_worktrees();
         Ok(())
+    }
+
+    /// Decides how the tasks of a session continue whose process is gone.
+    pub(crate) async fn recover_into(
+        &mut self,
+        id: SessionId,
+        decided: &mut Decided,
+    ) -> Result<(), Refusal> {
+        self.recover_session(id, &RecoveryFinding::Crash, decided).await;
+        self.reconcile(id, decided).await
     }
 
     /// Asks the performers about work that may have outlived the process.
@@ -122,7 +139,7 @@ impl Supervisor {
     }
 
     /// Repeats the stops that an earlier process began.
-    fn resume_stops(&mut self, id: SessionId) {
+    pub(crate) fn resume_stops(&mut self, id: SessionId) {
         let Some(tree) = self.trees.get(&id) else { return };
         self.timers.set(id, tree.next_due());
         for action in stops_to_repeat(tree) {

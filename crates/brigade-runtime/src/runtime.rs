@@ -22,6 +22,7 @@ use crate::builder::{RuntimeBuilder, remove_unknown_tasks};
 use crate::clock::Clock;
 use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
 use crate::feed::{Feed, FeedSubscription};
+use crate::fleet::{Node, refresh_view};
 use crate::jobs::HandlerRegistry;
 use crate::loop_input::LoopInput;
 use crate::performer::{PerformerRegistry, TaskId};
@@ -58,6 +59,8 @@ pub struct Runtime {
 #[derive(Debug)]
 pub(crate) struct RuntimeInner {
     pub(crate) inputs: mpsc::Sender<LoopInput>,
+    /// The node that this runtime is, if it shares its store.
+    pub(crate) node: Option<Arc<Node>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) view: Arc<CommittedView>,
     pub(crate) feed: Arc<Feed>,
@@ -137,7 +140,11 @@ impl Runtime {
     pub async fn operator_session(&self, id: SessionId) -> Result<Session, Refusal> {
         let row = self.inner.store.session(id).await.map_err(|e| store_refusal(&e))?;
         let row = row.ok_or_else(|| Refusal::not_found("there is no such session"))?;
-        Ok(self.attach(self.inner.view.open(&row), Caller::Operator))
+        let view = self.inner.view.open(&row);
+        if self.inner.node.is_some() {
+            refresh_view(&self.inner.view, &*self.inner.store, id).await;
+        }
+        Ok(self.attach(view, Caller::Operator))
     }
 
     /// Returns an open or closed session as a client sees it.
@@ -168,7 +175,13 @@ impl Runtime {
         session: SessionId,
         command: Command,
     ) -> Result<CommandReply, Refusal> {
+        self.check_lease()?;
         submit(&self.inner.inputs, session, command).await
+    }
+
+    /// Refuses requests while this runtime is a node that may not act.
+    pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
+        self.inner.node.as_ref().map_or(Ok(()), |node| node.check_lease())
     }
 
     /// Returns the clock of this runtime.

@@ -432,6 +432,7 @@ impl Session {
     }
 
     pub(crate) async fn submit(&self, command: Command) -> SubmitResult<CommandReply> {
+        self.runtime.check_lease()?;
         submit_from(&self.runtime.inner.inputs, self.id, command, self.origin.clone()).await
     }
 
@@ -474,6 +475,7 @@ impl Session {
                 Err(refusal) => refused.push((at, refusal)),
             }
         }
+        self.runtime.check_lease()?;
         let (reply, answer) = oneshot::channel();
         let session = self.id;
         let origin = self.origin.clone();

@@ -12,7 +12,7 @@ use brigade_model::refusal::Refusal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{cancelled_refusal, in_doubt_refusal, shutdown_refusal};
-use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
+use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::session::{Session, unexpected_reply};
 
 /// The result of a wait.
@@ -100,6 +100,7 @@ impl Session {
         timed_out: impl Future<Output = ()>,
     ) -> Result<Option<Vec<RunResult>>, Refusal> {
         let collect = CollectCommand { caller: self.caller.clone(), tasks, mode };
+        self.runtime.check_lease()?;
         let (reply, mut answer) = oneshot::channel();
         let id = self.runtime.next_wait_id();
         let wait = WaitInput {
@@ -108,7 +109,7 @@ impl Session {
             collect,
             origin: self.origin.clone(),
             cancellation: self.cancellation.clone(),
-            reply,
+            reply: ReplyTo::Local(reply),
         };
         let inputs = &self.runtime.inner.inputs;
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;

@@ -21,7 +21,7 @@ use brigade_model::needs::needs;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::{SubmittedCommand, handle_command_into};
-use brigade_store::{Batch, EventQuery, Store, StoreError, load_needed_rows};
+use brigade_store::{Batch, CallId, EventQuery, Store, StoreError, load_needed_rows};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,8 @@ use crate::commit::{Committed, Decided, DeferredReply, OpeningRequest};
 use crate::drain::DrainState;
 use crate::error::{cancelled_refusal, in_doubt_refusal, store_refusal};
 use crate::feed::Feed;
-use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
+use crate::fleet::{Node, OwnedSessions};
+use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::performer::PerformerRegistry;
 #[cfg(feature = "processes")]
 use crate::processes::ProcessService;
@@ -87,6 +88,8 @@ pub(crate) struct Supervisor {
     pub(crate) slots: RunningSlots,
     pub(crate) drain: DrainState,
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
+    /// The sessions of a node; `None` if this runtime is the only one.
+    pub(crate) owned: Option<OwnedSessions>,
 }
 
 /// The next due time of each session.
@@ -140,6 +143,10 @@ impl Supervisor {
             if let Some(committed) = self.commit(decided).await {
                 let done = committed.publish(&self.view, &self.feed).acknowledge();
                 self.perform(done);
+                self.finish_recovered();
+            }
+            if self.owned.is_some() {
+                self.release_resting().await;
             }
             if self.slots.total_running() == 0 {
                 self.drain.finish();
@@ -152,6 +159,10 @@ impl Supervisor {
     async fn next_inputs(&mut self) -> Option<TurnInputs> {
         if self.shutdown_reply.is_some() || self.abandoned.is_cancelled() {
             return None;
+        }
+        let node = self.owned.as_ref().map(|owned| owned.node.clone());
+        if node.as_ref().is_some_and(|node| !node.lease.is_held()) {
+            self.rejoin().await;
         }
         let mut inputs = TurnInputs {
             received: std::mem::take(&mut self.retry_reports),
@@ -172,7 +183,8 @@ impl Supervisor {
             || self.slots.can_grant()
             || self.timers.first().is_some_and(|due| due <= self.clock.now());
         if !busy {
-            let due = self.timers.first();
+            let next_release = self.owned.as_ref().and_then(OwnedSessions::next_release);
+            let due = self.timers.first().into_iter().chain(next_release).min();
             let clock = self.clock.clone();
             let timer = async move {
                 match due {
@@ -185,6 +197,7 @@ impl Supervisor {
                 () = self.abandoned.cancelled() => return None,
                 input = self.inputs.recv() => inputs.received.push(input?),
                 () = timer => {}
+                () = lease_lost(node.as_deref()) => {}
             }
         }
         // The callers that are ready to run add their inputs, so that one commit stores them.
@@ -229,6 +242,11 @@ impl Supervisor {
     }
 
     async fn decide_input(&mut self, input: LoopInput, now: Time, decided: &mut Decided) {
+        let input = match self.owned {
+            Some(_) => self.forward(input).await,
+            None => Some(input),
+        };
+        let Some(input) = input else { return };
         match input {
             LoopInput::Open { name, limits, reply } => {
                 let opening = OpeningRequest { name, limits };
@@ -238,7 +256,7 @@ impl Supervisor {
             LoopInput::Submit { session, command, origin, reply } => {
                 let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
                 let result = self.decide(session, submitted, now, decided).await;
-                decided.replies.push(DeferredReply::One(reply, result));
+                decided.replies.push(DeferredReply::One(ReplyTo::Local(reply), result));
             }
             LoopInput::SubmitAll { session, commands, origin, reply } => {
                 let mut results = Vec::with_capacity(commands.len());
@@ -261,19 +279,38 @@ impl Supervisor {
                 }
             }
             LoopInput::Wait(wait) => self.decide_wait(wait, now, decided).await,
-            LoopInput::CancelWait { id } => self.waiters.remove(id),
+            LoopInput::CancelWait { id } => {
+                self.waiters.remove(id);
+                if let Some(owned) = &self.owned {
+                    owned.calls.cancel_wait(id);
+                }
+            }
+            LoopInput::Claimed { claimed, done } => {
+                self.decide_claimed(claimed, now, decided).await;
+                let _ = done.send(());
+            }
+            LoopInput::FindUnheld { owned, reply } => {
+                let _ = reply.send(self.find_unheld(owned));
+            }
+            LoopInput::Calls(calls) => self.decide_calls(calls, now, decided).await,
+            LoopInput::CancelCalls(calls) => {
+                calls.into_iter().for_each(|call| self.waiters.remove_call(call));
+            }
             LoopInput::Drain { reply } => self.drain.begin(reply),
             LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
         }
     }
 
-    async fn decide_wait(&mut self, wait: WaitInput, now: Time, decided: &mut Decided) {
+    pub(crate) async fn decide_wait(&mut self, wait: WaitInput, now: Time, decided: &mut Decided) {
         if wait.is_cancelled() {
-            let _ = wait.reply.send(Err(cancelled_refusal()));
-            return;
+            return wait.reply.send(Err(cancelled_refusal()));
         }
         match self.decide_collect(&wait, now, decided).await {
             Ok(CommandReply::Pending(pending)) => self.waiters.add(wait, pending),
+            // A wait of another node is answered only while the call is there.
+            result if wait.reply.call().is_some() => {
+                decided.replies.push(DeferredReply::Wait(wait, result));
+            }
             result => decided.replies.push(DeferredReply::One(wait.reply, result)),
         }
     }
@@ -300,7 +337,7 @@ impl Supervisor {
         }
         for wait in self.waiters.take_ready() {
             if wait.is_cancelled() {
-                let _ = wait.reply.send(Err(cancelled_refusal()));
+                wait.reply.send(Err(cancelled_refusal()));
                 continue;
             }
             match self.decide_collect(&wait, now, decided).await {
@@ -320,6 +357,9 @@ impl Supervisor {
         decided: &mut Decided,
     ) -> SubmitResult<CommandReply> {
         self.load_session(id).await?;
+        if self.owned.is_some() {
+            self.recover_acquired(id, decided).await;
+        }
         let starts = self.trees.get(&id).and_then(|tree| self.slots.starts_for(tree));
         self.decide_granted(SlotGrant { session: id, starts }, submitted, now, decided).await
     }
@@ -365,9 +405,11 @@ impl Supervisor {
             self.retry_reports = std::mem::take(&mut pending.undecided);
             return Some(Committed::replies_only(pending));
         }
+        let answered: Vec<CallId> = batch.answers.iter().map(|answer| answer.id).collect();
         let started_at = Instant::now();
         let error = match self.store.commit(&batch).await {
             Ok(first) => {
+                self.turn_stored(&answered);
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports = std::mem::take(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
@@ -376,6 +418,9 @@ impl Supervisor {
         };
         tracing::warn!(%error, "a commit failed");
         self.meters.count_commit_failure();
+        if matches!(error, StoreError::Fenced(_)) {
+            self.check_node().await;
+        }
         let found = match error {
             StoreError::Fenced(_) | StoreError::NameTaken(_) => Ok(None),
             _ => self.find_committed(&batch).await,
@@ -383,6 +428,7 @@ impl Supervisor {
         let has_taken_name = matches!(error, StoreError::NameTaken(_));
         let refusal = match found {
             Ok(Some(first)) => {
+                self.turn_stored(&answered);
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports = std::mem::take(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
@@ -394,6 +440,7 @@ impl Supervisor {
             Err(in_doubt) => in_doubt,
         };
         self.last_commit_failed = true;
+        self.turn_failed(&answered);
         for part in &batch.sessions {
             self.reload_session(part.row.id).await;
         }
@@ -406,6 +453,7 @@ impl Supervisor {
             self.retry_reports = pending.take_openings();
         }
         self.retry_reports.extend(pending.fail(&refusal));
+        self.repeat_recovery();
         None
     }
 
@@ -483,7 +531,12 @@ impl Supervisor {
     async fn shutdown(mut self) {
         self.performers.shutdown().await;
         self.slots.pause();
-        let Some(reply) = self.shutdown_reply.take() else { return self.feed.close() };
+        let Some(reply) = self.shutdown_reply.take() else {
+            if let Some(owned) = &self.owned {
+                owned.node.ended.cancel();
+            }
+            return self.feed.close();
+        };
         self.inputs.close();
         let mut last = TurnInputs {
             received: std::mem::take(&mut self.retry_reports),
@@ -511,6 +564,9 @@ impl Supervisor {
             }
         }
         self.feed.close();
+        if let Some(owned) = &self.owned {
+            owned.leave().await;
+        }
         // The receiver of the reply may open the store again, so release it first.
         drop(self);
         let not_stored = || Refusal::unavailable("the shutdown could not be stored completely");
@@ -525,7 +581,8 @@ impl Supervisor {
             }
             match self.load_session(id).await {
                 Ok(()) => {
-                    let decided = self.recover_session(id, &RecoveryFinding::Shutdown).await;
+                    let mut decided = Decided::default();
+                    self.recover_session(id, &RecoveryFinding::Shutdown, &mut decided).await;
                     if self.commit_without_performing(decided).await {
                         return true;
                     }
@@ -553,16 +610,15 @@ impl Supervisor {
         &mut self,
         id: SessionId,
         finding: &RecoveryFinding,
-    ) -> Decided {
+        decided: &mut Decided,
+    ) {
         let now = self.clock.now();
-        let mut decided = Decided::default();
-        let Some(tree) = self.trees.get(&id) else { return decided };
+        let Some(tree) = self.trees.get(&id) else { return };
         let all: Vec<_> = tree.rows().map(|(no, _)| no).collect();
         for no in all.into_iter().rev() {
             let command = Command::Recover(RecoverCommand { no, finding: finding.clone() });
-            let _ = self.decide(id, (&command).into(), now, &mut decided).await;
+            let _ = self.decide(id, (&command).into(), now, decided).await;
         }
-        decided
     }
 }
 
@@ -578,6 +634,14 @@ async fn let_ready_tasks_run() {
         Poll::Pending
     })
     .await;
+}
+
+/// Waits until a node has lost its lease.
+async fn lease_lost(node: Option<&Node>) {
+    match node {
+        Some(node) => node.lease.wait_lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);

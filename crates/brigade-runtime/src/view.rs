@@ -28,6 +28,8 @@ pub(crate) struct SessionView {
 
 #[derive(Debug)]
 struct SessionRows {
+    /// True while the loop of this runtime holds the session and publishes each change.
+    is_held: bool,
     row: SessionRow,
     tasks: BTreeMap<TaskNo, Arc<TaskRow>>,
 }
@@ -47,7 +49,7 @@ impl CommittedView {
         if sessions.len() == sessions.capacity() {
             sessions.retain(|_, view| view.strong_count() > 0);
         }
-        let rows = SessionRows { row: row.clone(), tasks: BTreeMap::new() };
+        let rows = SessionRows { is_held: false, row: row.clone(), tasks: BTreeMap::new() };
         let view = Arc::new(SessionView { inner: RwLock::new(rows) });
         sessions.insert(row.id, Arc::downgrade(&view));
         view
@@ -84,10 +86,16 @@ impl CommittedView {
         alive
     }
 
-    /// Returns the view of a session that is in memory.
-    #[cfg(feature = "agents")]
+    /// Returns the view of a session that is in memory, or that somebody reads.
     pub(crate) fn get(&self, session: SessionId) -> Option<Arc<SessionView>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&session)?.upgrade()
+    }
+}
+
+impl SessionRows {
+    fn replace(&mut self, row: &SessionRow, tasks: impl IntoIterator<Item = StoredTask>) {
+        self.row.clone_from(row);
+        self.tasks = tasks.into_iter().map(|StoredTask { no, row }| (no, row)).collect();
     }
 }
 
@@ -112,6 +120,31 @@ impl SessionView {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = inner.tasks.iter().filter(|(_, row)| owner.is_none_or(|o| row.owner == o));
         wanted.map(|(no, row)| StoredTask::new(*no, row.clone())).collect()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).is_held
+    }
+
+    /// Replaces all rows by those of a session that the loop holds from now on.
+    pub(crate) fn hold(&self, row: &SessionRow, tasks: impl IntoIterator<Item = StoredTask>) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.is_held = true;
+        inner.replace(row, tasks);
+    }
+
+    /// Marks that the loop does not hold the session any more. Its rows stay as they are.
+    pub(crate) fn release(&self) {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).is_held = false;
+    }
+
+    /// Replaces all rows by those of the store, unless the loop holds the session or has shown a later
+    /// state.
+    pub(crate) fn refresh(&self, row: &SessionRow, tasks: impl IntoIterator<Item = StoredTask>) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if !inner.is_held && row.seq >= inner.row.seq {
+            inner.replace(row, tasks);
+        }
     }
 
     /// Applies the changed rows of a commit.

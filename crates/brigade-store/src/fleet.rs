@@ -90,8 +90,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// ([`Batch::answers`](crate::Batch::answers)). The first reply stays.
     fn answer<'a>(&'a self, answer: &'a CallAnswer) -> StoreFuture<'a, ()>;
 
-    /// Removes calls, answered or not.
-    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, ()>;
+    /// Removes calls. Returns those that existed, with their replies: none is answered any more.
+    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>>;
 
     /// Tells the other nodes that there may be calls, replies, events or sessions to claim. A hint may be
     /// lost, so each node also polls.
@@ -294,6 +294,9 @@ impl fmt::Debug for OpenCall {
 pub struct CallAnswer {
     pub id: CallId,
     pub reply: Vec<u8>,
+    /// True if the batch is refused when the call was removed: its events have a meaning only for the
+    /// asker.
+    pub must_exist: bool,
 }
 
 impl fmt::Debug for CallAnswer {
@@ -302,7 +305,7 @@ impl fmt::Debug for CallAnswer {
     }
 }
 
-/// The state of a call that waits for nothing any more.
+/// A call that is answered or removed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CallResult {
     pub id: CallId,

@@ -122,11 +122,12 @@ impl MemoryFleet {
                 }
             }
         }
-        let is_answered = |answer: &CallAnswer| {
-            self.calls.iter().any(|stored| stored.call.id == answer.id && stored.reply.is_some())
+        let is_refused = |answer: &CallAnswer| {
+            let stored = self.calls.iter().find(|stored| stored.call.id == answer.id);
+            stored.map_or(answer.must_exist, |stored| stored.reply.is_some())
         };
-        match batch.answers.iter().find(|answer| is_answered(answer)) {
-            Some(answer) => Err(StoreError::Fenced(format!("{:?} has a reply", answer.id))),
+        match batch.answers.iter().find(|answer| is_refused(answer)) {
+            Some(answer) => Err(StoreError::Fenced(format!("{:?} needs no reply", answer.id))),
             None => Ok(()),
         }
     }
@@ -444,8 +445,16 @@ impl Fleet for MemoryStore {
         self.change(|state, _| state.fleet.store_answers(std::slice::from_ref(answer)))
     }
 
-    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, ()> {
-        self.change(|state, _| state.fleet.calls.retain(|stored| !calls.contains(&stored.call.id)))
+    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {
+        self.change(|state, _| {
+            let (removed, kept) = std::mem::take(&mut state.fleet.calls)
+                .into_iter()
+                .partition(|stored| calls.contains(&stored.call.id));
+            state.fleet.calls = kept;
+            let removed: VecDeque<MemoryCall> = removed;
+            let result = |it: MemoryCall| CallResult { id: it.call.id, reply: it.reply };
+            removed.into_iter().map(result).collect()
+        })
     }
 
     fn notify(&self) -> StoreFuture<'_, ()> {

@@ -44,6 +44,10 @@ impl Clock for ManualClock {
             }
         })
     }
+
+    fn running_time(&self) -> Duration {
+        self.now().since(Time(0)).into()
+    }
 }
 
 /// A clock that follows tokio's. Under paused time, a test passes hours at once, and timers fire in
@@ -69,6 +73,10 @@ impl Clock for PausedClock {
     fn sleep_until(&self, time: Time) -> BoxFuture<'static, ()> {
         let at = self.start + Duration::from(time.since(self.base));
         Box::pin(tokio::time::sleep_until(at))
+    }
+
+    fn running_time(&self) -> Duration {
+        self.start.elapsed()
     }
 }
 

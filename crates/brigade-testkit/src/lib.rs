@@ -31,6 +31,7 @@
 //! - [`crash_store`]: [`CrashStore`] fails or crashes at a chosen commit, before or after it is
 //!   durable, or holds writes.
 //! - [`slow_store`]: [`SlowStore`] delays its commits, and can be unavailable.
+//! - [`node_connection`]: [`NodeConnection`] is the connection of one node of a fleet, with faults.
 //! - [`clock`]: [`ManualClock`] advances when a test says so; [`PausedClock`] follows tokio's
 //!   paused time; [`StoppedTime`] stops it during real input and output.
 //!
@@ -40,11 +41,13 @@
 pub mod clock;
 pub mod crash_store;
 pub mod cut_everywhere;
+pub mod node_connection;
 pub mod slow_store;
 pub mod test_runtime;
 
 pub use clock::{ManualClock, PausedClock, StoppedTime};
 pub use crash_store::{CrashStore, CutMode, CutPoint, HeldWrites};
 pub use cut_everywhere::cut_everywhere;
+pub use node_connection::{ConnectionCondition, NodeConnection};
 pub use slow_store::SlowStore;
 pub use test_runtime::TestRuntime;

@@ -112,7 +112,8 @@ impl JobContext {
         self.inner.run
     }
 
-    pub(crate) fn session_id(&self) -> SessionId {
+    /// Returns the id of the session of this job.
+    pub fn session_id(&self) -> SessionId {
         self.inner.task.session
     }
 

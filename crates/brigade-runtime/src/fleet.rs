@@ -1,0 +1,37 @@
+//! A runtime as one of the nodes that share a store.
+//!
+//! ```text
+//! caller ─ input ─> loop ─ holds the session ─> decide, commit, reply
+//!                     └─ another node owns it ─> call ─> owner's commit ─> reply ─> caller
+//! lease ── renewed ── ... ── over: performers are halted, and the runtime joins again
+//! ```
+//!
+//! In reading order:
+//! - [`node_options`]: the settings of a node; [`node_info`]: nodes as people see them.
+//! - `node`: the node's shared state; `node_lease`: the time for which it may act; `fleet_clock`: the
+//!   clock of the store.
+//! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
+//! - `owned_sessions`: the loop's part: claims, releases, calls of other nodes, and a new join.
+//! - `call_message`: the encoding of calls.
+
+mod call_client;
+mod call_message;
+mod call_server;
+mod feed_reader;
+mod fleet_clock;
+mod lease_keeper;
+mod node;
+pub mod node_info;
+mod node_lease;
+pub mod node_options;
+mod owned_sessions;
+mod session_claimer;
+
+pub(crate) use call_client::CallClient;
+pub(crate) use call_message::{CallReply, CallRequest};
+pub(crate) use feed_reader::refresh_view;
+pub(crate) use fleet_clock::FleetClock;
+pub(crate) use node::{Node, NodeHost};
+pub use node_info::NodeInfo;
+pub use node_options::NodeOptions;
+pub(crate) use owned_sessions::{ClaimedSessions, OwnedSessions};

@@ -1,0 +1,134 @@
+//! Reads the calls of other nodes for the sessions of this one, and gives them to the loop.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brigade_model::refusal::Refusal;
+use brigade_store::{CallAnswer, CallId, CallTarget, OpenCall, StoreError};
+use tokio::sync::mpsc;
+
+use super::Node;
+use super::call_message::CallReply;
+use crate::loop_input::LoopInput;
+
+/// The time between two looks for calls, without a hint.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The least time between two looks, also with hints.
+const POLL_PAUSE: Duration = Duration::from_millis(3);
+/// The most calls that one look returns.
+const CALLS_MAX: usize = 10_000;
+
+/// The calls that the loop has got. A look at the store may be older than an answer to one of them.
+#[derive(Debug, Default)]
+pub(crate) struct ServedCalls(Mutex<HashMap<CallId, ServedCall>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServedCall {
+    /// The loop decides it, or waits for its condition.
+    Pending,
+    Answered,
+}
+
+impl ServedCalls {
+    pub(crate) fn set_answered(&self, id: CallId) {
+        self.lock().insert(id, ServedCall::Answered);
+    }
+
+    /// Forgets a call that was not answered, so that the next look returns it again.
+    pub(crate) fn forget(&self, id: CallId) {
+        self.lock().remove(&id);
+    }
+
+    pub(crate) fn forget_all(&self) {
+        self.lock().clear();
+    }
+
+    fn snapshot(&self) -> HashMap<CallId, ServedCall> {
+        self.lock().clone()
+    }
+
+    /// Adds the calls of a look. Returns those that the loop has not got.
+    fn add(&self, open: Vec<OpenCall>) -> Vec<OpenCall> {
+        let mut served = self.lock();
+        let mut new = Vec::new();
+        for call in open {
+            served.entry(call.id).or_insert_with(|| {
+                new.push(call);
+                ServedCall::Pending
+            });
+        }
+        new
+    }
+
+    /// Removes answered calls of a look's beginning, and returns the pending ones that the look has not
+    /// found: their askers have removed them.
+    fn remove_missing(
+        &self,
+        before: &HashMap<CallId, ServedCall>,
+        is_open: impl Fn(CallId) -> bool,
+    ) -> Vec<CallId> {
+        let mut served = self.lock();
+        let mut removed = Vec::new();
+        for (id, state) in before {
+            if *state == ServedCall::Pending && !is_open(*id) && served.get(id) == Some(state) {
+                removed.push(*id);
+            }
+            if *state == ServedCall::Answered || removed.last() == Some(id) {
+                served.remove(id);
+            }
+        }
+        removed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, ServedCall>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) async fn serve_calls(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = node.fleet().next_hint() => tokio::time::sleep(POLL_PAUSE).await,
+        }
+        if !node.lease.is_held() {
+            continue;
+        }
+        if let Err(error) = serve_once(&node, &inputs).await {
+            tracing::debug!(%error, "calls of other nodes cannot be read");
+        }
+    }
+}
+
+async fn serve_once(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(), StoreError> {
+    let before = node.served_calls.snapshot();
+    let open = node.fleet().open_calls(node.id(), CALLS_MAX).await?;
+    if open.len() < CALLS_MAX {
+        let is_open = |id| open.iter().any(|call| call.id == id);
+        let removed = node.served_calls.remove_missing(&before, is_open);
+        if !removed.is_empty() {
+            let _ = inputs.send(LoopInput::CancelCalls(removed)).await;
+        }
+    }
+    let mut of_sessions = Vec::new();
+    for call in node.served_calls.add(open) {
+        match call.target {
+            CallTarget::Session(_) => of_sessions.push(call),
+            CallTarget::Node(_) => answer_node_call(node, &call).await?,
+        }
+    }
+    if !of_sessions.is_empty() {
+        let _ = inputs.send(LoopInput::Calls(of_sessions)).await;
+    }
+    Ok(())
+}
+
+async fn answer_node_call(node: &Node, call: &OpenCall) -> Result<(), StoreError> {
+    let unknown = Refusal::unavailable("this node does not know the request");
+    if let Ok(reply) = CallReply::One(Err(unknown)).encode() {
+        node.fleet().answer(&CallAnswer { id: call.id, reply, must_exist: false }).await?;
+        node.served_calls.set_answered(call.id);
+    }
+    Ok(())
+}

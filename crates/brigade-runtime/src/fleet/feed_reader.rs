@@ -1,0 +1,66 @@
+//! Follows the events of other nodes: for subscribers, and for the views of their sessions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brigade_model::ids::{Position, SessionId};
+use brigade_store::{EventQuery, Store, StoreError};
+
+use super::Node;
+use crate::feed::Feed;
+use crate::view::CommittedView;
+
+/// The time between two looks for events, without a hint.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The least time between two looks, also with hints.
+const POLL_PAUSE: Duration = Duration::from_millis(5);
+const PAGE_EVENTS: usize = 1024;
+
+pub(crate) async fn follow_events(node: Arc<Node>, feed: Arc<Feed>, view: Arc<CommittedView>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = node.fleet().next_hint() => tokio::time::sleep(POLL_PAUSE).await,
+        }
+        if let Err(error) = read_new(&node, &feed, &view).await {
+            tracing::debug!(%error, "events of other nodes cannot be read");
+        }
+    }
+}
+
+async fn read_new(node: &Node, feed: &Feed, view: &CommittedView) -> Result<(), StoreError> {
+    let store = node.store();
+    let own = node.lane();
+    let end = store.cursor().await?;
+    loop {
+        let mut after = feed.cursor();
+        if after.includes_all(&end) {
+            return Ok(());
+        }
+        // Its own events are known.
+        after.advance(Position { lane: own, no: end.number_in(own) });
+        let query = EventQuery { session: None, after, limit: PAGE_EVENTS };
+        let page = store.events(&query).await?;
+        let others = page.items.iter().filter(|item| item.position.lane != own);
+        let changed: BTreeSet<SessionId> = others.map(|item| item.record.session).collect();
+        for session in changed {
+            refresh_view(view, &**store, session).await;
+        }
+        // After the views, so that a subscriber who gets an event also finds its state.
+        feed.advance_others(&page.read_to);
+        if page.items.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads the rows of a session of another node again, if somebody has a view of it.
+pub(crate) async fn refresh_view(view: &CommittedView, store: &dyn Store, session: SessionId) {
+    let Some(view) = view.get(session).filter(|view| !view.is_held()) else { return };
+    match store.load(session).await {
+        Ok(Some(loaded)) => view.refresh(&loaded.row, loaded.tasks),
+        Ok(None) => {}
+        Err(error) => tracing::debug!(%error, %session, "a view cannot be refreshed"),
+    }
+}

@@ -1,0 +1,275 @@
+//! The shared state of a node.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use brigade_model::ids::Lane;
+use brigade_model::refusal::Refusal;
+use brigade_store::{
+    Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError,
+};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::call_server::{ServedCalls, serve_calls};
+use super::feed_reader::follow_events;
+use super::lease_keeper::{halt_at_end, keep_lease};
+use super::node_lease::NodeLease;
+use super::session_claimer::{claim_all, claim_sessions};
+use super::{FleetClock, NodeOptions};
+use crate::clock::Clock;
+use crate::error::store_refusal;
+use crate::feed::Feed;
+use crate::loop_input::LoopInput;
+use crate::performer::PerformerRegistry;
+use crate::view::CommittedView;
+
+/// The difference of clocks above which a node does not start.
+const SKEW_MAX: Duration = Duration::from_secs(30);
+/// The least time between two hints.
+const HINT_PAUSE: Duration = Duration::from_millis(2);
+/// The pause between two looks at a name that an earlier process still has.
+const NAME_PAUSE: Duration = Duration::from_millis(500);
+
+/// The machine that has a node's files.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeHost {
+    /// The machine and the state directory, or the name of a node without files.
+    pub(crate) name: String,
+    /// True if this process has the lock on the state directory, so that no other one uses it.
+    pub(crate) is_locked: bool,
+}
+
+/// A node: its lease, its load, and the signals between its loop and its background tasks.
+#[derive(Debug)]
+pub(crate) struct Node {
+    store: Arc<dyn Store>,
+    pub(crate) options: NodeOptions,
+    host: NodeHost,
+    pub(crate) lease: NodeLease,
+    pub(crate) clock: FleetClock,
+    lane: Mutex<Lane>,
+    /// Notified when this node has committed something that others may wait for.
+    pub(crate) committed: Notify,
+    /// Notified when there may be sessions to claim.
+    pub(crate) claimable: Notify,
+    /// True after a claim or a release without an answer: the node may own sessions without knowing.
+    pub(crate) may_own_unheld: AtomicBool,
+    pub(crate) is_draining: AtomicBool,
+    pub(crate) held_sessions: AtomicU64,
+    pub(crate) running_tasks: AtomicU64,
+    /// The calls of other nodes that the loop has got.
+    pub(crate) served_calls: ServedCalls,
+    /// Cancelled when the loop has ended.
+    pub(crate) ended: CancellationToken,
+}
+
+impl Node {
+    /// Joins the fleet of a store. Waits for the end of an earlier process with the same name.
+    pub(crate) async fn join(
+        store: Arc<dyn Store>,
+        options: NodeOptions,
+        host: NodeHost,
+        clock: FleetClock,
+    ) -> Result<Arc<Self>, Refusal> {
+        options.check()?;
+        let joining = JoiningNode { store: &*store, options: &options, host: &host, clock: &clock };
+        let deadline = clock.running_time() + 2 * options.lease;
+        let (joined, sent_at) = loop {
+            match joining.join().await.map_err(|error| store_refusal(&error))? {
+                JoinAttempt::Joined(joined, sent_at) => break (joined, sent_at),
+                JoinAttempt::NameTaken(node) if host.is_locked && node.host == host.name => {
+                    // The lock on the state directory shows that its process has ended.
+                    joining.fleet()?.leave(node.id).await.map_err(|e| store_refusal(&e))?;
+                }
+                JoinAttempt::NameTaken(node) if clock.running_time() >= deadline => {
+                    return Err(Refusal::conflict(format!(
+                        "a node of the name {:?} is running on {}; choose another name",
+                        node.name, node.host
+                    )));
+                }
+                JoinAttempt::NameTaken(node) => {
+                    tracing::info!(name = node.name, "waiting for the end of an earlier node");
+                    tokio::time::sleep(NAME_PAUSE).await;
+                    joining.fleet()?.close_expired().await.map_err(|e| store_refusal(&e))?;
+                }
+            }
+        };
+        let skew = Duration::from_millis(clock.skew_ms().unsigned_abs());
+        if skew > SKEW_MAX {
+            let _ = joining.fleet()?.leave(joined.node).await;
+            return Err(Refusal::unavailable(format!(
+                "the clock of this machine differs from the database's by {} s; at most {} s are \
+                 allowed",
+                skew.as_secs(),
+                SKEW_MAX.as_secs()
+            )));
+        }
+        let lease_clock: Arc<dyn Clock> = Arc::new(clock.clone());
+        let lease = NodeLease::new(lease_clock, options.lease, joined.node, sent_at);
+        let lane = joined.lanes.first().copied().unwrap_or_default();
+        tracing::info!(node = %joined.node, name = options.name, "joined the fleet");
+        Ok(Arc::new(Self {
+            store,
+            options,
+            host,
+            lease,
+            clock,
+            lane: Mutex::new(lane),
+            committed: Notify::new(),
+            claimable: Notify::new(),
+            may_own_unheld: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            held_sessions: AtomicU64::new(0),
+            running_tasks: AtomicU64::new(0),
+            served_calls: ServedCalls::default(),
+            ended: CancellationToken::new(),
+        }))
+    }
+
+    /// Joins again after the lease was lost, with a new lane. The old lane is closed first.
+    pub(crate) async fn rejoin(&self) -> Result<Lane, StoreError> {
+        self.fleet().leave(self.lease.node()).await?;
+        let joining = JoiningNode {
+            store: &*self.store,
+            options: &self.options,
+            host: &self.host,
+            clock: &self.clock,
+        };
+        match joining.join().await? {
+            JoinAttempt::Joined(joined, sent_at) => {
+                let lane = joined.lanes.first().copied().unwrap_or_default();
+                *self.lane.lock().unwrap_or_else(PoisonError::into_inner) = lane;
+                self.lease.begin(joined.node, sent_at);
+                tracing::warn!(node = %joined.node, "joined the fleet again");
+                Ok(lane)
+            }
+            JoinAttempt::NameTaken(node) => {
+                Err(StoreError::Unavailable(format!("another node has the name {:?}", node.name)))
+            }
+        }
+    }
+
+    /// Starts the background tasks of the node. They end with its loop.
+    pub(crate) fn start_tasks(
+        self: &Arc<Self>,
+        inputs: &mpsc::Sender<LoopInput>,
+        feed: &Arc<Feed>,
+        view: &Arc<CommittedView>,
+        performers: &PerformerRegistry,
+    ) {
+        self.start(keep_lease(self.clone()));
+        self.start(halt_at_end(self.clone(), performers.clone(), view.clone()));
+        self.start(claim_sessions(self.clone(), inputs.clone()));
+        self.start(serve_calls(self.clone(), inputs.clone()));
+        self.start(follow_events(self.clone(), feed.clone(), view.clone()));
+        self.start(send_hints(self.clone()));
+    }
+
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.ended.clone();
+        #[expect(clippy::disallowed_methods, reason = "ends with the node")]
+        tokio::spawn(async move { ended.run_until_cancelled(task).await });
+    }
+
+    /// Claims the sessions that need an owner, before the first request is answered.
+    pub(crate) async fn claim_at_start(&self, inputs: &mpsc::Sender<LoopInput>) {
+        if let Err(error) = claim_all(self, inputs).await {
+            tracing::warn!(%error, "sessions cannot be claimed yet");
+            self.may_own_unheld.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn fleet(&self) -> &dyn Fleet {
+        self.store.fleet().unwrap_or_else(|| unreachable!("a node joins only a fleet"))
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.lease.node()
+    }
+
+    pub(crate) fn lane(&self) -> Lane {
+        *self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn load(&self) -> NodeLoad {
+        NodeLoad {
+            sessions: self.held_sessions.load(Ordering::Relaxed),
+            running: self.running_tasks.load(Ordering::Relaxed),
+            skew_ms: self.clock.skew_ms(),
+        }
+    }
+
+    /// Refuses if the node may not act.
+    pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
+        match self.lease.is_held() {
+            true => Ok(()),
+            false => Err(Refusal::unavailable(
+                "this node has lost its connection to the database; try again, or ask another node",
+            )),
+        }
+    }
+}
+
+/// Tells the other nodes about commits, at most once in a short time.
+async fn send_hints(node: Arc<Node>) {
+    loop {
+        node.committed.notified().await;
+        if let Err(error) = node.fleet().notify().await {
+            tracing::debug!(%error, "other nodes find the changes by polling");
+        }
+        tokio::time::sleep(HINT_PAUSE).await;
+    }
+}
+
+/// A node on its way into the fleet.
+struct JoiningNode<'a> {
+    store: &'a dyn Store,
+    options: &'a NodeOptions,
+    host: &'a NodeHost,
+    clock: &'a FleetClock,
+}
+
+enum JoinAttempt {
+    /// The node, and the running time at which the join was sent.
+    Joined(JoinedNode, Duration),
+    NameTaken(NodeRow),
+}
+
+impl JoiningNode<'_> {
+    fn fleet(&self) -> Result<&dyn Fleet, Refusal> {
+        self.store.fleet().ok_or_else(|| {
+            Refusal::invalid("nodes cannot share this store; use a store on PostgreSQL")
+        })
+    }
+
+    async fn join(&self) -> Result<JoinAttempt, StoreError> {
+        let fleet = self.fleet().map_err(|refusal| StoreError::Unavailable(refusal.message))?;
+        let mut labels = self.options.labels.clone();
+        labels.push(format!("node={}", self.options.name));
+        labels.push(format!("host={}", self.host.name));
+        let node = NewNode {
+            name: self.options.name.clone(),
+            host: self.host.name.clone(),
+            labels,
+            capacity: self.options.capacity,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            lease: self.options.lease,
+            lanes: 1,
+        };
+        let before = self.clock.machine_now();
+        let sent_at = self.clock.running_time();
+        match fleet.join(&node).await? {
+            JoinResult::Joined(joined) => {
+                self.clock.correct(joined.renewal.now, before);
+                Ok(JoinAttempt::Joined(joined, sent_at))
+            }
+            JoinResult::NameTaken(node) => Ok(JoinAttempt::NameTaken(node)),
+        }
+    }
+}

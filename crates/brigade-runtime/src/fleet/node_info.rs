@@ -1,0 +1,69 @@
+//! Nodes as people and programs see them.
+
+use std::time::Duration;
+
+use brigade_model::ids::SessionId;
+use brigade_model::refusal::Refusal;
+use brigade_store::{NodeRow, SessionOwner};
+
+use crate::error::store_refusal;
+use crate::runtime::Runtime;
+
+/// A node of the fleet, as the store knows it.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    pub row: NodeRow,
+    /// True for the node of this runtime.
+    pub is_own: bool,
+}
+
+impl NodeInfo {
+    /// Returns the remaining time of the lease; zero if it is over.
+    pub fn lease_remaining(&self) -> Duration {
+        self.row.lease_until.since(self.row.now).into()
+    }
+}
+
+impl Runtime {
+    /// Returns the nodes that share the store, by ascending id. Without a fleet there are none.
+    pub async fn nodes(&self) -> Result<Vec<NodeInfo>, Refusal> {
+        let Some(node) = &self.inner.node else { return Ok(Vec::new()) };
+        let rows = node.fleet().nodes().await.map_err(|e| store_refusal(&e))?;
+        let own = node.id();
+        Ok(rows.into_iter().map(|row| NodeInfo { is_own: row.id == own, row }).collect())
+    }
+
+    /// Returns the owners of these sessions. A session at rest has none.
+    pub async fn session_owners(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<SessionOwner>, Refusal> {
+        let Some(node) = &self.inner.node else { return Ok(Vec::new()) };
+        node.fleet().owners(sessions).await.map_err(|e| store_refusal(&e))
+    }
+
+    /// Lets a node claim no more sessions and give up those at rest, or undoes that.
+    pub async fn drain_node(&self, name: &str, draining: bool) -> Result<(), Refusal> {
+        let found = self.open_node(name).await?;
+        let node = self.inner.node.as_ref().ok_or_else(no_fleet)?;
+        let set = node.fleet().set_draining(found.row.id, draining).await;
+        match set.map_err(|e| store_refusal(&e))? {
+            true => Ok(()),
+            false => Err(Refusal::not_found(format!("the node {name:?} has just ended"))),
+        }
+    }
+
+    /// Returns the open node of a name.
+    pub(crate) async fn open_node(&self, name: &str) -> Result<NodeInfo, Refusal> {
+        if self.inner.node.is_none() {
+            return Err(no_fleet());
+        }
+        let nodes = self.nodes().await?;
+        let found = nodes.into_iter().find(|node| node.row.open && node.row.name == name);
+        found.ok_or_else(|| Refusal::not_found(format!("no running node is called {name:?}")))
+    }
+}
+
+fn no_fleet() -> Refusal {
+    Refusal::invalid("this runtime is no node of a fleet")
+}

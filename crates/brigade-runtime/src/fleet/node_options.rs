@@ -1,0 +1,72 @@
+//! The settings of a node.
+
+use std::time::Duration;
+
+use brigade_model::refusal::Refusal;
+
+/// The time for which a renewal protects a node's sessions, by default.
+const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+const LEASE_MIN: Duration = Duration::from_millis(500);
+/// The most characters of a name or a label.
+const NAME_MAX: usize = 64;
+
+/// The settings of a runtime that shares its store with others, as one node of a fleet.
+///
+/// ```
+/// use brigade_runtime::NodeOptions;
+///
+/// let options = NodeOptions::new("kitchen-1").label("gpu").capacity(1_000);
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub(crate) name: String,
+    pub(crate) labels: Vec<String>,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) lease: Duration,
+}
+
+impl NodeOptions {
+    /// Returns the settings of a node with a name. No two nodes have the same name at the same time.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), labels: Vec::new(), capacity: None, lease: DEFAULT_LEASE }
+    }
+
+    /// Adds a label. A session that requires labels is owned only by nodes that have all of them.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.labels.push(label.into());
+        self
+    }
+
+    /// Sets the most sessions that the node holds before it stops claiming more. Requests of its own
+    /// clients are not limited.
+    #[must_use]
+    pub fn capacity(mut self, sessions: u64) -> Self {
+        self.capacity = Some(sessions);
+        self
+    }
+
+    /// Sets the time after which other nodes take the sessions of this one if it does not answer, at least
+    /// half a second. It is 10 seconds by default.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let is_valid = |text: &str| {
+            (1..=NAME_MAX).contains(&text.chars().count())
+                && text.chars().all(|c| c.is_alphanumeric() || "-_.:=/".contains(c))
+        };
+        let mut all = std::iter::once(&self.name).chain(&self.labels);
+        match all.find(|text| !is_valid(text)) {
+            Some(text) => Err(Refusal::invalid(format!(
+                "{text:?} is not a name of a node or a label: use 1 to {NAME_MAX} letters, digits and \
+                 `-_.:=/`"
+            ))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! The loop of a node: which sessions it owns, and what it does for other nodes.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use brigade_model::command::Command;
+use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
+use brigade_model::refusal::Refusal;
+use brigade_model::task::{TaskRow, TaskState};
+use brigade_model::task_tree::TaskTree;
+use brigade_model::transition::SubmittedCommand;
+use brigade_store::{
+    AcquireResult, CallId, CallTarget, LoadedSession, NodeId, OpenCall, SessionRelease, StoreError,
+};
+use futures_util::future::join_all;
+
+use super::call_client::CallerReply;
+use super::{CallClient, CallRequest, Node};
+use crate::commit::{Decided, DeferredReply};
+use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
+use crate::supervisor::Supervisor;
+
+/// The time at rest after which a session is given up.
+const REST: Millis = Millis(30_000);
+/// The time for which requests go to another owner without a look whether it still owns the session.
+const OWNER_KNOWN: Millis = Millis(5_000);
+/// The most sessions that one turn gives up.
+const RELEASES_MAX: usize = 256;
+/// The pause between two attempts to join again.
+const REJOIN_PAUSE: Duration = Duration::from_millis(250);
+
+/// The ownership of sessions by the loop of a node.
+#[derive(Debug)]
+pub(crate) struct OwnedSessions {
+    pub(crate) node: Arc<Node>,
+    pub(crate) calls: CallClient,
+    /// Sessions that another node owned at the last look, and the time of that.
+    elsewhere: HashMap<SessionId, Time>,
+    /// Sessions that were acquired and not recovered yet.
+    unrecovered: HashSet<SessionId>,
+    /// Sessions that were recovered in this turn.
+    recovered: Vec<SessionId>,
+    resting: RestingSessions,
+    /// Nodes to which sessions are to be given.
+    moving: HashMap<SessionId, NodeId>,
+    /// The id of the next wait of another node. Those of this process are lower.
+    next_call_wait: u64,
+}
+
+/// The sessions at rest, by the time since when.
+#[derive(Debug, Default)]
+struct RestingSessions {
+    ordered: BTreeSet<(Time, SessionId)>,
+    since: HashMap<SessionId, Time>,
+}
+
+/// Sessions that a lane has claimed.
+#[derive(Debug)]
+pub(crate) struct ClaimedSessions {
+    pub(crate) lane: Lane,
+    pub(crate) sessions: Vec<LoadedClaim>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LoadedClaim {
+    pub(crate) session: LoadedSession,
+    /// The position of the session's last event, if it is known.
+    pub(crate) last: Option<Position>,
+}
+
+impl OwnedSessions {
+    pub(crate) fn new(node: Arc<Node>, calls: CallClient) -> Self {
+        Self {
+            node,
+            calls,
+            elsewhere: HashMap::new(),
+            unrecovered: HashSet::new(),
+            recovered: Vec::new(),
+            resting: RestingSessions::default(),
+            moving: HashMap::new(),
+            next_call_wait: u64::MAX / 2,
+        }
+    }
+
+    pub(crate) fn is_elsewhere(&self, session: SessionId) -> bool {
+        self.elsewhere.contains_key(&session)
+    }
+
+    /// Returns the time at which the next session is given up.
+    pub(crate) fn next_release(&self) -> Option<Time> {
+        let (since, _) = self.resting.ordered.first()?;
+        Some(since.after(self.rest()))
+    }
+
+    fn rest(&self) -> Millis {
+        match self.node.is_draining.load(Ordering::Relaxed) {
+            true => Millis(0),
+            false => REST,
+        }
+    }
+}
+
+impl RestingSessions {
+    /// Notes that a session is at rest. The time counts from its last change.
+    fn add(&mut self, session: SessionId, now: Time) {
+        self.remove(session);
+        self.since.insert(session, now);
+        self.ordered.insert((now, session));
+    }
+
+    fn remove(&mut self, session: SessionId) {
+        if let Some(since) = self.since.remove(&session) {
+            self.ordered.remove(&(since, session));
+        }
+    }
+
+    fn take_until(&mut self, until: Time, most: usize) -> Vec<SessionId> {
+        let due = self.ordered.iter().take_while(|(since, _)| *since <= until).take(most);
+        let due: Vec<SessionId> = due.map(|(_, session)| *session).collect();
+        for session in &due {
+            self.remove(*session);
+        }
+        due
+    }
+}
+
+impl Supervisor {
+    /// Acquires a session for this node and loads it. Returns `Fenced` if another node owns it.
+    pub(crate) async fn acquire_in_fleet(&mut self, id: SessionId) -> Result<(), StoreError> {
+        loop {
+            let Some(row) = self.store.session(id).await? else { return Ok(()) };
+            match self.store.acquire(self.lane, &row).await? {
+                AcquireResult::Changed => {}
+                AcquireResult::Owned => {
+                    let now = self.clock.now();
+                    if let Some(owned) = &mut self.owned {
+                        owned.elsewhere.insert(id, now);
+                    }
+                    return Err(StoreError::Fenced(format!("session {id}")));
+                }
+                AcquireResult::Acquired(acquired) => {
+                    let loaded = self.store.load(id).await.inspect_err(|_| self.note_unheld())?;
+                    let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
+                    self.hold_claimed(loaded, acquired.last);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn note_unheld(&self) {
+        if let Some(owned) = &self.owned {
+            owned.node.may_own_unheld.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a session that this node owns now into memory. It is recovered before the next command.
+    fn hold_claimed(&mut self, loaded: Option<LoadedSession>, last: Option<Position>) {
+        let Some(loaded) = loaded else { return };
+        let id = loaded.row.id;
+        if let Some(last) = last {
+            // Readers get the events of its earlier owners first.
+            self.feed.advance_others(&[last].into_iter().collect());
+        }
+        self.hold_session(id, Some(loaded));
+        if let Some(owned) = &mut self.owned {
+            owned.elsewhere.remove(&id);
+            owned.unrecovered.insert(id);
+        }
+    }
+
+    /// Recovers a session that was acquired, before a command is decided for it.
+    pub(crate) async fn recover_acquired(&mut self, id: SessionId, decided: &mut Decided) {
+        let is_due = self.owned.as_mut().is_some_and(|owned| owned.unrecovered.remove(&id));
+        if !is_due {
+            return;
+        }
+        if let Err(refusal) = Box::pin(self.recover_into(id, decided)).await {
+            tracing::error!(%refusal, session = %id, "a session cannot be recovered");
+        }
+        if let Some(owned) = &mut self.owned {
+            owned.recovered.push(id);
+        }
+    }
+
+    /// Repeats the stops of sessions that were recovered in this turn.
+    pub(crate) fn finish_recovered(&mut self) {
+        let recovered = self.owned.as_mut().map(|owned| std::mem::take(&mut owned.recovered));
+        for id in recovered.into_iter().flatten() {
+            self.resume_stops(id);
+        }
+    }
+
+    /// Recovers again what was recovered in a turn that was not stored.
+    pub(crate) fn repeat_recovery(&mut self) {
+        let now = self.clock.now();
+        let Some(owned) = &mut self.owned else { return };
+        for id in std::mem::take(&mut owned.recovered) {
+            if self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id) {
+                owned.unrecovered.insert(id);
+                self.timers.set(id, Some(now));
+            }
+        }
+    }
+
+    pub(crate) async fn decide_claimed(
+        &mut self,
+        claimed: ClaimedSessions,
+        now: Time,
+        decided: &mut Decided,
+    ) {
+        if claimed.lane != self.lane {
+            // They were claimed with an earlier lease.
+            return;
+        }
+        for LoadedClaim { session, last } in claimed.sessions {
+            let id = session.row.id;
+            if self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id) {
+                continue;
+            }
+            self.hold_claimed(Some(session), last);
+            self.recover_acquired(id, decided).await;
+            decided.loaded_sessions.push(id);
+            let _ = self.decide(id, (&Command::Tick).into(), now, decided).await;
+        }
+    }
+
+    /// Returns those sessions that are not in memory.
+    pub(crate) fn find_unheld(&self, owned: Vec<SessionId>) -> Vec<SessionId> {
+        let is_held =
+            |id: &SessionId| self.trees.contains_key(id) || self.discarded_trees.contains_key(id);
+        owned.into_iter().filter(|id| !is_held(id)).collect()
+    }
+
+    /// Sends an input to the node that owns its session. Returns it if this node decides it.
+    pub(crate) async fn forward(&mut self, input: LoopInput) -> Option<LoopInput> {
+        let session = match &input {
+            LoopInput::Submit { session, .. }
+            | LoopInput::SubmitAll { session, .. }
+            | LoopInput::Report { session, .. } => *session,
+            LoopInput::Wait(wait) => wait.session,
+            _ => return Some(input),
+        };
+        if self.trees.contains_key(&session) {
+            return Some(input);
+        }
+        if let LoopInput::Report { command: Command::Report(_), .. } = &input {
+            // Its performer was halted when the session was given up.
+            return None;
+        }
+        let now = self.clock.now();
+        let looked_at = self.owned.as_ref().and_then(|owned| owned.elsewhere.get(&session));
+        let is_known = looked_at.is_some_and(|looked_at| now.since(*looked_at) < OWNER_KNOWN);
+        if !is_known {
+            if let Some(owned) = &mut self.owned {
+                owned.elsewhere.remove(&session);
+            }
+            if self.load_from_store(session).await.is_ok() {
+                return Some(input);
+            }
+        }
+        let Some(owned) = self.owned.as_ref().filter(|owned| owned.is_elsewhere(session)) else {
+            return Some(input);
+        };
+        owned.send_to_owner(session, input);
+        None
+    }
+
+    /// Decides calls of other nodes.
+    pub(crate) async fn decide_calls(
+        &mut self,
+        calls: Vec<OpenCall>,
+        now: Time,
+        decided: &mut Decided,
+    ) {
+        for call in calls {
+            let CallTarget::Session(session) = call.target else { continue };
+            if self.load_from_store(session).await.is_err() {
+                // Its owner gets the call, or this node when the store is back.
+                self.forget_call(call.id);
+                continue;
+            }
+            match CallRequest::decode(&call.request) {
+                Ok(request) => self.decide_call(session, call.id, request, now, decided).await,
+                Err(refusal) => {
+                    let reply = ReplyTo::Call(call.id);
+                    decided.replies.push(DeferredReply::One(reply, Err(refusal)));
+                }
+            }
+        }
+    }
+
+    async fn decide_call(
+        &mut self,
+        session: SessionId,
+        id: CallId,
+        request: CallRequest,
+        now: Time,
+        decided: &mut Decided,
+    ) {
+        match request {
+            CallRequest::Submit { command, origin } => {
+                let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
+                let result = self.decide(session, submitted, now, decided).await;
+                decided.replies.push(DeferredReply::One(ReplyTo::Call(id), result));
+            }
+            CallRequest::SubmitAll { commands, origin } => {
+                let mut results = Vec::with_capacity(commands.len());
+                for command in &commands {
+                    let submitted = SubmittedCommand { command, origin: origin.as_ref() };
+                    results.push(self.decide(session, submitted, now, decided).await);
+                }
+                decided.replies.push(DeferredReply::ManyOfCall(id, results));
+            }
+            CallRequest::Wait { collect, origin } => {
+                let wait = WaitInput {
+                    id: self.next_call_wait(),
+                    session,
+                    collect,
+                    origin,
+                    cancellation: None,
+                    reply: ReplyTo::Call(id),
+                };
+                self.decide_wait(wait, now, decided).await;
+            }
+            CallRequest::Move { to } => {
+                let result = self.move_session(session, to, now);
+                decided.replies.push(DeferredReply::One(ReplyTo::Call(id), result));
+            }
+        }
+    }
+
+    fn next_call_wait(&mut self) -> u64 {
+        self.owned.as_mut().map_or(u64::MAX, |owned| {
+            owned.next_call_wait += 1;
+            owned.next_call_wait
+        })
+    }
+
+    /// Notes that a session is to be given to another node as soon as it is at rest.
+    pub(crate) fn move_session(
+        &mut self,
+        session: SessionId,
+        to: NodeId,
+        now: Time,
+    ) -> SubmitResult<brigade_model::decide::CommandReply> {
+        let Some(owned) = &mut self.owned else {
+            return Err(Refusal::invalid("this runtime is no node of a fleet"));
+        };
+        if owned.node.id() != to {
+            owned.moving.insert(session, to);
+            if self.trees.get(&session).is_some_and(is_at_rest) {
+                owned.resting.add(session, Time(now.0.saturating_sub(REST.0)));
+            }
+        }
+        Ok(brigade_model::decide::CommandReply::Done)
+    }
+
+    /// Marks the calls of a stored turn as answered, and tells the other nodes.
+    pub(crate) fn turn_stored(&self, answered: &[CallId]) {
+        let Some(owned) = &self.owned else { return };
+        for id in answered {
+            owned.node.served_calls.set_answered(*id);
+        }
+        owned.node.committed.notify_one();
+    }
+
+    /// Lets calls of a turn that was not stored be read again.
+    pub(crate) fn turn_failed(&self, answered: &[CallId]) {
+        for id in answered {
+            self.forget_call(*id);
+        }
+    }
+
+    fn forget_call(&self, id: CallId) {
+        if let Some(owned) = &self.owned {
+            owned.node.served_calls.forget(id);
+        }
+    }
+
+    /// Notes whether a session is at rest after a turn.
+    pub(crate) fn observe_rest(&mut self, id: SessionId) {
+        let Some(owned) = &mut self.owned else { return };
+        let now = self.clock.now();
+        let is_resting = self.trees.get(&id).is_some_and(is_at_rest)
+            && !self.waiters.has_waits_in(id)
+            && !owned.unrecovered.contains(&id);
+        match is_resting {
+            true if owned.moving.contains_key(&id) => {
+                owned.resting.add(id, Time(now.0.saturating_sub(REST.0)));
+            }
+            true => owned.resting.add(id, now),
+            false => owned.resting.remove(id),
+        }
+    }
+
+    /// Gives up sessions that have been at rest for long.
+    pub(crate) async fn release_resting(&mut self) {
+        let now = self.clock.now();
+        let Some(owned) = &mut self.owned else { return };
+        owned.node.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
+        let running = u64::from(self.slots.total_running());
+        owned.node.running_tasks.store(running, Ordering::Relaxed);
+        let until = Time(now.0.saturating_sub(owned.rest().0));
+        let due = owned.resting.take_until(until, RELEASES_MAX);
+        let mut releases = Vec::with_capacity(due.len());
+        for id in due {
+            let Some(tree) = self.trees.get(&id) else { continue };
+            if self.waiters.has_waits_in(id) || !is_at_rest(tree) {
+                continue;
+            }
+            let row = tree.row();
+            releases.push(SessionRelease {
+                lane: self.lane,
+                id,
+                epoch: row.epoch,
+                seq: row.seq,
+                next_due: tree.next_due(),
+                next_owner: owned.moving.remove(&id),
+            });
+        }
+        if releases.is_empty() {
+            return;
+        }
+        let node = owned.node.clone();
+        let fleet = node.fleet();
+        let results = join_all(releases.iter().map(|release| fleet.release(release))).await;
+        for (release, result) in releases.iter().zip(results) {
+            match result {
+                Ok(true) => {}
+                Ok(false) => tracing::error!(session = %release.id, "a session has another owner"),
+                // It may be released or not: whoever needs it acquires it, also this node.
+                Err(error) => {
+                    tracing::warn!(%error, session = %release.id, "a release is in doubt");
+                    self.note_unheld();
+                }
+            }
+            self.drop_session(release.id);
+        }
+        node.committed.notify_one();
+    }
+
+    /// Removes a session from memory that this node has released. Its view stays as it is.
+    fn drop_session(&mut self, id: SessionId) {
+        self.trees.remove(&id);
+        if let Some(view) = self.views.remove(&id) {
+            view.release();
+        }
+        self.timers.set(id, None);
+        self.slots.forget(id);
+        self.forget_session(id);
+    }
+
+    /// Forgets the state of a session that this node does not hold any more.
+    pub(crate) fn forget_session(&mut self, id: SessionId) {
+        if let Some(owned) = &mut self.owned {
+            owned.resting.remove(id);
+            owned.unrecovered.remove(&id);
+        }
+    }
+
+    /// Gives up all sessions after the lease was lost, and joins the fleet again. Callers that wait get
+    /// their results from the new owners.
+    pub(crate) async fn rejoin(&mut self) {
+        let Some(owned) = &self.owned else { return };
+        let node = owned.node.clone();
+        let ids: Vec<SessionId> =
+            self.trees.keys().chain(self.discarded_trees.keys()).copied().collect();
+        for id in ids {
+            self.give_up_session(id);
+        }
+        node.served_calls.forget_all();
+        if let Some(owned) = &mut self.owned {
+            owned.recovered.clear();
+            owned.moving.clear();
+        }
+        let lane = loop {
+            match node.rejoin().await {
+                Ok(lane) => break lane,
+                Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
+            }
+            if self.shutdown_token.is_cancelled() || self.abandoned.is_cancelled() {
+                return;
+            }
+            tokio::time::sleep(REJOIN_PAUSE).await;
+        };
+        let end = loop {
+            match self.store.cursor().await {
+                Ok(end) => break end,
+                Err(error) => tracing::warn!(%error, "the feed cannot continue yet"),
+            }
+            tokio::time::sleep(REJOIN_PAUSE).await;
+        };
+        self.lane = lane;
+        self.feed.change_lane(lane, &end);
+        node.claimable.notify_one();
+    }
+
+    /// Finds out whether a refused commit means that this node is closed.
+    pub(crate) async fn check_node(&mut self) {
+        let Some(owned) = &self.owned else { return };
+        let node = owned.node.clone();
+        let id = node.id();
+        match node.fleet().renew(id, &node.load()).await {
+            Ok(Some(_)) => tracing::error!("a commit of an open lane was refused"),
+            Ok(None) => node.lease.lose(id),
+            Err(error) => tracing::warn!(%error, "the state of the node is unknown"),
+        }
+    }
+}
+
+impl OwnedSessions {
+    /// Ends this node in good order: others may take its sessions at once.
+    pub(crate) async fn leave(&self) {
+        self.node.ended.cancel();
+        if let Err(error) = self.node.fleet().leave(self.node.id()).await {
+            tracing::warn!(%error, "the node ends with its lease");
+        }
+        let _ = self.node.fleet().notify().await;
+    }
+
+    /// Sends an input to the node that owns its session.
+    pub(crate) fn send_to_owner(&self, session: SessionId, input: LoopInput) {
+        match input {
+            LoopInput::Submit { command, origin, reply, .. } => {
+                let request = CallRequest::Submit { command, origin };
+                self.calls.ask(session, &request, None, CallerReply::One(reply));
+            }
+            LoopInput::SubmitAll { commands, origin, reply, .. } => {
+                let count = commands.len();
+                let request = CallRequest::SubmitAll { commands, origin };
+                self.calls.ask(session, &request, None, CallerReply::Many { reply, count });
+            }
+            LoopInput::Wait(wait) => self.send_wait(wait),
+            _ => tracing::debug!(%session, "ignored a report for a session of another node"),
+        }
+    }
+
+    fn send_wait(&self, wait: WaitInput) {
+        let WaitInput { id, session, collect, origin, reply, .. } = wait;
+        let request = CallRequest::Wait { collect, origin };
+        match reply {
+            ReplyTo::Local(reply) => {
+                self.calls.ask(session, &request, Some(id), CallerReply::One(reply));
+            }
+            // The new owner gets the call itself.
+            ReplyTo::Call(id) => self.node.served_calls.forget(id),
+        }
+    }
+}
+
+/// Returns true if nothing of a session needs this process: all its tasks wait or have ended.
+fn is_at_rest(tree: &TaskTree) -> bool {
+    let rests = |row: &TaskRow| match &row.state {
+        TaskState::Waiting => row.spec.attachment.is_none(),
+        TaskState::Closing { .. } => true,
+        TaskState::Ended(ended) => !ended.lingering,
+        _ => false,
+    };
+    tree.running_count() == 0 && !tree.has_sweep() && tree.rows().all(|(_, row)| rests(row))
+}

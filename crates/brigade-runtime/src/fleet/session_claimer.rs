@@ -1,0 +1,142 @@
+//! Claims sessions that need an owner, and gives them to the loop.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use brigade_model::ids::SessionId;
+use brigade_store::{LoadedSession, SessionClaim, StoreError};
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Node;
+use super::owned_sessions::{ClaimedSessions, LoadedClaim};
+use crate::clock::Clock;
+use crate::ids::random_share;
+use crate::loop_input::LoopInput;
+
+/// The most sessions that one statement claims.
+const SLICE: usize = 100;
+/// The number of sessions that are loaded at once.
+const LOADS: usize = 8;
+/// The time between two looks for sessions to claim, without a hint.
+const CLAIM_INTERVAL: Duration = Duration::from_millis(500);
+/// The most time from a hint to a look for sessions to claim.
+const HINT_PAUSE: Duration = Duration::from_millis(40);
+/// The most time between two slices.
+const SLICE_PAUSE: Duration = Duration::from_millis(80);
+/// The number of looks after which the node looks for sessions that it owns without knowing.
+const UNHELD_INTERVAL: u32 = 120;
+
+pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>) {
+    let mut looks: u32 = 0;
+    loop {
+        // Nodes that see the same event do not all ask at once.
+        let pause = CLAIM_INTERVAL.mul_f64(0.75 + 0.5 * random_share());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = node.claimable.notified() => {}
+            () = node.fleet().next_hint() => {
+                tokio::time::sleep(HINT_PAUSE.mul_f64(random_share())).await;
+            }
+        }
+        looks = looks.wrapping_add(1);
+        if !node.lease.is_held() {
+            continue;
+        }
+        if node.may_own_unheld.swap(false, Ordering::Relaxed)
+            || looks.is_multiple_of(UNHELD_INTERVAL)
+        {
+            if let Err(error) = load_unheld(&node, &inputs).await {
+                tracing::warn!(%error, "sessions of this node cannot be read");
+                node.may_own_unheld.store(true, Ordering::Relaxed);
+            }
+        }
+        if let Err(error) = claim_all(&node, &inputs).await {
+            tracing::debug!(%error, "sessions cannot be claimed");
+            node.may_own_unheld.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Claims until there is nothing more, slice by slice. The loop has each slice before the next.
+pub(crate) async fn claim_all(
+    node: &Node,
+    inputs: &mpsc::Sender<LoopInput>,
+) -> Result<(), StoreError> {
+    while node.lease.is_held() && !node.is_draining.load(Ordering::Relaxed) {
+        let held = node.held_sessions.load(Ordering::Relaxed);
+        let free = node.options.capacity.map_or(u64::MAX, |most| most.saturating_sub(held));
+        let limit = usize::try_from(free).unwrap_or(usize::MAX).min(SLICE);
+        if limit == 0 {
+            break;
+        }
+        let lane = node.lane();
+        let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit };
+        let claimed = node.fleet().claim(&claim).await?;
+        if claimed.is_empty() {
+            break;
+        }
+        let ids: Vec<SessionId> = claimed.iter().map(|session| session.id).collect();
+        let mut loaded = load_all(node, ids).await;
+        for claim in &mut loaded {
+            let found = claimed.iter().find(|session| session.id == claim.session.row.id);
+            claim.last = found.map(|session| session.last);
+        }
+        give_to_loop(inputs, ClaimedSessions { lane, sessions: loaded }).await;
+        // The other nodes get a part of many sessions.
+        tokio::time::sleep(SLICE_PAUSE.mul_f64(random_share())).await;
+    }
+    Ok(())
+}
+
+/// Loads sessions that the store has for this node's lane, and the loop has not.
+async fn load_unheld(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(), StoreError> {
+    let lane = node.lane();
+    let owned = node.fleet().owned_sessions(lane).await?;
+    let (reply, unheld) = oneshot::channel();
+    if inputs.send(LoopInput::FindUnheld { owned, reply }).await.is_err() {
+        return Ok(());
+    }
+    let Ok(unheld) = unheld.await else { return Ok(()) };
+    if !unheld.is_empty() {
+        tracing::warn!(
+            sessions = unheld.len(),
+            "found sessions of this node that were not in memory"
+        );
+        let sessions = load_all(node, unheld).await;
+        give_to_loop(inputs, ClaimedSessions { lane, sessions }).await;
+    }
+    Ok(())
+}
+
+async fn load_all(node: &Node, ids: Vec<SessionId>) -> Vec<LoadedClaim> {
+    let store = node.store();
+    let loads = stream::iter(ids).map(|id| async move { (id, store.load(id).await) });
+    let results: Vec<(SessionId, Result<Option<LoadedSession>, StoreError>)> =
+        loads.buffer_unordered(LOADS).collect().await;
+    let mut loaded = Vec::with_capacity(results.len());
+    for (id, result) in results {
+        match result {
+            Ok(session) => {
+                loaded.extend(session.map(|session| LoadedClaim { session, last: None }))
+            }
+            Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
+                tracing::error!(%error, session = %id, "a session cannot be read");
+            }
+            Err(error) => {
+                tracing::warn!(%error, session = %id, "a claimed session cannot be loaded");
+                node.may_own_unheld.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    loaded
+}
+
+/// Sends loaded sessions to the loop and waits until it has them.
+async fn give_to_loop(inputs: &mpsc::Sender<LoopInput>, claimed: ClaimedSessions) {
+    let (done, waited) = oneshot::channel();
+    if inputs.send(LoopInput::Claimed { claimed, done }).await.is_ok() {
+        let _ = waited.await;
+    }
+}

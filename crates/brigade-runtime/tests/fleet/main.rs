@@ -1,0 +1,16 @@
+//! Several runtimes as nodes of one fleet, under paused time, on a store in memory.
+
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod chaos;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod leases;
+#[cfg(test)]
+mod rest;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod takeover;

@@ -1,0 +1,67 @@
+//! Sessions at rest have no owner.
+
+use brigade_model::call::WaitMode;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_session_at_rest_has_no_owner_and_its_timer_finds_one() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let here = one.session("kitchen").await;
+    here.spawn(SLEEP.with(300)).await.unwrap();
+    one.wait_for_owner(&here, None).await;
+    assert_eq!(here.list().len(), 1, "its tasks are still listed");
+    let there = two.session("kitchen").await;
+    tokio::time::sleep(400 * SECOND).await;
+    let results = there.wait_uncollected(WaitMode::All).await;
+    // Another client started the task, so the operator looks.
+    drop(results);
+    let operator = two.runtime.operator_session(here.id()).await.unwrap();
+    let ended = operator.get("1").await.unwrap();
+    assert!(!ended.row.is_alive(), "{:?}", ended.row.state);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_wakes_a_session_at_rest_on_the_node_that_gets_it() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let here = one.session("kitchen").await;
+    let task = here.spawn(ECHO.with(())).await.unwrap();
+    one.wait_for_owner(&here, None).await;
+    let there = two.session("kitchen").await;
+    there.send(task.no(), "awake").await.unwrap();
+    assert_eq!(two.owner(&there).await.as_deref(), Some("two"));
+    assert_eq!(task.result().await.unwrap(), "awake", "the first node asks the second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_session_stays_with_its_owner() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let _two = fleet.node("two").await;
+    let here = one.session("kitchen").await;
+    here.spawn(WORK.with(600)).await.unwrap();
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!(one.owner(&here).await.as_deref(), Some("one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draining_node_gives_up_what_rests_and_claims_nothing() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let here = one.session("kitchen").await;
+    here.spawn(SLEEP.with(60)).await.unwrap();
+    two.runtime.drain_node("one", true).await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    here.send(brigade_model::ids::TaskNo::new(1).unwrap(), "wake").await.unwrap();
+    one.wait_for_owner(&here, None).await;
+    tokio::time::sleep(90 * SECOND).await;
+    let there = two.runtime.operator_session(here.id()).await.unwrap();
+    assert!(!there.get("1").await.unwrap().row.is_alive());
+    let nodes = one.runtime.nodes().await.unwrap();
+    assert!(nodes.iter().any(|node| node.row.draining && node.row.name == "one"));
+}
