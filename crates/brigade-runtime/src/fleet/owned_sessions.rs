@@ -217,7 +217,7 @@ impl Supervisor {
         }
         for LoadedClaim { session, last } in claimed.sessions {
             let id = session.row.id;
-            if self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id) {
+            if self.holds(id) {
                 continue;
             }
             self.hold_claimed(Some(session), last);
@@ -229,9 +229,12 @@ impl Supervisor {
 
     /// Returns those sessions that are not in memory.
     pub(crate) fn find_unheld(&self, owned: Vec<SessionId>) -> Vec<SessionId> {
-        let is_held =
-            |id: &SessionId| self.trees.contains_key(id) || self.discarded_trees.contains_key(id);
-        owned.into_iter().filter(|id| !is_held(id)).collect()
+        owned.into_iter().filter(|id| !self.holds(*id)).collect()
+    }
+
+    /// Returns true if a session is in memory, or is to be loaded again.
+    fn holds(&self, id: SessionId) -> bool {
+        self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id)
     }
 
     /// Sends an input to the node that owns its session. Returns it if this node decides it.
@@ -243,7 +246,7 @@ impl Supervisor {
             LoopInput::Wait(wait) => wait.session,
             _ => return Some(input),
         };
-        if self.trees.contains_key(&session) {
+        if self.holds(session) {
             return Some(input);
         }
         if let LoopInput::Report { command: Command::Report(_), .. } = &input {

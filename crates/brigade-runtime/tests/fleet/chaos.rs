@@ -92,6 +92,8 @@ async fn run(seed: u64) {
         }
     }
     tokio::time::sleep(120 * SECOND).await;
+    let acknowledged = asked.iter().filter(|spawn| spawn.acknowledged.is_some()).count();
+    println!("seed {seed}: {acknowledged} of {} spawns acknowledged, {}", asked.len(), fleet.work);
     check(&fleet, &nodes, &asked, seed).await;
 }
 
@@ -178,7 +180,7 @@ async fn check_events(fleet: &TestFleet, session: SessionId, seed: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lost_and_nothing_happens_twice() {
-    for seed in 1..=20 {
+    for seed in 1..=30 {
         run(seed).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes, jobs and questions that the tests share.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -128,6 +129,15 @@ impl WorkLog {
                 assert!(end <= pair[1].from, "{task:?} worked twice at once: {pair:?}");
             }
         }
+    }
+}
+
+impl fmt::Display for WorkLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let log = self.0.lock().unwrap();
+        let attempts: usize = log.values().map(Vec::len).sum();
+        let moved = log.values().filter(|spans| spans.iter().any(|it| it.node != spans[0].node));
+        write!(f, "{} tasks in {attempts} attempts, {} moved", log.len(), moved.count())
     }
 }
 
