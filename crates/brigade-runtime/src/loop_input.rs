@@ -9,7 +9,7 @@ use brigade_model::ids::SessionId;
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
-use brigade_store::{CallId, OpenCall};
+use brigade_store::{CallId, NodeId, OpenCall};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,8 @@ pub(crate) enum LoopInput {
     Report { session: SessionId, command: Command },
     /// A wait, which the loop answers when its condition is met.
     Wait(WaitInput),
+    /// A request to give a session to another node.
+    Move { session: SessionId, to: NodeId, reply: oneshot::Sender<SubmitResult<CommandReply>> },
     /// Sessions that this node has claimed.
     Claimed { claimed: ClaimedSessions, done: oneshot::Sender<()> },
     /// A question for those of the owned sessions that are not in memory.

@@ -285,6 +285,10 @@ impl Supervisor {
                     owned.calls.cancel_wait(id);
                 }
             }
+            LoopInput::Move { session, to, reply } => {
+                let moved = self.move_session(session, to, now).await;
+                decided.replies.push(DeferredReply::One(ReplyTo::Local(reply), moved));
+            }
             LoopInput::Claimed { claimed, done } => {
                 self.decide_claimed(claimed, now, decided).await;
                 let _ = done.send(());

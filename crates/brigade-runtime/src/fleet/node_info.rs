@@ -5,8 +5,10 @@ use std::time::Duration;
 use brigade_model::ids::SessionId;
 use brigade_model::refusal::Refusal;
 use brigade_store::{NodeRow, SessionOwner};
+use tokio::sync::oneshot;
 
-use crate::error::store_refusal;
+use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
+use crate::loop_input::LoopInput;
 use crate::runtime::Runtime;
 
 /// A node of the fleet, as the store knows it.
@@ -51,6 +53,17 @@ impl Runtime {
             true => Ok(()),
             false => Err(Refusal::not_found(format!("the node {name:?} has just ended"))),
         }
+    }
+
+    /// Gives a session to a node. The owner does so as soon as nothing of the session runs there: all
+    /// its tasks wait or have ended.
+    pub async fn move_session(&self, session: SessionId, to: &str) -> Result<(), Refusal> {
+        let to = self.open_node(to).await?.row.id;
+        self.check_lease()?;
+        let (reply, received) = oneshot::channel();
+        let input = LoopInput::Move { session, to, reply };
+        self.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+        received.await.map_err(|_| in_doubt_refusal())?.map(|_| ())
     }
 
     /// Returns the open node of a name.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brigade_model::command::Command;
+use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{TaskRow, TaskState};
@@ -242,6 +243,7 @@ impl Supervisor {
         let session = match &input {
             LoopInput::Submit { session, .. }
             | LoopInput::SubmitAll { session, .. }
+            | LoopInput::Move { session, .. }
             | LoopInput::Report { session, .. } => *session,
             LoopInput::Wait(wait) => wait.session,
             _ => return Some(input),
@@ -329,7 +331,7 @@ impl Supervisor {
                 self.decide_wait(wait, now, decided).await;
             }
             CallRequest::Move { to } => {
-                let result = self.move_session(session, to, now);
+                let result = self.move_session(session, to, now).await;
                 decided.replies.push(DeferredReply::One(ReplyTo::Call(id), result));
             }
         }
@@ -343,12 +345,13 @@ impl Supervisor {
     }
 
     /// Notes that a session is to be given to another node as soon as it is at rest.
-    pub(crate) fn move_session(
+    pub(crate) async fn move_session(
         &mut self,
         session: SessionId,
         to: NodeId,
         now: Time,
-    ) -> SubmitResult<brigade_model::decide::CommandReply> {
+    ) -> SubmitResult<CommandReply> {
+        self.load_session(session).await?;
         let Some(owned) = &mut self.owned else {
             return Err(Refusal::invalid("this runtime is no node of a fleet"));
         };
@@ -358,7 +361,7 @@ impl Supervisor {
                 owned.resting.add(session, Time(now.0.saturating_sub(REST.0)));
             }
         }
-        Ok(brigade_model::decide::CommandReply::Done)
+        Ok(CommandReply::Done)
     }
 
     /// Marks the calls of a stored turn as answered, and tells the other nodes.
@@ -537,6 +540,10 @@ impl OwnedSessions {
                 self.calls.ask(session, &request, None, CallerReply::Many { reply, count });
             }
             LoopInput::Wait(wait) => self.send_wait(wait),
+            LoopInput::Move { to, reply, .. } => {
+                let request = CallRequest::Move { to };
+                self.calls.ask(session, &request, None, CallerReply::One(reply));
+            }
             _ => tracing::debug!(%session, "ignored a report for a session of another node"),
         }
     }

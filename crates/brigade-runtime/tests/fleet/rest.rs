@@ -1,6 +1,7 @@
 //! Sessions at rest have no owner.
 
 use brigade_model::call::WaitMode;
+use brigade_model::refusal::RefusalKind;
 
 use crate::support::*;
 
@@ -64,4 +65,20 @@ async fn a_draining_node_gives_up_what_rests_and_claims_nothing() {
     assert!(!there.get("1").await.unwrap().row.is_alive());
     let nodes = one.runtime.nodes().await.unwrap();
     assert!(nodes.iter().any(|node| node.row.draining && node.row.name == "one"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_moves_to_a_node_as_soon_as_nothing_of_it_runs() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let _three = fleet.node("three").await;
+    let here = one.session("kitchen").await;
+    here.spawn(WORK.with(20)).await.unwrap();
+    two.runtime.move_session(here.id(), "two").await.unwrap();
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(one.owner(&here).await.as_deref(), Some("one"), "its work is not interrupted");
+    two.wait_for_owner(&here, Some("two")).await;
+    let unknown = two.runtime.move_session(here.id(), "four").await.unwrap_err();
+    assert_eq!(unknown.kind, RefusalKind::NotFound);
 }
