@@ -12,3 +12,5 @@ mod opening;
 mod pruning;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod versions;
