@@ -65,7 +65,9 @@ impl Fleet for PostgresStore {
     }
 
     fn leave(&self, node: NodeId) -> StoreFuture<'_, ()> {
-        Box::pin(async move { Ok(nodes::leave(&self.fleet.lease_pool.get().await?, node).await?) })
+        Box::pin(
+            async move { Ok(nodes::close_node(&self.fleet.lease_pool.get().await?, node).await?) },
+        )
     }
 
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>> {

@@ -75,7 +75,7 @@ pub(crate) async fn renew(
     row.map(renewal).transpose()
 }
 
-pub(crate) async fn leave(connection: &Connection<'_>, node: NodeId) -> Result<()> {
+pub(crate) async fn close_node(connection: &Connection<'_>, node: NodeId) -> Result<()> {
     let sql = "SELECT {schema}.leave_node($1)";
     connection.query(sql, &[(&node_code(node), Type::INT8)]).await.map(|_| ())
 }
