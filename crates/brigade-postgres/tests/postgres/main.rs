@@ -7,7 +7,11 @@ mod encryption;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod hints;
+#[cfg(test)]
 mod late_commits;
+#[cfg(test)]
+mod leases;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
