@@ -15,6 +15,8 @@ mod leases;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod pruning;
 #[cfg(test)]
 mod support;
