@@ -41,12 +41,18 @@ fn add_sessions(first: u32, count: u32, columns: &str, values: &str) {
 
 /// Returns the pages that a claim reads, as `EXPLAIN` counts them. An earlier claim of the connection has
 /// read the catalog. Both are reverted.
-fn claim_pages(node: &JoinedNode, most: u32) -> u64 {
+async fn claim_pages(node: &JoinedNode, most: u32) -> u64 {
     let claim = format!("plans.claim_sessions({}, {}, 1000, {most})", node.node, node.lanes[0].0);
     let text = SERVER.execute(&format!(
         "BEGIN; SAVEPOINT before; DO $$ BEGIN PERFORM FROM {claim}; END $$; ROLLBACK TO before; \
          EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {claim}"
     ));
+    // The server reverts them after `psql` has ended, and skips locked sessions until then.
+    let running = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE query LIKE '%plans.claim_sessions%' AND pid <> pg_backend_pid()";
+    while SERVER.execute(running) != "0" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let count = |name: &str| -> u64 {
         let rest = text.split_once(&format!("\"{name}\": ")).expect(name).1;
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
@@ -74,7 +80,7 @@ async fn a_claim_reads_few_pages() {
     ));
     SERVER.execute("VACUUM plans.sessions");
     store.leave(dead.node).await.unwrap();
-    let pages = claim_pages(&node, 100);
+    let pages = claim_pages(&node, 100).await;
     assert!(pages < PAGES_MAX, "{pages} pages without a session to claim");
     let first = 4 * OTHERS + 1;
     add_sessions(first, 1, "next_due", "10");
@@ -88,7 +94,7 @@ async fn a_claim_reads_few_pages() {
         node.node,
         first + 3
     ));
-    let pages = claim_pages(&node, 100);
+    let pages = claim_pages(&node, 100).await;
     assert!(pages < PAGES_MAX, "{pages} pages");
     let claim = SessionClaim { node: node.node, lane: node.lanes[0], now: Time(1_000), limit: 100 };
     let claimed = store.claim(&claim).await.unwrap();
