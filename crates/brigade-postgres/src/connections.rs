@@ -16,7 +16,7 @@ use crate::tls::TlsConnector;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time that a new connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The most connections for commits, beside those for other callers.
 const COMMITS_MAX: usize = 16;
@@ -49,6 +49,19 @@ impl ConnectionPool {
             permits: Arc::new(Semaphore::new(options.connections())),
             commit_permits: Arc::new(Semaphore::new(COMMITS_MAX)),
         })
+    }
+
+    /// Returns a pool of other connections to the same database.
+    pub(crate) fn separate(&self, connections: usize) -> Self {
+        Self {
+            config: self.config.clone(),
+            tls: self.tls.clone(),
+            schema_name: self.schema_name.clone(),
+            schema: self.schema.clone(),
+            idle: Mutex::default(),
+            permits: Arc::new(Semaphore::new(connections)),
+            commit_permits: Arc::new(Semaphore::new(COMMITS_MAX)),
+        }
     }
 
     /// Returns a connection for one caller.
@@ -214,6 +227,6 @@ pub(crate) enum TransactionMode {
     Write,
 }
 
-fn quote_identifier(name: &str) -> String {
+pub(crate) fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

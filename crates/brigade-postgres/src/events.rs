@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use brigade_model::event::{EventRecord, FeedItem};
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Lane, Position, SessionId};
+use brigade_model::ids::{Position, SessionId};
 use brigade_store::columns::{decode_author, to_i64};
 use brigade_store::{EventPage, EventQuery, codec};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connections::{Connection, Parameter};
-use crate::error::{Result, corrupt};
+use crate::error::Result;
+use crate::lanes::parse_lane;
 use crate::read::{id_parameter, to_u64};
 use crate::write::lane_code;
 
@@ -186,9 +187,8 @@ fn begin_page(query: &EventQuery, lanes: &[UnreadLane]) -> EventPage {
 
 /// Reads the columns `lane, number` from a column on.
 pub(crate) fn read_position(row: &Row, first: usize) -> Result<Position> {
-    let lane: i32 = row.try_get(first)?;
-    let lane = u32::try_from(lane).map_err(|_| corrupt(format!("{lane} is not a lane")))?;
-    Ok(Position { lane: Lane(lane), no: to_u64(row.try_get(first + 1)?)? })
+    let lane = parse_lane(row.try_get(first)?)?;
+    Ok(Position { lane, no: to_u64(row.try_get(first + 1)?)? })
 }
 
 /// Decodes the columns `author, body` from a column on.

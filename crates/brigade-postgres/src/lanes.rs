@@ -57,7 +57,10 @@ impl WrittenLanes {
 /// Opens a lane that belongs to no node.
 pub(crate) async fn open_lane(connection: &Connection<'_>) -> Result<Lane> {
     let sql = "INSERT INTO {schema}.lanes(node) VALUES (0) RETURNING lane";
-    let lane: i32 = connection.query_one(sql, &[]).await?.try_get(0)?;
+    parse_lane(connection.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+pub(crate) fn parse_lane(lane: i32) -> Result<Lane> {
     Ok(Lane(u32::try_from(lane).map_err(|_| corrupt(format!("{lane} is not a lane")))?))
 }
 

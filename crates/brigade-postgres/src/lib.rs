@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! commit ────────── one call of commit_batch ──┐
-//! reads, prune ──── a pool of connections ─────┴── a schema in a database
+//! reads, prune ──── a pool of connections ─────┼── a schema in a database
+//! leases, hints ─── connections of their own ──┘
 //! ```
 //!
-//! A commit is one statement, which leaves no open transaction when its connection is lost. No statement depends on the state of a connection, so a pooler may stand in
-//! front of the database.
+//! A commit is one statement, which leaves no open transaction when its connection is lost. No statement
+//! depends on the state of a connection, except LISTEN, so a pooler may stand in front of the database.
 //!
 //! In reading order:
 //! - `store`: [`PostgresStore`] opens a schema and forwards the calls of `Store`.
@@ -15,15 +16,22 @@
 //! - `schema`: the tables, their version, and the checks before a database is changed.
 //! - `write`: commits. `read`: reads of rows. `events`: reads of events. `load`: loads of sessions.
 //!   `prune`: retention.
+//! - `fleet`: the calls of `Fleet`. `nodes`: leases. `claims`: owners of sessions. `calls`: requests between
+//!   nodes. `hints`: NOTIFY and LISTEN.
 //! - `records`: records with compare-and-set and expiry.
 //! - [`test_server`]: a private server for tests, with the feature of the same name.
 //! - `error`: the mapping of PostgreSQL's errors.
 
+mod calls;
+mod claims;
 mod connections;
 mod error;
 mod events;
+mod fleet;
+mod hints;
 mod lanes;
 mod load;
+mod nodes;
 mod options;
 mod prune;
 mod read;

@@ -29,6 +29,9 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// `require` then checks too. `schema` is the
 /// schema of the tables (`brigade` by default), and `connections` the most connections (8 by default).
 ///
+/// Nodes hear of each other's changes by LISTEN. `listen_url` is another URL for it, percent-encoded, if a
+/// pooler is in front of the database. With `listen=off`, nodes only poll.
+///
 /// ```
 /// use brigade_postgres::PostgresOptions;
 ///
@@ -46,6 +49,15 @@ pub struct PostgresOptions {
     tls: TlsOptions,
     schema: String,
     connections: usize,
+    listen: ListenSetting,
+}
+
+/// The connection for LISTEN.
+#[derive(Clone)]
+enum ListenSetting {
+    SameUrl,
+    OtherUrl(Box<PostgresOptions>),
+    Off,
 }
 
 /// A URL that names no database. The text does not repeat it, since it may contain a password.
@@ -101,6 +113,7 @@ impl PostgresOptions {
             tls: TlsOptions { check: own.check, root_certificates: own.root_certificates },
             schema: own.schema.unwrap_or_else(|| DEFAULT_SCHEMA.to_owned()),
             connections: own.connections.unwrap_or(DEFAULT_CONNECTIONS),
+            listen: own.listen,
         })
     }
 
@@ -110,9 +123,28 @@ impl PostgresOptions {
         Ok(self)
     }
 
+    /// Sets another URL for LISTEN, which does not work with a pooler that hands out a connection for each
+    /// transaction. It must be the same database.
+    pub fn listen_url(mut self, url: &str) -> Result<Self, InvalidUrl> {
+        self.listen = ListenSetting::OtherUrl(Box::new(Self::from_url(url)?));
+        Ok(self)
+    }
+
+    /// Turns LISTEN off, so that nodes only poll.
+    #[must_use]
+    pub fn without_listen(mut self) -> Self {
+        self.listen = ListenSetting::Off;
+        self
+    }
+
     /// Sets the password, if the URL has none.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
+        if let ListenSetting::OtherUrl(other) = &mut self.listen
+            && other.config.get_password().is_none()
+        {
+            other.config.password(password);
+        }
         if self.config.get_password().is_none() {
             self.config.password(password);
         }
@@ -134,6 +166,15 @@ impl PostgresOptions {
     pub(crate) fn connections(&self) -> usize {
         self.connections
     }
+
+    /// Returns the options of the connection for LISTEN.
+    pub(crate) fn listen_options(&self) -> Option<&Self> {
+        match &self.listen {
+            ListenSetting::SameUrl => Some(self),
+            ListenSetting::OtherUrl(other) => Some(other),
+            ListenSetting::Off => None,
+        }
+    }
 }
 
 /// The settings of a URL that the driver does not know, or knows only in part.
@@ -143,6 +184,7 @@ struct OwnSettings {
     root_certificates: Option<std::path::PathBuf>,
     schema: Option<String>,
     connections: Option<usize>,
+    listen: ListenSetting,
 }
 
 impl Default for OwnSettings {
@@ -153,6 +195,7 @@ impl Default for OwnSettings {
             root_certificates: None,
             schema: None,
             connections: None,
+            listen: ListenSetting::SameUrl,
         }
     }
 }
@@ -173,6 +216,16 @@ impl OwnSettings {
                 let invalid = || InvalidUrl("connections is not a number from 1 to 1000".into());
                 self.connections = Some(count.ok_or_else(invalid)?);
             }
+            "listen_url" => {
+                let other = PostgresOptions::from_url(&value)
+                    .map_err(|InvalidUrl(reason)| InvalidUrl(format!("listen_url: {reason}")))?;
+                self.listen = ListenSetting::OtherUrl(Box::new(other));
+            }
+            "listen" => match value.as_ref() {
+                "on" => {}
+                "off" => self.listen = ListenSetting::Off,
+                _ => return Err(InvalidUrl("listen is not `on` or `off`".into())),
+            },
             _ => return Ok(false),
         }
         Ok(true)
@@ -258,6 +311,22 @@ mod tests {
         assert_eq!(options.tls.root_certificates.as_deref(), Some("/etc/ca.pem".as_ref()));
         assert_eq!((options.schema.as_str(), options.connections), ("a b", 3));
         assert_eq!(options.to_string(), "postgres://ada@db1,db2:5433/kitchen");
+        assert_eq!(options.listen_options().unwrap().to_string(), options.to_string());
+    }
+
+    #[test]
+    fn listen_has_a_url_of_its_own_or_none() {
+        let url = "postgres://ada@pooler/kitchen?listen_url=postgres%3A%2F%2Fada%40db1%2Fkitchen";
+        let options = PostgresOptions::from_url(url).unwrap().password("secret");
+        let listen = options.listen_options().unwrap();
+        assert_eq!(listen.to_string(), "postgres://ada@db1/kitchen");
+        assert_eq!(listen.config.get_password(), Some("secret".as_bytes()));
+        let set = PostgresOptions::from_url("postgres://ada@pooler/kitchen").unwrap();
+        let set = set.listen_url("postgres://ada@db2/kitchen").unwrap();
+        assert_eq!(set.listen_options().unwrap().to_string(), "postgres://ada@db2/kitchen");
+        assert!(set.without_listen().listen_options().is_none());
+        let off = PostgresOptions::from_url("postgres://ada@db/kitchen?listen=off").unwrap();
+        assert!(off.listen_options().is_none());
     }
 
     #[test]
@@ -270,6 +339,8 @@ mod tests {
         check_refused("postgres://ada:secret@db/k?schema=a%27b", "schema is not a name");
         check_refused("postgres://ada:secret@db/k?color=1", "unknown option");
         check_refused("postgres://ada:secret@db:port/k", "port");
+        check_refused("postgres://ada:secret@db/k?listen=maybe", "listen is not");
+        check_refused("postgres://ada@db/k?listen_url=mysql%3A%2F%2Fa%3Asecret%40b", "listen_url");
         check_refused("postgres://ada:a?secret=1@db/k", "%3F");
     }
 }

@@ -8,10 +8,10 @@ use crate::error::{PostgresError, Result, corrupt, unavailable};
 
 /// Each migration leads to the next version. Released migrations do not change, and none breaks the
 /// programs of the version before, so that a running fleet can be upgraded.
-const MIGRATIONS: &[&str] = &[include_str!("sql/version_1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("sql/version_1.sql"), include_str!("sql/version_2.sql")];
 
 /// The functions of this version.
-const FUNCTIONS: &str = include_str!("sql/functions.sql");
+const FUNCTIONS: [&str; 2] = [include_str!("sql/functions.sql"), include_str!("sql/fleet.sql")];
 
 /// The oldest server, as its version number.
 const SERVER_VERSION_MIN: i32 = 140_000;
@@ -110,7 +110,9 @@ async fn migrate(connection: &Connection<'_>) -> Result<()> {
     for migration in &MIGRATIONS[version..] {
         connection.execute_script(migration).await?;
     }
-    connection.execute_script(FUNCTIONS).await?;
+    for functions in FUNCTIONS {
+        connection.execute_script(functions).await?;
+    }
     let sql = "INSERT INTO {schema}.meta(name, value) VALUES ($1, $2) \
                ON CONFLICT (name) DO UPDATE SET value = excluded.value";
     let version = i64::try_from(newest()).unwrap_or(i64::MAX);

@@ -8,12 +8,13 @@ use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
-    AcquireResult, Batch, EventPage, EventQuery, JournalQuery, LoadedSession, MessagePage,
+    AcquireResult, Batch, EventPage, EventQuery, Fleet, JournalQuery, LoadedSession, MessagePage,
     MessageQuery, PruneResult, Retention, RunRow, Store, StoreError, StoreFuture, TaskQuery,
 };
 
 use crate::connections::{Connection, ConnectionPool};
 use crate::error::Result;
+use crate::fleet::FleetConnections;
 use crate::lanes::WrittenLanes;
 use crate::options::PostgresOptions;
 use crate::prune::PartitionTimer;
@@ -28,6 +29,7 @@ use crate::{events, lanes, load, prune, read, write};
 pub struct PostgresStore {
     pool: ConnectionPool,
     lanes: WrittenLanes,
+    pub(crate) fleet: FleetConnections,
     next_partitions: PartitionTimer,
 }
 
@@ -39,11 +41,24 @@ impl PostgresStore {
         let pool = ConnectionPool::new(options)?;
         open_schema(&pool).await?;
         prune::create_partitions(&pool.get().await?).await;
-        Ok(Self { pool, lanes: WrittenLanes::default(), next_partitions: PartitionTimer::new() })
+        Ok(Self {
+            fleet: FleetConnections::new(&pool, options)?,
+            pool,
+            lanes: WrittenLanes::default(),
+            next_partitions: PartitionTimer::new(),
+        })
     }
 
     pub(crate) async fn connection(&self) -> Result<Connection<'_>> {
         self.pool.get().await
+    }
+
+    pub(crate) async fn commit_connection(&self) -> Result<Connection<'_>> {
+        self.pool.get_for_commit().await
+    }
+
+    pub(crate) fn lanes(&self) -> &WrittenLanes {
+        &self.lanes
     }
 }
 
@@ -88,6 +103,10 @@ impl Store for PostgresStore {
 
     fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         Box::pin(async move { Ok(write::acquire(&self.connection().await?, lane, row).await?) })
+    }
+
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        Some(self)
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {

@@ -131,14 +131,21 @@ impl TestServer {
     ///
     /// Panics if a statement fails.
     pub fn execute(&self, sql: &str) -> String {
-        let mut psql = Command::new(self.bin.join("psql"));
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
-        psql.args(["-U", "brigade", "-d", "postgres"]).arg("-h").arg(&self.dir);
-        psql.env("PGPORT", self.port.to_string());
-        let output = psql.output().expect("psql runs");
+        let output = self.psql().args(["-c", sql]).output().expect("psql runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{sql}: {errors}");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// Runs the statements of a file as the superuser.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a statement fails.
+    pub fn execute_file(&self, path: &Path) {
+        let output = self.psql().arg("-f").arg(path).output().expect("psql runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {errors}", path.display());
     }
 
     /// Runs a statement in a transaction that stays open, until the value is released or dropped.
@@ -147,9 +154,7 @@ impl TestServer {
     ///
     /// Panics if the statement does not return.
     pub fn hold_lock(&self, sql: &str) -> HeldLock {
-        let mut psql = Command::new(self.bin.join("psql"));
-        psql.args(["-X", "-q", "-A", "-t", "-U", "brigade", "-d", "postgres", "-h"]).arg(&self.dir);
-        psql.env("PGPORT", self.port.to_string());
+        let mut psql = self.psql();
         psql.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = psql.spawn().expect("psql runs");
         let mut input = child.stdin.take().expect("its input is a pipe");
@@ -158,6 +163,14 @@ impl TestServer {
         let is_held = output.lines().map_while(Result::ok).any(|line| line == "held");
         assert!(is_held, "psql ended: {sql}");
         HeldLock { child, input: Some(input) }
+    }
+
+    fn psql(&self) -> Command {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
+        psql.args(["-U", "brigade", "-d", "postgres", "-h"]).arg(&self.dir);
+        psql.env("PGPORT", self.port.to_string());
+        psql
     }
 
     /// Returns the options of a schema that no other call returns.

@@ -35,6 +35,10 @@ pub(crate) async fn commit(
     let bodies = BatchBodies::of(&rows);
     let mut values: Vec<Parameter<'_>> = vec![(&lane, Type::INT4), (&generation, Type::INT8)];
     rows.add_parameters(&bodies, &mut values);
+    let answered: Vec<Uuid> = batch.answers.iter().map(|answer| answer.id.0).collect();
+    let replies: Vec<&[u8]> = batch.answers.iter().map(|answer| &*answer.reply).collect();
+    values.push((&answered, Type::UUID_ARRAY));
+    values.push((&replies, Type::BYTEA_ARRAY));
     let places: Vec<String> = (1..=values.len()).map(|at| format!("${at}")).collect();
     let sql = format!("SELECT {{schema}}.commit_batch({})", places.join(", "));
     let rows = connection.query_raw(&sql, &values).await.inspect_err(|error| {
@@ -54,11 +58,14 @@ pub(crate) async fn acquire(
     row: &SessionRow,
 ) -> Result<AcquireResult> {
     let epoch = row.epoch.next();
-    let sql = "UPDATE {schema}.sessions AS s SET epoch = $1, lane = $2 \
-               WHERE id = $3 AND seq = $4 AND epoch = $5 AND (lane = $2 OR NOT EXISTS ( \
+    // The lock delays no commit. It lets the close of the lane wait.
+    let sql = "WITH own AS (SELECT lane FROM {schema}.lanes WHERE lane = $2 AND open FOR KEY SHARE) \
+               UPDATE {schema}.sessions AS s \
+               SET epoch = $1, lane = own.lane, next_due = NULL, next_owner = NULL FROM own \
+               WHERE s.id = $3 AND s.seq = $4 AND s.epoch = $5 AND (s.lane = $2 OR NOT EXISTS ( \
                    SELECT FROM {schema}.lanes AS l \
                    WHERE l.lane = s.lane AND l.open AND l.node <> 0)) \
-               RETURNING last_lane, last_pos";
+               RETURNING s.last_lane, s.last_pos";
     let values: [Parameter<'_>; 5] = [
         (&to_i64(epoch.0), Type::INT8),
         (&lane_code(lane), Type::INT4),
@@ -70,9 +77,14 @@ pub(crate) async fn acquire(
         let last = read_position(&stored, 0)?;
         return Ok(AcquireResult::Acquired(AcquiredSession { epoch, last: Some(last) }));
     }
-    let sql = "SELECT FROM {schema}.sessions WHERE id = $1 AND seq = $2 AND epoch = $3";
-    let same = connection.query_first(sql, &values[2..]).await?;
-    Ok(if same.is_some() { AcquireResult::Owned } else { AcquireResult::Changed })
+    let sql = "SELECT EXISTS (SELECT FROM {schema}.lanes WHERE lane = $1 AND open), \
+               EXISTS (SELECT FROM {schema}.sessions WHERE id = $2 AND seq = $3 AND epoch = $4)";
+    let found = connection.query_one(sql, &values[1..]).await?;
+    match (found.try_get(0)?, found.try_get(1)?) {
+        (false, _) => Err(StoreError::Fenced(format!("lane {} is closed", lane.0)).into()),
+        (true, true) => Ok(AcquireResult::Owned),
+        (true, false) => Ok(AcquireResult::Changed),
+    }
 }
 
 /// The rows of a batch by columns. Encoded bodies are ranges of one buffer.

@@ -1,7 +1,8 @@
 //! Checks that every store must pass.
 //!
 //! ```text
-//! conformance_tests!(MyHarness::new())   one test per check, each with a store of its own
+//! conformance_tests!(MyHarness::new())         one test per check, each with a store of its own
+//! fleet_conformance_tests!(MyHarness::new())   the same for stores that nodes share
 //! ```
 //!
 //! In reading order:
@@ -15,10 +16,15 @@
 //! - [`feed`]: pages from any position, without gap or repeat, and with the authors of events.
 //! - [`records`]: compare-and-set, expiry, single use, pages and bounds of records.
 //! - [`retention`]: `prune` removes finished data and nothing else.
+//! - `fleet_nodes`: a node of a fleet. [`fleet`]: leases, claims, releases and hints of nodes.
+//!   [`fleet_calls`]: calls between nodes.
 
 pub mod commits;
 pub mod feed;
 pub mod fixture;
+pub mod fleet;
+pub mod fleet_calls;
+mod fleet_nodes;
 pub mod folding;
 pub mod message_keys;
 pub mod reads;
@@ -28,6 +34,7 @@ mod scenario;
 mod writer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::store::{BoxFuture, Store};
 
@@ -38,6 +45,18 @@ pub trait StoreHarness: Sync {
 
     /// Closes a store and opens the same data again. The caller holds no other handle of it.
     fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>>;
+}
+
+/// Creates the stores for the checks of nodes that share a store.
+pub trait FleetHarness: Sync {
+    /// Returns an empty store that nodes can join.
+    fn empty(&self) -> BoxFuture<'_, Arc<dyn Store>>;
+
+    /// Returns a handle of the same data, such as another process has.
+    fn another_handle<'a>(&'a self, store: &'a Arc<dyn Store>) -> BoxFuture<'a, Arc<dyn Store>>;
+
+    /// Lets a time pass by the clock of leases.
+    fn wait(&self, duration: Duration) -> BoxFuture<'_, ()>;
 }
 
 /// Expands to one test per check. Each test evaluates the expression to get its own
@@ -115,5 +134,35 @@ macro_rules! conformance_tests {
         async fn $check() {
             $crate::conformance::$group::$check(&$harness).await;
         })*
+    };
+}
+
+/// Expands to one test per check of nodes that share a store. Each test evaluates the expression to get
+/// its own [`FleetHarness`].
+///
+/// [`FleetHarness`]: crate::conformance::FleetHarness
+#[macro_export]
+macro_rules! fleet_conformance_tests {
+    ($harness:expr) => {
+        $crate::conformance_tests! { @single $harness;
+            fleet::an_open_node_has_its_name_alone
+            fleet::a_renewal_extends_the_lease
+            fleet::a_closed_node_is_not_renewed
+            fleet::an_expired_node_is_fenced
+            fleet::claims_are_in_the_order_of_their_reasons
+            fleet::a_claim_needs_the_labels_of_the_session
+            fleet::a_released_session_waits_for_its_next_owner
+            fleet::a_release_compares_the_stored_row
+            fleet::a_hint_wakes_another_node
+            fleet_calls::a_call_is_answered_once_with_its_events
+            fleet_calls::answers_without_events_are_a_commit
+            fleet_calls::calls_follow_the_session
+            fleet_calls::a_call_for_a_node_has_one_reply
+            fleet_calls::a_call_needs_both_sides
+            fleet_calls::a_removed_session_has_no_calls
+        }
+        $crate::conformance_tests! { @parallel $harness;
+            fleet::concurrent_claims_share_no_session
+        }
     };
 }

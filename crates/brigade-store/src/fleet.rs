@@ -36,11 +36,12 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
         load: &'a NodeLoad,
     ) -> StoreFuture<'a, Option<LeaseRenewal>>;
 
-    /// Closes a node and its lanes. The caller performs nothing any more.
+    /// Closes a node and its lanes, and removes its calls and the open calls for it. The caller performs
+    /// nothing any more.
     fn leave(&self, node: NodeId) -> StoreFuture<'_, ()>;
 
-    /// Closes the nodes whose lease is over, with their lanes, and removes their calls. Returns those that
-    /// this call has closed.
+    /// Closes the nodes whose lease is over, as [`Fleet::leave`] does. Returns those that this call has
+    /// closed. A store that was unavailable gives each node the time of its lease to renew it.
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>>;
 
     /// Returns the open nodes, and those that were closed in the last day, by ascending id.
@@ -57,11 +58,14 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// After an error, some of them may be owned: [`Fleet::owned_sessions`] returns them.
     fn claim<'a>(&'a self, claim: &'a SessionClaim) -> StoreFuture<'a, Vec<ClaimedSession>>;
 
-    /// Returns the sessions that a lane owns.
+    /// Returns the sessions that a lane owns, without closed ones, which need no owner.
     fn owned_sessions(&self, lane: Lane) -> StoreFuture<'_, Vec<SessionId>>;
 
-    /// Gives up the ownership of a session at rest. Returns false, and changes nothing, if the lane, the
-    /// epoch or the sequence number is not the stored one.
+    /// Gives up the ownership of a session at rest. Returns false, and changes nothing, if the lane is
+    /// closed, or if the lane, the epoch or the sequence number is not the stored one.
+    ///
+    /// After an error, it may be done or arrive late, like a commit
+    /// ([`Store::refuse_late_commits`](crate::Store::refuse_late_commits)).
     fn release<'a>(&'a self, release: &'a SessionRelease) -> StoreFuture<'a, bool>;
 
     /// Sets the labels that a node must have to claim a session, in place of earlier ones. Returns false if
@@ -75,8 +79,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// Returns the owners of sessions, in any order. Sessions without an owner are missing.
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>>;
 
-    /// Stores a call. Returns false if its session or node does not exist. A call that is stored already
-    /// stays as it is.
+    /// Stores a call. Returns false if its session does not exist or its node is not open. A call that is
+    /// stored already stays as it is. A call of a closed node counts as removed.
     fn ask<'a>(&'a self, call: &'a NewCall) -> StoreFuture<'a, bool>;
 
     /// Returns calls without a reply: those for a node, and those for the sessions of its lanes, oldest
@@ -97,7 +101,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// lost, so each node also polls.
     fn notify(&self) -> StoreFuture<'_, ()>;
 
-    /// Waits for a hint of another node. A store without hints waits for ever.
+    /// Waits for a hint that arrives from now on. A store without hints waits for ever. Nodes that share a
+    /// handle of a store may not get the hints of each other.
     fn next_hint(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -191,7 +196,7 @@ pub struct NodeRow {
     /// The time of the store when this row was read.
     pub now: Time,
     pub load: NodeLoad,
-    /// The sessions that the node owns.
+    /// The sessions that the node owns, without closed ones.
     pub owned_sessions: u64,
 }
 

@@ -162,7 +162,7 @@ impl Store for MemoryStore {
 
     fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
         let acquired = self.lock().acquire(lane, row);
-        Box::pin(ready(Ok(acquired)))
+        Box::pin(ready(acquired))
     }
 
     fn fleet(&self) -> Option<&dyn Fleet> {
@@ -316,19 +316,20 @@ impl MemoryState {
         Ok(first)
     }
 
-    fn acquire(&mut self, lane: Lane, row: &SessionRow) -> AcquireResult {
+    fn acquire(&mut self, lane: Lane, row: &SessionRow) -> Result<AcquireResult, StoreError> {
+        self.fleet.check_open(lane)?;
         let stored = self.sessions.get_mut(&row.id).map(|session| &mut session.row);
         let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);
-        let Some(stored) = same else { return AcquireResult::Changed };
+        let Some(stored) = same else { return Ok(AcquireResult::Changed) };
         if !self.fleet.may_acquire(row.id, lane) {
-            return AcquireResult::Owned;
+            return Ok(AcquireResult::Owned);
         }
         stored.epoch = stored.epoch.next();
         if self.fleet.is_enabled {
             self.fleet.set_owner(row.id, lane);
         }
         let last = self.fleet.last_position(row.id);
-        AcquireResult::Acquired(AcquiredSession { epoch: stored.epoch, last })
+        Ok(AcquireResult::Acquired(AcquiredSession { epoch: stored.epoch, last }))
     }
 
     fn check(&self, part: &SessionBatch) -> Result<(), StoreError> {
@@ -393,7 +394,9 @@ impl MemoryState {
         self.feed.append(lane, &part.events);
         if self.fleet.is_enabled {
             self.fleet.set_owner(id, lane);
-            self.fleet.set_last_position(id, self.feed.last_position(lane));
+            if !part.events.is_empty() {
+                self.fleet.set_last_position(id, self.feed.last_position(lane));
+            }
         }
     }
 

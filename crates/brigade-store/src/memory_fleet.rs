@@ -111,10 +111,8 @@ impl MemoryFleet {
     /// Refuses a batch of a closed lane, of a lane that does not own its sessions, or that answers a call
     /// twice.
     pub(crate) fn check_writer(&self, batch: &Batch) -> Result<(), StoreError> {
-        if let Some(lane) = self.lanes.get(&batch.lane) {
-            if !lane.open {
-                return Err(StoreError::Fenced(format!("lane {} is closed", batch.lane.0)));
-            }
+        self.check_open(batch.lane)?;
+        if self.is_open(batch.lane) {
             for part in &batch.sessions {
                 let owner = self.ownerships.get(&part.row.id);
                 if owner.is_some_and(|owner| owner.lane != Some(batch.lane)) {
@@ -138,6 +136,14 @@ impl MemoryFleet {
             if let Some(stored) = found.filter(|stored| stored.reply.is_none()) {
                 stored.reply = Some(answer.reply.clone());
             }
+        }
+    }
+
+    /// Refuses the writer of a closed lane.
+    pub(crate) fn check_open(&self, lane: Lane) -> Result<(), StoreError> {
+        match self.is_closed(lane) {
+            true => Err(StoreError::Fenced(format!("lane {} is closed", lane.0))),
+            false => Ok(()),
         }
     }
 
@@ -167,6 +173,11 @@ impl MemoryFleet {
         self.calls.retain(|stored| stored.call.target != CallTarget::Session(session));
     }
 
+    /// Returns true for a lane that accepts nothing any more. A lane of no node is never closed.
+    fn is_closed(&self, lane: Lane) -> bool {
+        self.lanes.get(&lane).is_some_and(|lane| !lane.open)
+    }
+
     fn is_open(&self, lane: Lane) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)
     }
@@ -187,14 +198,10 @@ impl MemoryFleet {
         for lane in self.lanes.values_mut().filter(|lane| lane.node == node) {
             lane.open = false;
         }
-        self.calls.retain(|stored| stored.call.asked_by != node);
-    }
-
-    fn row(&self, node: &MemoryNode, now: Time) -> NodeRow {
-        let owned = self.ownerships.values().filter_map(|ownership| ownership.lane);
-        let lanes = owned.filter_map(|lane| self.lanes.get(&lane));
-        let owned_sessions = lanes.filter(|lane| lane.node == node.row.id).count() as u64;
-        NodeRow { now, owned_sessions, ..node.row.clone() }
+        let is_lost = |stored: &MemoryCall| {
+            stored.call.target == CallTarget::Node(node) && stored.reply.is_none()
+        };
+        self.calls.retain(|stored| stored.call.asked_by != node && !is_lost(stored));
     }
 
     fn claim_reason(&self, session: SessionId, claim: &SessionClaim) -> Option<ClaimReason> {
@@ -227,11 +234,38 @@ impl MemoryFleet {
 }
 
 impl MemoryState {
+    /// Returns the owned sessions that are not closed, with their lanes.
+    fn owned_sessions(&self) -> impl Iterator<Item = (SessionId, Lane)> {
+        let open =
+            self.sessions.values().filter(|session| session.row.state != SessionState::Closed);
+        open.filter_map(|session| {
+            let id = session.row.id;
+            Some((id, self.fleet.ownerships.get(&id)?.lane?))
+        })
+    }
+
+    fn node_row(&self, node: &MemoryNode, now: Time) -> NodeRow {
+        let lanes = self.owned_sessions().filter_map(|(_, lane)| self.fleet.lanes.get(&lane));
+        let owned_sessions = lanes.filter(|lane| lane.node == node.row.id).count() as u64;
+        NodeRow { now, owned_sessions, ..node.row.clone() }
+    }
+
+    fn close_expired(&mut self, now: Time) -> Vec<NodeRow> {
+        let nodes = self.fleet.nodes.values();
+        let expired = nodes.filter(|node| node.row.open && node.row.lease_until <= now);
+        let closed = expired.map(|node| NodeRow { open: false, ..self.node_row(node, now) });
+        let closed: Vec<NodeRow> = closed.collect();
+        for node in &closed {
+            self.fleet.close(node.id);
+        }
+        closed
+    }
+
     fn join(&mut self, new: &NewNode, now: Time) -> JoinResult {
         let taken =
             self.fleet.nodes.values().find(|node| node.row.open && node.row.name == new.name);
         if let Some(taken) = taken {
-            return JoinResult::NameTaken(self.fleet.row(taken, now));
+            return JoinResult::NameTaken(self.node_row(taken, now));
         }
         let node = NodeId(self.fleet.nodes.len() as u64 + 1);
         let row = NodeRow {
@@ -285,6 +319,9 @@ impl MemoryState {
     }
 
     fn release(&mut self, release: &SessionRelease) -> bool {
+        if self.fleet.is_closed(release.lane) {
+            return false;
+        }
         let row = self.sessions.get(&release.id).map(|session| &session.row);
         let same = row.is_some_and(|row| row.epoch == release.epoch && row.seq == release.seq);
         let ownership = self.fleet.ownerships.get_mut(&release.id);
@@ -336,20 +373,12 @@ impl Fleet for MemoryStore {
     }
 
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>> {
-        self.change(|state, now| {
-            let nodes = state.fleet.nodes.values();
-            let over = nodes.filter(|node| node.row.open && node.row.lease_until <= now);
-            let closed: Vec<NodeRow> = over.map(|node| state.fleet.row(node, now)).collect();
-            for node in &closed {
-                state.fleet.close(node.id);
-            }
-            closed
-        })
+        self.change(MemoryState::close_expired)
     }
 
     fn nodes(&self) -> StoreFuture<'_, Vec<NodeRow>> {
         self.change(|state, now| {
-            state.fleet.nodes.values().map(|node| state.fleet.row(node, now)).collect()
+            state.fleet.nodes.values().map(|node| state.node_row(node, now)).collect()
         })
     }
 
@@ -366,8 +395,8 @@ impl Fleet for MemoryStore {
 
     fn owned_sessions(&self, lane: Lane) -> StoreFuture<'_, Vec<SessionId>> {
         self.change(|state, _| {
-            let all = state.fleet.ownerships.iter();
-            all.filter(|(_, owner)| owner.lane == Some(lane)).map(|(id, _)| *id).collect()
+            let owned = state.owned_sessions();
+            owned.filter(|(_, owner)| *owner == lane).map(|(id, _)| id).collect()
         })
     }
 
@@ -402,8 +431,9 @@ impl Fleet for MemoryStore {
                 CallTarget::Session(session) => state.sessions.contains_key(&session),
                 CallTarget::Node(node) => state.fleet.is_open_node(node),
             };
+            let is_asker_open = state.fleet.is_open_node(call.asked_by);
             let calls = &mut state.fleet.calls;
-            if exists && !calls.iter().any(|stored| stored.call.id == call.id) {
+            if exists && is_asker_open && !calls.iter().any(|stored| stored.call.id == call.id) {
                 calls.push_back(MemoryCall { call: call.clone(), reply: None });
             }
             exists

@@ -88,7 +88,7 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// on, batches of earlier writers are refused.
     ///
     /// A session of another node with an open lane is not acquired. A lane that belongs to no node
-    /// protects nothing.
+    /// protects nothing. A closed lane acquires nothing: the result is [`StoreError::Fenced`].
     fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult>;
 
     /// Returns the coordination of nodes, if several can share this store.

@@ -2,14 +2,16 @@
 -- quoted name of the schema.
 --
 -- A function raises one of these conditions:
---   BG001: another writer owns the session (or the lane is closed)
+--   BG001: another writer owns the session, the lane is closed, or a call has a reply
 --   BG002: the name of a session is taken; the detail is the name
 --   BG003: a kind of records is full
 --   BG004: the events of a day cannot be removed yet
 
 -- Writes a batch. Arrays with the same prefix describe one kind of rows: `s_` sessions, `t_` tasks, `r_`
--- ended runs, `j_` journal entries, `m_` messages, `e_` events. `_part` is the index of a row's session.
--- Returns the position of the first event.
+-- ended runs, `j_` journal entries, `m_` messages, `e_` events, `a_` answers to calls. `_part` is the index of
+-- a row's session. Returns the position of the first event.
+--
+-- The function of version 1 has no answers. It stays in a migrated schema, for nodes of that version.
 CREATE OR REPLACE FUNCTION {schema}.commit_batch(
     p_lane int, p_generation bigint,
     s_id uuid[], s_name text[], s_state smallint[], s_epoch bigint[], s_base bigint[], s_seq bigint[],
@@ -21,7 +23,8 @@ CREATE OR REPLACE FUNCTION {schema}.commit_batch(
     j_part int[], j_task bigint[], j_seq bigint[], j_body bytea[],
     m_part int[], m_no bigint[], m_recipient bigint[], m_unread boolean[], m_key bytea[],
     m_key_run bigint[], m_sender bigint[], m_body bytea[],
-    e_part int[], e_seq bigint[], e_at bigint[], e_author text[], e_body bytea[]
+    e_part int[], e_seq bigint[], e_at bigint[], e_author text[], e_body bytea[],
+    a_id uuid[], a_reply bytea[]
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     event_count constant bigint := cardinality(e_part);
@@ -80,6 +83,15 @@ BEGIN
         END;
         keys[part] := new_key;
     END LOOP;
+
+    IF cardinality(a_id) > 0 THEN
+        PERFORM FROM {schema}.calls AS c WHERE c.id = ANY (a_id) ORDER BY c.id FOR UPDATE;
+        IF EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = ANY (a_id) AND c.reply IS NOT NULL) THEN
+            RAISE EXCEPTION 'a call has a reply already' USING ERRCODE = 'BG001';
+        END IF;
+        UPDATE {schema}.calls AS c SET reply = a.reply
+            FROM unnest(a_id, a_reply) AS a(id, reply) WHERE c.id = a.id;
+    END IF;
 
     UPDATE {schema}.sessions AS s
         SET state = given.state, seq = given.seq, body = given.body,
@@ -354,6 +366,9 @@ BEGIN
         END IF;
         IF removed_tasks < p_most AND removed_messages < p_most THEN
             DELETE FROM {schema}.key_marks WHERE session = closed;
+            DELETE FROM {schema}.calls WHERE id IN (
+                SELECT c.id FROM {schema}.calls AS c WHERE c.session = closed AND c.reply IS NULL
+                ORDER BY c.id FOR UPDATE);
             DELETE FROM {schema}.sessions WHERE key = closed;
             removed_sessions := 1;
         END IF;

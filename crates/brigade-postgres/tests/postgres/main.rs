@@ -5,10 +5,20 @@ mod conformance;
 #[cfg(test)]
 mod encryption;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod hints;
+#[cfg(test)]
 mod late_commits;
 #[cfg(test)]
+mod leases;
+#[cfg(test)]
 mod opening;
+#[cfg(test)]
+mod plans;
 #[cfg(test)]
 mod pruning;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod versions;

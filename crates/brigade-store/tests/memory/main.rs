@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod bounded;
+#[cfg(test)]
+mod fleet;
 
 use std::future::ready;
 use std::sync::Arc;

@@ -1,0 +1,149 @@
+//! Checks of calls between the nodes that share a store.
+
+use brigade_model::ids::Millis;
+
+use super::FleetHarness;
+use super::fleet_nodes::{FleetNode, answered, assert_fenced, call_id, fleet_of, spawn};
+use super::writer::{all_events, session_id};
+use crate::fleet::{CallAnswer, CallTarget, NewCall, NodeId};
+use crate::store::Retention;
+
+/// Checks that the owner of a session answers a call once, in the commit of its events.
+pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join(&store, "a").await;
+    let asker = FleetNode::join(&harness.another_handle(&store).await, "b").await;
+    let mut writer = node.open_session(1).await;
+    let call = asker.ask_session(1, 1).await;
+    let changed = NewCall { request: vec![9], ..asker.new_call(1, CallTarget::Node(node.id)) };
+    assert!(asker.fleet().ask(&changed).await.expect("a call"));
+    let open = node.fleet().open_calls(node.id, 10).await.expect("open calls");
+    assert_eq!(open.len(), 1);
+    assert_eq!((open[0].id, open[0].target), (call, CallTarget::Session(session_id(1))));
+    assert_eq!(open[0].request, [1]);
+    assert!(asker.open_requests().await.is_empty());
+    assert!(asker.replies(&[call]).await.is_empty());
+
+    let part = spawn(&mut writer).await;
+    store.commit(&answered(node.lane, vec![part], &[(call, 7)])).await.expect("a commit");
+    assert_eq!(asker.replies(&[call]).await, [(call, Some(vec![7]))]);
+    assert!(node.open_requests().await.is_empty());
+    let part = spawn(&mut writer).await;
+    assert_fenced(&store, &answered(node.lane, vec![part.clone()], &[(call, 8)])).await;
+    let two = [(call_id(2), 1), (call, 8)];
+    asker.ask_session(2, 1).await;
+    assert_fenced(&store, &answered(node.lane, vec![part.clone()], &two)).await;
+    assert_eq!(asker.replies(&[call_id(2)]).await, []);
+    assert_eq!(asker.replies(&[call]).await, [(call, Some(vec![7]))]);
+    // An answer to a removed call is ignored.
+    asker.fleet().remove_calls(&[call, call_id(2)]).await.expect("a removal");
+    assert_eq!(asker.replies(&[call]).await, [(call, None)]);
+    store.commit(&answered(node.lane, vec![part], &two)).await.expect("a commit");
+    assert_eq!(asker.replies(&[call]).await, [(call, None)]);
+    assert_eq!(all_events(&*store, None).await.expect("events").len(), 3);
+}
+
+/// Checks that a batch of answers alone is a commit of its lane.
+pub async fn answers_without_events_are_a_commit(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join(&store, "a").await;
+    let asker = FleetNode::join(&store, "b").await;
+    node.open_session(1).await;
+    let calls = [asker.ask_session(1, 1).await, asker.ask_session(2, 1).await];
+    let cursor = store.cursor().await.expect("a cursor");
+    let batch = answered(node.lane, Vec::new(), &[(calls[0], 7)]);
+    assert!(!batch.is_empty());
+    let position = store.commit(&batch).await.expect("a commit");
+    assert_eq!((position.lane, position.no), (node.lane, 2));
+    assert_eq!(store.cursor().await.expect("a cursor"), cursor);
+    assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
+    assert_fenced(&store, &batch).await;
+    node.fleet().leave(node.id).await.expect("a leave");
+    assert_fenced(&store, &answered(node.lane, Vec::new(), &[(calls[1], 7)])).await;
+    assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
+}
+
+/// Checks that calls follow the session to its next owner, the oldest first.
+pub async fn calls_follow_the_session(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join_briefly(&store, "a").await;
+    let asker = FleetNode::join(&store, "b").await;
+    let next = FleetNode::join(&store, "c").await;
+    node.open_session(1).await;
+    for number in [5, 3, 4] {
+        asker.ask_session(number, 1).await;
+    }
+    asker.ask(2, CallTarget::Node(node.id)).await;
+    assert_eq!(node.open_requests().await, [5, 3, 4, 2]);
+    let some = node.fleet().open_calls(node.id, 2).await.expect("open calls");
+    assert_eq!(some.iter().map(|call| call.id).collect::<Vec<_>>(), [call_id(5), call_id(3)]);
+    node.expire(harness, &asker).await;
+    assert!(next.open_requests().await.is_empty());
+    assert_eq!(next.claim_numbers(0, 10).await, [1]);
+    assert_eq!(next.open_requests().await, [5, 3, 4]);
+    // Nobody can answer a call for a closed node.
+    assert_eq!(asker.replies(&[call_id(2), call_id(3)]).await, [(call_id(2), None)]);
+}
+
+/// Checks calls for nodes: the first reply stays, also after the end of the node.
+pub async fn a_call_for_a_node_has_one_reply(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join(&store, "a").await;
+    let asker = FleetNode::join(&store, "b").await;
+    let call = asker.ask(1, CallTarget::Node(node.id)).await;
+    assert_eq!(node.open_requests().await, [1]);
+    for reply in [7, 8] {
+        let answer = CallAnswer { id: call, reply: vec![reply] };
+        node.fleet().answer(&answer).await.expect("an answer");
+    }
+    let unknown = CallAnswer { id: call_id(99), reply: vec![1] };
+    node.fleet().answer(&unknown).await.expect("an answer");
+    assert!(node.open_requests().await.is_empty());
+    node.fleet().leave(node.id).await.expect("a leave");
+    let expected = [(call, Some(vec![7])), (call_id(99), None)];
+    assert_eq!(asker.replies(&[call, call_id(99)]).await, expected);
+    asker.fleet().remove_calls(&[call, call_id(99)]).await.expect("a removal");
+    assert_eq!(asker.replies(&[call]).await, [(call, None)]);
+}
+
+/// Checks that a call needs a session or an open node, and an open asker.
+pub async fn a_call_needs_both_sides(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join(&store, "a").await;
+    let asker = FleetNode::join(&store, "b").await;
+    node.open_session(1).await;
+    let targets = [CallTarget::Session(session_id(2)), CallTarget::Node(NodeId(9_999))];
+    for target in targets {
+        let stored = fleet_of(&store).ask(&asker.new_call(1, target)).await;
+        assert!(!stored.expect("a call"), "{target:?}");
+    }
+    let waiting = asker.ask_session(2, 1).await;
+    let answered_call = asker.ask(3, CallTarget::Node(node.id)).await;
+    let answer = CallAnswer { id: answered_call, reply: vec![1] };
+    node.fleet().answer(&answer).await.expect("an answer");
+    asker.fleet().leave(asker.id).await.expect("a leave");
+    let gone = [(waiting, None), (answered_call, None)];
+    assert_eq!(node.replies(&[waiting, answered_call]).await, gone);
+    let late = asker.ask_session(4, 1).await;
+    assert_eq!(node.replies(&[late]).await, [(late, None)]);
+    assert!(node.open_requests().await.is_empty());
+    let closed = node.new_call(5, CallTarget::Node(asker.id));
+    assert!(!node.fleet().ask(&closed).await.expect("a call"));
+}
+
+/// Checks that open calls go with their session.
+pub async fn a_removed_session_has_no_calls(harness: &dyn FleetHarness) {
+    use brigade_model::command::{Caller, CloseCommand, Command};
+
+    let store = harness.empty().await;
+    let node = FleetNode::join(&store, "a").await;
+    let mut writer = node.open_session(1).await;
+    let call = node.ask_session(1, 1).await;
+    let close = CloseCommand { caller: Caller::Operator, reason: None };
+    writer.submit(Command::Close(close)).await;
+    assert!(node.replies(&[call]).await.is_empty());
+    let retention = Retention { ended: Millis(0), events: Millis(u64::MAX) };
+    let pruned = store.prune(&retention, writer.now.after(Millis(1))).await.expect("a prune");
+    assert_eq!(pruned.sessions, 1);
+    assert_eq!(node.replies(&[call]).await, [(call, None)]);
+}
