@@ -65,8 +65,12 @@ pub(crate) async fn replies(
                LEFT JOIN {schema}.calls AS c ON c.id = given.id \
                WHERE c.id IS NULL OR c.reply IS NOT NULL";
     let rows = connection.query(sql, &[(&call_ids(calls), Type::UUID_ARRAY)]).await?;
-    let result = |row: &Row| Ok(CallResult { id: CallId(row.try_get(0)?), reply: row.try_get(1)? });
-    rows.iter().map(result).collect()
+    rows.iter().map(call_result).collect()
+}
+
+/// Reads the columns `id, reply`.
+fn call_result(row: &Row) -> Result<CallResult> {
+    Ok(CallResult { id: CallId(row.try_get(0)?), reply: row.try_get(1)? })
 }
 
 pub(crate) async fn answer(connection: &Connection<'_>, answer: &CallAnswer) -> Result<()> {
@@ -75,11 +79,16 @@ pub(crate) async fn answer(connection: &Connection<'_>, answer: &CallAnswer) -> 
     connection.query(sql, &values).await.map(|_| ())
 }
 
-pub(crate) async fn remove_calls(connection: &Connection<'_>, calls: &[CallId]) -> Result<()> {
+pub(crate) async fn remove_calls(
+    connection: &Connection<'_>,
+    calls: &[CallId],
+) -> Result<Vec<CallResult>> {
     // Commits lock calls in the same order.
     let sql = "DELETE FROM {schema}.calls WHERE id IN ( \
-                   SELECT id FROM {schema}.calls WHERE id = ANY ($1) ORDER BY id FOR UPDATE)";
-    connection.query(sql, &[(&call_ids(calls), Type::UUID_ARRAY)]).await.map(|_| ())
+                   SELECT id FROM {schema}.calls WHERE id = ANY ($1) ORDER BY id FOR UPDATE) \
+               RETURNING id, reply";
+    let rows = connection.query(sql, &[(&call_ids(calls), Type::UUID_ARRAY)]).await?;
+    rows.iter().map(call_result).collect()
 }
 
 fn call_ids(calls: &[CallId]) -> Vec<Uuid> {

@@ -133,7 +133,7 @@ impl Fleet for PostgresStore {
         Box::pin(async move { Ok(calls::answer(&self.connection().await?, answer).await?) })
     }
 
-    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, ()> {
+    fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {
         Box::pin(async move { Ok(calls::remove_calls(&self.connection().await?, calls).await?) })
     }
 

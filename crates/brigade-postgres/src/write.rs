@@ -37,8 +37,10 @@ pub(crate) async fn commit(
     rows.add_parameters(&bodies, &mut values);
     let answered: Vec<Uuid> = batch.answers.iter().map(|answer| answer.id.0).collect();
     let replies: Vec<&[u8]> = batch.answers.iter().map(|answer| &*answer.reply).collect();
+    let must_exist: Vec<bool> = batch.answers.iter().map(|answer| answer.must_exist).collect();
     values.push((&answered, Type::UUID_ARRAY));
     values.push((&replies, Type::BYTEA_ARRAY));
+    values.push((&must_exist, Type::BOOL_ARRAY));
     let places: Vec<String> = (1..=values.len()).map(|at| format!("${at}")).collect();
     let sql = format!("SELECT {{schema}}.commit_batch({})", places.join(", "));
     let rows = connection.query_raw(&sql, &values).await.inspect_err(|error| {

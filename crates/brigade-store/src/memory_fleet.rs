@@ -296,14 +296,12 @@ impl MemoryState {
         if !self.fleet.is_open(claim.lane) {
             return Vec::new();
         }
-        let open =
-            self.sessions.values().filter(|session| session.row.state != SessionState::Closed);
-        let mut found: Vec<(ClaimReason, SessionId)> = open
-            .filter_map(|session| {
-                let id = session.row.id;
-                Some((self.fleet.claim_reason(id, claim)?, id))
-            })
-            .collect();
+        let found = self.sessions.values().filter_map(|session| {
+            let reason = self.fleet.claim_reason(session.row.id, claim)?;
+            let is_closed = session.row.state == SessionState::Closed;
+            (!is_closed || reason == ClaimReason::OpenCall).then_some((reason, session.row.id))
+        });
+        let mut found: Vec<(ClaimReason, SessionId)> = found.collect();
         found.sort();
         found.truncate(claim.limit);
         let mut claimed = Vec::new();

@@ -137,7 +137,7 @@ BEGIN
     IF wanted IS NOT NULL THEN
         SELECT array_agg(f.key) INTO some_keys FROM (
             SELECT s.key FROM {schema}.sessions AS s
-            WHERE s.key = ANY (wanted) AND s.state <> 2
+            WHERE s.key = ANY (wanted)
                 AND (s.lane IS NULL OR s.lane = ANY (unprotected))
                 AND s.required_labels <@ own_labels
                 AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes))

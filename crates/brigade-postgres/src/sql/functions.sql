@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION {schema}.commit_batch(
     m_part int[], m_no bigint[], m_recipient bigint[], m_unread boolean[], m_key bytea[],
     m_key_run bigint[], m_sender bigint[], m_body bytea[],
     e_part int[], e_seq bigint[], e_at bigint[], e_author text[], e_body bytea[],
-    a_id uuid[], a_reply bytea[]
+    a_id uuid[], a_reply bytea[], a_must_exist boolean[]
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     event_count constant bigint := cardinality(e_part);
@@ -88,6 +88,11 @@ BEGIN
         PERFORM FROM {schema}.calls AS c WHERE c.id = ANY (a_id) ORDER BY c.id FOR UPDATE;
         IF EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = ANY (a_id) AND c.reply IS NOT NULL) THEN
             RAISE EXCEPTION 'a call has a reply already' USING ERRCODE = 'BG001';
+        END IF;
+        IF EXISTS (SELECT FROM unnest(a_id, a_must_exist) AS a(id, must_exist) WHERE a.must_exist
+            AND NOT EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = a.id))
+        THEN
+            RAISE EXCEPTION 'a call was removed' USING ERRCODE = 'BG001';
         END IF;
         UPDATE {schema}.calls AS c SET reply = a.reply
             FROM unnest(a_id, a_reply) AS a(id, reply) WHERE c.id = a.id;

@@ -5,7 +5,7 @@ use brigade_model::ids::Millis;
 use super::FleetHarness;
 use super::fleet_nodes::{FleetNode, answered, assert_fenced, call_id, fleet_of, spawn};
 use super::writer::{all_events, session_id};
-use crate::fleet::{CallAnswer, CallTarget, NewCall, NodeId};
+use crate::fleet::{CallAnswer, CallResult, CallTarget, NewCall, NodeId};
 use crate::store::Retention;
 
 /// Checks that the owner of a session answers a call once, in the commit of its events.
@@ -38,7 +38,11 @@ pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness)
     // An answer to a removed call is ignored.
     asker.fleet().remove_calls(&[call, call_id(2)]).await.expect("a removal");
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
-    store.commit(&answered(node.lane, vec![part], &two)).await.expect("a commit");
+    let mut batch = answered(node.lane, vec![part], &two);
+    batch.answers[1].must_exist = true;
+    assert_fenced(&store, &batch).await;
+    batch.answers[1].must_exist = false;
+    store.commit(&batch).await.expect("a commit");
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
     assert_eq!(all_events(&*store, None).await.expect("events").len(), 3);
 }
@@ -93,16 +97,17 @@ pub async fn a_call_for_a_node_has_one_reply(harness: &dyn FleetHarness) {
     let call = asker.ask(1, CallTarget::Node(node.id)).await;
     assert_eq!(node.open_requests().await, [1]);
     for reply in [7, 8] {
-        let answer = CallAnswer { id: call, reply: vec![reply] };
+        let answer = CallAnswer { id: call, reply: vec![reply], must_exist: false };
         node.fleet().answer(&answer).await.expect("an answer");
     }
-    let unknown = CallAnswer { id: call_id(99), reply: vec![1] };
+    let unknown = CallAnswer { id: call_id(99), reply: vec![1], must_exist: false };
     node.fleet().answer(&unknown).await.expect("an answer");
     assert!(node.open_requests().await.is_empty());
     node.fleet().leave(node.id).await.expect("a leave");
     let expected = [(call, Some(vec![7])), (call_id(99), None)];
     assert_eq!(asker.replies(&[call, call_id(99)]).await, expected);
-    asker.fleet().remove_calls(&[call, call_id(99)]).await.expect("a removal");
+    let removed = asker.fleet().remove_calls(&[call, call_id(99)]).await.expect("a removal");
+    assert_eq!(removed, [CallResult { id: call, reply: Some(vec![7]) }]);
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
 }
 
@@ -119,7 +124,7 @@ pub async fn a_call_needs_both_sides(harness: &dyn FleetHarness) {
     }
     let waiting = asker.ask_session(2, 1).await;
     let answered_call = asker.ask(3, CallTarget::Node(node.id)).await;
-    let answer = CallAnswer { id: answered_call, reply: vec![1] };
+    let answer = CallAnswer { id: answered_call, reply: vec![1], must_exist: false };
     node.fleet().answer(&answer).await.expect("an answer");
     asker.fleet().leave(asker.id).await.expect("a leave");
     let gone = [(waiting, None), (answered_call, None)];

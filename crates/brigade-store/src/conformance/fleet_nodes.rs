@@ -177,7 +177,8 @@ pub(super) async fn spawn(writer: &mut SessionWriter) -> SessionBatch {
 }
 
 pub(super) fn answered(lane: Lane, sessions: Vec<SessionBatch>, answers: &[(CallId, u8)]) -> Batch {
-    let answer = |(id, reply): &(CallId, u8)| CallAnswer { id: *id, reply: vec![*reply] };
+    let answer =
+        |(id, reply): &(CallId, u8)| CallAnswer { id: *id, reply: vec![*reply], must_exist: false };
     Batch { lane, sessions, answers: answers.iter().map(answer).collect() }
 }
 
