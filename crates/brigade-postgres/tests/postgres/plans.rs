@@ -1,12 +1,15 @@
 //! Claims read by an index, however many sessions there are.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use brigade_model::ids::Time;
 use brigade_postgres::PostgresStore;
+use brigade_postgres::test_server::TestServer;
 use brigade_store::{Fleet, JoinResult, JoinedNode, NewNode, SessionClaim};
 
-use crate::support::SERVER;
+/// A server of its own: `VACUUM` keeps rows that a transaction of another test may see.
+static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
 /// The number of sessions that no claim may read.
 const OTHERS: u32 = 20_000;
