@@ -133,73 +133,101 @@ pub(crate) async fn read_rows(
     Ok(page.into_rows())
 }
 
-/// Reads the next rows. The database sends none beyond the bound of a page.
+/// Reads the next rows in the order of their keys.
 async fn query_page(
     connection: &Connection<'_>,
     table: CopyTable,
     after: Option<&[CopyValue]>,
 ) -> Result<Vec<Row>> {
+    if table == CopyTable::Events {
+        return query_events(connection, after).await;
+    }
     let key_columns = &table.columns()[..table.key_columns()];
-    let ordered: Vec<&str> = key_columns
-        .iter()
-        // Text is ordered by its bytes.
-        .map(|column| if *column == "kind" { "kind COLLATE \"C\"" } else { *column })
-        .collect();
-    let ordered = ordered.join(", ");
+    // Text is ordered by its bytes.
+    let order = |column: &&str| match *column {
+        "kind" => "kind COLLATE \"C\"".to_owned(),
+        column => column.to_owned(),
+    };
+    let key = key_columns.iter().map(order).collect::<Vec<_>>().join(", ");
     let places: Vec<String> = (1..=key_columns.len()).map(|at| format!("${at}")).collect();
-    let condition = match after {
-        Some(_) => format!("WHERE ({ordered}) > ({})", places.join(", ")),
-        None => String::new(),
+    let mut conditions = Vec::new();
+    if table == CopyTable::Lanes {
+        conditions.push("head > 0".to_owned());
+    }
+    if after.is_some() {
+        conditions.push(format!("({key}) > ({})", places.join(", ")));
+    }
+    let condition = match conditions.is_empty() {
+        true => "true".to_owned(),
+        false => conditions.join(" AND "),
     };
-    let size = match table {
-        CopyTable::Lanes | CopyTable::KeyMarks => "1",
-        CopyTable::Records => "octet_length(value)",
-        _ => "octet_length(body)",
-    };
-    let sql = format!(
-        "SELECT {columns} FROM ( \
-             SELECT *, sum(size) OVER (ORDER BY {ordered}) - size AS size_before FROM ( \
-                 SELECT *, {size} AS size FROM ({rows}) AS source {condition} \
-                 ORDER BY {ordered} LIMIT {PAGE_ROWS}) AS next) AS page \
-         WHERE size_before < {PAGE_BYTES} ORDER BY {ordered}",
-        columns = table.columns().join(", "),
-        rows = source_rows(table),
-    );
     let keys = after.unwrap_or_default().iter().zip(key_columns);
     let keys = keys.map(|(value, column)| KeyValue::of(value, column_type(table, column)));
     let keys: Vec<KeyValue> = keys.collect::<Result<_>>()?;
     let values: Vec<Parameter<'_>> = keys.iter().map(KeyValue::parameter).collect();
-    connection.query(&sql, &values).await
+    connection.query(&page_sql(table, &condition, &key), &values).await
 }
 
-/// Returns the rows of a table with the columns of a copy. An event that retention has marked as removed
-/// is not there, also if its row is.
-fn source_rows(table: CopyTable) -> &'static str {
-    match table {
-        CopyTable::Counters | CopyTable::Lanes => {
-            "SELECT lane, head, pruned_to FROM {schema}.lanes WHERE head > 0"
+/// Reads the next events of one lane: the one of the key, or the next one that has more. An event that
+/// retention has marked as removed is not read, also if its row is there.
+async fn query_events(
+    connection: &Connection<'_>,
+    after: Option<&[CopyValue]>,
+) -> Result<Vec<Row>> {
+    let sql = page_sql(CopyTable::Events, "lane = $1 AND pos > $2", "pos");
+    let (mut lane, mut no) = match after {
+        Some([lane, no]) => (lane.integer()?.unwrap_or(-1), no.integer()?.unwrap_or(0)),
+        _ => (-1, 0),
+    };
+    loop {
+        let code = i32::try_from(lane).map_err(|_| corrupt(format!("{lane} is not a lane")))?;
+        let values = [(&code as _, Type::INT4), (&no as _, Type::INT8)];
+        let rows = connection.query(&sql, &values).await?;
+        if !rows.is_empty() {
+            return Ok(rows);
         }
-        CopyTable::Sessions => {
-            "SELECT s.key, s.id, s.name, s.state, s.epoch, s.seq, s.opened_at, \
-                 NULL::bigint AS last_event_at, l.lane AS last_lane, \
-                 CASE WHEN l.lane IS NOT NULL THEN s.last_pos END AS last_no, s.body \
-             FROM {schema}.sessions AS s LEFT JOIN {schema}.lanes AS l \
-                 ON l.lane = s.last_lane AND s.last_pos > l.pruned_to"
-        }
-        CopyTable::Tasks => "SELECT * FROM {schema}.tasks",
-        CopyTable::KeyMarks => "SELECT * FROM {schema}.key_marks",
-        CopyTable::Runs => "SELECT * FROM {schema}.runs",
-        CopyTable::Journal => "SELECT * FROM {schema}.journal",
-        CopyTable::Messages => "SELECT * FROM {schema}.messages",
-        CopyTable::Events => {
-            "SELECT e.lane, e.pos AS no, e.session, e.seq, e.at, a.lane AS after_lane, \
-                 CASE WHEN a.lane IS NOT NULL THEN e.after_pos END AS after_no, e.author, e.body \
-             FROM {schema}.events AS e \
-             JOIN {schema}.lanes AS l ON l.lane = e.lane AND e.pos > l.pruned_to \
-             LEFT JOIN {schema}.lanes AS a ON a.lane = e.after_lane AND e.after_pos > a.pruned_to"
-        }
-        CopyTable::Records => "SELECT * FROM {schema}.records",
+        let sql = "SELECT lane, pruned_to FROM {schema}.lanes \
+                   WHERE lane > $1 AND head > pruned_to ORDER BY lane LIMIT 1";
+        let next = connection.query_first(sql, &[(&code, Type::INT4)]).await?;
+        let Some(next) = next else { return Ok(Vec::new()) };
+        lane = next.try_get::<_, i32>(0)?.into();
+        no = next.try_get(1)?;
     }
+}
+
+/// Returns the statement that reads a page. The database sends no rows beyond its bounds. The rows are
+/// limited before anything is joined, so that the key's index is used.
+fn page_sql(table: CopyTable, condition: &str, key: &str) -> String {
+    let size = match table {
+        CopyTable::Counters | CopyTable::Lanes | CopyTable::KeyMarks => "1",
+        CopyTable::Records => "octet_length(value)",
+        _ => "octet_length(body)",
+    };
+    let (columns, join) = match table {
+        CopyTable::Sessions => (
+            "key, id, name, state, epoch, seq, opened_at, NULL::bigint, last.lane, \
+             CASE WHEN last.lane IS NOT NULL THEN last_pos END, body"
+                .to_owned(),
+            "LEFT JOIN {schema}.lanes AS last \
+             ON last.lane = page.last_lane AND page.last_pos > last.pruned_to",
+        ),
+        CopyTable::Events => (
+            "page.lane, pos, session, seq, at, before.lane, \
+             CASE WHEN before.lane IS NOT NULL THEN after_pos END, author, body"
+                .to_owned(),
+            "LEFT JOIN {schema}.lanes AS before \
+             ON before.lane = page.after_lane AND page.after_pos > before.pruned_to",
+        ),
+        _ => (table.columns().join(", "), ""),
+    };
+    format!(
+        "SELECT {columns} FROM ( \
+             SELECT *, sum(size) OVER (ORDER BY {key}) - size AS size_before FROM ( \
+                 SELECT *, {size} AS size FROM {{schema}}.{} WHERE {condition} \
+                 ORDER BY {key} LIMIT {PAGE_ROWS}) AS next) AS page {join} \
+         WHERE size_before < {PAGE_BYTES} ORDER BY {key}",
+        table.name()
+    )
 }
 
 /// A value of a key as a parameter.

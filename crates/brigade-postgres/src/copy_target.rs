@@ -66,23 +66,23 @@ impl CopyTarget for PostgresCopyTarget {
     /// Continues the numbers of lanes behind the copied ones.
     fn end_rows(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
+            let connection = self.pool.get().await?;
             let sql = "SELECT setval(pg_get_serial_sequence('{schema}.lanes', 'lane'), max(lane)) \
                        FROM {schema}.lanes HAVING count(*) > 0";
-            self.pool.get().await?.query(sql, &[]).await?;
-            Ok(())
+            connection.query(sql, &[]).await?;
+            // Later statements would be planned without knowledge of the rows.
+            Ok(connection.execute_script(ANALYZE).await?)
         })
     }
 
     fn finish(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            // The first statements of a node would be planned without knowledge of the rows.
-            let sql = "ANALYZE {schema}.sessions, {schema}.tasks, {schema}.journal, \
-                       {schema}.messages, {schema}.events, {schema}.event_spans";
-            self.pool.get().await?.execute_script(sql).await?;
-            Ok(finish_copy(&self.pool, self.token).await?)
-        })
+        Box::pin(async move { Ok(finish_copy(&self.pool, self.token).await?) })
     }
 }
+
+const ANALYZE: &str = "ANALYZE {schema}.lanes, {schema}.sessions, {schema}.tasks, \
+    {schema}.key_marks, {schema}.runs, {schema}.journal, {schema}.messages, {schema}.events, \
+    {schema}.event_spans, {schema}.records";
 
 async fn write_rows(connection: &Connection<'_>, table: CopyTable, rows: &[CopyRow]) -> Result<()> {
     let mut columns = CopyColumns::of(table, rows);

@@ -14,7 +14,7 @@ use brigade_store::conformance::fixture::{
     check_fixture, check_fixture_authors, check_fixture_records, write_fixture,
 };
 use brigade_store::store_copy::{
-    CopyError, CopySource, CopyTable, CopyTarget, TableDigest, copy_store, digest_table,
+    CopyError, CopySource, CopyTable, CopyTarget, PAGE_ROWS, TableDigest, copy_store, digest_table,
 };
 use brigade_store::{Batch, BoxFuture, EventQuery, Retention, SessionBatch, Store, StoreError};
 use tempfile::TempDir;
@@ -78,13 +78,13 @@ async fn check_same_feed(first: &Arc<dyn Store>, second: &Arc<dyn Store>) {
         first.sessions().await.unwrap().iter().map(|row| row.id).collect();
     let mut query = EventQuery { session: None, after: FeedCursor::START, limit: 2 };
     loop {
+        let all = read_feed(second, None, &query.after, 3).await;
         for session in &sessions {
             let expected = read_feed(first, Some(*session), &query.after, 3).await;
             let found = read_feed(second, Some(*session), &query.after, 3).await;
             assert_eq!(expected, found, "after {}", query.after);
-            let of_all = read_feed(second, None, &query.after, 3).await;
-            let of_all = of_all.into_iter().filter(|item| item.record.session == *session);
-            assert_eq!(expected, of_all.collect::<Vec<_>>(), "after {}", query.after);
+            let of_all = all.iter().filter(|item| item.record.session == *session);
+            assert!(expected.iter().eq(of_all), "after {}", query.after);
         }
         let page = first.events(&query).await.unwrap();
         assert_eq!(page.gap_to, second.events(&query).await.unwrap().gap_to);
@@ -200,23 +200,82 @@ async fn cursors_of_several_lanes_stay_valid_in_a_file() {
     assert_eq!(open_file(&back).await.cursor().await.unwrap(), end);
 }
 
-/// Commits the first event of a session once more, with the next number.
 async fn add_event(store: &Arc<dyn Store>, lane: Lane, id: SessionId) {
+    add_events(store, lane, id, 1).await;
+}
+
+/// Commits the first event of a session some more times, with the next numbers.
+async fn add_events(store: &Arc<dyn Store>, lane: Lane, id: SessionId, count: usize) {
     let mut row = store.session(id).await.unwrap().unwrap();
     let query = EventQuery { session: Some(id), after: FeedCursor::START, limit: 1 };
-    let mut event = store.events(&query).await.unwrap().items.remove(0).record;
+    let event = store.events(&query).await.unwrap().items.remove(0).record;
     let base = row.seq;
-    row.seq = base.next();
-    Arc::make_mut(&mut event).seq = row.seq;
+    let mut events = Vec::new();
+    for _ in 0..count {
+        row.seq = row.seq.next();
+        let mut event = event.clone();
+        Arc::make_mut(&mut event).seq = row.seq;
+        events.push(event);
+    }
     let part = SessionBatch {
         row,
         base,
-        events: vec![event],
+        events,
         tasks: Vec::new(),
         journal: Vec::new(),
         messages: Vec::new(),
     };
     store.commit(&Batch { lane, sessions: vec![part] }).await.unwrap();
+}
+
+#[tokio::test]
+async fn events_that_a_prune_removed_are_not_copied() {
+    let dir = TempDir::new().unwrap();
+    let options = create_lanes().await;
+    let schema = open_schema(&options).await;
+    let all = read_feed(&schema, None, &FeedCursor::START, 100).await;
+    let retention = Retention { ended: Millis(u64::MAX), events: Millis(0) };
+    let last = all.iter().map(|item| item.record.at).max().unwrap();
+    let times = [all[all.len() / 4].record.at, Time(last.0 - 2), last];
+    for (number, time) in times.into_iter().enumerate() {
+        let pruned = schema.prune(&retention, time).await.unwrap();
+        assert!(pruned.events > 0, "{number}");
+        let path = dir.path().join(format!("{number}.db"));
+        let digests = copy_to_file(&options, &path).await;
+        let stored = read_feed(&schema, None, &FeedCursor::START, 100).await;
+        assert_eq!(rows_of(&digests, CopyTable::Events), stored.len() as u64);
+        check_same_feed(&schema, &open_file(&path).await).await;
+        let there = SERVER.new_schema();
+        assert_eq!(copy_to_schema(&path, &there).await, digests);
+        check_same_feed(&schema, &open_schema(&there).await).await;
+    }
+}
+
+#[tokio::test]
+async fn lanes_longer_than_a_page_are_copied() {
+    let dir = TempDir::new().unwrap();
+    let options = create_lanes().await;
+    let schema = open_schema(&options).await;
+    let row = schema.sessions().await.unwrap().remove(1);
+    for _ in 0..2 {
+        let lane = schema.open_lane().await.unwrap();
+        let row = schema.session(row.id).await.unwrap().unwrap();
+        schema.acquire(lane, &row).await.unwrap().unwrap();
+        add_events(&schema, lane, row.id, 2 * PAGE_ROWS).await;
+        // The end of a lane is not the end of a page.
+        add_events(&schema, lane, row.id, 7).await;
+    }
+    let path = dir.path().join("long.db");
+    let digests = copy_to_file(&options, &path).await;
+    assert!(rows_of(&digests, CopyTable::Events) > 4 * PAGE_ROWS as u64 + 14);
+    let there = SERVER.new_schema();
+    assert_eq!(copy_to_schema(&path, &there).await, digests);
+    let expected = read_feed(&schema, Some(row.id), &FeedCursor::START, 100).await;
+    for copy in [open_file(&path).await, open_schema(&there).await] {
+        assert!(read_feed(&copy, Some(row.id), &FeedCursor::START, 100).await == expected);
+        let all = read_feed(&copy, None, &FeedCursor::START, 700).await;
+        assert_eq!(all.len() as u64, rows_of(&digests, CopyTable::Events));
+    }
 }
 
 #[tokio::test]
