@@ -60,6 +60,7 @@ subcommands! {
     sessions::Sessions(SessionsArgs),
     close::Close(CloseArgs),
     prune::Prune(PruneArgs),
+    store::Store(StoreArgs),
     metrics::Metrics(MetricsArgs),
     doctor::Doctor(DoctorArgs),
     config::Config(ConfigArgs),

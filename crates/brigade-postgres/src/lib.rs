@@ -19,12 +19,16 @@
 //! - `fleet`: the calls of `Fleet`. `nodes`: leases. `claims`: owners of sessions. `calls`: requests between
 //!   nodes. `hints`: NOTIFY and LISTEN.
 //! - `records`: records with compare-and-set and expiry.
+//! - [`PostgresCopySource`] and [`PostgresCopyTarget`]: a schema as the source or target of a copy of a
+//!   whole store.
 //! - [`test_server`]: a private server for tests, with the feature of the same name.
 //! - `error`: the mapping of PostgreSQL's errors.
 
 mod calls;
 mod claims;
 mod connections;
+mod copy_rows;
+mod copy_target;
 mod error;
 mod events;
 mod fleet;
@@ -43,5 +47,7 @@ pub mod test_server;
 mod tls;
 mod write;
 
+pub use copy_rows::PostgresCopySource;
+pub use copy_target::PostgresCopyTarget;
 pub use options::{InvalidUrl, PostgresOptions};
 pub use store::PostgresStore;

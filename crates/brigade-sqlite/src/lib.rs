@@ -16,9 +16,16 @@
 //! - `write`: commits. `read`: reads of rows and events. `load`: loads of sessions. `prune`:
 //!   retention.
 //! - `records`: records with compare-and-set and expiry.
+//! - `lanes`: the feed of a file with events of several lanes, which only a copy makes.
+//! - [`SqliteCopySource`] and [`SqliteCopyTarget`]: a file as the source or target of a copy of a whole
+//!   store, with the modules `copy_rows` and `copy_merge`.
 //! - `error`: the mapping of SQLite's errors.
 
+mod copy_merge;
+mod copy_rows;
+mod copy_target;
 mod error;
+mod lanes;
 mod load;
 mod lock;
 mod prune;
@@ -28,4 +35,6 @@ mod schema;
 mod store;
 mod write;
 
+pub use copy_rows::SqliteCopySource;
+pub use copy_target::SqliteCopyTarget;
 pub use store::{SqliteOptions, SqliteStore, SynchronousMode};

@@ -146,9 +146,21 @@ impl PruneJob {
         conn.prepare_cached("DELETE FROM events WHERE position <= ?1")?.execute([end])?;
         let sql = "UPDATE meta SET value = ?1 WHERE name = 'pruned_to'";
         conn.prepare_cached(sql)?.execute([end])?;
+        prune_copied_events(conn, end)?;
         pruned.events += count as u64;
         Ok(if count == SLICE { PruneStage::Events } else { PruneStage::Done })
     }
+}
+
+/// Removes the lanes' positions of events up to a position of the file.
+fn prune_copied_events(conn: &Connection, end: i64) -> Result<()> {
+    let sql = "UPDATE copied_lanes SET pruned_to = pruned.no \
+               FROM (SELECT lane, max(no) AS no FROM copied_events WHERE position <= ?1 \
+                     GROUP BY lane) AS pruned \
+               WHERE copied_lanes.lane = pruned.lane";
+    conn.prepare_cached(sql)?.execute([end])?;
+    conn.prepare_cached("DELETE FROM copied_events WHERE position <= ?1")?.execute([end])?;
+    Ok(())
 }
 
 fn next_finished_task(

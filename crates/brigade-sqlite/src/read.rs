@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brigade_model::call::JournalEntry;
 use brigade_model::event::{EventRecord, FeedItem};
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Lane, MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo};
+use brigade_model::ids::{MessageNo, Owner, Position, RunNo, Seq, SessionId, TaskNo};
 use brigade_model::message::MessageKeyScope;
 use brigade_model::name::{IdempotencyKey, SessionName, TaskName};
 use brigade_model::task::{StoredTask, TaskRow};
@@ -20,20 +20,19 @@ use brigade_store::{
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::error::{Result, corrupt};
+use crate::lanes::FileLanes;
 use crate::write::{SessionKey, SessionRef, id_bytes};
-
-/// The one lane of a file, which has one writer.
-pub(crate) const LANE: Lane = Lane(0);
 
 /// A read transaction, which sees one state of the store.
 #[derive(Debug)]
 pub(crate) struct ReadTransaction<'a> {
     pub(crate) tx: Transaction<'a>,
+    pub(crate) lanes: FileLanes,
 }
 
 impl<'a> ReadTransaction<'a> {
-    pub(crate) fn begin(conn: &'a Connection) -> Result<Self> {
-        Ok(Self { tx: conn.unchecked_transaction()? })
+    pub(crate) fn begin(conn: &'a Connection, lanes: FileLanes) -> Result<Self> {
+        Ok(Self { tx: conn.unchecked_transaction()?, lanes })
     }
 
     pub(crate) fn sessions(&self) -> Result<Vec<SessionRow>> {
@@ -75,7 +74,7 @@ impl<'a> ReadTransaction<'a> {
         Ok(Some(codec::decode(what, row.get_ref(0)?.as_blob()?)?))
     }
 
-    fn session_key(&self, id: SessionId) -> Result<Option<SessionKey>> {
+    pub(crate) fn session_key(&self, id: SessionId) -> Result<Option<SessionKey>> {
         let mut statement = self.tx.prepare_cached("SELECT key FROM sessions WHERE id = ?1")?;
         Ok(statement.query_row([id_bytes(&id)], |row| row.get(0)).optional()?)
     }
@@ -244,15 +243,21 @@ impl<'a> ReadTransaction<'a> {
     }
 
     pub(crate) fn cursor(&self) -> Result<FeedCursor> {
-        Ok(last_position(&self.tx)?.into())
+        if self.lanes.has_copied() {
+            return self.cursor_of_lanes();
+        }
+        Ok(self.lanes.own_position(last_position(&self.tx)?).into())
     }
 
     pub(crate) fn events(&self, query: &EventQuery) -> Result<EventPage> {
-        let pruned_to = pruned_to(&self.tx)?;
-        let last = last_position(&self.tx)?;
+        if self.lanes.has_copied() {
+            return self.events_of_lanes(query);
+        }
+        let pruned_to = self.lanes.own_position(pruned_to(&self.tx)?);
+        let last = self.lanes.own_position(last_position(&self.tx)?);
         let mut read_to = query.after.clone();
         read_to.advance(pruned_to);
-        let after = read_to.number_in(LANE);
+        let after = read_to.number_in(self.lanes.own());
         let gap_to = (!query.after.includes(pruned_to)).then(|| pruned_to.into());
         let mut page = EventPage { items: Vec::new(), read_to, gap_to };
         match query.session {
@@ -275,7 +280,7 @@ impl<'a> ReadTransaction<'a> {
         );
         let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        read_events(statement.query(params![to_i64(after), most])?, page)
+        self.read_events(statement.query(params![to_i64(after), most])?, page)
     }
 
     fn session_events(
@@ -301,7 +306,15 @@ impl<'a> ReadTransaction<'a> {
         };
         let mut statement = self.tx.prepare_cached(&sql)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        read_events(statement.query(params![key, to_i64(after), most])?, page)
+        self.read_events(statement.query(params![key, to_i64(after), most])?, page)
+    }
+
+    fn read_events(&self, mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()> {
+        while let Some(row) = rows.next()? {
+            let position = self.lanes.own_position(read_u64(row, 0)?);
+            page.items.push(decode_event(row, 1, position)?);
+        }
+        Ok(())
     }
 
     /// Returns the column of authors, or no value for a file of an earlier version, which is open for
@@ -313,17 +326,18 @@ impl<'a> ReadTransaction<'a> {
     }
 }
 
-fn read_events(mut rows: rusqlite::Rows<'_>, page: &mut EventPage) -> Result<()> {
-    while let Some(row) = rows.next()? {
-        let position = read_position(row, 0)?;
-        let what = format_args!("the event at {position}");
-        let mut record: EventRecord = codec::decode(what, row.get_ref(1)?.as_blob()?)?;
-        if let Some(author) = row.get_ref(2)?.as_str_or_null()? {
-            record.by = Some(decode_author(format_args!("the event at {position}"), author)?);
-        }
-        page.items.push(FeedItem { position, record: Arc::new(record) });
+/// Decodes the columns `body, author` of the event at a position.
+pub(crate) fn decode_event(
+    row: &rusqlite::Row<'_>,
+    first: usize,
+    position: Position,
+) -> Result<FeedItem> {
+    let what = format_args!("the event at {position}");
+    let mut record: EventRecord = codec::decode(what, row.get_ref(first)?.as_blob()?)?;
+    if let Some(author) = row.get_ref(first + 1)?.as_str_or_null()? {
+        record.by = Some(decode_author(format_args!("the event at {position}"), author)?);
     }
-    Ok(())
+    Ok(FeedItem { position, record: Arc::new(record) })
 }
 
 pub(crate) fn read_task(
@@ -352,21 +366,19 @@ pub(crate) fn read_u64(row: &rusqlite::Row<'_>, column: usize) -> Result<u64> {
     u64::try_from(number).map_err(|_| corrupt(format!("{number} is negative")))
 }
 
-fn read_position(row: &rusqlite::Row<'_>, column: usize) -> Result<Position> {
-    Ok(Position { lane: LANE, no: read_u64(row, column)? })
-}
-
-pub(crate) fn pruned_to(conn: &Connection) -> Result<Position> {
+/// Returns the position in the file up to which events were removed.
+pub(crate) fn pruned_to(conn: &Connection) -> Result<u64> {
     let sql = "SELECT value FROM meta WHERE name = 'pruned_to'";
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
     match rows.next()? {
-        Some(row) => read_position(row, 0),
+        Some(row) => read_u64(row, 0),
         None => Err(corrupt("it does not say what was pruned")),
     }
 }
 
-pub(crate) fn last_position(conn: &Connection) -> Result<Position> {
+/// Returns the position in the file of its last event.
+pub(crate) fn last_position(conn: &Connection) -> Result<u64> {
     let sql = "SELECT ifnull(max(position), 0) FROM events";
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
@@ -374,5 +386,5 @@ pub(crate) fn last_position(conn: &Connection) -> Result<Position> {
         Some(row) => read_u64(row, 0)?,
         None => 0,
     };
-    Ok(Position { lane: LANE, no: last.max(pruned_to(conn)?.no) })
+    Ok(last.max(pruned_to(conn)?))
 }

@@ -13,13 +13,16 @@ use crate::error::{Result, corrupt, unavailable};
 /// The application id of a store in a SQLite file: "brgd".
 pub(crate) const APPLICATION_ID: i32 = 0x6272_6764;
 
+/// The application id of a file that a copy is filling: "brgc". No version opens it as a store.
+const COPY_APPLICATION_ID: i32 = 0x6272_6763;
+
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// The version that the first migration creates. Files of versions 1 and 2 are refused.
 const FIRST_VERSION: usize = 3;
 
 /// Each migration leads to the next version. Released migrations do not change.
-const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
+const MIGRATIONS: &[&str] = &[VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8];
 
 /// The tables of version 3.
 ///
@@ -172,6 +175,24 @@ DROP TABLE events;
 ALTER TABLE events_of_version_7 RENAME TO events;
 ";
 
+/// The events that a copy has brought from several lanes. `position` orders all events of the file, and
+/// `lane` and `no` are the position for readers. `copied_lanes` has the last events of these lanes. Other
+/// events are in the lane `own_lane`, where the one at `own_base + 1` is the first.
+const VERSION_8: &str = "
+CREATE TABLE copied_lanes(
+    lane INTEGER PRIMARY KEY,
+    head INTEGER NOT NULL,
+    pruned_to INTEGER NOT NULL
+);
+CREATE TABLE copied_events(
+    position INTEGER PRIMARY KEY,
+    lane INTEGER NOT NULL,
+    no INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX copied_events_lane ON copied_events(lane, no);
+INSERT INTO meta VALUES('own_lane', 0), ('own_base', 0);
+";
+
 /// The content of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileContent {
@@ -179,6 +200,21 @@ pub(crate) enum FileContent {
     Nothing,
     /// A store of this or an older version.
     Store,
+    /// A copy that did not end, or is not at its end.
+    IncompleteCopy,
+}
+
+impl FileContent {
+    /// Refuses an incomplete copy.
+    pub(crate) fn refuse_incomplete_copy(self, path: &Path) -> Result<Self> {
+        match self {
+            Self::IncompleteCopy => Err(corrupt(format!(
+                "{} is an incomplete copy; remove it, or repeat the copy with --restart",
+                path.display()
+            ))),
+            content => Ok(content),
+        }
+    }
 }
 
 /// Examines a path without a change, so that a file of another program or of a newer version stays
@@ -280,6 +316,9 @@ impl SqliteHeader {
         if self.application == APPLICATION_ID {
             return applied_migrations(self.version, MIGRATIONS).map(|_| FileContent::Store);
         }
+        if self.application == COPY_APPLICATION_ID {
+            return Ok(FileContent::IncompleteCopy);
+        }
         // A process that ended during creation leaves a file without tables.
         if self.application == 0 && self.version == 0 && self.tables == 0 {
             return Ok(FileContent::Nothing);
@@ -348,10 +387,20 @@ fn newest_version(migrations: &[&str]) -> usize {
 
 /// Migrates the tables to this program's version, whole or not at all.
 pub(crate) fn migrate(conn: &mut Connection) -> Result<()> {
-    migrate_with(conn, MIGRATIONS)
+    migrate_with(conn, MIGRATIONS, APPLICATION_ID)
 }
 
-fn migrate_with(conn: &mut Connection, migrations: &[&str]) -> Result<()> {
+/// Creates the tables in an empty file, which is an incomplete copy until [`finish_copy`].
+pub(crate) fn create_copy(conn: &mut Connection) -> Result<()> {
+    migrate_with(conn, MIGRATIONS, COPY_APPLICATION_ID)
+}
+
+/// Makes a complete copy a store.
+pub(crate) fn finish_copy(conn: &Connection) -> Result<()> {
+    Ok(conn.pragma_update(None, "application_id", APPLICATION_ID)?)
+}
+
+fn migrate_with(conn: &mut Connection, migrations: &[&str], application: i32) -> Result<()> {
     if applied_migrations(user_version(conn)?, migrations)? == migrations.len() {
         return Ok(());
     }
@@ -361,7 +410,7 @@ fn migrate_with(conn: &mut Connection, migrations: &[&str]) -> Result<()> {
         tx.execute_batch(migration)?;
     }
     let version = i64::try_from(newest_version(migrations)).unwrap_or(i64::MAX);
-    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "application_id", application)?;
     tx.pragma_update(None, "user_version", version)?;
     tx.commit()?;
     Ok(())
@@ -380,10 +429,10 @@ mod tests {
     #[test]
     fn migrations_start_at_the_version_of_the_file() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_with(&mut conn, &TWO[..1]).unwrap();
+        migrate_with(&mut conn, &TWO[..1], APPLICATION_ID).unwrap();
         conn.execute("INSERT INTO a(x) VALUES(7)", []).unwrap();
-        migrate_with(&mut conn, TWO).unwrap();
-        migrate_with(&mut conn, TWO).unwrap();
+        migrate_with(&mut conn, TWO, APPLICATION_ID).unwrap();
+        migrate_with(&mut conn, TWO, APPLICATION_ID).unwrap();
         assert_eq!(user_version(&conn).unwrap(), 4);
         assert_eq!(columns(&conn), 2);
         let kept: i64 = conn.query_row("SELECT x FROM a", [], |r| r.get(0)).unwrap();
@@ -393,7 +442,7 @@ mod tests {
     #[test]
     fn events_of_version_6_become_spans_of_their_sessions() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_with(&mut conn, &MIGRATIONS[..4]).unwrap();
+        migrate_with(&mut conn, &MIGRATIONS[..4], APPLICATION_ID).unwrap();
         for (position, session, seq) in
             [(3, 1, 1), (4, 1, 2), (5, 2, 1), (6, 1, 3), (7, 2, 2), (8, 2, 3)]
         {
@@ -414,9 +463,9 @@ mod tests {
     #[test]
     fn a_failed_migration_leaves_the_old_version() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_with(&mut conn, &TWO[..1]).unwrap();
+        migrate_with(&mut conn, &TWO[..1], APPLICATION_ID).unwrap();
         let broken = [TWO[0], "ALTER TABLE a ADD COLUMN y; CREATE TABLE a(z);"];
-        assert!(migrate_with(&mut conn, &broken).is_err());
+        assert!(migrate_with(&mut conn, &broken, APPLICATION_ID).is_err());
         assert_eq!(user_version(&conn).unwrap(), 3);
         assert_eq!(columns(&conn), 1);
     }
@@ -424,8 +473,8 @@ mod tests {
     #[test]
     fn a_newer_version_is_left_alone() {
         let mut conn = Connection::open_in_memory().unwrap();
-        migrate_with(&mut conn, TWO).unwrap();
-        let error = migrate_with(&mut conn, &TWO[..1]).unwrap_err();
+        migrate_with(&mut conn, TWO, APPLICATION_ID).unwrap();
+        let error = migrate_with(&mut conn, &TWO[..1], APPLICATION_ID).unwrap_err();
         assert!(matches!(error.0, StoreError::Newer { .. }), "{error:?}");
         assert_eq!(user_version(&conn).unwrap(), 4);
     }

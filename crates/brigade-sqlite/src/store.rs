@@ -27,9 +27,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use crate::error::{Result, unavailable};
+use crate::lanes::FileLanes;
 use crate::lock::OwnerLock;
 use crate::prune::PruneJob;
-use crate::read::{LANE, ReadTransaction};
+use crate::read::ReadTransaction;
 use crate::schema::{FileContent, examine, migrate, open_for_reading, open_immutable};
 use crate::write::SqliteWriter;
 
@@ -88,6 +89,7 @@ pub struct SqliteStore {
     /// The writer; `None` if the store was opened read-only.
     writer: Option<Mutex<SqliteWriter>>,
     synchronous: SynchronousMode,
+    lanes: FileLanes,
     /// True if the next commit may wait for the disk.
     next_commit_may_block: AtomicBool,
     /// The owner's lock. It is the last field, so that the connections are closed before it is
@@ -124,10 +126,10 @@ impl SqliteStore {
 
     fn open_as_owner(path: &Path, options: SqliteOptions) -> Result<Self> {
         let path = canonical_path(path)?;
-        examine(&path)?;
+        examine(&path)?.refuse_incomplete_copy(&path)?;
         let lock = OwnerLock::acquire(&path)?;
         // The last holder of the lock may have written a newer version.
-        examine(&path)?;
+        examine(&path)?.refuse_incomplete_copy(&path)?;
         create_private_file(&path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -144,12 +146,14 @@ impl SqliteStore {
         conn.pragma_update(None, "synchronous", synchronous)?;
         conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
         conn.pragma_update(None, "cache_size", -16 * 1024)?;
-        let writer = Some(Mutex::new(SqliteWriter::new(conn, options.busy_timeout)?));
+        let lanes = FileLanes::read(&conn)?;
+        let writer = Some(Mutex::new(SqliteWriter::new(conn, options.busy_timeout, lanes)?));
         Ok(Self {
             path,
             readers: Mutex::default(),
             writer,
             synchronous: options.synchronous,
+            lanes,
             next_commit_may_block: AtomicBool::new(true),
             _lock: Some(lock),
         })
@@ -161,18 +165,17 @@ impl SqliteStore {
 
     fn open_reader(path: &Path, open: fn(&Path) -> Result<Connection>) -> Result<Self> {
         let path = canonical_path(path)?;
-        match examine(&path)? {
-            FileContent::Store => {}
-            FileContent::Nothing => {
-                return Err(unavailable(format!("there is no store at {}", path.display())));
-            }
+        if examine(&path)?.refuse_incomplete_copy(&path)? == FileContent::Nothing {
+            return Err(unavailable(format!("there is no store at {}", path.display())));
         }
         let first = open(&path)?;
+        let lanes = FileLanes::read(&first)?;
         Ok(Self {
             path,
             readers: Mutex::new(vec![first]),
             writer: None,
             synchronous: SynchronousMode::default(),
+            lanes,
             next_commit_may_block: AtomicBool::new(true),
             _lock: None,
         })
@@ -238,7 +241,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         on_this_thread(|| {
             let conn = self.take_reader()?;
-            let result = ReadTransaction::begin(&conn).and_then(|reader| work(&reader));
+            let result = ReadTransaction::begin(&conn, self.lanes).and_then(|reader| work(&reader));
             let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
             if readers.len() < IDLE_READERS_MAX {
                 readers.push(conn);
@@ -255,7 +258,7 @@ impl SqliteStore {
 
 /// Runs blocking work on this thread, since a switch to another thread would cost more than the
 /// work. In a multi-threaded runtime it uses `block_in_place`, so that no other task waits for it.
-fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn on_this_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) if !BLOCK_IN_PLACE_REFUSED.get() => try_block_in_place(work),
         _ => work(),
@@ -285,7 +288,7 @@ fn try_block_in_place<T>(work: impl FnOnce() -> T) -> T {
 
 /// Creates the file if there is none, readable by its owner only. SQLite's files beside it get the
 /// same mode.
-fn create_private_file(path: &Path) -> Result<()> {
+pub(crate) fn create_private_file(path: &Path) -> Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             Err(unavailable(format!("the file {}: {e}", path.display())))
@@ -295,7 +298,7 @@ fn create_private_file(path: &Path) -> Result<()> {
 }
 
 /// Returns the canonical path of a file, so that two paths to it lead to the same lock.
-fn canonical_path(path: &Path) -> Result<PathBuf> {
+pub(crate) fn canonical_path(path: &Path) -> Result<PathBuf> {
     if let Ok(path) = path.canonicalize() {
         return Ok(path);
     }
@@ -329,9 +332,9 @@ impl Store for SqliteStore {
         Box::pin(async move { self.with_reader(|reader| reader.session_named(name)) })
     }
 
-    /// Returns the one lane of the file.
+    /// Returns the lane of the file's own commits.
     fn open_lane(&self) -> StoreFuture<'_, Lane> {
-        Box::pin(ready(Ok(LANE)))
+        Box::pin(ready(Ok(self.lanes.own())))
     }
 
     fn acquire<'a>(&'a self, _lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {

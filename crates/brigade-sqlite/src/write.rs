@@ -22,6 +22,7 @@ use rusqlite::{
 };
 
 use crate::error::Result;
+use crate::lanes::FileLanes;
 use crate::read::{last_position, read_task};
 
 /// The number of pages in the log at which they are moved into the file: 32 MB. A checkpoint waits
@@ -33,6 +34,7 @@ const CHECKPOINT_PAGES: u32 = 8_000;
 pub(crate) struct SqliteWriter {
     conn: Connection,
     buffer: Vec<u8>,
+    lanes: FileLanes,
     busy_timeout: Duration,
     /// The number of pages in the log after the last commit.
     log_pages: Arc<AtomicU32>,
@@ -49,7 +51,11 @@ pub(crate) struct SessionRef {
 }
 
 impl SqliteWriter {
-    pub(crate) fn new(mut conn: Connection, busy_timeout: Duration) -> Result<Self> {
+    pub(crate) fn new(
+        mut conn: Connection,
+        busy_timeout: Duration,
+        lanes: FileLanes,
+    ) -> Result<Self> {
         conn.busy_timeout(busy_timeout)?;
         let log_pages = Arc::new(AtomicU32::new(0));
         let pages_after_commit = log_pages.clone();
@@ -58,11 +64,11 @@ impl SqliteWriter {
             pages_after_commit.store(pages.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(Self { conn, buffer: Vec::new(), busy_timeout, log_pages })
+        Ok(Self { conn, buffer: Vec::new(), lanes, busy_timeout, log_pages })
     }
 
     pub(crate) fn commit(&mut self, batch: &Batch) -> Result<Position> {
-        write_batch(begin(&mut self.conn)?, &mut self.buffer, batch)
+        write_batch(begin(&mut self.conn)?, self.lanes, &mut self.buffer, batch)
     }
 
     /// Commits a batch without waiting for another program. Returns `None` if one is writing.
@@ -71,7 +77,7 @@ impl SqliteWriter {
         let begun = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate);
         self.conn.busy_timeout(self.busy_timeout)?;
         match begun {
-            Ok(tx) => write_batch(tx, &mut self.buffer, batch).map(Some),
+            Ok(tx) => write_batch(tx, self.lanes, &mut self.buffer, batch).map(Some),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -117,8 +123,13 @@ fn begin(conn: &mut Connection) -> Result<Transaction<'_>> {
     Ok(conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
 }
 
-fn write_batch(tx: Transaction<'_>, buffer: &mut Vec<u8>, batch: &Batch) -> Result<Position> {
-    let first = last_position(&tx)?.next();
+fn write_batch(
+    tx: Transaction<'_>,
+    lanes: FileLanes,
+    buffer: &mut Vec<u8>,
+    batch: &Batch,
+) -> Result<Position> {
+    let first = last_position(&tx)? + 1;
     let mut keys = Vec::with_capacity(batch.sessions.len());
     for part in &batch.sessions {
         keys.push(check(&tx, part)?);
@@ -134,7 +145,7 @@ fn write_batch(tx: Transaction<'_>, buffer: &mut Vec<u8>, batch: &Batch) -> Resu
         position = rows.write_events(key, position, part)?;
     }
     tx.commit()?;
-    Ok(first)
+    Ok(lanes.own_position(first))
 }
 
 /// Refuses a batch that does not continue the stored session.
@@ -306,12 +317,7 @@ impl RowWriter<'_> {
     }
 
     /// Writes the events and returns the position after the last one.
-    fn write_events(
-        &mut self,
-        key: SessionKey,
-        first: Position,
-        part: &SessionBatch,
-    ) -> Result<Position> {
+    fn write_events(&mut self, key: SessionKey, first: u64, part: &SessionBatch) -> Result<u64> {
         let sql = "INSERT INTO events(position, session, seq, at, body, author) \
                    VALUES(?1, ?2, ?3, ?4, ?5, ?6)";
         let mut statement = self.tx.prepare_cached(sql)?;
@@ -323,13 +329,13 @@ impl RowWriter<'_> {
             let author = record.by.as_ref().map(|by| authors.encode(by)).transpose()?;
             let seq = to_i64(record.seq.0);
             let at = to_i64(record.at.0);
-            statement.execute(params![to_i64(position.no), key, seq, at, body, author])?;
+            statement.execute(params![to_i64(position), key, seq, at, body, author])?;
             last = Some(position);
-            position = position.next();
+            position += 1;
         }
         if let Some(last) = last {
             let sql = "INSERT INTO event_spans(session, last, first) VALUES(?1, ?2, ?3)";
-            let span = params![key, to_i64(last.no), to_i64(first.no)];
+            let span = params![key, to_i64(last), to_i64(first)];
             self.tx.prepare_cached(sql)?.execute(span)?;
         }
         Ok(position)

@@ -15,6 +15,7 @@
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
 //! - [`memory`], `memory_feed`, `memory_records`, `memory_fleet`: the store in memory.
+//! - [`store_copy`]: copies of whole stores.
 //! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
 
@@ -36,6 +37,7 @@ pub mod record;
 pub mod record_store;
 pub mod residency;
 pub mod store;
+pub mod store_copy;
 
 pub use batch::{Batch, SessionBatch, SupersededRun};
 pub use error::StoreError;

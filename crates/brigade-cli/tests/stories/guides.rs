@@ -33,6 +33,11 @@ fn the_guide_to_testing_is_correct() {
     follow("testing.md");
 }
 
+#[test]
+fn the_guide_to_copies_is_correct() {
+    follow("store-copy.md");
+}
+
 /// This guide shows commands without their output.
 #[test]
 fn the_commands_of_the_guide_to_agents_run() {

@@ -48,6 +48,7 @@ mod sandboxed;
 mod send;
 mod socket;
 mod stop;
+mod store;
 mod story_env;
 mod telemetry;
 mod terminal;

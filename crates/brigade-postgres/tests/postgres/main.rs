@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod copied_conformance;
+#[cfg(test)]
+mod copying;
+#[cfg(test)]
 mod encryption;
 #[cfg(test)]
 mod fleet;

@@ -1,6 +1,7 @@
 //! Tests of the SQLite store through its API and its file.
 //!
 //! - `conformance`: the checks that every store must pass.
+//! - `copying`: files as sources and targets of copies.
 //! - `opening`: files that are opened or refused. A refusal changes nothing.
 //! - `versions`: files of earlier versions.
 //! - `rows`: rows of newer versions, a full disk, a busy file, a damaged file.
@@ -10,6 +11,8 @@
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod copying;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]

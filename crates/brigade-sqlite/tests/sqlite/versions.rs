@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::support::{Session, batch, id, open};
 
 /// The versions with a fixture. The last one is the current version.
-const VERSIONS: [i64; 5] = [3, 4, 5, 6, 7];
+const VERSIONS: [i64; 6] = [3, 4, 5, 6, 7, 8];
 
 /// The first version with records.
 const FIRST_WITH_RECORDS: i64 = 5;
