@@ -16,12 +16,14 @@
 //! - `write`: commits. `read`: reads of rows. `events`: reads of events. `load`: loads of sessions.
 //!   `prune`: retention.
 //! - `records`: records with compare-and-set and expiry.
+//! - `inspect`: [`DatabaseReport`] for operators.
 //! - [`test_server`]: a private server for tests, with the feature of the same name.
 //! - `error`: the mapping of PostgreSQL's errors.
 
 mod connections;
 mod error;
 mod events;
+mod inspect;
 mod lanes;
 mod load;
 mod options;
@@ -35,5 +37,6 @@ pub mod test_server;
 mod tls;
 mod write;
 
-pub use options::{InvalidUrl, PostgresOptions};
+pub use inspect::{ClockSkew, DatabaseReport, DatabaseTimeout, TableState};
+pub use options::{DEFAULT_SCHEMA, InvalidUrl, PostgresOptions};
 pub use store::PostgresStore;

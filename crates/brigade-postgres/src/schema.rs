@@ -55,7 +55,7 @@ async fn create_once(connection: &Connection<'_>, sql: &str) -> Result<()> {
     }
 }
 
-async fn check_server(connection: &Connection<'_>) -> Result<()> {
+pub(crate) async fn check_server(connection: &Connection<'_>) -> Result<()> {
     let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
                       current_setting('server_encoding')";
     let row = connection.query_one(sql, &[]).await?;
@@ -79,7 +79,7 @@ async fn check_server(connection: &Connection<'_>) -> Result<()> {
 }
 
 /// Returns the version of the tables, or 0 if there are none.
-async fn read_version(connection: &Connection<'_>) -> Result<usize> {
+pub(crate) async fn read_version(connection: &Connection<'_>) -> Result<usize> {
     let schema = connection.schema_name();
     let sql = "SELECT count(*) FILTER (WHERE c.relname = 'meta'), count(*) \
                FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
@@ -118,10 +118,10 @@ async fn migrate(connection: &Connection<'_>) -> Result<()> {
     Ok(())
 }
 
-fn newest() -> usize {
+pub(crate) fn newest() -> usize {
     MIGRATIONS.len()
 }
 
-fn newer(version: usize) -> PostgresError {
+pub(crate) fn newer(version: usize) -> PostgresError {
     StoreError::Newer { subject: format!("the database (version {version} of its tables)") }.into()
 }

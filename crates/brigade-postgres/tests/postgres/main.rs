@@ -5,6 +5,8 @@ mod conformance;
 #[cfg(test)]
 mod encryption;
 #[cfg(test)]
+mod inspection;
+#[cfg(test)]
 mod late_commits;
 #[cfg(test)]
 mod opening;
