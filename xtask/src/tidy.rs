@@ -76,6 +76,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
             "brigade-llm",
             "brigade-mcp",
             "brigade-model",
+            "brigade-postgres",
             "brigade-process",
             "brigade-protocol",
             "brigade-runtime",
