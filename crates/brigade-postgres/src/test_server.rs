@@ -126,6 +126,11 @@ impl TestServer {
         format!("postgres://brigade@{host}:{}/postgres", self.port)
     }
 
+    /// Returns the path of the server's socket.
+    pub fn socket_path(&self) -> String {
+        self.dir.join(format!(".s.PGSQL.{}", self.port)).to_string_lossy().into_owned()
+    }
+
     /// Returns the URL of the server's database on the loopback interface, such as for the login
     /// `ada:secret` and the host `localhost`.
     pub fn loopback_url(&self, login: &str, host: &str) -> String {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use brigade_model::ids::Lane;
 use brigade_postgres::test_server::TestServer;
 use brigade_postgres::{
     DatabaseReport, DatabaseTimeout, PostgresOptions, PostgresStore, TableState,
 };
-use brigade_store::StoreError;
+use brigade_store::{Store, StoreError};
 
+use crate::pooler::TransactionPooler;
 use crate::support::SERVER;
 
 async fn inspect(options: &PostgresOptions) -> DatabaseReport {
@@ -122,4 +124,15 @@ async fn a_replica_is_named_by_store_and_report() {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
         assert!(error.to_string().contains("replica; connect to the primary"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_pooler_of_transactions_is_seen_and_carries_a_store() {
+    let pooler = TransactionPooler::start(&SERVER.socket_path(), 3);
+    let options = PostgresOptions::from_url(&pooler.url()).unwrap().schema("pooled").unwrap();
+    let store = PostgresStore::open(&options).await.unwrap();
+    assert_eq!(store.open_lane().await.unwrap(), Lane(0));
+    let report = inspect(&options).await;
+    assert!(report.is_transaction_pooled, "{report:?}");
+    assert!(matches!(report.tables, TableState::Current { .. }), "{report:?}");
 }

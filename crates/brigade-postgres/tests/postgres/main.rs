@@ -11,6 +11,8 @@ mod late_commits;
 #[cfg(test)]
 mod opening;
 #[cfg(test)]
+mod pooler;
+#[cfg(test)]
 mod pruning;
 #[cfg(test)]
 mod support;
