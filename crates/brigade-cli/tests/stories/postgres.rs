@@ -399,3 +399,53 @@ fn a_demonstration_has_a_store_of_its_own() {
     let schemas = SERVER.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'demo'");
     assert_eq!(schemas, "0");
 }
+
+/// Returns the numbers of the events within their session.
+fn sequence_numbers(text: &str) -> Vec<u64> {
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.map(|item| item["event"]["seq"].as_u64().unwrap()).collect()
+}
+
+/// Each daemon writes a lane of its own, in which positions begin again.
+#[test]
+fn events_of_several_daemons_are_printed_once() {
+    let story = StoryEnv::new();
+    let url = store_url("lanes");
+    let daemon = ServingDaemon::start(&story, &url);
+    story.ok(["exec", "--", "true"]);
+    let output = story.project().join("events");
+    let mut follow = story.command(["events", "-f", "--json"]);
+    let mut follow = follow.stdout(fs::File::create(&output).unwrap()).spawn().unwrap();
+    let seen = || sequence_numbers(&fs::read_to_string(&output).unwrap());
+    let mut daemon = daemon;
+    for _ in 0..3 {
+        let all = sequence_numbers(&story.ok(["events", "--json"]));
+        poll("all events so far", || (seen().len() >= all.len()).then_some(()));
+        daemon.kill();
+        daemon = ServingDaemon::start(&story, &url);
+        story.ok(["exec", "--", "true"]);
+    }
+    let all = sequence_numbers(&story.ok(["events", "--json"]));
+    poll("all events", || (seen().len() >= all.len()).then_some(()));
+    follow.kill().unwrap();
+    follow.wait().unwrap();
+    assert_eq!(seen(), all, "each once");
+    assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>());
+
+    // A position names its lane.
+    let text = story.ok(["events"]);
+    let middle = text.lines().nth(all.len() / 2).unwrap().split_whitespace().next().unwrap();
+    assert!(middle.contains(':'), "{text}");
+    let items = story.ok(["events", "--json"]);
+    let mut place = std::collections::BTreeMap::new();
+    for item in items.lines().take(all.len() / 2 + 1) {
+        let item: serde_json::Value = serde_json::from_str(item).unwrap();
+        let lane = item["event"]["lane"].as_u64().unwrap_or(0);
+        place.insert(lane, item["event"]["position"].as_u64().unwrap());
+    }
+    let place: Vec<String> = place.iter().map(|(lane, no)| format!("{lane}:{no}")).collect();
+    let rest = sequence_numbers(&story.ok(["events", "--json", "--from", &place.join(",")]));
+    assert_eq!(rest, all[all.len() / 2 + 1..]);
+    assert_eq!(story.run(["events", "--from", "soup"]).code, 2);
+    daemon.stop();
+}
