@@ -1,7 +1,8 @@
 //! The daemon on a PostgreSQL store. Each story has a schema of its own in a private server.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -180,8 +181,14 @@ fn the_password_is_shown_nowhere() {
     let story = StoryEnv::new();
     story.configure("pass_env = [\"*\"]\n");
     let url = store_url("password");
+    let programs = story.directory("programs");
+    let seen = story.project().join("seen");
+    let script = format!("#!/bin/sh\nenv >'{}'\necho 2.1.0\n", seen.display());
+    fs::write(programs.join("claude"), script).unwrap();
+    fs::set_permissions(programs.join("claude"), Permissions::from_mode(0o755)).unwrap();
+    let search_path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
     let mut command = story.command(serve_args(&story, &url));
-    command.env("BRIGADE_LOG", "trace");
+    command.env("BRIGADE_LOG", "trace").env("PATH", &search_path);
     let daemon = ServingDaemon::start_by(command);
     let words = fs::read(format!("/proc/{}/cmdline", daemon.pid())).unwrap();
     let words = String::from_utf8(words).unwrap();
@@ -193,6 +200,11 @@ fn the_password_is_shown_nowhere() {
         assert_eq!(ran.code, 0, "{ran:?}");
         check_hidden(&ran);
     }
+    // The daemon asks agent programs for their version.
+    let listed: Ran = story.command(["agents"]).env("PATH", &search_path).output().unwrap().into();
+    assert!(listed.out.contains("2.1.0"), "{listed:?}");
+    let env = fs::read_to_string(&seen).unwrap();
+    assert!(env.contains("BRIGADE_LOG=trace") && !env.contains("BRIGADE_STORE"), "{env}");
     let log = daemon.stop();
     assert!(log.contains("serving") && !log.contains(PASSWORD), "{log}");
     let files = [story.state().join("store.json"), story.state().join("daemon.lock")];
@@ -398,6 +410,31 @@ fn a_demonstration_has_a_store_of_its_own() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let schemas = SERVER.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'demo'");
     assert_eq!(schemas, "0");
+}
+
+#[test]
+fn tasks_wait_until_the_database_is_back() {
+    let story = StoryEnv::new();
+    SERVER.execute("CREATE DATABASE outage");
+    let url = SERVER.url().replace("/postgres", "/outage");
+    let daemon = ServingDaemon::start(&story, &url);
+    let script = "until [ -e go ]; do sleep 0.02; done; echo done; exit 6";
+    story.ok(["exec", "-d", "--name", "Long", "--shell", script]);
+    story.until_state("Long", "running");
+    SERVER.execute("ALTER DATABASE outage ALLOW_CONNECTIONS false");
+    SERVER
+        .execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'outage'");
+    let ran = story.run(["ps"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.err.contains("the store is unavailable: cannot connect"), "{ran:?}");
+    let client = story.start(["exec", "--", "echo", "late"]);
+    fs::write(story.project().join("go"), "").unwrap();
+    SERVER.execute("ALTER DATABASE outage ALLOW_CONNECTIONS true");
+    let ran: Ran = client.wait_with_output().unwrap().into();
+    assert_eq!((ran.code, &*ran.out), (0, "late\n"), "{ran:?}");
+    assert_eq!(story.run(["wait", "Long"]).code, 6);
+    assert_eq!(story.ok(["logs", "Long"]), "done\n");
+    daemon.stop();
 }
 
 /// Returns the numbers of the events within their session.
