@@ -142,10 +142,11 @@ fn test_http() -> Result<(), String> {
     interop::test_generated_requests()
 }
 
-/// Runs the tests of the store on PostgreSQL, and the crash stories on it. The stages `tests` and
-/// `postgres` run them too.
+/// Runs the tests of the store on PostgreSQL and of the daemon on it, and the crash stories. The stages
+/// `tests` and `postgres` run them too.
 fn test_postgres() -> Result<(), String> {
     test_alone(&["--package", "brigade-postgres"])?;
+    test_alone(&["--package", "brigade-cli", "--test", "stories", "postgres"])?;
     run_stories_on_postgres()
 }
 

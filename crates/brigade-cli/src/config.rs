@@ -14,6 +14,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config_error;
+use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
 
@@ -46,6 +47,9 @@ pub(crate) struct UserConfig {
     /// The model of agents whose definition names none: provider/model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
+    /// The store of the daemon: `sqlite`, the URL of a PostgreSQL database, or the file of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<StoreSetting>,
     /// Providers by name: new ones, and settings of known ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
@@ -119,7 +123,7 @@ impl SharedWorkspaces {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "drain",
     "idle_exit",
     "max_running",
@@ -132,6 +136,7 @@ const KEYS: [&str; 13] = [
     "retention",
     "shared",
     "shell",
+    "store",
     "telemetry",
 ];
 
@@ -193,6 +198,7 @@ impl Default for UserConfig {
             shell: None,
             shared: SharedWorkspaces::default(),
             model: None,
+            store: None,
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
             prices: PriceTable::default(),
@@ -248,6 +254,9 @@ impl UserConfig {
         config.idle_timeout().map_err(|problem| wrong(format!("idle_exit: {problem}")))?;
         config.retention_age().map_err(|problem| wrong(format!("retention: {problem}")))?;
         config.drain_timeout().map_err(|problem| wrong(format!("drain: {problem}")))?;
+        if let Some(store) = &config.store {
+            store.check().map_err(|problem| wrong(format!("store: {problem}")))?;
+        }
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
@@ -349,6 +358,7 @@ pass_env = []
 shell = "/bin/sh"
 shared = ["/home/me/project"]
 model = "local/qwen3"
+store = "postgres://ada@db1,db2/kitchen?sslmode=verify-full"
 
 [telemetry]
 endpoint = "http://localhost:4318"

@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use brigade_protocol::call::Call;
 use brigade_protocol::daemon_client::{DaemonClient, ReconnectPolicy};
 use brigade_protocol::daemon_connection::ReplyStreamPart;
-use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_VARIABLE, connect_running};
+use brigade_protocol::daemon_launcher::{
+    DaemonLauncher, ForeignStore, STATE_VARIABLE, StartPolicy, connect_running,
+};
 use brigade_protocol::frames::ClientRole;
 use brigade_protocol::requests::{ListTaskPagesRequest, ListTasksRequest};
 use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 
 use crate::config::UserConfig;
+use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
+use crate::store_binding::StoreBinding;
 use crate::subcommands::daemon::DETACHED_ARGS;
 use crate::{render, workspace};
 
@@ -39,6 +43,8 @@ pub(crate) struct CliContext {
     pub(crate) state_dir: StateDir,
     pub(crate) config: UserConfig,
     pub(crate) json: bool,
+    /// The store, as the variable or the configuration names it.
+    pub(crate) store: StoreSetting,
     workspace: Option<String>,
 }
 
@@ -51,12 +57,15 @@ impl CliContext {
             None => default_state_dir()?,
         };
         let state_dir = StateDir::new(path);
-        Ok(Self { state_dir, config, json: global.json, workspace: global.workspace })
+        let store = StoreSetting::resolve(&config);
+        Ok(Self { state_dir, config, json: global.json, store, workspace: global.workspace })
     }
 
-    /// Returns the same context with another state directory.
+    /// Returns the same context with another state directory and the store in it.
     pub(crate) fn with_state_dir(&self, state_dir: StateDir) -> Self {
-        Self { state_dir, config: self.config.clone(), json: self.json, workspace: None }
+        let config = self.config.clone();
+        let store = StoreSetting::Sqlite;
+        Self { state_dir, config, json: self.json, store, workspace: None }
     }
 
     /// Returns the session that no argument names: the enclosing task's, else the directory's.
@@ -143,15 +152,38 @@ impl CliContext {
     pub(crate) fn daemon_launcher(&self) -> Result<DaemonLauncher, CliError> {
         let mut args = vec!["--state".into(), self.state_dir.path().into()];
         args.extend(DETACHED_ARGS.map(Into::into));
-        // Within a task of any daemon: a daemon started here would end with that task.
-        let may_start = std::env::var_os(TASK_VARIABLE).is_none();
         Ok(DaemonLauncher {
             state_dir: self.state_dir.clone(),
             program: this_program()?,
             args,
-            may_start,
+            start_policy: self.start_policy(),
             notice: render::print_note,
         })
+    }
+
+    fn start_policy(&self) -> StartPolicy {
+        if std::env::var_os(TASK_VARIABLE).is_some() {
+            // Within a task of any daemon: a daemon started here would end with that task.
+            return StartPolicy::WithinTask;
+        }
+        match self.foreign_store() {
+            Some(store) => StartPolicy::Never(store),
+            None => StartPolicy::Start,
+        }
+    }
+
+    /// Returns the store of this state directory's daemon, if it is not the file in the directory.
+    pub(crate) fn foreign_store(&self) -> Option<ForeignStore> {
+        let mut command = "brigade serve".to_owned();
+        if default_state_dir().is_ok_and(|path| path != self.state_dir.path()) {
+            command.push_str(&format!(" --state {}", self.state_dir.path().display()));
+        }
+        if let Some(name) = self.store.shown_database() {
+            return Some(ForeignStore { name, command });
+        }
+        let name = StoreBinding::read(&self.state_dir).ok()??.url;
+        command.push_str(&format!(" --store {name}"));
+        Some(ForeignStore { name, command })
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - [`context`]: global options and calls to the daemon; [`workspace`]: the session of a
 //!   directory; [`config`], [`config_error`] and [`configured_models`]: the user's configuration
-//!   and its models.
+//!   and its models. [`configured_store`] and [`store_binding`]: the store of the daemon, and the
+//!   store to which a state directory belongs.
 //! - [`attach`]: staying with a task; [`reader_lease`]: output without gaps; [`byte_forward`] and
 //!   [`stdin_forward`]: input as bytes and as lines; [`output_printer`]: the output of a process.
 //! - [`live_view`]: the task tree of a run; [`top_view`]: the full-screen task list;
@@ -21,6 +22,7 @@ mod call_card;
 mod config;
 mod config_error;
 mod configured_models;
+mod configured_store;
 mod context;
 mod duration;
 mod exit_code;
@@ -33,6 +35,7 @@ mod reader_lease;
 mod render;
 mod sandbox_args;
 mod stdin_forward;
+mod store_binding;
 mod styled_line;
 mod subcommands;
 mod task_author;

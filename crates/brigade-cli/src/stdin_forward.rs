@@ -1,6 +1,7 @@
 //! Sends lines to a task. Each line arrives once, even if the daemon is replaced.
 
 use brigade_model::event::Event;
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::Owner;
 use brigade_model::json::Json;
 use brigade_model::message::Message;
@@ -22,8 +23,8 @@ pub(crate) struct StdinForwarder {
     options: MessageOptions,
     /// The numbers of the sent messages, in order.
     message_numbers: Vec<u64>,
-    /// Events up to this position were searched.
-    position: u64,
+    /// Events up to this place were searched.
+    place: FeedCursor,
     /// The start time: older messages have other senders.
     started_at: u64,
 }
@@ -62,7 +63,7 @@ impl StdinForwarder {
             target,
             options: MessageOptions::default(),
             message_numbers: Vec::new(),
-            position: 0,
+            place: FeedCursor::START,
             started_at: render::now_millis(),
         }
     }
@@ -142,15 +143,21 @@ impl StdinForwarder {
         let task = connection.call(ShowTaskRequest { target: self.target.clone() }).await?;
         let number = task.address.rsplit(':').next().unwrap_or_default();
         let known = self.message_numbers.last().copied().unwrap_or(0);
-        let request =
-            ReadEventsRequest { session: Some(task.session), after: self.position, follow: false };
+        let mut request =
+            ReadEventsRequest { session: Some(task.session), ..ReadEventsRequest::default() };
+        request.set_place(&self.place);
+        let mut place = self.place.clone();
         let mut events = connection.call_streaming(request)?;
         let mut found = None;
         let mut unknown = Vec::new();
         loop {
-            match events.next_part().await? {
-                ReplyStreamPart::Reply(position) => {
-                    self.position = position;
+            let part = events.next_part().await?;
+            if let ReplyStreamPart::Item(item) = &part {
+                item.advance(&mut place);
+            }
+            match part {
+                ReplyStreamPart::Reply(_) => {
+                    self.place = place;
                     self.message_numbers.extend(found);
                     self.report_unknown(&unknown);
                     return Ok(found.is_some());

@@ -30,7 +30,7 @@ async fn search_events(
     task: &TaskInfo,
 ) -> Result<Option<Arc<EventAuthor>>, ClientError> {
     let session = Some(task.session.clone());
-    let request = ReadEventsRequest { session, after: 0, follow: false };
+    let request = ReadEventsRequest { session, ..ReadEventsRequest::default() };
     let mut events = connection.call_streaming(request)?;
     while let ReplyStreamPart::Item(item) = events.next_part().await? {
         let EventItem::Event { at, by, event, .. } = item else { continue };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use brigade_llm::{Script, ScriptedModel};
 use brigade_mcp::server::{McpOptions, serve_stdio};
 use brigade_protocol::StateDir;
-use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT};
+use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT, StartPolicy};
 use brigade_runtime::agents::{ModelProviders, OneModel};
 use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
 use brigade_server::daemon::{Daemon, DaemonError, DaemonOptions, StateDirLock};
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         state_dir: places,
         program: std::env::current_exe()?,
         args,
-        may_start: true,
+        start_policy: StartPolicy::Start,
         notice: |line| eprintln!("{line}"),
     };
     let mut options = McpOptions::new(session, std::env::current_dir()?);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 
-use crate::error::{Result, corrupt, describe, is_refusal, unavailable};
+use crate::error::{Result, corrupt, describe, is_read_only, is_refusal, unavailable};
 use crate::options::PostgresOptions;
 use crate::tls::TlsConnector;
 
@@ -106,8 +106,12 @@ impl ConnectionPool {
         let Ok(connected) = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await else {
             return Err(unavailable("cannot connect: the server does not answer"));
         };
-        let (client, connection) = connected
-            .map_err(|error| unavailable(format!("cannot connect: {}", describe(&error))))?;
+        let (client, connection) = connected.map_err(|error| match is_read_only(&error) {
+            true => {
+                unavailable("the server is read-only, such as a replica; connect to the primary")
+            }
+            false => unavailable(format!("cannot connect: {}", describe(&error))),
+        })?;
         #[expect(clippy::disallowed_methods, reason = "ends when the client is dropped")]
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -64,6 +64,15 @@ pub(crate) fn is_refusal(error: &tokio_postgres::Error) -> bool {
     severity == Some(Severity::Error)
 }
 
+/// Returns whether the driver has found no server that accepts writes.
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| {
+        // The same kind without a system error is made by the driver, after `SHOW`.
+        cause.kind() == std::io::ErrorKind::PermissionDenied && cause.raw_os_error().is_none()
+    })
+}
+
 /// Returns the message of an error with its cause, which the driver's own text omits.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {

@@ -21,6 +21,7 @@
 //! - `records`: records with compare-and-set and expiry.
 //! - [`PostgresCopySource`] and [`PostgresCopyTarget`]: a schema as the source or target of a copy of a
 //!   whole store.
+//! - `inspect`: [`DatabaseReport`] for operators.
 //! - [`test_server`]: a private server for tests, with the feature of the same name.
 //! - `error`: the mapping of PostgreSQL's errors.
 
@@ -33,6 +34,7 @@ mod error;
 mod events;
 mod fleet;
 mod hints;
+mod inspect;
 mod lanes;
 mod load;
 mod nodes;
@@ -49,5 +51,6 @@ mod write;
 
 pub use copy_rows::PostgresCopySource;
 pub use copy_target::PostgresCopyTarget;
-pub use options::{InvalidUrl, PostgresOptions};
+pub use inspect::{ClockSkew, DatabaseReport, DatabaseTimeout, TableState};
+pub use options::{DEFAULT_SCHEMA, InvalidUrl, PostgresOptions};
 pub use store::PostgresStore;

@@ -10,7 +10,8 @@ use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 use crate::tls::{CertificateCheck, TlsOptions};
 
-const DEFAULT_SCHEMA: &str = "brigade";
+/// The schema of a URL that names none.
+pub const DEFAULT_SCHEMA: &str = "brigade";
 /// The most bytes of the name of a schema.
 const SCHEMA_MAX: usize = 48;
 const DEFAULT_CONNECTIONS: usize = 8;
@@ -159,7 +160,8 @@ impl PostgresOptions {
         &self.tls
     }
 
-    pub(crate) fn schema_name(&self) -> &str {
+    /// Returns the schema of the tables.
+    pub fn schema_name(&self) -> &str {
         &self.schema
     }
 

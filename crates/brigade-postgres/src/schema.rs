@@ -64,7 +64,7 @@ async fn create_once(connection: &Connection<'_>, sql: &str) -> Result<()> {
     }
 }
 
-async fn check_server(connection: &Connection<'_>) -> Result<()> {
+pub(crate) async fn check_server(connection: &Connection<'_>) -> Result<()> {
     let sql = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), \
                       current_setting('server_encoding')";
     let row = connection.query_one(sql, &[]).await?;
@@ -110,6 +110,11 @@ impl SchemaContent {
             )),
         }
     }
+}
+
+/// Returns the version of the tables, or 0 if there are none.
+pub(crate) async fn read_version(connection: &Connection<'_>) -> Result<usize> {
+    read_content(connection).await?.version()
 }
 
 /// Examines a schema without a change.
@@ -226,7 +231,7 @@ pub(crate) async fn finish_copy(pool: &ConnectionPool, token: i64) -> Result<()>
     connection.commit().await
 }
 
-fn newest() -> usize {
+pub(crate) fn newest() -> usize {
     MIGRATIONS.len()
 }
 
@@ -234,6 +239,6 @@ fn newest_number() -> i64 {
     i64::try_from(newest()).unwrap_or(i64::MAX)
 }
 
-fn newer(version: usize) -> PostgresError {
+pub(crate) fn newer(version: usize) -> PostgresError {
     StoreError::Newer { subject: format!("the database (version {version} of its tables)") }.into()
 }

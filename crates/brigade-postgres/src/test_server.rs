@@ -18,6 +18,7 @@ settings=$2
 port=$3
 certificate=$4
 key=$5
+standby=$6
 dir=$(mktemp -d /tmp/brigade-postgres.XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 "$bin/initdb" -D "$dir/data" -U brigade --auth-local=trust --auth-host=scram-sha-256 -E UTF8 \
@@ -32,6 +33,7 @@ if [ -n "$certificate" ]; then
 else
     printf "listen_addresses = ''\n" >>"$dir/data/postgresql.conf"
 fi
+[ -z "$standby" ] || touch "$dir/data/standby.signal"
 export PGPORT="$port"
 "$bin/postgres" -D "$dir/data" -k "$dir" >"$dir/server.log" 2>&1 &
 server=$!
@@ -76,7 +78,16 @@ impl TestServer {
     ///
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start() -> Self {
-        Self::start_with(SOCKET_PORT, "", "")
+        Self::start_with(SOCKET_PORT, ["", "", ""])
+    }
+
+    /// Starts a server that is a replica, and accepts no writes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if PostgreSQL is not installed or does not start.
+    pub fn start_replica() -> Self {
+        Self::start_with(SOCKET_PORT, ["", "", "standby"])
     }
 
     /// Starts a server that also listens on a free port of the loopback interface, with a certificate
@@ -87,17 +98,18 @@ impl TestServer {
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start_on_loopback(certificate: &str, key: &str) -> Self {
         let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        Self::start_with(free.expect("a port is free").port(), certificate, key)
+        Self::start_with(free.expect("a port is free").port(), [certificate, key, ""])
     }
 
-    fn start_with(port: u16, certificate: &str, key: &str) -> Self {
+    /// Starts a server with a certificate, its key, and a word that makes it a replica.
+    fn start_with(port: u16, settings: [&str; 3]) -> Self {
         let bin = find_programs().expect(
             "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
              directory of its programs",
         );
         let mut command = unprivileged_shell();
         command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(SETTINGS);
-        command.arg(port.to_string()).arg(certificate).arg(key);
+        command.arg(port.to_string()).args(settings);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a shell is started");
         let mut line = String::new();
@@ -112,6 +124,11 @@ impl TestServer {
     pub fn url(&self) -> String {
         let host = self.dir.to_string_lossy().replace('/', "%2F");
         format!("postgres://brigade@{host}:{}/postgres", self.port)
+    }
+
+    /// Returns the path of the server's socket.
+    pub fn socket_path(&self) -> String {
+        self.dir.join(format!(".s.PGSQL.{}", self.port)).to_string_lossy().into_owned()
     }
 
     /// Returns the URL of the server's database on the loopback interface, such as for the login

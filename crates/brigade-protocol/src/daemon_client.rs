@@ -156,7 +156,7 @@ impl RequestClientFactory for DaemonLauncher {
         conversation: ConversationId,
     ) -> impl Future<Output = ()> + Send + 'static {
         // A client inside a task acts as that task, which has no conversation.
-        let is_within_task = !self.may_start;
+        let is_within_task = self.start_policy.is_within_task();
         let state_dir = self.state_dir.clone();
         async move {
             if !is_within_task {

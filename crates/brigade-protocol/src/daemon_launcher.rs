@@ -44,6 +44,12 @@ pub const STATE_VARIABLE: &str = "BRIGADE_STATE";
 /// The variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "BRIGADE_CONFIG";
 
+/// The variable that names the store of a daemon. It may contain a password.
+pub const STORE_VARIABLE: &str = "BRIGADE_STORE";
+
+/// The value of [`STORE_VARIABLE`] for the file in the state directory.
+pub const SQLITE_STORE: &str = "sqlite";
+
 /// The variable that sets the number of arenas of glibc's allocator.
 const ARENA_MAX_VARIABLE: &str = "MALLOC_ARENA_MAX";
 
@@ -53,10 +59,38 @@ pub struct DaemonLauncher {
     pub state_dir: StateDir,
     pub program: PathBuf,
     pub args: Vec<OsString>,
-    /// False inside a task: the daemon would be part of the task and end with it.
-    pub may_start: bool,
+    pub start_policy: StartPolicy,
     /// Shows a line to the person at the terminal.
     pub notice: fn(&str),
+}
+
+/// Whether a client may start a daemon, and replace an older one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartPolicy {
+    Start,
+    /// Inside a task: the daemon would be part of the task and end with it.
+    WithinTask,
+    /// The daemon of this store is started and replaced by its operator only.
+    Never(ForeignStore),
+}
+
+/// A store outside of the state directory, as an error message names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignStore {
+    /// The store, without a password.
+    pub name: String,
+    /// The command line that starts its daemon.
+    pub command: String,
+}
+
+impl StartPolicy {
+    pub fn may_start(&self) -> bool {
+        *self == Self::Start
+    }
+
+    pub fn is_within_task(&self) -> bool {
+        *self == Self::WithinTask
+    }
 }
 
 impl DaemonLauncher {
@@ -69,7 +103,8 @@ impl DaemonLauncher {
     ) -> Result<DaemonConnection, ClientError> {
         let introduction = introduction.into();
         let role = &introduction.role;
-        let timeout = if self.may_start { START_TIMEOUT } else { FOREIGN_START_TIMEOUT };
+        let may_start = self.start_policy.may_start();
+        let timeout = if may_start { START_TIMEOUT } else { FOREIGN_START_TIMEOUT };
         let deadline = Instant::now() + timeout;
         let mut start = LaunchState::NotStarted;
         let mut pause = POLL_INTERVAL_MIN;
@@ -78,7 +113,7 @@ impl DaemonLauncher {
         loop {
             let error = match DaemonConnection::connect(&self.state_dir, introduction.clone()).await
             {
-                Ok(client) if self.may_start && is_to_be_replaced(&client, role) => {
+                Ok(client) if may_start && is_to_be_replaced(&client, role) => {
                     self.shut_down_older_daemon(client, role).await?;
                     continue;
                 }
@@ -89,7 +124,7 @@ impl DaemonLauncher {
                 }
                 Err(ClientError::NoDaemon(error)) => error,
                 Err(error @ ClientError::VersionMismatch { .. })
-                    if self.may_start && Instant::now() < deadline =>
+                    if may_start && Instant::now() < deadline =>
                 {
                     self.terminate_obsolete_daemon(&mut terminated, error)?;
                     tokio::time::sleep(POLL_INTERVAL_MAX).await;
@@ -110,7 +145,7 @@ impl DaemonLauncher {
                 return Err(self.explain_failure(error));
             }
             start = match start.poll() {
-                LaunchState::NotStarted if holder.is_some() || !self.may_start => {
+                LaunchState::NotStarted if holder.is_some() || !may_start => {
                     LaunchState::NotStarted
                 }
                 LaunchState::NotStarted => LaunchState::Starting(
@@ -200,6 +235,8 @@ impl DaemonLauncher {
         daemon
             .args(&self.args)
             .env(STATE_VARIABLE, self.state_dir.path())
+            // A client starts no daemon of another store, whatever the configuration says by then.
+            .env(STORE_VARIABLE, SQLITE_STORE)
             // A working directory elsewhere could not be removed or unmounted.
             .current_dir("/")
             .stdin(Stdio::null())
@@ -210,11 +247,19 @@ impl DaemonLauncher {
 
     /// Explains why no daemon runs: with the last line of its log, or with the action to take.
     fn explain_failure(&self, error: io::Error) -> ClientError {
-        if !self.may_start {
-            return ClientError::NoDaemon(io::Error::other(
-                "one that is started from within a task would end with it; start it elsewhere: \
-                 `brigade daemon start`",
-            ));
+        match &self.start_policy {
+            StartPolicy::Start => {}
+            StartPolicy::WithinTask => {
+                return ClientError::NoDaemon(io::Error::other(
+                    "one that is started from within a task would end with it; start it elsewhere: \
+                     `brigade daemon start`",
+                ));
+            }
+            StartPolicy::Never(ForeignStore { name, command }) => {
+                return ClientError::NoDaemon(io::Error::other(format!(
+                    "the store is {name}, and its daemon does not start by itself; run `{command}`"
+                )));
+            }
         }
         match read_log_tail(&self.state_dir.log_path()).unwrap_or_default().lines().last() {
             Some(line) => ClientError::NotStarted(line.to_owned()),

@@ -35,6 +35,11 @@ impl StateDir {
         self.path.join("brigade.db")
     }
 
+    /// Returns the path of the file that names the store outside of the directory.
+    pub fn store_binding_path(&self) -> PathBuf {
+        self.path.join("store.json")
+    }
+
     pub fn log_path(&self) -> PathBuf {
         self.path.join("daemon.log")
     }

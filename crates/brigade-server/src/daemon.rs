@@ -10,12 +10,10 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
 use brigade_process::hardening::file_limit;
 use brigade_runtime::{Runtime, RuntimeBuilder};
-use brigade_store::{ExpectedVersion, NewRecord, PutRecordResult, RecordKey, RecordKind};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use crate::admission::{Admission, ConnectionLimits};
 use crate::bound_socket::BoundSocket;
@@ -26,10 +24,10 @@ use crate::http::listeners::{HttpListeners, ListenOptions};
 use crate::http::shared_state::HttpShared;
 use crate::request_context::{DaemonState, MetricsRenderer};
 use crate::shutdown_handle::ShutdownHandle;
+use crate::store_id::ensure_runtime_store_id;
 use crate::trust_store::TrustStore;
 use brigade_protocol::daemon_lock::{DaemonPhase, HeldLock, LockError};
 use brigade_protocol::operator_key::OperatorKey;
-use brigade_protocol::random_bytes::random_bytes;
 use brigade_protocol::requests::HttpListenerInfo;
 use brigade_protocol::state_dir::StateDir;
 
@@ -123,7 +121,7 @@ impl Daemon {
         state_dir_lock.write_phase(DaemonPhase::Serving);
         let conversations = ConversationRegistry::new(runtime.clock());
         let shutdown = ShutdownHandle::default();
-        let store_id = ensure_store_id(&runtime).await?;
+        let store_id = ensure_runtime_store_id(runtime.records()).await?;
         let http_listeners = HttpListeners::new(limits.http, shutdown.shutdown_token.clone());
         let mcp_service = McpHttpService::new(&shutdown.shutdown_token);
         let state = Arc::new(DaemonState {
@@ -300,21 +298,6 @@ fn ensure_reachable(state_dir_lock: &StateDirLock, socket: &mut BoundSocket) -> 
         Err(error) => tracing::error!(%error, "the socket was removed and cannot be bound again"),
     }
     true
-}
-
-/// Returns the id of the store, which the first daemon chooses.
-async fn ensure_store_id(runtime: &Runtime) -> Result<Uuid, Refusal> {
-    const STORE_KIND: RecordKind = RecordKind::from_static("store");
-    let key = RecordKey::new(STORE_KIND, "id")?;
-    let random: [u8; 16] = random_bytes()
-        .map_err(|error| Refusal::unavailable(format!("no random bytes: {error}")))?;
-    let record = NewRecord::new(key, random)?;
-    let stored = match runtime.records().put(&record, ExpectedVersion::Absent).await? {
-        PutRecordResult::Stored(_) => random.to_vec(),
-        PutRecordResult::Conflict(stored) => stored.map_or(random.to_vec(), |stored| stored.value),
-    };
-    Uuid::from_slice(&stored)
-        .map_err(|error| Refusal::internal(format!("the id of the store is wrong: {error}")))
 }
 
 fn state_dir_error(state_dir: &StateDir, error: io::Error) -> DaemonError {

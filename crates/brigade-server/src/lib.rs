@@ -11,6 +11,7 @@
 //! and the types of the HTTP API are in `brigade-protocol`. Modules in reading order:
 //!
 //! - [`daemon`], `bound_socket`, `shutdown_handle`: the service, its socket and its shutdown.
+//! - [`store_id`]: the id of the store, by which a daemon knows its own.
 //! - `client_connection`, `admission`: one client of the socket, and bounds on clients.
 //! - `request_context`, `request_handler`, `requests`: the services that a handler uses, the trait
 //!   of a handler, and the handlers, one file each.
@@ -30,6 +31,7 @@ mod request_context;
 mod request_handler;
 mod requests;
 mod shutdown_handle;
+pub mod store_id;
 pub mod task_lookup;
 pub mod trust_store;
 

@@ -12,7 +12,7 @@ use brigade_file_tools::PrivateDirectory;
 use brigade_process::ControlGroups;
 use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_process::process_identity::is_process_alive;
-use brigade_protocol::daemon_launcher::{STATE_VARIABLE, terminate_lock_holder};
+use brigade_protocol::daemon_launcher::{STATE_VARIABLE, STORE_VARIABLE, terminate_lock_holder};
 use brigade_protocol::daemon_lock::DaemonPhase;
 use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
@@ -21,13 +21,14 @@ use brigade_server::daemon::{DaemonError, StateDirLock};
 use brigade_server::http::ListenOptions;
 use brigade_server::{DaemonOptions, ShutdownHandle, TrustStore};
 use brigade_sqlite::SqliteStore;
-use brigade_store::{Retention, StoreError};
+use brigade_store::{Retention, Store, StoreError};
 use rustix::process::setsid;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::UserConfig;
 use crate::context::{CliContext, this_program};
 use crate::exit_code::{CliError, CliExitCode};
+use crate::store_binding::{self, OpenedDatabase};
 use crate::telemetry::{DEFAULT_LOG_FILTER, TERMINAL_LOG_FILTER, Telemetry};
 use crate::{configured_models, duration, render};
 
@@ -100,11 +101,10 @@ impl DaemonArgs {
                 // First of all: from here on no terminal ends it.
                 let _ = setsid();
                 // The client that started it reads the last line of the log.
-                Ok(run_daemon(context, None)
-                    .await
-                    .unwrap_or_else(|error| error.report_on_one_line()))
+                let ended = start_in_foreground(context).await;
+                Ok(ended.unwrap_or_else(|error| error.report_on_one_line()))
             }
-            DaemonSubcommand::Start { .. } => run_daemon(context, None).await,
+            DaemonSubcommand::Start { .. } => start_in_foreground(context).await,
             DaemonSubcommand::Stop => stop(context).await,
             DaemonSubcommand::Status => status(context).await,
         }
@@ -208,22 +208,48 @@ fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCo
     Ok(exit)
 }
 
+async fn start_in_foreground(context: &CliContext) -> Result<CliExitCode, CliError> {
+    reexec_with_state_variable(context)?;
+    let database = open_database(context).await?;
+    run_daemon(context, database, None).await
+}
+
+/// Opens the database of the configured store, unless the store is the file in the state directory.
+/// Refuses one to which the state directory does not belong.
+pub(super) async fn open_database(
+    context: &CliContext,
+) -> Result<Option<OpenedDatabase>, CliError> {
+    let Some(options) = context.store.read_options().map_err(CliError::usage)? else {
+        return Ok(None);
+    };
+    let database = OpenedDatabase::open(&options).await?;
+    database.check_state_dir(&context.state_dir).await?;
+    Ok(Some(database))
+}
+
 /// Runs the daemon in the foreground. With an address it serves HTTP, and never shuts down by
-/// itself.
+/// itself. Nor does a daemon on a database, since no client starts it again.
 pub(super) async fn run_daemon(
     context: &CliContext,
+    database: Option<OpenedDatabase>,
     listen: Option<ListenOptions>,
 ) -> Result<CliExitCode, CliError> {
-    reexec_with_state_variable(context)?;
     let is_server = listen.is_some();
     let telemetry = Telemetry::start(&context.config.telemetry, log_filter(is_server))?;
     let state_dir = &context.state_dir;
     let lock = StateDirLock::acquire(state_dir)?;
-    let store = open_store(&state_dir.store_path()).await?;
+    let is_on_database = database.is_some();
+    let store: Arc<dyn Store> = match database {
+        Some(database) => database.bind(state_dir).await?,
+        None => {
+            store_binding::check_unbound(state_dir)?;
+            Arc::new(open_store(&state_dir.store_path()).await?)
+        }
+    };
     let idle_timeout = context.config.idle_timeout().map_err(CliError::usage)?;
     let options = DaemonOptions {
         state_dir: state_dir.clone(),
-        idle_timeout: idle_timeout.filter(|_| !is_server),
+        idle_timeout: idle_timeout.filter(|_| !is_server && !is_on_database),
         drain_timeout: context.config.drain_timeout().map_err(CliError::usage)?,
         listen,
     };
@@ -235,7 +261,7 @@ pub(super) async fn run_daemon(
         .backend_source(programs.clone())
         .private_directories(private_directories(context));
     let processes = process_options(context);
-    let builder = Runtime::builder().store(store).processes(processes).agents(agents);
+    let builder = Runtime::builder().shared_store(store).processes(processes).agents(agents);
     let builder = apply_config(&context.config, builder)?;
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
@@ -294,13 +320,41 @@ fn older_state_dir(store: &Path) -> CliError {
 
 /// Executes this program again with the state variable in its environment, from which processes get
 /// it.
-fn reexec_with_state_variable(context: &CliContext) -> Result<(), CliError> {
+pub(super) fn reexec_with_state_variable(context: &CliContext) -> Result<(), CliError> {
     let path = context.state_dir.path().as_os_str();
     if std::env::var_os(STATE_VARIABLE).is_some_and(|named| named == path) {
         return Ok(());
     }
     let mut again = std::process::Command::new(this_program()?);
     Err(again.args(std::env::args_os().skip(1)).env(STATE_VARIABLE, path).exec().into())
+}
+
+/// Executes this program again with the store in its environment instead of its arguments. Returns
+/// only if that fails.
+pub(super) fn reexec_with_store(context: &CliContext, store: &str) -> CliError {
+    let mut again = match this_program() {
+        Ok(program) => std::process::Command::new(program),
+        Err(error) => return error,
+    };
+    again.args(without_option(std::env::args_os().skip(1), "--store"));
+    again.env(STATE_VARIABLE, context.state_dir.path()).env(STORE_VARIABLE, store).exec().into()
+}
+
+/// Removes an option and its value from arguments.
+fn without_option(arguments: impl Iterator<Item = OsString>, option: &str) -> Vec<OsString> {
+    let joined = format!("{option}=");
+    let mut kept = Vec::new();
+    let mut is_value = false;
+    for word in arguments {
+        let is_joined = word.as_encoded_bytes().starts_with(joined.as_bytes());
+        match is_value {
+            true => is_value = false,
+            false if word == option => is_value = true,
+            false if is_joined => {}
+            false => kept.push(word),
+        }
+    }
+    kept
 }
 
 /// Returns the directories that file tools of agents must not reach. They hold the operator key and
@@ -326,6 +380,8 @@ fn process_options(context: &CliContext) -> ProcessOptions {
         Some(shell) => options.shell(shell),
         None => options,
     };
+    // It may contain a password.
+    let options = options.withhold_env(STORE_VARIABLE);
     let options = configured_models::key_variables(config)
         .iter()
         .fold(options, |options, name| options.withhold_env(name));
@@ -374,5 +430,22 @@ impl From<DaemonError> for CliError {
             DaemonError::Refused(refusal) => refusal.into(),
             DaemonError::StateDir { .. } => Self::internal(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_removed_with_its_value() {
+        let kept = |line: &str| {
+            let words = without_option(line.split(' ').map(OsString::from), "--store");
+            words.join(std::ffi::OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(kept("serve --store a --listen b"), "serve --listen b");
+        assert_eq!(kept("serve --store=a --listen b"), "serve --listen b");
+        assert_eq!(kept("--json serve --store --store"), "--json serve");
+        assert_eq!(kept("serve --stored a --listen --store"), "serve --stored a --listen");
     }
 }

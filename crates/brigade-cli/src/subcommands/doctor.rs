@@ -18,17 +18,19 @@ use brigade_store::Store;
 use futures_util::future::join_all;
 use rustix::fs::{Access, access, statvfs};
 
+use crate::configured_store::StoreSetting;
 use crate::context::{CliContext, collect_task_pages};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
 mod agent_programs;
+mod database;
 
 /// Check the installation and suggest fixes
 ///
-/// Checks the state directory and its permissions, the daemon, the store, the shim, the kernel, the
-/// service manager, leftover processes, whether the configured MCP servers can be reached, and the
+/// Checks the state directory and its permissions, the daemon, the store and its database, the shim,
+/// the kernel, the service manager, leftover processes, whether the configured MCP servers can be reached, and the
 /// agent programs that definitions of this directory run. Starts MCP servers that are programs and
 /// asks agent programs for their version, changes nothing, and starts no daemon. The exit code is
 /// 120 if a check fails.
@@ -53,14 +55,18 @@ impl DoctorArgs {
             let (daemon, client) = check_daemon(context).await;
             let is_unreachable = client.is_none() && daemon.state == HealthState::Broken;
             findings.push(daemon);
-            findings.push(if is_unreachable {
-                new_finding("store", HealthState::Healthy, "not checked: the daemon has it open")
-            } else {
-                check_store(context, client.as_ref()).await
-            });
+            if context.store == StoreSetting::Sqlite {
+                findings.push(if is_unreachable {
+                    let text = "not checked: the daemon has it open";
+                    new_finding("store", HealthState::Healthy, text)
+                } else {
+                    check_store(context, client.as_ref()).await
+                });
+            }
             findings.extend(check_host(context.state_dir.path()));
             findings.extend(check_leftover_processes(client.as_ref()).await);
         }
+        findings.extend(database::check_database(&context.store).await);
         findings.extend(check_mcp_servers(context).await);
         findings.extend(agent_programs::check_agent_programs(context).await);
         let broken = findings.iter().any(|finding| finding.state == HealthState::Broken);
@@ -185,6 +191,11 @@ async fn check_daemon(context: &CliContext) -> (HealthFinding, Option<DaemonConn
             let text = format!("version {}, pid {}", client.daemon_version(), client.daemon_pid());
             (new_finding(check, HealthState::Healthy, text), Some(client))
         }
+        Err(ClientError::NoDaemon(_)) if let Some(store) = context.foreign_store() => {
+            let text =
+                format!("not running, and it does not start by itself; run `{}`", store.command);
+            (new_finding(check, HealthState::Degraded, text), None)
+        }
         Err(ClientError::NoDaemon(_)) if context.state_dir.socket_path().exists() => {
             let text = "not running; the next daemon replaces the socket of the last one";
             (new_finding(check, HealthState::Healthy, text), None)
@@ -205,6 +216,12 @@ async fn check_daemon(context: &CliContext) -> (HealthFinding, Option<DaemonConn
 async fn check_store(context: &CliContext, client: Option<&DaemonConnection>) -> HealthFinding {
     let check = "store";
     let path = context.state_dir.store_path();
+    if client.is_none()
+        && let Some(store) = context.foreign_store()
+    {
+        let text = format!("{}: not checked, since its URL is not configured", store.name);
+        return new_finding(check, HealthState::Degraded, text);
+    }
     if let Some(client) = client {
         return match client.call(StatusRequest {}).await {
             Ok(status) => {

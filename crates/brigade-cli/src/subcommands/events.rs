@@ -3,6 +3,8 @@
 use brigade_model::call::Condition;
 use brigade_model::event::Event;
 use brigade_model::event_author::EventAuthor;
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::Position;
 use brigade_protocol::DaemonConnection;
 use brigade_protocol::daemon_connection::ReplyStreamPart;
 use brigade_protocol::requests::{self, EventItem};
@@ -18,9 +20,9 @@ pub(crate) struct EventsArgs {
     /// Keep printing new events
     #[arg(long, short)]
     follow: bool,
-    /// Start after this position
-    #[arg(long, value_name = "POSITION", default_value_t = 0)]
-    from: u64,
+    /// Start after this position, or after one of each lane of a database: 1042,3:57
+    #[arg(long, value_name = "POSITION", default_value = "0", value_parser = parse_place)]
+    from: FeedCursor,
     /// All workspaces
     #[arg(long, short)]
     all: bool,
@@ -35,12 +37,18 @@ Examples:
 impl EventsArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let session = if self.all { None } else { Some(context.session_name()?) };
-        let mut request =
-            requests::ReadEventsRequest { session, after: self.from, follow: self.follow };
+        let follow = self.follow;
+        let mut request = requests::ReadEventsRequest {
+            session,
+            follow,
+            ..requests::ReadEventsRequest::default()
+        };
+        let mut place = self.from.clone();
         let client = context.connect_daemon().await?;
         // The next daemon continues at the same position.
         follow_over(&client, async |connection| {
-            let printed = self.print_events(context, &connection, &mut request).await;
+            request.set_place(&place);
+            let printed = self.print_events(context, &connection, &request, &mut place).await;
             printed.inspect_err(note_lost_daemon)
         })
         .await?;
@@ -51,7 +59,8 @@ impl EventsArgs {
         &self,
         context: &CliContext,
         client: &DaemonConnection,
-        request: &mut requests::ReadEventsRequest,
+        request: &requests::ReadEventsRequest,
+        place: &mut FeedCursor,
     ) -> Result<(), CliError> {
         let mut events = client.call_streaming(request.clone())?;
         while let ReplyStreamPart::Item(item) = events.next_part().await? {
@@ -60,22 +69,30 @@ impl EventsArgs {
             } else {
                 render::print_line(render_item(&item, self.all))?;
             }
-            let (EventItem::Event { position, .. } | EventItem::Gap { to: position }) = item;
-            request.after = position;
+            item.advance(place);
         }
         Ok(())
     }
 }
 
+fn parse_place(text: &str) -> Result<FeedCursor, String> {
+    text.parse()
+        .map_err(|_| "write a position as `brigade events` prints it, such as 1042".to_owned())
+}
+
 fn render_item(item: &EventItem, all: bool) -> String {
     match item {
-        EventItem::Gap { to } => format!("{to:>6}  events up to this position were deleted"),
-        EventItem::Event { position, session, at, by, event, .. } => {
+        EventItem::Gap { to, cursor } => {
+            let to = cursor.clone().unwrap_or_else(|| to.to_string());
+            format!("{to:>6}  events up to this position were deleted")
+        }
+        EventItem::Event { position, lane, session, at, by, event, .. } => {
             let session =
                 if all { format!("{}  ", render::render_one_line(session)) } else { String::new() };
             let task = event.task().map_or_else(|| "-".to_owned(), |no| no.to_string());
             let at = duration::render_timestamp(at.0);
             let text = render_event(event);
+            let position = Position { lane: *lane, no: *position }.to_string();
             let by = by.as_ref().map(|author| render_author(author)).unwrap_or_default();
             format!("{position:>6}  {at}  {session}{task:>4}  {text}{by}")
         }

@@ -49,7 +49,7 @@ impl McpArgs {
         options.env = caller_env();
         let launcher = context.daemon_launcher()?;
         // Within a task no daemon is started, and the task owns the new tasks.
-        options.is_within_task = !launcher.may_start;
+        options.is_within_task = launcher.start_policy.is_within_task();
         let served = serve_stdio(launcher, options).await;
         served.map_err(|error| CliError::internal(error.to_string()))?;
         Ok(CliExitCode::SUCCEEDED)

@@ -8,7 +8,10 @@ use brigade_protocol::ClientError;
 use brigade_protocol::requests::{HttpListenerInfo, HttpStatusReply, HttpStatusRequest};
 use brigade_server::http::{A2aOptions, BasePath, ListenOptions, TlsFiles};
 
-use super::daemon::{hand_over, run_daemon};
+use super::daemon::{
+    hand_over, open_database, reexec_with_state_variable, reexec_with_store, run_daemon,
+};
+use crate::configured_store::StoreSetting;
 use crate::context::CliContext;
 use crate::exit_code::{CliError, CliExitCode};
 use crate::{configured_models, render, workspace};
@@ -16,7 +19,8 @@ use crate::{configured_models, render, workspace};
 /// Serve the HTTP API, MCP and the dashboard, in the foreground
 ///
 /// Every caller needs a token, also on this machine: `brigade token add`. The daemon that runs hands
-/// over, and its processes keep running. The next daemon listens on the same address.
+/// over, and its processes keep running. The next daemon listens on the same address. With a store
+/// on PostgreSQL, the state directory holds everything else: socket, keys, output of processes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -39,6 +43,11 @@ pub(crate) struct ServeArgs {
     /// Name under which clients reach this server, beside localhost and addresses
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
+    /// Store: `sqlite`, or postgres://USER@HOST/DATABASE [env: BRIGADE_STORE] [default: `store` in
+    /// the configuration, else sqlite]. Put a password into the variable or the configuration: other
+    /// users can read a command line
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Definitions to publish as agents for programs that speak A2A, as found in this directory
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     a2a: Vec<String>,
@@ -52,10 +61,19 @@ Examples:
       --tls-cert chain.pem --tls-key key.pem
   brigade serve --behind-proxy --host brigade.example
   brigade serve --behind-proxy --host example.com --base-path /brigade
-  brigade serve --a2a reviewer,planner";
+  brigade serve --a2a reviewer,planner
+  brigade serve --store postgres://ada@db.example/kitchen";
 
 impl ServeArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        if let Some(store) = &self.store {
+            // The command line of the next process image does not show the store.
+            StoreSetting::parse(store)
+                .check()
+                .map_err(|e| CliError::usage(format!("--store: {e}")))?;
+            return Err(reexec_with_store(context, store));
+        }
+        reexec_with_state_variable(context)?;
         let options = self.options()?;
         if let Some(A2aOptions { agents, directory }) = &options.a2a {
             let folders = configured_models::definition_dirs(Some(directory));
@@ -63,8 +81,10 @@ impl ServeArgs {
                 render::print_note(&warning);
             }
         }
+        // A store that cannot be used costs no running daemon.
+        let store = open_database(context).await?;
         replace_daemon(context).await?;
-        run_daemon(context, Some(options)).await
+        run_daemon(context, store, Some(options)).await
     }
 
     fn options(self) -> Result<ListenOptions, CliError> {

@@ -143,6 +143,8 @@ fn events_are_ordered_and_continue_after_a_position() {
     assert!(seen.is_sorted() && seen.len() >= 3, "{seen:?}");
     let last = seen.last().unwrap().to_string();
     assert_eq!(story.ok(["events", "--from", &last]), "");
+    // The file has only lane 0.
+    assert_eq!(positions(&story.ok(["events", "--json", "--from", "5:3"])), seen);
     story.ok(["exec", "--", "true"]);
     let more = positions(&story.ok(["events", "--json", "--from", &last]));
     assert!(more[0] > *seen.last().unwrap());

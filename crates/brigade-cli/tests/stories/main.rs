@@ -42,6 +42,7 @@ mod mcp_guide;
 mod mcp_servers;
 mod no_threads;
 mod offers;
+mod postgres;
 mod private;
 mod real_model;
 mod sandboxed;

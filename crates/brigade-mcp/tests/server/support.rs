@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use brigade_mcp::server::{McpOptions, serve};
 use brigade_protocol::StateDir;
-use brigade_protocol::daemon_launcher::DaemonLauncher;
+use brigade_protocol::daemon_launcher::{DaemonLauncher, StartPolicy};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,
     Implementation, ProgressNotificationParam, TaskStatusNotificationParams,
@@ -128,7 +128,7 @@ impl TestWorkspace {
             state_dir: StateDir::new(self.state()),
             program: program(),
             args: vec![self.state().into(), "--daemon".into()],
-            may_start: true,
+            start_policy: StartPolicy::Start,
             notice: |line| eprintln!("{line}"),
         };
         let (input, output) = tokio::io::split(theirs);

@@ -13,6 +13,8 @@ mod fleet;
 #[cfg(test)]
 mod hints;
 #[cfg(test)]
+mod inspection;
+#[cfg(test)]
 mod late_commits;
 #[cfg(test)]
 mod leases;
@@ -20,6 +22,8 @@ mod leases;
 mod opening;
 #[cfg(test)]
 mod plans;
+#[cfg(test)]
+mod pooler;
 #[cfg(test)]
 mod pruning;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use brigade_model::plain_text::PlainText;
 use brigade_model::truncate::truncate_chars;
+use brigade_protocol::daemon_launcher::STORE_VARIABLE;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -76,6 +77,7 @@ pub(super) async fn read_version(
     let started = Command::new(program)
         .arg("--version")
         .env("NO_COLOR", "1")
+        .env_remove(STORE_VARIABLE)
         .current_dir(&directory.0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -1,6 +1,5 @@
 //! `read_events`: reads stored events and follows new ones.
 
-use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{Lane, Position};
 use brigade_model::refusal::Refusal;
 use brigade_protocol::requests::{EventItem, ReadEventsRequest};
@@ -17,7 +16,7 @@ impl RequestHandler for ReadEventsRequest {
     ) -> Result<u64, Refusal> {
         let last = context.runtime().cursor();
         let mut feed: FeedSubscription =
-            context.subscribe(self.session.as_deref(), cursor_of(self.after)).await?;
+            context.subscribe(self.session.as_deref(), self.place()?).await?;
         let mut position = self.after;
         loop {
             // A client that follows continues at its position when the runtime is back.
@@ -31,14 +30,18 @@ impl RequestHandler for ReadEventsRequest {
             };
             let item = match update {
                 FeedUpdate::Gap { to } => {
-                    position = number_of(&to);
-                    EventItem::Gap { to: position }
+                    position = to.number_in(Lane(0)).max(position);
+                    EventItem::gap(&to)
                 }
                 FeedUpdate::Event(event) => {
-                    position = event.position.no;
+                    let Position { lane, no } = event.position;
+                    if lane == Lane(0) {
+                        position = no;
+                    }
                     let record = &event.record;
                     EventItem::Event {
-                        position,
+                        position: no,
+                        lane,
                         session: context.session_name(record.session).await?,
                         seq: record.seq,
                         at: record.at,
@@ -51,15 +54,6 @@ impl RequestHandler for ReadEventsRequest {
             };
             items.send(&item).await?;
         }
-        Ok(position.max(number_of(&feed.cursor())))
+        Ok(position.max(feed.cursor().number_in(Lane(0))))
     }
-}
-
-/// Returns the place behind an event, by its number. The store of a daemon has one lane.
-fn cursor_of(no: u64) -> FeedCursor {
-    Position { lane: Lane(0), no }.into()
-}
-
-fn number_of(cursor: &FeedCursor) -> u64 {
-    cursor.number_in(Lane(0))
 }
