@@ -14,6 +14,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config_error;
+use crate::configured_node::NodeConfig;
 use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
@@ -50,6 +51,9 @@ pub(crate) struct UserConfig {
     /// The store of the daemon: `sqlite`, the URL of a PostgreSQL database, or the file of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store: Option<StoreSetting>,
+    /// The daemon as a node of a fleet, if its store is on PostgreSQL.
+    #[serde(skip_serializing_if = "NodeConfig::is_default")]
+    pub(crate) node: NodeConfig,
     /// Providers by name: new ones, and settings of known ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
@@ -123,12 +127,13 @@ impl SharedWorkspaces {
     }
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "drain",
     "idle_exit",
     "max_running",
     "mcp_servers",
     "model",
+    "node",
     "output_cap",
     "pass_env",
     "prices",
@@ -199,6 +204,7 @@ impl Default for UserConfig {
             shared: SharedWorkspaces::default(),
             model: None,
             store: None,
+            node: NodeConfig::default(),
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
             prices: PriceTable::default(),
@@ -257,6 +263,7 @@ impl UserConfig {
         if let Some(store) = &config.store {
             store.check().map_err(|problem| wrong(format!("store: {problem}")))?;
         }
+        config.node.options().map_err(|problem| wrong(format!("node: {problem}")))?;
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()

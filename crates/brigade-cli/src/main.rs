@@ -22,6 +22,7 @@ mod call_card;
 mod config;
 mod config_error;
 mod configured_models;
+mod configured_node;
 mod configured_store;
 mod context;
 mod duration;

@@ -22,6 +22,7 @@ use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
 use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
+use crate::ids::new_node_name;
 use crate::jobs::{HandlerRegistry, Job, JobHandler, JobPerformer, JobRules};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
@@ -402,7 +403,8 @@ impl RuntimeBuilder {
     /// Sets the name, the labels and the lease of this runtime as a node of a fleet.
     ///
     /// A store that several nodes can share makes every runtime on it a node: its sessions move to other
-    /// nodes when it ends, and it answers requests for theirs. Without this, the node has a random name.
+    /// nodes when it ends, and it answers requests for theirs. Without this, its name follows from the
+    /// machine and the state directory of its processes.
     /// Other stores refuse it.
     #[must_use]
     pub fn node(mut self, options: NodeOptions) -> Self {
@@ -430,6 +432,13 @@ impl RuntimeBuilder {
     }
 }
 
+/// Returns the name of a node from its host: the machine, and the beginning of the id of its directory.
+fn node_name_of(host: &str) -> String {
+    let (machine, id) = host.rsplit_once('/').unwrap_or(("node", host));
+    let id: String = id.chars().rev().take(6).collect();
+    format!("{machine}-{id}")
+}
+
 /// Joins the fleet of a store that has one. `host` is that of a locked state directory.
 async fn join_fleet(
     store: &Arc<dyn Store>,
@@ -443,10 +452,14 @@ async fn join_fleet(
             None => Ok(None),
         };
     }
-    let options = options.unwrap_or_else(|| NodeOptions::new(crate::ids::new_node_name()));
+    let mut options = options.unwrap_or_default();
+    let name = options.name.get_or_insert_with(|| match &host {
+        Some(host) => node_name_of(host),
+        None => new_node_name(),
+    });
     let host = match host {
         Some(name) => NodeHost { name, is_locked: true },
-        None => NodeHost { name: options.name.clone(), is_locked: false },
+        None => NodeHost { name: name.clone(), is_locked: false },
     };
     Node::join(store.clone(), options, host, clock).await.map(Some)
 }

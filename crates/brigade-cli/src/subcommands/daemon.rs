@@ -16,12 +16,12 @@ use brigade_protocol::daemon_launcher::{STATE_VARIABLE, STORE_VARIABLE, terminat
 use brigade_protocol::daemon_lock::DaemonPhase;
 use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
-use brigade_runtime::{ProcessOptions, Runtime, RuntimeBuilder};
+use brigade_runtime::{NodeOptions, ProcessOptions, Runtime, RuntimeBuilder};
 use brigade_server::daemon::{DaemonError, StateDirLock};
 use brigade_server::http::ListenOptions;
 use brigade_server::{DaemonOptions, ShutdownHandle, TrustStore};
 use brigade_sqlite::SqliteStore;
-use brigade_store::{Retention, Store, StoreError};
+use brigade_store::{Retention, StoreError};
 use rustix::process::setsid;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -211,7 +211,8 @@ fn report_no_daemon(context: &CliContext, exit: CliExitCode) -> Result<CliExitCo
 async fn start_in_foreground(context: &CliContext) -> Result<CliExitCode, CliError> {
     reexec_with_state_variable(context)?;
     let database = open_database(context).await?;
-    run_daemon(context, database, None).await
+    let node = context.config.node.options().map_err(CliError::usage)?;
+    run_daemon(context, database.map(|database| (database, node)), None).await
 }
 
 /// Opens the database of the configured store, unless the store is the file in the state directory.
@@ -231,7 +232,7 @@ pub(super) async fn open_database(
 /// itself. Nor does a daemon on a database, since no client starts it again.
 pub(super) async fn run_daemon(
     context: &CliContext,
-    database: Option<OpenedDatabase>,
+    database: Option<(OpenedDatabase, NodeOptions)>,
     listen: Option<ListenOptions>,
 ) -> Result<CliExitCode, CliError> {
     let is_server = listen.is_some();
@@ -239,11 +240,13 @@ pub(super) async fn run_daemon(
     let state_dir = &context.state_dir;
     let lock = StateDirLock::acquire(state_dir)?;
     let is_on_database = database.is_some();
-    let store: Arc<dyn Store> = match database {
-        Some(database) => database.bind(state_dir).await?,
+    let builder = match database {
+        Some((database, node)) => {
+            Runtime::builder().shared_store(database.bind(state_dir).await?).node(node)
+        }
         None => {
             store_binding::check_unbound(state_dir)?;
-            Arc::new(open_store(&state_dir.store_path()).await?)
+            Runtime::builder().store(open_store(&state_dir.store_path()).await?)
         }
     };
     let idle_timeout = context.config.idle_timeout().map_err(CliError::usage)?;
@@ -261,7 +264,7 @@ pub(super) async fn run_daemon(
         .backend_source(programs.clone())
         .private_directories(private_directories(context));
     let processes = process_options(context);
-    let builder = Runtime::builder().shared_store(store).processes(processes).agents(agents);
+    let builder = builder.processes(processes).agents(agents);
     let builder = apply_config(&context.config, builder)?;
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);

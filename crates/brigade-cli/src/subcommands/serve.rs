@@ -48,6 +48,13 @@ pub(crate) struct ServeArgs {
     /// users can read a command line
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Name of this node among those that share the store [default: `node.name` in the configuration, else
+    /// the name of the machine with a part of the id of the state directory]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Label of this node, which sessions can require
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
     /// Definitions to publish as agents for programs that speak A2A, as found in this directory
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     a2a: Vec<String>,
@@ -74,6 +81,8 @@ impl ServeArgs {
             return Err(reexec_with_store(context, store));
         }
         reexec_with_state_variable(context)?;
+        let node = context.config.node.with_args(self.node.clone(), self.label.clone());
+        let node = node.options().map_err(CliError::usage)?;
         let options = self.options()?;
         if let Some(A2aOptions { agents, directory }) = &options.a2a {
             let folders = configured_models::definition_dirs(Some(directory));
@@ -84,7 +93,7 @@ impl ServeArgs {
         // A store that cannot be used costs no running daemon.
         let store = open_database(context).await?;
         replace_daemon(context).await?;
-        run_daemon(context, store, Some(options)).await
+        run_daemon(context, store.map(|store| (store, node)), Some(options)).await
     }
 
     fn options(self) -> Result<ListenOptions, CliError> {

@@ -250,11 +250,12 @@ impl JoiningNode<'_> {
 
     async fn join(&self) -> Result<JoinAttempt, StoreError> {
         let fleet = self.fleet().map_err(|refusal| StoreError::Unavailable(refusal.message))?;
+        let name = self.options.name.clone().unwrap_or_default();
         let mut labels = self.options.labels.clone();
-        labels.push(format!("node={}", self.options.name));
+        labels.push(format!("node={name}"));
         labels.push(format!("host={}", self.host.name));
         let node = NewNode {
-            name: self.options.name.clone(),
+            name,
             host: self.host.name.clone(),
             labels,
             capacity: self.options.capacity,

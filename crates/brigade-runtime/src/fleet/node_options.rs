@@ -20,16 +20,25 @@ const NAME_MAX: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    pub(crate) name: String,
+    /// The name; `None` for one that follows from the host.
+    pub(crate) name: Option<String>,
     pub(crate) labels: Vec<String>,
     pub(crate) capacity: Option<u64>,
     pub(crate) lease: Duration,
 }
 
+impl Default for NodeOptions {
+    /// Returns the settings of a node whose name follows from its host, so that it is the same after a
+    /// restart.
+    fn default() -> Self {
+        Self { name: None, labels: Vec::new(), capacity: None, lease: DEFAULT_LEASE }
+    }
+}
+
 impl NodeOptions {
     /// Returns the settings of a node with a name. No two nodes have the same name at the same time.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), labels: Vec::new(), capacity: None, lease: DEFAULT_LEASE }
+        Self { name: Some(name.into()), ..Self::default() }
     }
 
     /// Adds a label. A session that requires labels is owned only by nodes that have all of them.
@@ -55,12 +64,13 @@ impl NodeOptions {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<(), Refusal> {
+    /// Checks the name and the labels.
+    pub fn check(&self) -> Result<(), Refusal> {
         let is_valid = |text: &str| {
             (1..=NAME_MAX).contains(&text.chars().count())
                 && text.chars().all(|c| c.is_alphanumeric() || "-_.:=/".contains(c))
         };
-        let mut all = std::iter::once(&self.name).chain(&self.labels);
+        let mut all = self.name.iter().chain(&self.labels);
         match all.find(|text| !is_valid(text)) {
             Some(text) => Err(Refusal::invalid(format!(
                 "{text:?} is not a name of a node or a label: use 1 to {NAME_MAX} letters, digits and \
