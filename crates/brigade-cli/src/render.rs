@@ -153,8 +153,8 @@ pub(crate) fn state_style(state: &str) -> Style {
     let colour = match state {
         "running" => AnsiColor::Cyan,
         "succeeded" => AnsiColor::Green,
-        "failed" => AnsiColor::Red,
-        "stopping" | "closing" | "cancelled" => AnsiColor::Yellow,
+        "failed" | "expired" => AnsiColor::Red,
+        "stopping" | "closing" | "cancelled" | "draining" => AnsiColor::Yellow,
         _ => return Style::new(),
     };
     Style::new().fg_color(Some(colour.into()))
@@ -275,6 +275,11 @@ impl TableCell {
         let text = truncate_to_width(&render_state_and_reason(task), STATE_WIDTH_MAX);
         Self { text: PlainText::line(&text), style: state_style(&task.state) }
     }
+
+    /// Returns a cell with the state of a thing that is no task.
+    pub(crate) fn with_state_style(state: &str) -> Self {
+        Self { text: PlainText::line(state), style: state_style(state) }
+    }
 }
 
 impl TextTable {
@@ -301,6 +306,14 @@ impl TextTable {
             writeln!(out, "{line}").map_err(output_error)?;
         }
         out.flush().map_err(output_error)
+    }
+
+    /// Renders the table for a test, without colours and without spaces at the ends of lines.
+    #[cfg(test)]
+    pub(crate) fn render_plain(&self) -> String {
+        let lines = self.render_lines(None);
+        let lines = lines.iter().map(|line| anstream::adapter::strip_str(line).to_string());
+        lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
     fn render_lines(&self, width: Option<usize>) -> Vec<String> {

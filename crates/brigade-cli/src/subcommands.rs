@@ -20,8 +20,9 @@ macro_rules! subcommands {
         impl Subcommand {
             /// Adds the subcommand with this name and its options. Returns `None` if there is none.
             pub(crate) fn add_named(command: clap::Command, name: &OsStr) -> Option<clap::Command> {
-                $(if name == stringify!($module) {
-                    let subcommand = clap::Command::new(stringify!($module));
+                $(let own_name = stringify!($module).trim_start_matches("r#");
+                if name == own_name {
+                    let subcommand = clap::Command::new(own_name);
                     return Some(command.subcommand($module::$args::augment_args(subcommand)));
                 })*
                 None
@@ -59,6 +60,9 @@ subcommands! {
     token::Token(TokenArgs),
     sessions::Sessions(SessionsArgs),
     close::Close(CloseArgs),
+    nodes::Nodes(NodesArgs),
+    drain::Drain(DrainArgs),
+    r#move::Move(MoveArgs),
     prune::Prune(PruneArgs),
     store::Store(StoreArgs),
     metrics::Metrics(MetricsArgs),

@@ -64,7 +64,7 @@ impl Fleet for PostgresStore {
         })
     }
 
-    fn leave(&self, node: NodeId) -> StoreFuture<'_, ()> {
+    fn close_node(&self, node: NodeId) -> StoreFuture<'_, ()> {
         Box::pin(
             async move { Ok(nodes::close_node(&self.fleet.lease_pool.get().await?, node).await?) },
         )

@@ -2,7 +2,7 @@
 //!
 //! - [`api_time`], [`task_id`]: times and ids as text. [`problem`]: an error.
 //! - [`change`], [`author`]: the feed, and who caused its changes. [`live_stream`]: output while it is produced.
-//! - [`access`]: tokens and logins. [`session`], [`task`], [`task_detail`], [`definition`]: what there
+//! - [`access`]: tokens and logins. [`node`]: servers that share a store. [`session`], [`task`], [`task_detail`], [`definition`]: what there
 //!   is. [`new_task`]: what is started.
 //! - [`wait`], [`steering`], [`approval`], [`message`], [`limits`]: what is done with tasks.
 //! - [`output`], [`transcript`]: what processes wrote, and agents said and did.
@@ -21,6 +21,7 @@ pub mod limits;
 pub mod live_stream;
 pub mod message;
 pub mod new_task;
+pub mod node;
 pub mod output;
 pub mod problem;
 pub mod session;
@@ -53,6 +54,7 @@ pub use new_task::{
     NewAgentBody, NewJobBody, NewProcessBody, NewTaskBody, PermissionsBody, ResourcesBody,
     SandboxBody,
 };
+pub use node::{DrainRequestBody, MoveRequestBody, NodeBody, NodeListBody};
 pub use output::{
     OutputBytesBody, OutputLineBody, OutputPageBody, OutputPieceBody, OutputSearchBody,
 };

@@ -13,7 +13,7 @@
 //! - [`runtime`], [`builder`], [`session`], `session_waits`, [`task_handle`], [`new_task`], [`task_error`]: the handles that a
 //!   program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `held_sessions`: the sessions that it holds;
-//!   `recovery`: its work before the first turn.
+//!   `recovery`: its work before the first turn; `shutdown`: after the last.
 //! - [`fleet`]: the runtime as a node that shares its store with others.
 //! - [`performer`]: the interface of a performer; [`jobs`]: async functions; [`processes`]: OS
 //!   processes; [`agents`]: models that delegate.
@@ -62,6 +62,7 @@ pub mod session;
 mod session_stops;
 mod session_tasks;
 mod session_waits;
+mod shutdown;
 mod spawn_parent;
 pub mod streams;
 mod supervisor;

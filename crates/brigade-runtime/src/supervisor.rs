@@ -197,7 +197,7 @@ impl Supervisor {
                 () = self.abandoned.cancelled() => return None,
                 input = self.inputs.recv() => inputs.received.push(input?),
                 () = timer => {}
-                () = lease_lost(node.as_deref()) => {}
+                () = node_changed(node.as_deref()) => {}
             }
         }
         // The callers that are ready to run add their inputs, so that one commit stores them.
@@ -517,7 +517,7 @@ impl Supervisor {
     }
 
     /// Waits a moment for a failing store. Returns false when no retries remain.
-    async fn wait_for_store(&mut self) -> bool {
+    pub(crate) async fn wait_for_store(&mut self) -> bool {
         if self.shutdown_token.is_cancelled() {
             self.remaining_tries.get_or_insert(STORE_TRIES_MAX);
         }
@@ -529,83 +529,6 @@ impl Supervisor {
             () = self.abandoned.cancelled() => false,
             () = tokio::time::sleep(RETRY_PAUSE) => true,
         }
-    }
-
-    /// Ends the loop: ends what exists only in this process, and stores that.
-    async fn shutdown(mut self) {
-        self.performers.shutdown().await;
-        self.slots.pause();
-        let Some(reply) = self.shutdown_reply.take() else {
-            if let Some(owned) = &self.owned {
-                owned.node.ended.cancel();
-            }
-            return self.feed.close();
-        };
-        self.inputs.close();
-        let mut last = TurnInputs {
-            received: std::mem::take(&mut self.retry_reports),
-            ..TurnInputs::default()
-        };
-        while let Ok(input) = self.inputs.try_recv() {
-            last.received.push(input);
-        }
-        loop {
-            let decided = self.decide_all(std::mem::take(&mut last)).await;
-            self.commit_without_performing(decided).await;
-            last.received = std::mem::take(&mut self.retry_reports);
-            if last.received.is_empty() || !self.wait_for_store().await {
-                break;
-            }
-        }
-        self.waiters.close();
-        let mut stored = last.received.is_empty();
-        let ids: Vec<SessionId> =
-            self.trees.keys().chain(self.discarded_trees.keys()).copied().collect();
-        for id in ids {
-            stored &= self.shut_down_session(id).await;
-            if !stored && self.remaining_tries == Some(0) {
-                break;
-            }
-        }
-        self.feed.close();
-        if let Some(owned) = &self.owned {
-            owned.leave().await;
-        }
-        // The receiver of the reply may open the store again, so release it first.
-        drop(self);
-        let not_stored = || Refusal::unavailable("the shutdown could not be stored completely");
-        let _ = reply.send(if stored { Ok(()) } else { Err(not_stored()) });
-    }
-
-    async fn shut_down_session(&mut self, id: SessionId) -> bool {
-        loop {
-            if self.lost_sessions.contains(&id) {
-                // Its new writer decides how its tasks continue.
-                return true;
-            }
-            match self.load_session(id).await {
-                Ok(()) => {
-                    let mut decided = Decided::default();
-                    self.recover_session(id, &RecoveryFinding::Shutdown, &mut decided).await;
-                    if self.commit_without_performing(decided).await {
-                        return true;
-                    }
-                }
-                Err(refusal) if refusal.kind == UNAVAILABLE => {}
-                Err(_) => return false,
-            }
-            if !self.wait_for_store().await {
-                return false;
-            }
-        }
-    }
-
-    /// Commits without performing actions. Tasks that were to start are queued again by the
-    /// shutdown.
-    async fn commit_without_performing(&mut self, decided: Decided) -> bool {
-        let committed = self.commit(decided).await;
-        let done = committed.map(|done| done.publish(&self.view, &self.feed).acknowledge());
-        done.is_some()
     }
 
     /// Decides for every task of a session how it continues without its performer. Children come
@@ -640,11 +563,12 @@ async fn let_ready_tasks_run() {
     .await;
 }
 
-/// Waits until a node has lost its lease.
-async fn lease_lost(node: Option<&Node>) {
-    match node {
-        Some(node) => node.lease.wait_lost().await,
-        None => std::future::pending().await,
+/// Waits until a node has lost its lease, or begins to drain.
+async fn node_changed(node: Option<&Node>) {
+    let Some(node) = node else { return std::future::pending().await };
+    tokio::select! {
+        () = node.lease.wait_lost() => {}
+        () = node.drain_changed.notified() => {}
     }
 }
 

@@ -16,7 +16,7 @@
 //! - `request_context`, `request_handler`, `requests`: the services that a handler uses, the trait
 //!   of a handler, and the handlers, one file each.
 //! - [`http`]: the HTTP API and the dashboard, on the same handlers.
-//! - `conversations`: the conversations of MCP clients.
+//! - `conversations`: the conversations of MCP clients. `fleet_view`: nodes and their sessions.
 //! - [`task_lookup`]: a task as clients name it. [`trust_store`]: the definitions that the operator
 //!   trusts. [`external_programs`]: the agents of other vendors.
 
@@ -26,6 +26,7 @@ mod client_connection;
 mod conversations;
 pub mod daemon;
 pub mod external_programs;
+mod fleet_view;
 pub mod http;
 mod request_context;
 mod request_handler;

@@ -108,6 +108,12 @@ export interface DefinitionList {
   problems: Array<string>;
 }
 
+/** A request to a node to claim no more sessions and to give up those at rest, or the end of that. */
+export interface DrainRequest {
+  /** False lets the node claim sessions again. */
+  draining?: boolean;
+}
+
 /** An ended task, or one of its ended runs. */
 export type EndedTask = Task & {
   /** The result was collected before this wait. */
@@ -249,6 +255,12 @@ export interface MessageSender {
   type: string;
 }
 
+/** A request to give a session to a node. */
+export interface MoveRequest {
+  /** The name of the node. */
+  node: string;
+}
+
 /** An agent to start. */
 export interface NewAgent {
   /** The settings that the definition asks for. */
@@ -331,6 +343,41 @@ export interface NewToken {
   /** The secret: `Authorization: Bearer SECRET`. */
   secret: string;
   token: Token;
+}
+
+/** A node of the fleet: a server that shares its store with others. */
+export interface Node {
+  /** The most sessions that it claims. Absent for any number. */
+  capacity?: number;
+  /** Its clock minus the clock of the store. */
+  clock_skew_ms: number;
+  /** The clocks differ by more than a second. */
+  clock_skew_warning?: boolean;
+  /** The machine on which it runs. */
+  host: string;
+  joined_at: ApiTime;
+  /** The labels that sessions can require. */
+  labels: Array<string>;
+  /** The time until others take its sessions, unless it renews its lease. */
+  lease_remaining_ms: number;
+  /** The name, unique among the nodes that have not ended. */
+  name: string;
+  /** The node that answers. */
+  own: boolean;
+  /** The sessions that it owns. */
+  owned_sessions: number;
+  /** The tasks that run on it, as of the last renewal of its lease. */
+  running_tasks: number;
+  /** Open: `running`, `draining`, `expired` (its lease is over, and others take its sessions), `ended`. */
+  state: string;
+  version: string;
+}
+
+export interface NodeList {
+  /** The server is a node of a fleet. Without a fleet there are no items. */
+  fleet: boolean;
+  /** The nodes that run, and those that ended in the last day, in the order in which they joined. */
+  items: Array<Node>;
 }
 
 /** The outcome of a run. */
@@ -551,6 +598,8 @@ export interface Session {
   limits?: Limits;
   /** The name: for a workspace, the path of its directory. */
   name: string;
+  /** The node that owns it. Absent for a session at rest, without a fleet, and for a client's token. */
+  node?: string;
   opened_at: ApiTime;
   /** Open: `open`, `closing`, `closed`. */
   state: string;

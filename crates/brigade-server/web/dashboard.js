@@ -8,6 +8,7 @@ import { byId, el } from './dom.js';
 import { FilterBar } from './filter_bar.js';
 import { GrantList } from './grant_list.js';
 import { KEY_HELP, listenToKeys } from './keyboard.js';
+import { NodeList } from './node_list.js';
 import { Notifier } from './notifications.js';
 import { PendingList } from './pending.js';
 import { StartForm } from './start_form.js';
@@ -46,6 +47,7 @@ export class Dashboard {
     this.pending = new PendingList(app);
     this.start = new StartForm(app);
     this.grants = new GrantList(app);
+    this.nodes = new NodeList(app);
     this.filters = new FilterBar(app.store, this.url, () => this.#onFilter());
     this.timelines = new TimelineLoader(app);
     this.rows = new TaskRows(app.store, this.filters.rowOptions, {
@@ -244,6 +246,7 @@ export class Dashboard {
       if (!this.filters.clearText()) this.rows.focus();
     } else if (this.start.isOpen) this.start.setOpen(false);
     else if (this.grants.isOpen) this.grants.setOpen(false);
+    else if (this.nodes.isOpen) this.nodes.setOpen(false);
     else this.closeTask();
   }
 

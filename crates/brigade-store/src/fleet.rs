@@ -38,7 +38,7 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
 
     /// Closes a node and its lanes, and removes its calls and the open calls for it. The caller performs
     /// nothing any more.
-    fn leave(&self, node: NodeId) -> StoreFuture<'_, ()>;
+    fn close_node(&self, node: NodeId) -> StoreFuture<'_, ()>;
 
     /// Closes the nodes whose lease is over, as [`Fleet::leave`] does. Returns those that this call has
     /// closed. A store that was unavailable gives each node the time of its lease to renew it.

@@ -14,7 +14,7 @@
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`], `memory_feed`, `memory_records`, `memory_fleet`: the store in memory.
+//! - [`memory`], `memory_feed`, `memory_session`, `memory_records`, `memory_fleet`: the store in memory.
 //! - [`store_copy`]: copies of whole stores.
 //! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
@@ -32,6 +32,7 @@ pub mod memory;
 mod memory_feed;
 mod memory_fleet;
 mod memory_records;
+mod memory_session;
 pub mod needed_rows;
 pub mod record;
 pub mod record_store;

@@ -366,7 +366,7 @@ impl Fleet for MemoryStore {
         })
     }
 
-    fn leave(&self, node: NodeId) -> StoreFuture<'_, ()> {
+    fn close_node(&self, node: NodeId) -> StoreFuture<'_, ()> {
         self.change(|state, _| state.fleet.close(node))
     }
 

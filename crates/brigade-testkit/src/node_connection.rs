@@ -296,8 +296,8 @@ impl Fleet for NodeConnection {
         self.pass(async move { self.inner_fleet()?.renew(node, load).await })
     }
 
-    fn leave(&self, node: NodeId) -> StoreFuture<'_, ()> {
-        self.pass(async move { self.inner_fleet()?.leave(node).await })
+    fn close_node(&self, node: NodeId) -> StoreFuture<'_, ()> {
+        self.pass(async move { self.inner_fleet()?.close_node(node).await })
     }
 
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>> {

@@ -41,6 +41,7 @@ mod mcp_conversations;
 mod mcp_guide;
 mod mcp_servers;
 mod no_threads;
+mod nodes;
 mod offers;
 mod postgres;
 mod private;

@@ -82,7 +82,7 @@ async fn a_claim_reads_few_pages() {
         dead.lanes[0].0
     ));
     SERVER.execute("VACUUM plans.sessions");
-    store.leave(dead.node).await.unwrap();
+    store.close_node(dead.node).await.unwrap();
     let pages = claim_pages(&node, 100).await;
     assert!(pages < PAGES_MAX, "{pages} pages without a session to claim");
     let first = 4 * OTHERS + 1;

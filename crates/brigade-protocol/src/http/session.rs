@@ -22,6 +22,9 @@ pub struct SessionBody {
     /// The limits of all its tasks together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
+    /// The node that owns it. Absent for a session at rest, without a fleet, and for a client's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The place in the feed at which this was read.
     pub cursor: String,
 }

@@ -21,6 +21,9 @@ pub struct SessionInfo {
     pub alive_tasks: usize,
     /// Ended tasks whose results were not collected.
     pub uncollected_tasks: usize,
+    /// The node that owns it. A session at rest has none, and so has every session without a fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Call for ListSessionsRequest {

@@ -57,6 +57,8 @@ pub(crate) struct Node {
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
     pub(crate) may_own_unheld: AtomicBool,
     pub(crate) is_draining: AtomicBool,
+    /// Notified when the node begins or ends to drain.
+    pub(crate) drain_changed: Notify,
     pub(crate) held_sessions: AtomicU64,
     pub(crate) running_tasks: AtomicU64,
     /// The calls of other nodes that the loop has got.
@@ -81,7 +83,7 @@ impl Node {
                 JoinAttempt::Joined(joined, sent_at) => break (joined, sent_at),
                 JoinAttempt::NameTaken(node) if host.is_locked && node.host == host.name => {
                     // The lock on the state directory shows that its process has ended.
-                    joining.fleet()?.leave(node.id).await.map_err(|e| store_refusal(&e))?;
+                    joining.fleet()?.close_node(node.id).await.map_err(|e| store_refusal(&e))?;
                 }
                 JoinAttempt::NameTaken(node) if clock.running_time() >= deadline => {
                     return Err(Refusal::conflict(format!(
@@ -98,7 +100,7 @@ impl Node {
         };
         let skew = Duration::from_millis(clock.skew_ms().unsigned_abs());
         if skew > SKEW_MAX {
-            let _ = joining.fleet()?.leave(joined.node).await;
+            let _ = joining.fleet()?.close_node(joined.node).await;
             return Err(Refusal::unavailable(format!(
                 "the clock of this machine differs from the database's by {} s; at most {} s are \
                  allowed",
@@ -121,6 +123,7 @@ impl Node {
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            drain_changed: Notify::new(),
             held_sessions: AtomicU64::new(0),
             running_tasks: AtomicU64::new(0),
             served_calls: ServedCalls::default(),
@@ -130,7 +133,7 @@ impl Node {
 
     /// Joins again after the lease was lost, with a new lane. The old lane is closed first.
     pub(crate) async fn rejoin(&self) -> Result<Lane, StoreError> {
-        self.fleet().leave(self.lease.node()).await?;
+        self.fleet().close_node(self.lease.node()).await?;
         let joining = JoiningNode {
             store: &*self.store,
             options: &self.options,

@@ -27,6 +27,11 @@ impl NodeInfo {
 }
 
 impl Runtime {
+    /// Returns true if this runtime shares its store with others, as a node of a fleet.
+    pub fn is_in_fleet(&self) -> bool {
+        self.inner.node.is_some()
+    }
+
     /// Returns the nodes that share the store, by ascending id. Without a fleet there are none.
     pub async fn nodes(&self) -> Result<Vec<NodeInfo>, Refusal> {
         let Some(node) = &self.inner.node else { return Ok(Vec::new()) };

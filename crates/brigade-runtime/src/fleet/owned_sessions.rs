@@ -92,10 +92,10 @@ impl OwnedSessions {
     /// Returns the time at which the next session is given up.
     pub(crate) fn next_release(&self) -> Option<Time> {
         let (since, _) = self.resting.ordered.first()?;
-        Some(since.after(self.rest()))
+        Some(since.after(self.rest_time()))
     }
 
-    fn rest(&self) -> Millis {
+    fn rest_time(&self) -> Millis {
         match self.node.is_draining.load(Ordering::Relaxed) {
             true => Millis(0),
             false => REST,
@@ -409,7 +409,7 @@ impl Supervisor {
         owned.node.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
         let running = u64::from(self.slots.total_running());
         owned.node.running_tasks.store(running, Ordering::Relaxed);
-        let until = Time(now.0.saturating_sub(owned.rest().0));
+        let until = Time(now.0.saturating_sub(owned.rest_time().0));
         let due = owned.resting.take_until(until, RELEASES_MAX);
         let mut releases = Vec::with_capacity(due.len());
         for id in due {
@@ -519,9 +519,9 @@ impl Supervisor {
 
 impl OwnedSessions {
     /// Ends this node in good order: others may take its sessions at once.
-    pub(crate) async fn leave(&self) {
+    pub(crate) async fn end_node(&self) {
         self.node.ended.cancel();
-        if let Err(error) = self.node.fleet().leave(self.node.id()).await {
+        if let Err(error) = self.node.fleet().close_node(self.node.id()).await {
             tracing::warn!(%error, "the node ends with its lease");
         }
         let _ = self.node.fleet().notify().await;

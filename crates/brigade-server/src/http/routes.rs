@@ -13,6 +13,7 @@ mod mcp;
 mod messages;
 mod metrics;
 mod new_task;
+mod nodes;
 mod openapi;
 mod output;
 mod pages;
@@ -81,6 +82,7 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(sessions::list_sessions, sessions::open_session))
         .routes(routes!(sessions::show_session))
         .routes(routes!(sessions::close_session))
+        .routes(routes!(sessions::move_session))
         .routes(routes!(sessions::set_session_limits))
         .routes(routes!(tasks::list_tasks))
         .routes(routes!(tasks::list_session_tasks, new_task::start_task))
@@ -109,6 +111,8 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(output::read_output))
         .routes(routes!(output::search_output))
         .routes(routes!(transcript::read_transcript))
+        .routes(routes!(nodes::list_nodes))
+        .routes(routes!(nodes::drain_node))
         .routes(routes!(definitions::list_definitions))
         .routes(routes!(metrics::show_metrics))
 }

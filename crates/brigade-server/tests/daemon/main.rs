@@ -9,6 +9,7 @@ mod earlier_runs;
 mod frozen_frames;
 mod keyed_messages;
 mod long_lines;
+mod nodes;
 mod slow_clients;
 mod support;
 mod task_pages;

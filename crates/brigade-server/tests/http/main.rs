@@ -48,6 +48,7 @@ mod mcp_access;
 mod mcp_client;
 mod mcp_interop;
 mod messaging;
+mod nodes;
 mod openapi;
 mod output;
 mod raw_requests;

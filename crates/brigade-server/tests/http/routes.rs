@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use brigade_runtime::NodeOptions;
 use brigade_store::{ExpectedVersion, NewRecord, RecordKey, RecordKind, RecordQuery};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::nodes::new_fleet_store;
 use crate::task_server::TaskServer;
 
 /// A server, and the routes that were called on it.
@@ -113,6 +115,8 @@ impl RouteLog {
         }
         let limits = Some(json!({ "width": 5 }));
         self.call("PUT /v1/sessions/{session}/limits", &[session], limits).await;
+        let node = Some(json!({ "node": "one" }));
+        self.call("POST /v1/sessions/{session}/move", &[session], node).await;
         self.call("POST /v1/sessions/{session}/close", &[session], None).await;
     }
 
@@ -131,10 +135,17 @@ impl RouteLog {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_documented_route_succeeds() {
-    let log = RouteLog { server: TaskServer::start().await, called: Mutex::default() };
+    let store = new_fleet_store();
+    let server = TaskServer::start_with(tempfile::tempdir().unwrap(), |builder, _| {
+        builder.shared_store(store).node(NodeOptions::new("one"))
+    });
+    let log = RouteLog { server: server.await, called: Mutex::default() };
     for route in ["GET /v1/whoami", "GET /v1/sessions", "GET /v1/tasks", "GET /v1/tokens"] {
         log.call(route, &[], None).await;
     }
+    log.call("GET /v1/nodes", &[], None).await;
+    let undo = Some(json!({ "draining": false }));
+    log.call("POST /v1/nodes/{name}/drain", &["one"], undo).await;
     log.call("GET /v1/events", &[], None).await;
     log.query("GET /v1/definitions", &[], "cwd=/").await;
     log.call_token_routes().await;

@@ -36,7 +36,7 @@ pub async fn an_open_node_has_its_name_alone(harness: &dyn FleetHarness) {
     assert_eq!((taken.version.as_str(), taken.open, taken.draining), ("1.2.3", true, false));
     assert_eq!((taken.load, taken.owned_sessions), (NodeLoad::default(), 0));
     let another = FleetNode::join(&other, "b").await;
-    fleet_of(&store).leave(joined.node).await.expect("a leave");
+    fleet_of(&store).close_node(joined.node).await.expect("a leave");
     let again = FleetNode::join_with(&store, &new).await;
     assert_ne!(again.id, joined.node);
     let nodes = fleet_of(&store).nodes().await.expect("nodes");

@@ -62,7 +62,7 @@ pub async fn answers_without_events_are_a_commit(harness: &dyn FleetHarness) {
     assert_eq!(store.cursor().await.expect("a cursor"), cursor);
     assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
     assert_fenced(&store, &batch).await;
-    node.fleet().leave(node.id).await.expect("a leave");
+    node.fleet().close_node(node.id).await.expect("a leave");
     assert_fenced(&store, &answered(node.lane, Vec::new(), &[(calls[1], 7)])).await;
     assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
 }
@@ -103,7 +103,7 @@ pub async fn a_call_for_a_node_has_one_reply(harness: &dyn FleetHarness) {
     let unknown = CallAnswer { id: call_id(99), reply: vec![1], must_exist: false };
     node.fleet().answer(&unknown).await.expect("an answer");
     assert!(node.open_requests().await.is_empty());
-    node.fleet().leave(node.id).await.expect("a leave");
+    node.fleet().close_node(node.id).await.expect("a leave");
     let expected = [(call, Some(vec![7])), (call_id(99), None)];
     assert_eq!(asker.replies(&[call, call_id(99)]).await, expected);
     let removed = asker.fleet().remove_calls(&[call, call_id(99)]).await.expect("a removal");
@@ -126,7 +126,7 @@ pub async fn a_call_needs_both_sides(harness: &dyn FleetHarness) {
     let answered_call = asker.ask(3, CallTarget::Node(node.id)).await;
     let answer = CallAnswer { id: answered_call, reply: vec![1], must_exist: false };
     node.fleet().answer(&answer).await.expect("an answer");
-    asker.fleet().leave(asker.id).await.expect("a leave");
+    asker.fleet().close_node(asker.id).await.expect("a leave");
     let gone = [(waiting, None), (answered_call, None)];
     assert_eq!(node.replies(&[waiting, answered_call]).await, gone);
     let late = asker.ask_session(4, 1).await;

@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
 use brigade_protocol::http::{
-    CloseRequestBody, LimitsBody, SessionBody, SessionListBody, SessionRequestBody,
+    CloseRequestBody, LimitsBody, MoveRequestBody, SessionBody, SessionListBody, SessionRequestBody,
 };
-use brigade_protocol::requests::CloseSessionRequest;
+use brigade_protocol::requests::{CloseSessionRequest, MoveSessionRequest};
 use brigade_protocol::workspace::session_name_of;
 use brigade_runtime::Session;
 use http::StatusCode;
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::HttpState;
+use crate::fleet_view::SessionNodes;
 use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody, OptionalJson};
@@ -56,9 +57,10 @@ pub(super) async fn list_sessions(
         }
         None => None,
     };
+    let nodes = caller.reader().session_nodes(&sessions).await?;
     let mut items = Vec::new();
     for session in &sessions {
-        let body = new_session_body(&state, session);
+        let body = new_session_body(&state, session, &nodes);
         let is_wanted = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == body.name);
         if is_wanted(&filter.name) && is_wanted(&workspace) {
             items.push(body);
@@ -90,7 +92,7 @@ pub(super) async fn open_session(
     let existed = context.runtime().find_session(&name).await?.is_some();
     let session = context.open_session(&name).await?;
     let status = if existed { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, JsonBody(new_session_body(&state, &session))).into_response())
+    Ok((status, JsonBody(show(&state, &caller, session).await?)).into_response())
 }
 
 /// Show a session
@@ -103,7 +105,8 @@ pub(super) async fn show_session(
     caller: HttpCaller,
     ApiPath(id): ApiPath<String>,
 ) -> Result<JsonBody<SessionBody>, Problem> {
-    Ok(JsonBody(new_session_body(&state, &caller.session(&id).await?)))
+    let session = caller.session(&id).await?;
+    Ok(JsonBody(show(&state, &caller, session).await?))
 }
 
 /// Close a session: its tasks are stopped, and nothing new starts in it
@@ -123,7 +126,30 @@ pub(super) async fn close_session(
     let context = caller.writer()?.in_session(session.id());
     let reason = request.reason;
     context.call(CloseSessionRequest { session: String::new(), reason }).await?;
-    Ok(JsonBody(new_session_body(&state, &session)))
+    Ok(JsonBody(show(&state, &caller, session).await?))
+}
+
+/// Give a session to a node of the fleet
+///
+/// The owner gives it up as soon as nothing of it runs: all its tasks wait or have ended. The answer is
+/// sent before that; `node` says who owns the session.
+#[utoipa::path(
+    post, path = "/v1/sessions/{session}/move", tag = "sessions",
+    params(("session" = String, Path)), request_body = MoveRequestBody,
+    responses((status = 200, description = "The session", body = SessionBody), Problem)
+)]
+pub(super) async fn move_session(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    JsonBody(request): JsonBody<MoveRequestBody>,
+) -> Result<JsonBody<SessionBody>, Problem> {
+    let session = caller.session(&id).await?;
+    caller.require_operator("move sessions")?;
+    let context = caller.writer()?.in_session(session.id());
+    let node = request.node;
+    context.call(MoveSessionRequest { session: String::new(), node }).await?;
+    Ok(JsonBody(show(&state, &caller, session).await?))
 }
 
 /// Set the limits of a session, in place of its earlier ones
@@ -141,10 +167,19 @@ pub(super) async fn set_session_limits(
     caller.require_operator("set the limits of a session")?;
     let session = caller.session(&id).await?;
     session.set_limits(limits.parse()?).await?;
-    Ok(JsonBody(new_session_body(&state, &session)))
+    Ok(JsonBody(show(&state, &caller, session).await?))
 }
 
-fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
+async fn show(
+    state: &HttpState,
+    caller: &HttpCaller,
+    session: Session,
+) -> Result<SessionBody, Problem> {
+    let nodes = caller.reader().session_nodes(std::slice::from_ref(&session)).await?;
+    Ok(new_session_body(state, &session, &nodes))
+}
+
+fn new_session_body(state: &HttpState, session: &Session, nodes: &SessionNodes) -> SessionBody {
     // The cursor is read first, so that no later change is missed.
     let cursor = state.cursor().to_string();
     let row = session.row();
@@ -163,6 +198,7 @@ fn new_session_body(state: &HttpState, session: &Session) -> SessionBody {
         uncollected_tasks: tasks.len() - alive_tasks,
         usage: row.usage.into(),
         limits: (!row.limits.is_empty()).then(|| LimitsBody::of(&row.limits)),
+        node: nodes.name_of(row.id),
         cursor,
     }
 }
