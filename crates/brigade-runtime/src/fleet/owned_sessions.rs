@@ -288,51 +288,34 @@ impl Supervisor {
                 continue;
             }
             match CallRequest::decode(&call.request) {
-                Ok(request) => self.decide_call(session, call.id, request, now, decided).await,
+                Ok(CallRequest::Wait { collect, origin }) => {
+                    let id = self.next_call_wait();
+                    let reply = ReplyTo::Call(call.id);
+                    let wait =
+                        WaitInput { id, session, collect, origin, cancellation: None, reply };
+                    self.decide_wait(wait, now, decided).await;
+                }
+                Ok(CallRequest::SubmitAll { commands, origin }) => {
+                    let mut results = Vec::with_capacity(commands.len());
+                    for command in &commands {
+                        let submitted = SubmittedCommand { command, origin: origin.as_ref() };
+                        results.push(self.decide(session, submitted, now, decided).await);
+                    }
+                    decided.replies.push(DeferredReply::ManyOfCall(call.id, results));
+                }
+                Ok(CallRequest::Submit { command, origin }) => {
+                    let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
+                    let result = self.decide(session, submitted, now, decided).await;
+                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                }
+                Ok(CallRequest::Move { to }) => {
+                    let result = self.move_session(session, to, now).await;
+                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                }
                 Err(refusal) => {
                     let reply = ReplyTo::Call(call.id);
                     decided.replies.push(DeferredReply::One(reply, Err(refusal)));
                 }
-            }
-        }
-    }
-
-    async fn decide_call(
-        &mut self,
-        session: SessionId,
-        id: CallId,
-        request: CallRequest,
-        now: Time,
-        decided: &mut Decided,
-    ) {
-        match request {
-            CallRequest::Submit { command, origin } => {
-                let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
-                let result = self.decide(session, submitted, now, decided).await;
-                decided.replies.push(DeferredReply::One(ReplyTo::Call(id), result));
-            }
-            CallRequest::SubmitAll { commands, origin } => {
-                let mut results = Vec::with_capacity(commands.len());
-                for command in &commands {
-                    let submitted = SubmittedCommand { command, origin: origin.as_ref() };
-                    results.push(self.decide(session, submitted, now, decided).await);
-                }
-                decided.replies.push(DeferredReply::ManyOfCall(id, results));
-            }
-            CallRequest::Wait { collect, origin } => {
-                let wait = WaitInput {
-                    id: self.next_call_wait(),
-                    session,
-                    collect,
-                    origin,
-                    cancellation: None,
-                    reply: ReplyTo::Call(id),
-                };
-                self.decide_wait(wait, now, decided).await;
-            }
-            CallRequest::Move { to } => {
-                let result = self.move_session(session, to, now).await;
-                decided.replies.push(DeferredReply::One(ReplyTo::Call(id), result));
             }
         }
     }

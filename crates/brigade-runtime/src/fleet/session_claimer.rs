@@ -44,13 +44,11 @@ pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: mpsc::Sender<LoopInp
         if !node.lease.is_held() {
             continue;
         }
-        if node.may_own_unheld.swap(false, Ordering::Relaxed)
-            || looks.is_multiple_of(UNHELD_INTERVAL)
-        {
-            if let Err(error) = load_unheld(&node, &inputs).await {
-                tracing::warn!(%error, "sessions of this node cannot be read");
-                node.may_own_unheld.store(true, Ordering::Relaxed);
-            }
+        let must_look = node.may_own_unheld.swap(false, Ordering::Relaxed)
+            || looks.is_multiple_of(UNHELD_INTERVAL);
+        if must_look && let Err(error) = load_unheld(&node, &inputs).await {
+            tracing::warn!(%error, "sessions of this node cannot be read");
+            node.may_own_unheld.store(true, Ordering::Relaxed);
         }
         if let Err(error) = claim_all(&node, &inputs).await {
             tracing::debug!(%error, "sessions cannot be claimed");
