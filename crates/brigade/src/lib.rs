@@ -186,11 +186,11 @@ pub use brigade_runtime::{
 pub use brigade_runtime::{
     AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
     EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext,
-    JobError, JobHandler, JobTask, JoinAll, JoinedResults, NewTask, OpenSession, OpenedSession,
-    PendingApproval, Performer, ReconcileResult, RemoteError, RemotePerformer, RemoteService,
-    RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy, Runtime, RuntimeBuilder,
-    RuntimeRecords, SendMessage, Session, Step, StepBody, StopMode, SystemClock, TaskError,
-    TaskHandle, TaskId, TaskType, TaskUsage, WaitResult,
+    JobError, JobHandler, JobTask, JoinAll, JoinedResults, NewTask, NodeInfo, NodeOptions,
+    OpenSession, OpenedSession, PendingApproval, Performer, ReconcileResult, RemoteError,
+    RemotePerformer, RemoteService, RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy,
+    Runtime, RuntimeBuilder, RuntimeRecords, SendMessage, Session, Step, StepBody, StopMode,
+    SystemClock, TaskError, TaskHandle, TaskId, TaskType, TaskUsage, WaitResult,
 };
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{

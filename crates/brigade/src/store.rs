@@ -1,6 +1,11 @@
 //! Durable storage: the [`Store`] trait, the types of its methods, and the store in memory.
 
 pub use brigade_store::{
+    AcquireResult, AcquiredSession, CallAnswer, CallId, CallResult, CallTarget, ClaimedSession,
+    Fleet, JoinResult, JoinedNode, LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
+    OpenCall, SessionClaim, SessionOwner, SessionRelease,
+};
+pub use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, JournalQuery, LoadedSession,
     MemoryOptions, MemoryStore, MessagePage, MessageQuery, NewRecord, PruneResult, PutRecordResult,
     RECORD_KEY_BYTES_MAX, RECORD_KIND_BYTES_MAX, RECORD_PAGE_MAX, RECORD_VALUE_BYTES_MAX,

@@ -44,7 +44,7 @@ Examples:
 /// The progress of a move, by the lists of sessions and nodes.
 #[derive(Debug, PartialEq, Eq)]
 enum MoveProgress {
-    Moved,
+    Done,
     /// The session is at its owner, or at none.
     Pending(Option<String>),
     /// The session is not listed any more.
@@ -88,7 +88,7 @@ async fn wait_until_moved(
         let sessions = call_over(client, ListSessionsRequest { include_closed: false }).await?;
         let nodes = call_over(client, ListNodesRequest {}).await?.items;
         let owner = match observe(&sessions, &nodes, request) {
-            MoveProgress::Moved => return Ok(Some(node.clone())),
+            MoveProgress::Done => return Ok(Some(node.clone())),
             MoveProgress::Pending(owner) => owner,
             MoveProgress::SessionClosed => {
                 return Err(Refusal::ended(format!("the session {session} was closed")).into());
@@ -115,7 +115,7 @@ fn observe(
         return MoveProgress::SessionClosed;
     };
     if session.node.as_ref() == Some(&request.node) {
-        return MoveProgress::Moved;
+        return MoveProgress::Done;
     }
     let is_running = |node: &NodeBody| node.name == request.node && node.state == "running";
     match nodes.iter().any(is_running) {
@@ -189,7 +189,7 @@ mod tests {
         let request = MoveSessionRequest { session: "kitchen".to_owned(), node: "two".to_owned() };
         let at =
             |owner: Option<&str>, state: &str| observe(&[session(owner)], &[node(state)], &request);
-        assert_eq!(at(Some("two"), "running"), MoveProgress::Moved);
+        assert_eq!(at(Some("two"), "running"), MoveProgress::Done);
         assert_eq!(at(Some("one"), "running"), MoveProgress::Pending(Some("one".to_owned())));
         assert_eq!(at(None, "running"), MoveProgress::Pending(None));
         assert_eq!(at(Some("one"), "draining"), MoveProgress::NodeUnavailable);
