@@ -1,15 +1,17 @@
 //! The shared state of a node.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::ids::Lane;
 use brigade_model::refusal::Refusal;
+use brigade_model::task::TaskRow;
 use brigade_store::{
-    Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError,
+    Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError, TaskQuery,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
@@ -41,12 +43,20 @@ pub(crate) struct NodeHost {
     pub(crate) is_locked: bool,
 }
 
+impl NodeHost {
+    /// Returns true for the same state directory, also if its machine was renamed.
+    pub(crate) fn is_same(&self, other: &str) -> bool {
+        let id = |host: &str| host.rsplit('/').next().unwrap_or_default().to_owned();
+        id(&self.name) == id(other)
+    }
+}
+
 /// A node: its lease, its load, and the signals between its loop and its background tasks.
 #[derive(Debug)]
 pub(crate) struct Node {
     store: Arc<dyn Store>,
     pub(crate) options: NodeOptions,
-    host: NodeHost,
+    pub(crate) host: NodeHost,
     pub(crate) lease: NodeLease,
     pub(crate) clock: FleetClock,
     lane: Mutex<Lane>,
@@ -181,6 +191,32 @@ impl Node {
         if let Err(error) = claim_all(self, inputs).await {
             tracing::warn!(%error, "sessions cannot be claimed yet");
             self.may_own_unheld.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for the sessions whose processes run on this host, and which another node may own now. Their
+    /// owners give them up as soon as nothing else of them runs there.
+    pub(crate) async fn claim_hosted(
+        &self,
+        inputs: &mpsc::Sender<LoopInput>,
+        performers: &PerformerRegistry,
+    ) {
+        let mut sessions = BTreeSet::new();
+        for performer in performers.all() {
+            sessions.extend(performer.tasks_with_data().await.into_iter().map(|it| it.session));
+        }
+        let query = TaskQuery { alive_only: true, ..TaskQuery::default() };
+        for session in sessions {
+            let alive = self.store.tasks(session, &query).await.unwrap_or_default();
+            let is_here = |row: &TaskRow| {
+                let host = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
+                host.is_some_and(|host| self.host.is_same(host))
+            };
+            if alive.iter().any(|task| is_here(&task.row)) {
+                // Nobody waits for the reply: an owner that has gone is replaced by a claim.
+                let (reply, _) = oneshot::channel();
+                let _ = inputs.send(LoopInput::Move { session, to: self.id(), reply }).await;
+            }
         }
     }
 

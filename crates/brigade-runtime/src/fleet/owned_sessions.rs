@@ -18,7 +18,7 @@ use brigade_store::{
 use futures_util::future::join_all;
 
 use super::call_client::CallerReply;
-use super::{CallClient, CallRequest, Node};
+use super::{CallClient, CallRequest, Node, NodeHost};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -340,7 +340,8 @@ impl Supervisor {
         };
         if owned.node.id() != to {
             owned.moving.insert(session, to);
-            if self.trees.get(&session).is_some_and(is_at_rest) {
+            let host = &owned.node.host;
+            if self.trees.get(&session).is_some_and(|tree| is_at_rest(tree, host)) {
                 owned.resting.add(session, Time(now.0.saturating_sub(REST.0)));
             }
         }
@@ -373,11 +374,13 @@ impl Supervisor {
     pub(crate) fn observe_rest(&mut self, id: SessionId) {
         let Some(owned) = &mut self.owned else { return };
         let now = self.clock.now();
-        let is_resting = self.trees.get(&id).is_some_and(is_at_rest)
-            && !self.waiters.has_waits_in(id)
-            && !owned.unrecovered.contains(&id);
+        let is_moving = owned.moving.contains_key(&id);
+        let host = &owned.node.host;
+        let is_resting = (is_moving || !self.waiters.has_waits_in(id))
+            && !owned.unrecovered.contains(&id)
+            && self.trees.get(&id).is_some_and(|tree| is_at_rest(tree, host));
         match is_resting {
-            true if owned.moving.contains_key(&id) => {
+            true if is_moving => {
                 owned.resting.add(id, Time(now.0.saturating_sub(REST.0)));
             }
             true => owned.resting.add(id, now),
@@ -397,7 +400,8 @@ impl Supervisor {
         let mut releases = Vec::with_capacity(due.len());
         for id in due {
             let Some(tree) = self.trees.get(&id) else { continue };
-            if self.waiters.has_waits_in(id) || !is_at_rest(tree) {
+            let has_waits = self.waiters.has_waits_in(id) && !owned.moving.contains_key(&id);
+            if has_waits || !is_at_rest(tree, &owned.node.host) {
                 continue;
             }
             let row = tree.row();
@@ -427,8 +431,20 @@ impl Supervisor {
                 }
             }
             self.drop_session(release.id);
+            if release.next_owner.is_some() {
+                self.send_waits_on(release.id, now);
+            }
         }
         node.committed.notify_one();
+    }
+
+    /// Lets the waits of a session that was given to another node continue there.
+    fn send_waits_on(&mut self, id: SessionId, now: Time) {
+        let waits = self.waiters.take_all_of(id);
+        let Some(owned) = &mut self.owned else { return };
+        // This node does not acquire the session before the other one has it.
+        owned.elsewhere.insert(id, now);
+        waits.into_iter().for_each(|wait| owned.send_wait(wait));
     }
 
     /// Removes a session from memory that this node has released. Its view stays as it is.
@@ -544,13 +560,18 @@ impl OwnedSessions {
     }
 }
 
-/// Returns true if nothing of a session needs this process: all its tasks wait or have ended.
-fn is_at_rest(tree: &TaskTree) -> bool {
+/// Returns true if nothing of a session needs this process: all its tasks wait, have ended, or run on
+/// another host.
+fn is_at_rest(tree: &TaskTree, host: &NodeHost) -> bool {
     let rests = |row: &TaskRow| match &row.state {
         TaskState::Waiting => row.spec.attachment.is_none(),
         TaskState::Closing { .. } => true,
         TaskState::Ended(ended) => !ended.lingering,
+        TaskState::Running | TaskState::Stopping(_) => {
+            let started_on = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
+            started_on.is_some_and(|started_on| !host.is_same(started_on))
+        }
         _ => false,
     };
-    tree.running_count() == 0 && !tree.has_sweep() && tree.rows().all(|(_, row)| rests(row))
+    !tree.has_sweep() && tree.rows().all(|(_, row)| rests(row))
 }

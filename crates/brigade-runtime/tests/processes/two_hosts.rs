@@ -1,10 +1,13 @@
 //! Two runtimes with directories of their own on one store, as on two machines.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use brigade_model::outcome::{EndConfirmation, Outcome};
 use brigade_model::task::TaskState;
-use brigade_runtime::{NewTask, ProcessOptions, Runtime, Session};
+use brigade_runtime::{
+    Clock, NewTask, NodeInfo, NodeOptions, ProcessOptions, Runtime, Session, SystemClock,
+};
 use brigade_store::{MemoryStore, Store};
 use tempfile::TempDir;
 
@@ -62,4 +65,63 @@ async fn a_stop_of_a_process_on_another_host_is_not_confirmed() {
     let Outcome::Cancelled(cancelled) = &*outcome else { panic!("{outcome}") };
     assert_eq!(cancelled.confirmation, EndConfirmation::Unconfirmed);
     drop(first);
+}
+
+/// Starts a node with a short lease. The state directory of an earlier one is unlocked a moment after
+/// its end.
+async fn node_on(store: &Arc<dyn Store>, dir: &TempDir, name: &str) -> Runtime {
+    loop {
+        let builder = Runtime::builder()
+            .shared_store(store.clone())
+            .processes(ProcessOptions::new(dir.path()))
+            .node(NodeOptions::new(name).lease(Duration::from_secs(1)));
+        match builder.start().await {
+            Ok(runtime) => return runtime,
+            Err(refusal) if refusal.message.contains("processes cannot be run here") => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(refusal) => panic!("{refusal}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_returns_to_the_host_of_its_process() {
+    let clock = SystemClock;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::shared_by_nodes(move || clock.now()));
+    let here = tempfile::tempdir().unwrap();
+    let there = tempfile::tempdir().unwrap();
+    let first = node_on(&store, &there, "first").await;
+    let second = node_on(&store, &here, "second").await;
+    let session = first.session("kitchen").await.unwrap();
+    let text = "echo started; while ! test -e go; do sleep 0.02; done; echo done";
+    let task = session.spawn(NewTask::shell(text).cwd(there.path())).await.unwrap();
+    until_output(&task, "started").await;
+    let no = task.no();
+    let id = session.id();
+    drop((task, session, first));
+
+    // The other node takes the session. A client waits there for the process.
+    let owner = async |name: &str| {
+        let owners = second.session_owners(&[id]).await.unwrap();
+        let nodes = second.nodes().await.unwrap();
+        let is_owner = |node: &NodeInfo| owners.iter().any(|owner| owner.node == node.row.id);
+        nodes.iter().any(|node| node.row.name == name && is_owner(node))
+    };
+    while !owner("second").await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let session = second.session("kitchen").await.unwrap();
+    assert_eq!(session.get(no).await.unwrap().row.state, TaskState::Running);
+    let return_home = async {
+        let first = node_on(&store, &there, "first").await;
+        while !owner("first").await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        std::fs::write(there.path().join("go"), "").unwrap();
+        first
+    };
+    let (results, _first) = tokio::join!(session.wait_all([no]), return_home);
+    let outcome = results.unwrap().pop().unwrap().outcome;
+    assert_eq!(report(&outcome).tail, "started\ndone\n");
 }
