@@ -367,6 +367,10 @@ shared = ["/home/me/project"]
 model = "local/qwen3"
 store = "postgres://ada@db1,db2/kitchen?sslmode=verify-full"
 
+[node]
+name = "kitchen-1"
+labels = ["gpu"]
+
 [telemetry]
 endpoint = "http://localhost:4318"
 

@@ -80,8 +80,9 @@ pub(crate) async fn acquire(
         return Ok(AcquireResult::Acquired(AcquiredSession { epoch, last: Some(last) }));
     }
     let sql = "SELECT EXISTS (SELECT FROM {schema}.lanes WHERE lane = $1 AND open), \
-               EXISTS (SELECT FROM {schema}.sessions WHERE id = $2 AND seq = $3 AND epoch = $4)";
-    let found = connection.query_one(sql, &values[1..]).await?;
+               EXISTS (SELECT FROM {schema}.sessions AS s JOIN {schema}.lanes AS l USING (lane) \
+                   WHERE s.id = $2 AND l.lane <> $1 AND l.open AND l.node <> 0)";
+    let found = connection.query_one(sql, &values[1..3]).await?;
     match (found.try_get(0)?, found.try_get(1)?) {
         (false, _) => Err(StoreError::Fenced(format!("lane {} is closed", lane.0)).into()),
         (true, true) => Ok(AcquireResult::Owned),

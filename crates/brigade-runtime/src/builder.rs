@@ -332,7 +332,6 @@ impl RuntimeBuilder {
         let _ = deferred.set(Arc::downgrade(&runtime.inner));
         if let Some(node) = &runtime.inner.node {
             node.claim_at_start(&runtime.inner.inputs).await;
-            node.claim_hosted(&runtime.inner.inputs, &runtime.inner.performers).await;
         }
         if let Some(schedule) = self.prunes {
             schedule.start(&runtime);

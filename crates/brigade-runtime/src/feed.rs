@@ -110,12 +110,10 @@ impl Feed {
         cursor
     }
 
-    /// Continues in another lane, after all events of the store.
-    pub(crate) fn change_lane(&self, lane: Lane, end: &FeedCursor) {
-        let mut recent = self.lock_recent();
-        *recent = RecentEvents::after(end, lane);
-        drop(recent);
-        self.latest.send_modify(|latest| latest.cursor.advance_to(end));
+    /// Continues in another lane. The old one is then one of the others.
+    pub(crate) fn change_lane(&self, lane: Lane) {
+        let known = self.cursor();
+        *self.lock_recent() = RecentEvents::after(&known, lane);
     }
 
     /// Publishes that other lanes have events up to a place.

@@ -44,8 +44,8 @@ pub(crate) enum LoopInput {
     Move { session: SessionId, to: NodeId, reply: oneshot::Sender<SubmitResult<CommandReply>> },
     /// Sessions that this node has claimed.
     Claimed { claimed: ClaimedSessions, done: oneshot::Sender<()> },
-    /// A question for those of the owned sessions that are not in memory.
-    FindUnheld { owned: Vec<SessionId>, reply: oneshot::Sender<Vec<SessionId>> },
+    /// Sessions that this node owns, of which some may not be in memory.
+    HoldOwned(Vec<SessionId>),
     /// Calls of other nodes for sessions of this one.
     Calls(Vec<OpenCall>),
     /// Calls that their askers have removed.

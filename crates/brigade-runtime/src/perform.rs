@@ -71,6 +71,9 @@ impl Supervisor {
     }
 
     pub(crate) fn perform_action(&self, id: SessionId, action: Action) {
+        if self.owned.as_ref().is_some_and(|owned| !owned.node.lease.is_held()) {
+            return;
+        }
         let Some(row) = self.trees.get(&id).and_then(|tree| tree.get(action.task())) else {
             return;
         };

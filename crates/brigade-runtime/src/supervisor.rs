@@ -231,7 +231,7 @@ impl Supervisor {
             }
         }
         for wait in inputs.ready_waits {
-            self.decide_wait(wait, now, &mut decided).await;
+            self.decide_input(LoopInput::Wait(wait), now, &mut decided).await;
         }
         for input in inputs.received {
             self.decide_input(input, now, &mut decided).await;
@@ -293,9 +293,7 @@ impl Supervisor {
                 self.decide_claimed(claimed, now, decided).await;
                 let _ = done.send(());
             }
-            LoopInput::FindUnheld { owned, reply } => {
-                let _ = reply.send(self.find_unheld(owned));
-            }
+            LoopInput::HoldOwned(owned) => self.hold_owned(owned).await,
             LoopInput::Calls(calls) => self.decide_calls(calls, now, decided).await,
             LoopInput::CancelCalls(calls) => {
                 calls.into_iter().for_each(|call| self.waiters.remove_call(call));
@@ -311,6 +309,10 @@ impl Supervisor {
         }
         match self.decide_collect(&wait, now, decided).await {
             Ok(CommandReply::Pending(pending)) => self.waiters.add(wait, pending),
+            // Only the owner of a session answers its calls.
+            Err(_) if !self.trees.contains_key(&wait.session) && wait.reply.call().is_some() => {
+                self.turn_failed(wait.reply.call().as_slice());
+            }
             // A wait of another node is answered only while the call is there.
             result if wait.reply.call().is_some() => {
                 decided.replies.push(DeferredReply::Wait(wait, result));
@@ -406,7 +408,7 @@ impl Supervisor {
     pub(crate) async fn commit(&mut self, decided: Decided) -> Option<Committed> {
         let (mut pending, batch) = decided.into_batch(&mut self.trees, self.lane);
         if batch.is_empty() {
-            self.retry_reports = std::mem::take(&mut pending.undecided);
+            self.retry_reports.append(&mut pending.undecided);
             return Some(Committed::replies_only(pending));
         }
         let answered: Vec<CallId> = batch.answers.iter().map(|answer| answer.id).collect();
@@ -415,7 +417,7 @@ impl Supervisor {
             Ok(first) => {
                 self.turn_stored(&answered);
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
-                self.retry_reports = std::mem::take(&mut pending.undecided);
+                self.retry_reports.append(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
             }
             Err(error) => error,
@@ -434,7 +436,7 @@ impl Supervisor {
             Ok(Some(first)) => {
                 self.turn_stored(&answered);
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
-                self.retry_reports = std::mem::take(&mut pending.undecided);
+                self.retry_reports.append(&mut pending.undecided);
                 return Some(Committed::new(first, batch, pending));
             }
             Ok(None) if has_taken_name => {
@@ -449,12 +451,13 @@ impl Supervisor {
             self.reload_session(part.row.id).await;
         }
         if refusal.kind == UNAVAILABLE {
-            for wait in pending.take_waits() {
+            // Calls are read again, if they still exist.
+            for wait in pending.take_waits().into_iter().filter(|it| it.reply.call().is_none()) {
                 self.waiters.requeue(wait);
             }
         }
         if has_taken_name {
-            self.retry_reports = pending.take_openings();
+            self.retry_reports.extend(pending.take_openings());
         }
         self.retry_reports.extend(pending.fail(&refusal));
         self.repeat_recovery();

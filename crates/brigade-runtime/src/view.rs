@@ -62,7 +62,8 @@ impl CommittedView {
         drop(sessions);
         for view in views {
             let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
-            inner.tasks.values().for_each(|row| visit(row));
+            // Other nodes count the tasks of their sessions.
+            inner.tasks.values().filter(|_| inner.is_held).for_each(|row| visit(row));
         }
     }
 
@@ -75,7 +76,7 @@ impl CommittedView {
         let mut alive = Vec::new();
         for (id, view) in views {
             let inner = view.inner.read().unwrap_or_else(PoisonError::into_inner);
-            let rows = inner.tasks.iter().filter(|(_, row)| row.is_alive());
+            let rows = inner.tasks.iter().filter(|(_, row)| inner.is_held && row.is_alive());
             alive.extend(rows.map(|(no, row)| AliveTask {
                 task: TaskId { session: id, no: *no },
                 session: inner.row.name.clone(),

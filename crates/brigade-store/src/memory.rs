@@ -304,10 +304,10 @@ impl MemoryState {
         self.fleet.check_open(lane)?;
         let stored = self.sessions.get_mut(&row.id).map(|session| &mut session.row);
         let same = stored.filter(|stored| stored.seq == row.seq && stored.epoch == row.epoch);
-        let Some(stored) = same else { return Ok(AcquireResult::Changed) };
         if !self.fleet.may_acquire(row.id, lane) {
             return Ok(AcquireResult::Owned);
         }
+        let Some(stored) = same else { return Ok(AcquireResult::Changed) };
         stored.epoch = stored.epoch.next();
         if self.fleet.is_enabled {
             self.fleet.set_owner(row.id, lane);

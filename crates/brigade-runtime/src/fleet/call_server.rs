@@ -111,15 +111,17 @@ async fn serve_once(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(),
             let _ = inputs.send(LoopInput::CancelCalls(removed)).await;
         }
     }
-    let mut of_sessions = Vec::new();
-    for call in node.served_calls.add(open) {
-        match call.target {
-            CallTarget::Session(_) => of_sessions.push(call),
-            CallTarget::Node(_) => answer_node_call(node, &call).await?,
-        }
-    }
+    let is_for_session = |call: &OpenCall| matches!(call.target, CallTarget::Session(_));
+    let (of_sessions, of_node): (Vec<_>, Vec<_>) =
+        node.served_calls.add(open).into_iter().partition(is_for_session);
     if !of_sessions.is_empty() {
         let _ = inputs.send(LoopInput::Calls(of_sessions)).await;
+    }
+    for call in of_node {
+        if let Err(error) = answer_node_call(node, &call).await {
+            node.served_calls.forget(call.id);
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{Position, SessionId};
 use brigade_store::{EventQuery, Store, StoreError};
 
@@ -18,29 +19,36 @@ const POLL_PAUSE: Duration = Duration::from_millis(5);
 const PAGE_EVENTS: usize = 1024;
 
 pub(crate) async fn follow_events(node: Arc<Node>, feed: Arc<Feed>, view: Arc<CommittedView>) {
+    // The feed may know later events of a session that was acquired.
+    let mut known = feed.cursor();
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = node.fleet().next_hint() => tokio::time::sleep(POLL_PAUSE).await,
         }
-        if let Err(error) = read_new(&node, &feed, &view).await {
+        if let Err(error) = read_new(&node, &feed, &view, &mut known).await {
             tracing::debug!(%error, "events of other nodes cannot be read");
         }
     }
 }
 
-async fn read_new(node: &Node, feed: &Feed, view: &CommittedView) -> Result<(), StoreError> {
+/// Reads the events of other lanes after a place, and advances it.
+async fn read_new(
+    node: &Node,
+    feed: &Feed,
+    view: &CommittedView,
+    known: &mut FeedCursor,
+) -> Result<(), StoreError> {
     let store = node.store();
     let own = node.lane();
     let end = store.cursor().await?;
     loop {
-        let mut after = feed.cursor();
-        if after.includes_all(&end) {
+        // Its own events are published by the loop.
+        known.advance(Position { lane: own, no: end.number_in(own) });
+        if known.includes_all(&end) {
             return Ok(());
         }
-        // Its own events are known.
-        after.advance(Position { lane: own, no: end.number_in(own) });
-        let query = EventQuery { session: None, after, limit: PAGE_EVENTS };
+        let query = EventQuery { session: None, after: known.clone(), limit: PAGE_EVENTS };
         let page = store.events(&query).await?;
         let others = page.items.iter().filter(|item| item.position.lane != own);
         let changed: BTreeSet<SessionId> = others.map(|item| item.record.session).collect();
@@ -49,6 +57,7 @@ async fn read_new(node: &Node, feed: &Feed, view: &CommittedView) -> Result<(), 
         }
         // After the views, so that a subscriber who gets an event also finds its state.
         feed.advance_others(&page.read_to);
+        known.advance_to(&page.read_to);
         if page.items.is_empty() {
             return Ok(());
         }

@@ -12,14 +12,21 @@ use crate::view::CommittedView;
 /// the machine was suspended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Renews the lease four times in its length, and closes nodes whose lease is over.
+/// Renews the lease four times in its length.
 pub(crate) async fn keep_lease(node: Arc<Node>) {
-    let interval = node.lease.length() / 4;
     loop {
-        tokio::time::sleep(interval).await;
+        tokio::time::sleep(node.lease.length() / 4).await;
         if node.lease.is_held() {
             renew(&node).await;
         }
+    }
+}
+
+/// Closes nodes whose lease is over. A close can wait for a commit that hangs, and must not delay the
+/// renewals of this node.
+pub(crate) async fn close_expired_nodes(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(node.lease.length() / 4).await;
         match node.fleet().close_expired().await {
             Ok(closed) => {
                 for other in &closed {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
 use super::feed_reader::follow_events;
-use super::lease_keeper::{halt_at_end, keep_lease};
+use super::lease_keeper::{close_expired_nodes, halt_at_end, keep_lease};
 use super::node_lease::NodeLease;
 use super::session_claimer::{claim_all, claim_sessions};
 use super::{FleetClock, NodeOptions};
@@ -62,6 +62,8 @@ pub(crate) struct Node {
     lane: Mutex<Lane>,
     /// Notified when this node has committed something that others may wait for.
     pub(crate) committed: Notify,
+    /// Notified after a join that followed a lost lease.
+    pub(crate) joined_again: Notify,
     /// Notified when there may be sessions to claim.
     pub(crate) claimable: Notify,
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
@@ -130,6 +132,7 @@ impl Node {
             clock,
             lane: Mutex::new(lane),
             committed: Notify::new(),
+            joined_again: Notify::new(),
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
@@ -153,12 +156,19 @@ impl Node {
         match joining.join().await? {
             JoinAttempt::Joined(joined, sent_at) => {
                 let lane = joined.lanes.first().copied().unwrap_or_default();
+                if self.is_draining.load(Ordering::Relaxed) {
+                    self.fleet().set_draining(joined.node, true).await?;
+                }
                 *self.lane.lock().unwrap_or_else(PoisonError::into_inner) = lane;
                 self.lease.begin(joined.node, sent_at);
                 tracing::warn!(node = %joined.node, "joined the fleet again");
                 Ok(lane)
             }
             JoinAttempt::NameTaken(node) => {
+                if self.host.is_locked && node.host == self.host.name {
+                    // It is of an earlier attempt of this process.
+                    self.fleet().close_node(node.id).await?;
+                }
                 Err(StoreError::Unavailable(format!("another node has the name {:?}", node.name)))
             }
         }
@@ -173,6 +183,8 @@ impl Node {
         performers: &PerformerRegistry,
     ) {
         self.start(keep_lease(self.clone()));
+        self.start(close_expired_nodes(self.clone()));
+        self.start(ask_for_hosted(self.clone(), inputs.clone(), performers.clone()));
         self.start(halt_at_end(self.clone(), performers.clone(), view.clone()));
         self.start(claim_sessions(self.clone(), inputs.clone()));
         self.start(serve_calls(self.clone(), inputs.clone()));
@@ -196,18 +208,18 @@ impl Node {
 
     /// Asks for the sessions whose processes run on this host, and which another node may own now. Their
     /// owners give them up as soon as nothing else of them runs there.
-    pub(crate) async fn claim_hosted(
+    async fn claim_hosted(
         &self,
         inputs: &mpsc::Sender<LoopInput>,
         performers: &PerformerRegistry,
-    ) {
+    ) -> Result<(), StoreError> {
         let mut sessions = BTreeSet::new();
         for performer in performers.all() {
             sessions.extend(performer.tasks_with_data().await.into_iter().map(|it| it.session));
         }
         let query = TaskQuery { alive_only: true, ..TaskQuery::default() };
         for session in sessions {
-            let alive = self.store.tasks(session, &query).await.unwrap_or_default();
+            let alive = self.store.tasks(session, &query).await?;
             let is_here = |row: &TaskRow| {
                 let host = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
                 host.is_some_and(|host| self.host.is_same(host))
@@ -218,6 +230,7 @@ impl Node {
                 let _ = inputs.send(LoopInput::Move { session, to: self.id(), reply }).await;
             }
         }
+        Ok(())
     }
 
     pub(crate) fn fleet(&self) -> &dyn Fleet {
@@ -263,6 +276,21 @@ async fn send_hints(node: Arc<Node>) {
             tracing::debug!(%error, "other nodes find the changes by polling");
         }
         tokio::time::sleep(HINT_PAUSE).await;
+    }
+}
+
+/// Asks for the sessions of this host's processes after each join.
+async fn ask_for_hosted(
+    node: Arc<Node>,
+    inputs: mpsc::Sender<LoopInput>,
+    performers: PerformerRegistry,
+) {
+    loop {
+        while let Err(error) = node.claim_hosted(&inputs, &performers).await {
+            tracing::warn!(%error, "the sessions of this host cannot be read yet");
+            tokio::time::sleep(NAME_PAUSE).await;
+        }
+        node.joined_again.notified().await;
     }
 }
 

@@ -63,7 +63,11 @@ impl Runtime {
     /// Gives a session to a node. The owner does so as soon as nothing of the session runs there: all
     /// its tasks wait or have ended.
     pub async fn move_session(&self, session: SessionId, to: &str) -> Result<(), Refusal> {
-        let to = self.open_node(to).await?.row.id;
+        let NodeInfo { row, .. } = self.open_node(to).await?;
+        if row.draining {
+            return Err(Refusal::conflict(format!("the node {to:?} drains and takes no session")));
+        }
+        let to = row.id;
         self.check_lease()?;
         let (reply, received) = oneshot::channel();
         let input = LoopInput::Move { session, to, reply };

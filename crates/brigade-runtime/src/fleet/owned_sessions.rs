@@ -27,6 +27,8 @@ use crate::supervisor::Supervisor;
 const REST: Millis = Millis(30_000);
 /// The time for which requests go to another owner without a look whether it still owns the session.
 const OWNER_KNOWN: Millis = Millis(5_000);
+/// The number of sessions of other nodes above which old ones are forgotten.
+const ELSEWHERE_MAX: usize = 1_024;
 /// The most sessions that one turn gives up.
 const RELEASES_MAX: usize = 256;
 /// The pause between two attempts to join again.
@@ -43,6 +45,8 @@ pub(crate) struct OwnedSessions {
     unrecovered: HashSet<SessionId>,
     /// Sessions that were recovered in this turn.
     recovered: Vec<SessionId>,
+    /// Sessions whose performers could not look in this turn.
+    failed_recoveries: Vec<SessionId>,
     resting: RestingSessions,
     /// Nodes to which sessions are to be given.
     moving: HashMap<SessionId, NodeId>,
@@ -79,6 +83,7 @@ impl OwnedSessions {
             elsewhere: HashMap::new(),
             unrecovered: HashSet::new(),
             recovered: Vec::new(),
+            failed_recoveries: Vec::new(),
             resting: RestingSessions::default(),
             moving: HashMap::new(),
             next_call_wait: u64::MAX / 2,
@@ -132,7 +137,8 @@ impl Supervisor {
     pub(crate) async fn acquire_in_fleet(&mut self, id: SessionId) -> Result<(), StoreError> {
         loop {
             let Some(row) = self.store.session(id).await? else { return Ok(()) };
-            match self.store.acquire(self.lane, &row).await? {
+            let acquired = self.store.acquire(self.lane, &row).await;
+            match acquired.inspect_err(|_| self.note_unheld())? {
                 AcquireResult::Changed => {}
                 AcquireResult::Owned => {
                     let now = self.clock.now();
@@ -144,6 +150,9 @@ impl Supervisor {
                 AcquireResult::Acquired(acquired) => {
                     let loaded = self.store.load(id).await.inspect_err(|_| self.note_unheld())?;
                     let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
+                    if loaded.is_none() {
+                        return Err(StoreError::Fenced(format!("session {id}")));
+                    }
                     self.hold_claimed(loaded, acquired.last);
                     return Ok(());
                 }
@@ -170,6 +179,8 @@ impl Supervisor {
             owned.elsewhere.remove(&id);
             owned.unrecovered.insert(id);
         }
+        // The next turn recovers it, if no command of this one does.
+        self.timers.set(id, Some(self.clock.now()));
     }
 
     /// Recovers a session that was acquired, before a command is decided for it.
@@ -178,16 +189,28 @@ impl Supervisor {
         if !is_due {
             return;
         }
-        if let Err(refusal) = Box::pin(self.recover_into(id, decided)).await {
-            tracing::error!(%refusal, session = %id, "a session cannot be recovered");
-        }
-        if let Some(owned) = &mut self.owned {
-            owned.recovered.push(id);
+        decided.loaded_sessions.push(id);
+        let recovered = Box::pin(self.recover_into(id, decided)).await;
+        let Some(owned) = &mut self.owned else { return };
+        match recovered {
+            Ok(()) => owned.recovered.push(id),
+            Err(refusal) => {
+                tracing::error!(%refusal, session = %id, "a session cannot be recovered yet");
+                owned.failed_recoveries.push(id);
+            }
         }
     }
 
-    /// Repeats the stops of sessions that were recovered in this turn.
+    /// Repeats the stops of sessions that were recovered in this turn, and plans the recovery of those
+    /// whose performers could not look.
     pub(crate) fn finish_recovered(&mut self) {
+        let failed = self.owned.as_mut().map(|it| std::mem::take(&mut it.failed_recoveries));
+        for id in failed.into_iter().flatten() {
+            if let Some(owned) = &mut self.owned {
+                owned.unrecovered.insert(id);
+            }
+            self.retry_later(id, self.clock.now());
+        }
         let recovered = self.owned.as_mut().map(|owned| std::mem::take(&mut owned.recovered));
         for id in recovered.into_iter().flatten() {
             self.resume_stops(id);
@@ -198,7 +221,9 @@ impl Supervisor {
     pub(crate) fn repeat_recovery(&mut self) {
         let now = self.clock.now();
         let Some(owned) = &mut self.owned else { return };
-        for id in std::mem::take(&mut owned.recovered) {
+        let mut again = std::mem::take(&mut owned.recovered);
+        again.append(&mut owned.failed_recoveries);
+        for id in again {
             if self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id) {
                 owned.unrecovered.insert(id);
                 self.timers.set(id, Some(now));
@@ -228,9 +253,18 @@ impl Supervisor {
         }
     }
 
-    /// Returns those sessions that are not in memory.
-    pub(crate) fn find_unheld(&self, owned: Vec<SessionId>) -> Vec<SessionId> {
-        owned.into_iter().filter(|id| !self.holds(*id)).collect()
+    /// Acquires sessions that this node owns without having them in memory. A new epoch refuses a
+    /// release that arrives late.
+    pub(crate) async fn hold_owned(&mut self, owned: Vec<SessionId>) {
+        for id in owned {
+            if self.holds(id) {
+                continue;
+            }
+            match self.acquire_in_fleet(id).await {
+                Ok(()) => tracing::warn!(session = %id, "an own session was not in memory"),
+                Err(error) => tracing::warn!(%error, session = %id, "it cannot be loaded"),
+            }
+        }
     }
 
     /// Returns true if a session is in memory, or is to be loaded again.
@@ -395,6 +429,12 @@ impl Supervisor {
         owned.node.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
         let running = u64::from(self.slots.total_running());
         owned.node.running_tasks.store(running, Ordering::Relaxed);
+        if !owned.node.lease.is_held() {
+            return;
+        }
+        if owned.elsewhere.len() > ELSEWHERE_MAX {
+            owned.elsewhere.retain(|_, looked_at| now.since(*looked_at) < OWNER_KNOWN);
+        }
         let until = Time(now.0.saturating_sub(owned.rest_time().0));
         let due = owned.resting.take_until(until, RELEASES_MAX);
         let mut releases = Vec::with_capacity(due.len());
@@ -463,6 +503,7 @@ impl Supervisor {
         if let Some(owned) = &mut self.owned {
             owned.resting.remove(id);
             owned.unrecovered.remove(&id);
+            owned.moving.remove(&id);
         }
     }
 
@@ -491,16 +532,10 @@ impl Supervisor {
             }
             tokio::time::sleep(REJOIN_PAUSE).await;
         };
-        let end = loop {
-            match self.store.cursor().await {
-                Ok(end) => break end,
-                Err(error) => tracing::warn!(%error, "the feed cannot continue yet"),
-            }
-            tokio::time::sleep(REJOIN_PAUSE).await;
-        };
         self.lane = lane;
-        self.feed.change_lane(lane, &end);
+        self.feed.change_lane(lane);
         node.claimable.notify_one();
+        node.joined_again.notify_one();
     }
 
     /// Finds out whether a refused commit means that this node is closed.

@@ -77,10 +77,12 @@ pub(crate) async fn claim_all(
         }
         let ids: Vec<SessionId> = claimed.iter().map(|session| session.id).collect();
         let mut loaded = load_all(node, ids).await;
-        for claim in &mut loaded {
-            let found = claimed.iter().find(|session| session.id == claim.session.row.id);
+        loaded.retain_mut(|claim| {
+            let row = &claim.session.row;
+            let found = claimed.iter().find(|it| it.id == row.id && it.epoch == row.epoch);
             claim.last = found.map(|session| session.last);
-        }
+            found.is_some()
+        });
         give_to_loop(inputs, ClaimedSessions { lane, sessions: loaded }).await;
         // The other nodes get a part of many sessions.
         tokio::time::sleep(SLICE_PAUSE.mul_f64(random_share())).await;
@@ -88,23 +90,11 @@ pub(crate) async fn claim_all(
     Ok(())
 }
 
-/// Loads sessions that the store has for this node's lane, and the loop has not.
+/// Lets the loop acquire sessions that the store has for this node's lane, and the loop has not.
 async fn load_unheld(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(), StoreError> {
     let lane = node.lane();
     let owned = node.fleet().owned_sessions(lane).await?;
-    let (reply, unheld) = oneshot::channel();
-    if inputs.send(LoopInput::FindUnheld { owned, reply }).await.is_err() {
-        return Ok(());
-    }
-    let Ok(unheld) = unheld.await else { return Ok(()) };
-    if !unheld.is_empty() {
-        tracing::warn!(
-            sessions = unheld.len(),
-            "found sessions of this node that were not in memory"
-        );
-        let sessions = load_all(node, unheld).await;
-        give_to_loop(inputs, ClaimedSessions { lane, sessions }).await;
-    }
+    let _ = inputs.send(LoopInput::HoldOwned(owned)).await;
     Ok(())
 }
 

@@ -108,3 +108,27 @@ async fn one_name_is_one_session_on_all_nodes() {
         futures_util::future::join_all(nodes.iter().map(|node| node.session("kitchen"))).await;
     assert!(opened.iter().all(|session| session.id() == opened[0].id()));
 }
+
+/// The task ends before its owner has noticed that the call of the wait was removed.
+#[tokio::test(start_paused = true)]
+async fn a_removed_wait_does_not_stop_the_owner() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    one.connection.lose_hints();
+    let here = one.session("kitchen").await;
+    let there = two.session("kitchen").await;
+    for _ in 0..20 {
+        let task = there.spawn(ECHO.with(())).await.unwrap();
+        let echo = here.task(task.no()).await.unwrap();
+        let end = async {
+            tokio::time::sleep(2 * SECOND).await;
+            echo.send("done").await.unwrap();
+        };
+        let (waited, ()) = tokio::join!(task.wait_within(2 * SECOND), end);
+        if waited.unwrap().is_none() {
+            assert!(!task.wait().await.unwrap().collected_before, "the first wait timed out");
+        }
+    }
+    here.spawn(ECHO.with(())).await.unwrap();
+}

@@ -8,7 +8,7 @@ use brigade_model::task::TaskState;
 use brigade_runtime::{
     Clock, NewTask, NodeInfo, NodeOptions, ProcessOptions, Runtime, Session, SystemClock,
 };
-use brigade_store::{MemoryStore, Store};
+use brigade_store::{JoinResult, MemoryStore, NewNode, SessionClaim, SessionRelease, Store};
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -82,6 +82,57 @@ async fn node_on(store: &Arc<dyn Store>, dir: &TempDir, name: &str) -> Runtime {
             }
             Err(refusal) => panic!("{refusal}"),
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_returning_host_adopts_the_process_of_a_session_at_rest() {
+    let clock = SystemClock;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::shared_by_nodes(move || clock.now()));
+    let there = tempfile::tempdir().unwrap();
+    let first = node_on(&store, &there, "first").await;
+    let session = first.session("kitchen").await.unwrap();
+    let text = "echo started; while ! test -e go; do sleep 0.02; done; echo done";
+    let task = session.spawn(NewTask::shell(text).cwd(there.path())).await.unwrap();
+    until_output(&task, "started").await;
+    let no = task.no();
+    let id = session.id();
+    drop((task, session));
+    // Another node has had the session, and has given it up because nothing of it ran there.
+    drop(first);
+    let fleet = store.fleet().unwrap();
+    while fleet.close_expired().await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let other = NewNode {
+        name: "other".into(),
+        host: "other".into(),
+        labels: Vec::new(),
+        capacity: None,
+        version: "1".into(),
+        lease: Duration::from_secs(600),
+        lanes: 1,
+    };
+    let JoinResult::Joined(other) = fleet.join(&other).await.unwrap() else { panic!("not joined") };
+    let claim =
+        SessionClaim { node: other.node, lane: other.lanes[0], now: clock.now(), limit: 10 };
+    let claimed = fleet.claim(&claim).await.unwrap()[0];
+    let seq = store.session(id).await.unwrap().unwrap().seq;
+    let release = SessionRelease {
+        lane: other.lanes[0],
+        id,
+        epoch: claimed.epoch,
+        seq,
+        next_due: None,
+        next_owner: None,
+    };
+    assert!(fleet.release(&release).await.unwrap());
+
+    let first = node_on(&store, &there, "first").await;
+    std::fs::write(there.path().join("go"), "").unwrap();
+    let operator = first.operator_session(id).await.unwrap();
+    while operator.get(no).await.unwrap().row.is_alive() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
