@@ -24,6 +24,7 @@ use brigade_store::{
 };
 use tempfile::TempDir;
 
+use crate::late_commits::opening;
 use crate::support::SERVER;
 
 async fn open_file(path: &Path) -> Arc<dyn Store> {
@@ -104,6 +105,11 @@ async fn check_same_feed(first: &Arc<dyn Store>, second: &Arc<dyn Store>) {
 async fn a_node_claims_the_sessions_of_a_copy() {
     let dir = TempDir::new().unwrap();
     let path = create_fixture(&dir).await;
+    let file = open_file(&path).await;
+    let lane = file.open_lane().await.unwrap();
+    let sessions = vec![opening(1_001), opening(1_002)];
+    file.commit(&Batch { lane, sessions, ..Batch::default() }).await.unwrap();
+    drop(file);
     let options = SERVER.new_schema();
     copy_to_schema(&path, &options).await;
     let schema = open_schema(&options).await;
@@ -123,7 +129,7 @@ async fn a_node_claims_the_sessions_of_a_copy() {
     let claimed = fleet.claim(&claim).await.unwrap();
     let sessions = schema.sessions().await.unwrap();
     let open = sessions.iter().filter(|row| row.state != SessionState::Closed).count();
-    assert!(open > 0);
+    assert_eq!(open, 2);
     assert_eq!(claimed.len(), open);
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::support::SERVER;
 
 /// Returns a batch that opens a session.
-fn opening(number: u128) -> SessionBatch {
+pub(crate) fn opening(number: u128) -> SessionBatch {
     let (mut tree, record) = open_session(SessionOpening {
         id: SessionId::from_uuid(Uuid::from_u128(number)),
         name: format!("session {number}").parse().unwrap(),
