@@ -216,7 +216,10 @@ impl HeldLock {
 
     /// Reverts the transaction.
     pub fn release(&mut self) {
-        drop(self.input.take());
+        // Without it, `psql` ends before the server has reverted the transaction.
+        if let Some(mut input) = self.input.take() {
+            let _ = writeln!(input, "ROLLBACK;");
+        }
         let _ = self.child.wait();
     }
 }

@@ -11,7 +11,7 @@
 //! - `node`: the node's shared state; `node_lease`: the time for which it may act; `fleet_clock`: the
 //!   clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
-//! - `owned_sessions`: the loop's part: claims, releases, calls of other nodes, and a new join.
+//! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `rejoin`: a new join.
 //! - `call_message`: the encoding of calls.
 
 mod call_client;
@@ -25,6 +25,7 @@ pub mod node_info;
 mod node_lease;
 pub mod node_options;
 mod owned_sessions;
+mod rejoin;
 mod session_claimer;
 
 pub(crate) use call_client::CallClient;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
@@ -31,8 +30,6 @@ const OWNER_KNOWN: Millis = Millis(5_000);
 const ELSEWHERE_MAX: usize = 1_024;
 /// The most sessions that one turn gives up.
 const RELEASES_MAX: usize = 256;
-/// The pause between two attempts to join again.
-const REJOIN_PAUSE: Duration = Duration::from_millis(250);
 
 /// The ownership of sessions by the loop of a node.
 #[derive(Debug)]
@@ -44,12 +41,12 @@ pub(crate) struct OwnedSessions {
     /// Sessions that were acquired and not recovered yet.
     unrecovered: HashSet<SessionId>,
     /// Sessions that were recovered in this turn.
-    recovered: Vec<SessionId>,
+    pub(super) recovered: Vec<SessionId>,
     /// Sessions whose performers could not look in this turn.
     failed_recoveries: Vec<SessionId>,
     resting: RestingSessions,
     /// Nodes to which sessions are to be given.
-    moving: HashMap<SessionId, NodeId>,
+    pub(super) moving: HashMap<SessionId, NodeId>,
     /// The id of the next wait of another node. Those of this process are lower.
     next_call_wait: u64,
 }
@@ -504,49 +501,6 @@ impl Supervisor {
             owned.resting.remove(id);
             owned.unrecovered.remove(&id);
             owned.moving.remove(&id);
-        }
-    }
-
-    /// Gives up all sessions after the lease was lost, and joins the fleet again. Callers that wait get
-    /// their results from the new owners.
-    pub(crate) async fn rejoin(&mut self) {
-        let Some(owned) = &self.owned else { return };
-        let node = owned.node.clone();
-        let ids: Vec<SessionId> =
-            self.trees.keys().chain(self.discarded_trees.keys()).copied().collect();
-        for id in ids {
-            self.give_up_session(id);
-        }
-        node.served_calls.forget_all();
-        if let Some(owned) = &mut self.owned {
-            owned.recovered.clear();
-            owned.moving.clear();
-        }
-        let lane = loop {
-            match node.rejoin().await {
-                Ok(lane) => break lane,
-                Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
-            }
-            if self.shutdown_token.is_cancelled() || self.abandoned.is_cancelled() {
-                return;
-            }
-            tokio::time::sleep(REJOIN_PAUSE).await;
-        };
-        self.lane = lane;
-        self.feed.change_lane(lane);
-        node.claimable.notify_one();
-        node.joined_again.notify_one();
-    }
-
-    /// Finds out whether a refused commit means that this node is closed.
-    pub(crate) async fn check_node(&mut self) {
-        let Some(owned) = &self.owned else { return };
-        let node = owned.node.clone();
-        let id = node.id();
-        match node.fleet().renew(id, &node.load()).await {
-            Ok(Some(_)) => tracing::error!("a commit of an open lane was refused"),
-            Ok(None) => node.lease.lose(id),
-            Err(error) => tracing::warn!(%error, "the state of the node is unknown"),
         }
     }
 }
