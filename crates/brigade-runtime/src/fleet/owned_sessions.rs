@@ -23,7 +23,7 @@ use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
 
 /// The time at rest after which a session is given up.
-const REST: Millis = Millis(30_000);
+const RELEASE_DELAY: Millis = Millis(30_000);
 /// The time for which requests go to another owner without a look whether it still owns the session.
 const OWNER_KNOWN: Millis = Millis(5_000);
 /// The number of sessions of other nodes above which old ones are forgotten.
@@ -43,7 +43,7 @@ pub(crate) struct OwnedSessions {
     /// Sessions that were recovered in this turn.
     pub(super) recovered: Vec<SessionId>,
     /// Sessions whose performers could not look in this turn.
-    failed_recoveries: Vec<SessionId>,
+    pub(super) failed_recoveries: Vec<SessionId>,
     resting: RestingSessions,
     /// Nodes to which sessions are to be given.
     pub(super) moving: HashMap<SessionId, NodeId>,
@@ -94,13 +94,13 @@ impl OwnedSessions {
     /// Returns the time at which the next session is given up.
     pub(crate) fn next_release(&self) -> Option<Time> {
         let (since, _) = self.resting.ordered.first()?;
-        Some(since.after(self.rest_time()))
+        Some(since.after(self.release_delay()))
     }
 
-    fn rest_time(&self) -> Millis {
+    fn release_delay(&self) -> Millis {
         match self.node.is_draining.load(Ordering::Relaxed) {
             true => Millis(0),
-            false => REST,
+            false => RELEASE_DELAY,
         }
     }
 }
@@ -147,9 +147,9 @@ impl Supervisor {
                 AcquireResult::Acquired(acquired) => {
                     let loaded = self.store.load(id).await.inspect_err(|_| self.note_unheld())?;
                     let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
-                    if loaded.is_none() {
+                    let Some(loaded) = loaded else {
                         return Err(StoreError::Fenced(format!("session {id}")));
-                    }
+                    };
                     self.hold_claimed(loaded, acquired.last);
                     return Ok(());
                 }
@@ -164,8 +164,7 @@ impl Supervisor {
     }
 
     /// Puts a session that this node owns now into memory. It is recovered before the next command.
-    fn hold_claimed(&mut self, loaded: Option<LoadedSession>, last: Option<Position>) {
-        let Some(loaded) = loaded else { return };
+    fn hold_claimed(&mut self, loaded: LoadedSession, last: Option<Position>) {
         let id = loaded.row.id;
         if let Some(last) = last {
             // Readers get the events of its earlier owners first.
@@ -243,7 +242,7 @@ impl Supervisor {
             if self.holds(id) {
                 continue;
             }
-            self.hold_claimed(Some(session), last);
+            self.hold_claimed(session, last);
             self.recover_acquired(id, decided).await;
             decided.loaded_sessions.push(id);
             let _ = self.decide(id, (&Command::Tick).into(), now, decided).await;
@@ -373,7 +372,7 @@ impl Supervisor {
             owned.moving.insert(session, to);
             let host = &owned.node.host;
             if self.trees.get(&session).is_some_and(|tree| is_at_rest(tree, host)) {
-                owned.resting.add(session, Time(now.0.saturating_sub(REST.0)));
+                owned.resting.add(session, Time(now.0.saturating_sub(RELEASE_DELAY.0)));
             }
         }
         Ok(CommandReply::Done)
@@ -412,7 +411,7 @@ impl Supervisor {
             && self.trees.get(&id).is_some_and(|tree| is_at_rest(tree, host));
         match is_resting {
             true if is_moving => {
-                owned.resting.add(id, Time(now.0.saturating_sub(REST.0)));
+                owned.resting.add(id, Time(now.0.saturating_sub(RELEASE_DELAY.0)));
             }
             true => owned.resting.add(id, now),
             false => owned.resting.remove(id),
@@ -432,7 +431,7 @@ impl Supervisor {
         if owned.elsewhere.len() > ELSEWHERE_MAX {
             owned.elsewhere.retain(|_, looked_at| now.since(*looked_at) < OWNER_KNOWN);
         }
-        let until = Time(now.0.saturating_sub(owned.rest_time().0));
+        let until = Time(now.0.saturating_sub(owned.release_delay().0));
         let due = owned.resting.take_until(until, RELEASES_MAX);
         let mut releases = Vec::with_capacity(due.len());
         for id in due {

@@ -23,6 +23,7 @@ impl Supervisor {
         node.served_calls.forget_all();
         if let Some(owned) = &mut self.owned {
             owned.recovered.clear();
+            owned.failed_recoveries.clear();
             owned.moving.clear();
         }
         let lane = loop {
