@@ -24,7 +24,8 @@ impl RequestContext {
         if self.session_scope.is_some() {
             return Err(Refusal::forbidden("a client's token does not see nodes"));
         }
-        let nodes = self.runtime().nodes().await?;
+        let mut nodes = self.runtime().nodes().await?;
+        nodes.sort_by_cached_key(|node| (!node.row.open, node.row.name.clone(), node.row.id));
         let items = nodes.into_iter().map(new_node_body).collect();
         Ok(NodeListBody { fleet: self.runtime().is_in_fleet(), items })
     }

@@ -95,7 +95,8 @@ export class NodeItem {
     const capacity = node.capacity === undefined ? '' : ` of ${node.capacity}`;
     /** @type {[string, string][]} */
     const facts = [
-      ['Host', node.host],
+      // Behind the machine, the host has the id of a state directory.
+      ['Machine', node.host.split('/')[0]],
       ...(hasEnded
         ? []
         : /** @type {[string, string][]} */ ([

@@ -106,16 +106,13 @@ export class NodeList {
       item.element.remove();
       this.#items.delete(key);
     }
-    for (const node of answer.items) {
-      const item = this.#items.get(nodeKey(node));
-      if (item) {
-        item.update(node);
-      } else {
-        // The server lists nodes in the order in which they joined.
-        const added = new NodeItem(this, node);
-        this.#items.set(nodeKey(node), added);
-        this.list.append(added.element);
-      }
+    for (const [place, node] of answer.items.entries()) {
+      const item = this.#items.get(nodeKey(node)) ?? new NodeItem(this, node);
+      this.#items.set(nodeKey(node), item);
+      item.update(node);
+      // A moved element loses the focus, so only those move whose place has changed.
+      const before = this.list.children[place] ?? null;
+      if (before !== item.element) this.list.insertBefore(item.element, before);
     }
   }
 

@@ -14,7 +14,7 @@ import {
 
 const ONE = {
   name: 'kitchen-1',
-  host: 'rack-7.example',
+  host: 'rack-7.example/01a1f036a4f2',
   state: 'running',
   lease_remaining_ms: 8400,
   owned_sessions: 2,

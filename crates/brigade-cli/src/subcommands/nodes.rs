@@ -43,7 +43,8 @@ impl NodesArgs {
 
 fn build_table(nodes: &[NodeBody]) -> TextTable {
     let heading = [
-        "NODE", "STATE", "SESSIONS", "RUNNING", "LEASE", "SKEW", "AGE", "VERSION", "HOST", "LABELS",
+        "NODE", "STATE", "SESSIONS", "RUNNING", "LEASE", "SKEW", "AGE", "VERSION", "MACHINE",
+        "LABELS",
     ];
     let mut table = TextTable::new(&heading).never_truncate("NODE");
     for node in nodes {
@@ -56,11 +57,16 @@ fn build_table(nodes: &[NodeBody]) -> TextTable {
             render_skew(node.clock_skew_ms).into(),
             render::render_age(node.joined_at.0.0).into(),
             node.version.as_str().into(),
-            node.host.as_str().into(),
+            machine_of(&node.host).into(),
             render_labels(node).into(),
         ]);
     }
     table
+}
+
+/// Returns the machine of a host. Behind it, a host has the id of a state directory.
+fn machine_of(host: &str) -> &str {
+    host.split('/').next().unwrap_or(host)
 }
 
 /// Renders the number of owned sessions, with the most that the node claims.
@@ -114,7 +120,7 @@ mod tests {
     fn node(name: &str) -> NodeBody {
         NodeBody {
             name: name.to_owned(),
-            host: "rack-7".to_owned(),
+            host: "rack-7/01a1f036".to_owned(),
             state: "running".to_owned(),
             lease_remaining_ms: 8_400,
             owned_sessions: 12,
@@ -132,13 +138,13 @@ mod tests {
     #[test]
     fn a_node_is_a_row() {
         let own = NodeBody { own: true, capacity: Some(100), ..node("one") };
-        let labels = vec!["node=two".to_owned(), "host=rack-7".to_owned()];
+        let labels = vec!["node=two".to_owned(), "host=rack-7/01a1f036".to_owned()];
         let other = NodeBody { state: "draining".to_owned(), labels, ..node("two") };
         let lines = build_table(&[own, other]).render_plain();
         let expected = "\
-NODE   STATE     SESSIONS  RUNNING  LEASE  SKEW  AGE  VERSION  HOST    LABELS
-one *  running   12/100    3        8s     -2ms  50m  0.1.0    rack-7  gpu,eu
-two    draining  12        3        8s     -2ms  50m  0.1.0    rack-7  -
+NODE   STATE     SESSIONS  RUNNING  LEASE  SKEW  AGE  VERSION  MACHINE  LABELS
+one *  running   12/100    3        8s     -2ms  50m  0.1.0    rack-7   gpu,eu
+two    draining  12        3        8s     -2ms  50m  0.1.0    rack-7   -
 ";
         assert_eq!(lines, expected);
     }

@@ -52,7 +52,7 @@ impl NodeBody {
 pub struct NodeListBody {
     /// The server is a node of a fleet. Without a fleet there are no items.
     pub fleet: bool,
-    /// The nodes that run, and those that ended in the last day, in the order in which they joined.
+    /// The nodes that run, by name, then those that ended in the last day.
     pub items: Vec<NodeBody>,
 }
 
