@@ -110,8 +110,11 @@ pub(crate) fn render_until(time: u64) -> String {
     }
 }
 
-/// Renders the state, with the exit code, signal or stall.
+/// Renders the state, with the exit code, signal, stall or absent node.
 pub(crate) fn render_state(task: &TaskInfo) -> String {
+    if let Some(away) = &task.away {
+        return format!("{} ({}, {})", task.state, away.node, render_age(away.since));
+    }
     match (task.exit_code, task.signal) {
         (Some(code), _) if code != 0 => format!("{} ({code})", task.state),
         (_, Some(signal)) => format!("{} (signal {signal})", task.state),

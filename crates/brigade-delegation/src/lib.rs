@@ -52,9 +52,11 @@ pub use output_tail::OutputTail;
 pub use read_output::{OutputMatches, OutputPart, OutputStream, ReadOutput};
 pub use run_process::RunProcess;
 pub use send_message::{SendMessage, SendMessageReply};
+pub use short_text::render_away;
 pub use spawn_agent::{BudgetArgs, SpawnAgent};
 pub use stop_task::{StopTask, StopTaskReply};
 pub use task_note::TaskNote;
+
 pub use task_summary::{TaskSummary, WorktreeSummary};
 pub use tool_args::{ToolArgs, ToolDefinition, ToolHints, define_tool, read_args};
 pub use user_approval::UserApproval;

@@ -35,6 +35,7 @@ pub enum TaskFilter {
     Queued,
     Running,
     Waiting,
+    Away,
     Stopping,
     Closing,
     Succeeded,

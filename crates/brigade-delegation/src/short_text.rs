@@ -13,6 +13,11 @@ pub fn render_duration(millis: u64) -> String {
     }
 }
 
+/// Renders the absence of a process's host: `its node kitchen-2 was last seen 3m05s ago`.
+pub fn render_away(node: &str, absent_ms: u64) -> String {
+    format!("its node {node} was last seen {} ago", render_duration(absent_ms))
+}
+
 /// Renders a wait in whole seconds: `50 seconds`.
 pub fn render_secs(wait: Duration) -> String {
     match wait.as_secs() {

@@ -18,7 +18,7 @@ pub struct TaskSummary {
     /// The address by which the reader can name the task.
     pub address: String,
     pub name: Option<String>,
-    /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
+    /// `queued`, `running`, `waiting`, `away`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
     pub state: String,
     /// The reason why the task is queued, or the details of its outcome.
     pub detail: Option<String>,

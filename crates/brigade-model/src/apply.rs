@@ -78,6 +78,18 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
                 reason: crate::task::QueueReason::Backoff { until: *until },
             });
         }),
+        Event::Away { no, away } => tree.edit(*no, |row| {
+            row.state = TaskState::Away((**away).clone());
+            row.extras_mut().unattended = false;
+        }),
+        Event::Unattended { no } => tree.edit(*no, |row| {
+            row.extras_mut().unattended = true;
+            note_host(row, at);
+        }),
+        Event::Returned { no } => tree.edit(*no, |row| {
+            row.extras_mut().unattended = false;
+            note_host(row, at);
+        }),
         Event::Recorded { no, .. } => tree.edit(*no, |row| {
             row.journal_len += 1;
             note_progress(row, at);
@@ -398,6 +410,7 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
     }
     if let Some(extra) = &mut row.extras {
         extra.stalled = false;
+        extra.unattended = false;
         if let RunClock::Stopped { remaining } = extra.clock {
             extra.clock = RunClock::Ticking { until: at.after(remaining) };
         }
@@ -433,6 +446,14 @@ fn note_progress(row: &mut TaskRow, at: Time) {
         && extra.nudges.has_progressed_since(journal_len)
     {
         extra.nudges = NudgeState::default();
+    }
+    note_activity(row, at);
+}
+
+/// Notes that the host of a process is there.
+fn note_host(row: &mut TaskRow, at: Time) {
+    if row.away().is_some() {
+        row.state = TaskState::Running;
     }
     note_activity(row, at);
 }

@@ -8,7 +8,9 @@ use crate::address::TaskRef;
 use crate::approval::{ApprovalVerdict, CallDigest};
 use crate::call::{CallCompletion, ConditionRequest, WaitMode};
 use crate::entry_label::EntryLabel;
-use crate::ids::{Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo};
+use crate::ids::{
+    Attempt, CallIndex, ClientIdentity, ConversationId, MessageNo, Millis, TaskNo, Time,
+};
 use crate::json::Json;
 use crate::limits::{CostEstimate, Limits, Usage};
 use crate::name::IdempotencyKey;
@@ -434,4 +436,19 @@ pub enum RecoveryFinding {
     NeverStarted,
     /// The performer looked and found nothing.
     NotFound { by: Arc<str>, evidence: Arc<str> },
+    /// It was started on another host, which has a node that will look.
+    HostPresent,
+    /// It was started on another host, which has no node now.
+    HostAway(HostAbsence),
+}
+
+/// The absence of a host, as recovery found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostAbsence {
+    /// The name of the host's last node, or of its machine.
+    pub node: Arc<str>,
+    /// The end of the last lease of that node, if it is known.
+    pub last_seen: Option<Time>,
+    /// The time within which the host may return.
+    pub grace: Millis,
 }

@@ -17,7 +17,7 @@ use crate::message::Message;
 use crate::name::SessionName;
 use crate::outcome::Outcome;
 use crate::spec::TaskSpec;
-use crate::task::{InheritedDeadline, QueueReason, StopCause};
+use crate::task::{AwayState, InheritedDeadline, QueueReason, StopCause};
 use crate::worktree::{Worktree, WorktreeState};
 
 /// An event with its session, sequence number and time.
@@ -73,6 +73,19 @@ pub enum Event {
         no: TaskNo,
         crashes: u16,
         until: Time,
+    },
+    /// The host of a process has no node any more.
+    Away {
+        no: TaskNo,
+        away: Box<AwayState>,
+    },
+    /// The host of a process has a node, but another node owns the session.
+    Unattended {
+        no: TaskNo,
+    },
+    /// The host of a process has adopted it again.
+    Returned {
+        no: TaskNo,
     },
     /// A call completed without parking. The journal has the completion.
     Recorded {
@@ -279,6 +292,9 @@ impl Event {
             Self::Started { no, .. }
             | Self::Queued { no, .. }
             | Self::Recovered { no, .. }
+            | Self::Away { no, .. }
+            | Self::Unattended { no }
+            | Self::Returned { no }
             | Self::Recorded { no, .. }
             | Self::Parked { no, .. }
             | Self::CallCompleted { no, .. }

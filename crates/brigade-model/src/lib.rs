@@ -71,5 +71,6 @@ pub mod task_tree;
 pub mod token_count;
 pub mod transition;
 pub mod truncate;
+mod utc_time;
 pub mod work;
 pub mod worktree;

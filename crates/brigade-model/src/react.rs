@@ -40,6 +40,7 @@ pub(crate) fn react(
             start(tree, spawned.no, actions);
         }
         Event::Started { no, .. } => start(tree, *no, actions),
+        Event::Returned { no } => push_unread(tree, *no, actions),
         Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
@@ -98,6 +99,7 @@ pub(crate) fn react(
             react_to_end(tree, *no, now, &mut reaction);
         }
         Event::Suspended { no, .. }
+        | Event::Away { no, .. }
         | Event::Queued { no, .. }
         | Event::Recovered { no, .. }
         | Event::SlotReturned { no } => reaction.freed = Some(tree.limit_holder(*no)),
@@ -127,8 +129,15 @@ fn start(tree: &TaskTree, no: TaskNo, actions: &mut Vec<Action>) {
         stall_watch: row.stall_watch(),
         skip_first_gate: is_unmetered(tree, no) && !has_inbox_items(tree, task),
     }));
+    push_unread(tree, no, actions);
+}
+
+/// Pushes the messages that arrived while nobody executed the task.
+fn push_unread(tree: &TaskTree, no: TaskNo, actions: &mut Vec<Action>) {
+    let Some(row) = tree.get(no) else { return };
     if row.spec.work.policy().inbox_mode == InboxMode::Push {
         let unread = tree.inbox(Owner::Task(no)).cloned();
+        let attempt = row.attempt;
         actions.extend(unread.map(|message| Action::Push { no, attempt, message }));
     }
 }
@@ -169,7 +178,7 @@ fn wake(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Vec<Draft> {
 
 /// Brings a message to the attempt that executes its recipient.
 fn push_or_interrupt(tree: &TaskTree, no: TaskNo, message: &Arc<Message>) -> Option<Action> {
-    let row = tree.get(no).filter(|row| row.is_performed())?;
+    let row = tree.get(no).filter(|row| row.is_performed() && !row.is_unattended())?;
     let attempt = row.attempt;
     if row.spec.work.policy().inbox_mode == InboxMode::Push {
         return Some(Action::Push { no, attempt, message: message.clone() });

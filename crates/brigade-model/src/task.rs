@@ -1,5 +1,6 @@
 //! A task as stored: one row with its current state.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use crate::outcome::{Failure, Outcome, StopOrder};
 use crate::spawn_rate::SpawnMeter;
 use crate::spec::TaskSpec;
 use crate::stall::{NudgeState, StallWatch};
+use crate::utc_time::render_utc;
 use crate::work::FollowUp;
 use crate::worktree::Worktree;
 
@@ -164,6 +166,10 @@ pub struct TaskExtras {
     /// The host on which the latest attempt started, for a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Arc<str>>,
+    /// True for a process whose host has a node, while another node owns the session. Nothing is pushed
+    /// to it until its host adopts it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
     /// The newest git worktree of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<Box<Worktree>>,
@@ -226,6 +232,8 @@ pub enum TaskState {
     Running,
     /// All its open calls are parked. It holds no slot and, except for closures, no future.
     Waiting,
+    /// A process whose host has no node in the fleet. It may still run there.
+    Away(AwayState),
     /// A stop was requested, and its performer has not yet reported the end.
     Stopping(StoppingState),
     /// Its own work is over, and its children are being stopped or awaited.
@@ -254,6 +262,17 @@ pub enum QueueReason {
     Backoff { until: Time },
     /// No performer here can execute it.
     NoPerformer { reason: Arc<str> },
+}
+
+/// The absence of the host on which a process was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwayState {
+    /// The name by which people know the host: that of its last node, or of its machine.
+    pub node: Arc<str>,
+    /// The end of the last lease of that node, or the time of the finding if that is not known.
+    pub since: Time,
+    /// The time at which the run ends as lost.
+    pub until: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,9 +317,32 @@ pub enum ResultDelivery {
     Collected,
 }
 
+impl fmt::Display for AwayState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} not seen since {}", self.node, render_utc(self.since))
+    }
+}
+
 impl TaskRow {
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, TaskState::Ended(_))
+    }
+
+    pub fn away(&self) -> Option<&AwayState> {
+        match &self.state {
+            TaskState::Away(away) => Some(away),
+            _ => None,
+        }
+    }
+
+    /// Returns true for a process that runs on a host with a node, while another node owns the session.
+    pub fn is_unattended(&self) -> bool {
+        self.is_performed() && self.extras.as_ref().is_some_and(|extra| extra.unattended)
+    }
+
+    /// Returns the host on which the latest attempt of a process started.
+    pub fn host(&self) -> Option<&Arc<str>> {
+        self.extras.as_ref()?.host.as_ref()
     }
 
     pub fn ended(&self) -> Option<&EndedState> {
@@ -327,7 +369,9 @@ impl TaskRow {
     /// message opens its next run.
     pub fn takes_messages(&self) -> bool {
         let is_open = match &self.state {
-            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
+            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting | TaskState::Away(_) => {
+                true
+            }
             TaskState::Stopping(_) | TaskState::Closing { .. } => false,
             TaskState::Ended(ended) => {
                 !ended.lingering && self.spec.work.policy().follow_up == FollowUp::NewRun
@@ -458,6 +502,7 @@ impl TaskState {
             Self::Queued(_) => "queued",
             Self::Running => "running",
             Self::Waiting => "waiting",
+            Self::Away(_) => "away",
             Self::Stopping(_) => "stopping",
             Self::Closing { .. } => "closing",
             Self::Ended(ended) => ended.outcome.label(),

@@ -13,7 +13,9 @@ use brigade_model::outcome::{Failure, LateResult, Outcome};
 use brigade_model::process_report::{SandboxPart, sandbox_parts};
 use brigade_model::program_access::ProgramAccess;
 use brigade_model::sandbox::Sandbox;
-use brigade_model::task::{InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState};
+use brigade_model::task::{
+    AwayState, InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState,
+};
 use brigade_model::truncate::truncate_chars;
 use brigade_model::work::{TaskKind, Work};
 use serde::{Deserialize, Serialize};
@@ -39,12 +41,15 @@ pub struct TaskInfo {
     pub name: Option<String>,
     /// The command line, the job, or the agent's prompt.
     pub description: String,
-    /// `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
+    /// `queued`, `running`, `waiting`, `away`, `stopping`, `closing`, `succeeded`, `failed`, `cancelled`.
     pub state: String,
-    /// The reason why the task is queued, or the details of its outcome.
+    /// The reason why the task is queued or away, or the details of its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     pub alive: bool,
+    /// The host of the process has no node in the fleet. The process may still run there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<AwayInfo>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The process is the program of its parent, not a task that the parent started.
@@ -130,6 +135,23 @@ pub struct TaskInfo {
     /// The time that the process has waited for readers with a lease. Only in `show_task`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u64>,
+}
+
+/// The absence of the host of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwayInfo {
+    /// The last node on that host, or its machine.
+    pub node: String,
+    /// The time at which the node was last seen, in milliseconds since the epoch.
+    pub since: u64,
+    /// The time at which the process ends as lost, unless its host returns.
+    pub until: u64,
+}
+
+impl AwayInfo {
+    pub fn of(away: &AwayState) -> Self {
+        Self { node: away.node.to_string(), since: away.since.0, until: away.until.0 }
+    }
 }
 
 /// The limits of another holder that apply to a task. All tasks under the holder share them.
@@ -326,8 +348,9 @@ impl TaskInfo {
             name: row.name.as_ref().map(ToString::to_string),
             description: row.spec.work.description(),
             state: row.state.label().to_owned(),
-            detail: render_queue_reason(&row.state).or(retry),
+            detail: render_state_reason(&row.state).or(retry),
             alive: row.is_alive(),
+            away: row.away().map(AwayInfo::of),
             parent: match row.owner {
                 Owner::Session => None,
                 Owner::Task(parent) => Some(parent.to_string()),
@@ -416,6 +439,7 @@ impl TaskInfo {
         self.state = outcome.label().to_owned();
         self.detail = Some(outcome.to_string());
         self.alive = false;
+        self.away = None;
         let failure = match outcome {
             Outcome::Succeeded { result } => {
                 self.result = Some(result.clone());
@@ -474,7 +498,7 @@ struct ExitCodeField {
     exit_code: Option<i32>,
 }
 
-fn render_queue_reason(state: &TaskState) -> Option<String> {
+fn render_state_reason(state: &TaskState) -> Option<String> {
     match state {
         TaskState::Queued(queued) => Some(match &queued.reason {
             QueueReason::RunningLimit(Owner::Session) => {
@@ -487,6 +511,7 @@ fn render_queue_reason(state: &TaskState) -> Option<String> {
             QueueReason::Backoff { .. } => "it crashed and tries again soon".to_owned(),
             QueueReason::NoPerformer { reason } => reason.to_string(),
         }),
+        TaskState::Away(away) => Some(away.to_string()),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ import {
   formatUsage,
   shortSession,
 } from './format.js';
-import { stateSymbol } from './task_states.js';
+import { describeState, stateSymbol } from './task_states.js';
 import { PAST, UNSEEN } from './task_timeline.js';
 import { visibleLine } from './visible_text.js';
 
@@ -135,7 +135,7 @@ export class RowView {
         ? `${visibleLine(shortSession(task.session_name))} · ${description}`
         : description,
     );
-    const state = task.stalled ? `${task.state}, stalled` : task.state;
+    const state = describeState(task);
     this.#text(this.stateName, state);
     const inState = context.now - record.stateSince;
     // The age of the task says the same about its first state.

@@ -15,7 +15,7 @@ import { OutputTab } from './output_tab.js';
 import { OverviewTab } from './overview_tab.js';
 import { PendingCards } from './pending_cards.js';
 import { serverNow } from './server_clock.js';
-import { stateSymbol } from './task_states.js';
+import { describeState, stateSymbol } from './task_states.js';
 import { TaskActions } from './task_actions.js';
 import { TranscriptTab } from './transcript_tab.js';
 import { foreignText } from './visible_text.js';
@@ -253,7 +253,7 @@ export class TaskPanel {
     append(
       this.state,
       icon(`i-${symbol}`),
-      el('strong', { text: task.stalled ? `${task.state}, stalled` : task.state }),
+      el('strong', { text: describeState(task) }),
       this.#stateAge,
       el('span', { text: task.address }),
       foreignText('span', shortSession(task.session_name)),

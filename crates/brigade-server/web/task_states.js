@@ -1,6 +1,10 @@
 // The states of a task as the page shows them. A state that this page does not know is shown by
 // its name, with a neutral symbol.
 
+/** @import {Task} from './api_types.d.ts' */
+
+import { visibleLine } from './visible_text.js';
+
 /** The known states in the order in which counts are shown. */
 export const STATES = [
   'running',
@@ -22,6 +26,15 @@ const KNOWN = new Set(STATES);
  */
 export function stateSymbol(state) {
   return KNOWN.has(state) ? state : 'other';
+}
+
+/**
+ * Returns the state as people read it: `away (kitchen-2)`.
+ * @param {Task} task
+ */
+export function describeState(task) {
+  if (task.away) return `${task.state} (${visibleLine(task.away.node)})`;
+  return task.stalled ? `${task.state}, stalled` : task.state;
 }
 
 /**

@@ -216,6 +216,11 @@ function stateAfter(change) {
     case 'queued':
     case 'recovered':
       return 'queued';
+    case 'away':
+      return 'away';
+    case 'unattended':
+    case 'returned':
+      return 'running';
     case 'suspended':
       return 'waiting';
     case 'stop_requested':

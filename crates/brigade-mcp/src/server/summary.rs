@@ -11,7 +11,7 @@ use brigade_delegation::{
 use super::tool_call::McpCallContext;
 use brigade_protocol::RequestClient;
 use brigade_protocol::requests::{InboxItem, PendingApprovalItem};
-use brigade_protocol::task_info::{ConversationState, TaskInfo};
+use brigade_protocol::task_info::{AwayInfo, ConversationState, TaskInfo};
 
 /// Returns the summary of a task, with the address by which this client can name it.
 pub(super) fn summarize_task<C: RequestClient>(
@@ -22,7 +22,7 @@ pub(super) fn summarize_task<C: RequestClient>(
         address: call.address(info),
         name: info.name.clone(),
         state: info.state.clone(),
-        detail: info.detail.clone(),
+        detail: info.away.as_ref().map(render_away).or_else(|| info.detail.clone()),
         is_alive: info.alive,
         exit_code: info.exit_code,
         signal: info.signal,
@@ -37,6 +37,11 @@ pub(super) fn summarize_task<C: RequestClient>(
         returned_before: info.collected_before,
         other_conversation: is_of_other_conversation(info),
     }
+}
+
+/// Renders the absence of a process's host.
+fn render_away(away: &AwayInfo) -> String {
+    brigade_delegation::render_away(&away.node, now_millis().saturating_sub(away.since))
 }
 
 /// Returns true if another conversation started the task and has not lapsed.

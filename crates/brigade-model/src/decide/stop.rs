@@ -98,6 +98,11 @@ pub(crate) fn stop_one(
                 CancelledOutcome { order, late: None, partial, confirmation: unasked_end(row) };
             Some(end_or_close(tree, no, Arc::new(Outcome::Cancelled(cancelled))))
         }
+        // Its host carries out the stop when it returns.
+        TaskState::Away(_) => {
+            let outcome = unconfirmed_outcome(&StopCause::Order(order.clone()));
+            Some(end_or_close(tree, no, Arc::new(outcome)))
+        }
         TaskState::Closing { outcome } => match &**outcome {
             // The result came first, but the run has not ended: commit order decides.
             Outcome::Succeeded { result } if !is_stopping_children(row) => {
@@ -138,6 +143,10 @@ pub(crate) fn fail_task(tree: &TaskTree, no: TaskNo, failure: Failure, now: Time
             let failed =
                 FailedOutcome { failure, partial: row.partial(), confirmation: unasked_end(row) };
             Some(end_or_close(tree, no, Arc::new(Outcome::Failed(failed))))
+        }
+        TaskState::Away(_) => {
+            let outcome = unconfirmed_outcome(&StopCause::Failure(failure));
+            Some(end_or_close(tree, no, Arc::new(outcome)))
         }
         TaskState::Closing { outcome } if !is_stopping_children(row) => {
             let partial = match &**outcome {
@@ -313,9 +322,8 @@ pub(crate) fn stop_order_for_children(tree: &TaskTree, holder: Owner) -> Option<
 }
 
 /// Returns the outcome of a run whose performer did not confirm its end.
-pub(super) fn unconfirmed_outcome(row: &TaskRow) -> Option<Outcome> {
-    let TaskState::Stopping(stopping) = &row.state else { return None };
-    Some(match &stopping.cause {
+pub(super) fn unconfirmed_outcome(cause: &StopCause) -> Outcome {
+    match cause {
         StopCause::Order(order) => Outcome::Cancelled(CancelledOutcome {
             order: order.clone(),
             late: None,
@@ -327,5 +335,5 @@ pub(super) fn unconfirmed_outcome(row: &TaskRow) -> Option<Outcome> {
             partial: None,
             confirmation: EndConfirmation::Unconfirmed,
         }),
-    })
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::budget::{charge_reservation, deadlines};
 use super::message::check_inbox_limit;
+use super::recover::end_with_host;
 use super::spawn::start_or_queue;
 use super::stop::{FORCED_STOP_TIMEOUT, fail_task, unconfirmed_outcome};
 use super::{CommandReply, Decision, Draft, complete_call};
@@ -52,6 +53,7 @@ fn fire_timer(tree: &TaskTree, task: TaskView<'_>, timer: TaskTimer, now: Time) 
         }
         TaskTimer::Stall => handle_stall(tree, task, now),
         TaskTimer::Backoff => vec![start_or_queue(tree, no, row).into()],
+        TaskTimer::HostGrace => end_with_host(tree, task, now),
     }
 }
 
@@ -106,8 +108,11 @@ fn nudge_message(tree: &TaskTree, task: TaskView<'_>, watch: StallWatch, now: Ti
 
 fn escalate_stop(tree: &TaskTree, task: TaskView<'_>, now: Time) -> Event {
     let TaskView { no, row } = task;
-    let forced = matches!(&row.state, TaskState::Stopping(s) if s.phase == StopPhase::Forced);
-    match unconfirmed_outcome(row).filter(|_| forced) {
+    let forced = match &row.state {
+        TaskState::Stopping(stopping) if stopping.phase == StopPhase::Forced => Some(stopping),
+        _ => None,
+    };
+    match forced.map(|stopping| unconfirmed_outcome(&stopping.cause)) {
         None => Event::StopForced { no, deadline: now.after(FORCED_STOP_TIMEOUT) },
         Some(_) if tree.alive_descendants(no) > 0 => {
             Event::StopForced { no, deadline: now.after(RECHECK_DELAY) }

@@ -23,6 +23,8 @@ pub(crate) enum TaskTimer {
     Stall,
     /// The retry after a crash.
     Backoff,
+    /// The end of the grace of an absent host.
+    HostGrace,
 }
 
 /// The facts of a row from which other state is derived.
@@ -261,6 +263,7 @@ impl RowFacts {
                 _ => None,
             },
             TaskState::Stopping(stopping) => Some((stopping.deadline, TaskTimer::Stop)),
+            TaskState::Away(away) => Some((away.until, TaskTimer::HostGrace)),
             TaskState::Running | TaskState::Waiting => {
                 let call = row
                     .parked_calls
@@ -274,9 +277,12 @@ impl RowFacts {
         }
     }
 
-    /// Returns the stall timer. A waiting task is not silent, because others have to act.
+    /// Returns the stall timer. A waiting task is not silent, because others have to act, and nobody hears
+    /// a process on another host.
     fn stall_timer(row: &TaskRow) -> Option<(Time, TaskTimer)> {
-        let watch = row.stall_watch().filter(|_| matches!(row.state, TaskState::Running))?;
+        let watch = row
+            .stall_watch()
+            .filter(|_| matches!(row.state, TaskState::Running) && !row.is_unattended())?;
         let due = watch.next_due(row.last_activity_at, row.is_stalled(), row.nudges())?;
         Some((due, TaskTimer::Stall))
     }
@@ -295,7 +301,11 @@ impl RowFacts {
             }
             // A queue stops the task's own clock, but not an inherited one.
             TaskState::Queued(_) => inherited,
-            TaskState::Closing { .. } | TaskState::Stopping(_) | TaskState::Ended(_) => None,
+            // The shim of an absent host ends the process in time. The host has the truth about it.
+            TaskState::Away(_)
+            | TaskState::Closing { .. }
+            | TaskState::Stopping(_)
+            | TaskState::Ended(_) => None,
         };
         Some((until?, TaskTimer::Limit))
     }

@@ -2,6 +2,7 @@
 
 mod approvals_and_questions;
 mod authors;
+mod away;
 mod conversations;
 mod grants;
 mod inbox;

@@ -111,10 +111,12 @@ fn has_an_alive_owner(world: &World, no: TaskNo, row: &TaskRow) {
 }
 
 fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
-    if matches!(row.state, TaskState::Running | TaskState::Stopping(_)) {
+    let is_away = matches!(row.state, TaskState::Away(_));
+    if is_away || matches!(row.state, TaskState::Running | TaskState::Stopping(_)) {
         let started = world.ledger.was_started(no, row.attempt);
         assert!(started, "{no:?} runs and was not started");
     }
+    assert!(!is_away || row.host().is_some(), "{no:?} is away from no host");
 }
 
 fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {

@@ -77,6 +77,13 @@ fn one_round(world: &mut World) {
         let recover = RecoverCommand { no, finding: RecoveryFinding::Shutdown };
         world.submit(&Command::Recover(recover)).expect("a performer came back");
     }
+    for no in tasks(world, |row| row.away().is_some()) {
+        let recover = RecoverCommand { no, finding: RecoveryFinding::Adopted };
+        // The host of every second one stays away until its grace is over.
+        if no.get() % 2 == 0 {
+            world.submit(&Command::Recover(recover)).expect("its host came back");
+        }
+    }
     for no in tasks(world, |row| matches!(row.state, TaskState::Waiting)) {
         answer_all(world, no);
     }

@@ -266,7 +266,9 @@ impl Ledger {
     pub(crate) fn doom(&mut self, before: &TaskTree, no: TaskNo) {
         let Some(row) = before.get(no) else { return };
         let is_active = match &row.state {
-            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting => true,
+            TaskState::Queued(_) | TaskState::Running | TaskState::Waiting | TaskState::Away(_) => {
+                true
+            }
             TaskState::Closing { .. } => !crate::rows::being_stopped(row),
             TaskState::Stopping(_) | TaskState::Ended(_) => false,
             other => panic!("no rule for {other:?}"),

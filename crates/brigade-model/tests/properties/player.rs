@@ -7,9 +7,10 @@ use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::call::{CallCompletion, Condition, ConditionRequest, WaitMode};
 use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
-    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, MarkRead, PushResult,
-    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand, ResumeCommand,
-    SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget, WorkResult,
+    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, HostAbsence, MarkRead,
+    PushResult, ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReportCommand,
+    ResumeCommand, SendCommand, SetLimitsCommand, SpawnCommand, StopCommand, StopTarget,
+    WorkResult,
 };
 use brigade_model::entry_label::EntryLabel;
 use brigade_model::error_details::ErrorDetails;
@@ -497,12 +498,27 @@ fn set_limits(world: &mut World, dice: &mut Dice) {
 /// Kills the process; the next one reconciles every task that it finds.
 fn crash(world: &mut World, dice: &mut Dice) {
     world.rebuild();
+    // The next process may be on another host.
+    let is_other_host = dice.one_in(3);
     let all: Vec<TaskNo> = world.tree.rows().map(|(no, _)| no).collect();
     let finding = if dice.one_in(4) { RecoveryFinding::Shutdown } else { RecoveryFinding::Crash };
     for no in all {
         submit(world, Command::Recover(RecoverCommand { no, finding: finding.clone() }));
-        let is_unresolved = world.folded.get(no).is_some_and(|row| row.is_performed());
-        if is_unresolved {
+        let is_unresolved =
+            world.folded.get(no).is_some_and(|row| row.is_performed() || row.away().is_some());
+        let is_hosted = world.folded.get(no).is_some_and(|row| row.host().is_some());
+        if is_unresolved && is_hosted && is_other_host {
+            let absence = HostAbsence {
+                node: "kitchen-2".into(),
+                last_seen: dice.one_in(2).then_some(world.now),
+                grace: Millis([0, 200, 60_000][dice.roll(3)]),
+            };
+            let finding = match dice.roll(3) {
+                0 => RecoveryFinding::HostPresent,
+                _ => RecoveryFinding::HostAway(absence),
+            };
+            submit(world, Command::Recover(RecoverCommand { no, finding }));
+        } else if is_unresolved {
             let not_found =
                 RecoveryFinding::NotFound { by: "the shim".into(), evidence: "no pid".into() };
             let finding = match dice.roll(4) {

@@ -138,6 +138,12 @@ fn describe(session: SessionId, event: &Event) -> ChangeFields {
         Event::Recovered { crashes, until, .. } => {
             ("recovered", none.with("crashes", crashes).with("until", ApiTime(*until)))
         }
+        Event::Away { away, .. } => {
+            let data = none.with("node", &away.node).with("since", ApiTime(away.since));
+            ("away", data.with("until", ApiTime(away.until)))
+        }
+        Event::Unattended { .. } => ("unattended", none),
+        Event::Returned { .. } => ("returned", none),
         Event::Recorded { index, .. } => ("recorded", none.with("call", index.0)),
         Event::Parked { call, .. } => ("parked", none.with("wait", WaitBody::of(session, call))),
         Event::CallCompleted { index, .. } => ("call_completed", none.with("call", index.0)),
@@ -438,6 +444,12 @@ mod tests {
                 json!({ "recovered": { "no": 3, "crashes": 2, "until": time } }),
                 json!({ "crashes": 2, "until": until }),
             ],
+            [
+                json!({ "away": { "no": 3, "away": { "node": "k", "since": time, "until": time } } }),
+                json!({ "node": "k", "since": until, "until": until }),
+            ],
+            [json!({ "unattended": { "no": 3 } }), json!({})],
+            [json!({ "returned": { "no": 3 } }), json!({})],
             [call("recorded"), json!({ "call": 4 })],
             [
                 json!({ "parked": { "no": 3, "call": parked } }),

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::limits::render_money;
 use super::{ApiTime, TaskId};
-use crate::task_info::{ApprovalInfo, QuestionInfo, TaskInfo};
+use crate::task_info::{ApprovalInfo, AwayInfo, QuestionInfo, TaskInfo};
 
 /// A task, as a list has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -31,17 +31,20 @@ pub struct TaskBody {
     pub name: Option<String>,
     /// The command line, the job, or the agent's prompt; in a list its first 200 characters.
     pub description: String,
-    /// Open: `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`,
+    /// Open: `queued`, `running`, `waiting`, `away`, `stopping`, `closing`, `succeeded`, `failed`,
     /// `cancelled`.
     pub state: String,
     pub alive: bool,
+    /// The host of the process has no node in the fleet. The process may still run there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away: Option<AwayBody>,
     /// When this state began; absent if an earlier version of the server did not store it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_since: Option<ApiTime>,
     /// A message can reach it now: it reads messages, and it has not ended or a message opens its
     /// next run.
     pub takes_messages: bool,
-    /// The reason why it is queued or tries again, or the way it ended.
+    /// The reason why it is queued, away or tries again, or the way it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +84,24 @@ pub struct TaskBody {
     /// Its result has been taken: by its parent, or by a wait that collects. A wait of an operator's
     /// token does so only with `collect=true`.
     pub collected: bool,
+}
+
+/// The absence of the host of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Away)]
+pub struct AwayBody {
+    /// The last node on that host, or its machine.
+    pub node: String,
+    /// When that node was last seen.
+    pub since: ApiTime,
+    /// When the process ends as lost, unless its host returns.
+    pub until: ApiTime,
+}
+
+impl From<AwayInfo> for AwayBody {
+    fn from(away: AwayInfo) -> Self {
+        Self { node: away.node, since: Time(away.since).into(), until: Time(away.until).into() }
+    }
 }
 
 /// A condition that a task waits for.
@@ -219,6 +240,7 @@ impl TaskBody {
             description: info.description,
             state: info.state,
             alive: info.alive,
+            away: info.away.map(AwayBody::from),
             state_since: state_since.map(ApiTime),
             takes_messages: is_latest_run && session.is_open && row.takes_messages(),
             reason: info.detail,
