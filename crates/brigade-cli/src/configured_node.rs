@@ -20,6 +20,9 @@ pub(crate) struct NodeConfig {
     /// The time after which other nodes take its sessions. Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease: Option<String>,
+    /// The time for which processes of another host wait for its return. Default: 10m.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host_grace: Option<String>,
 }
 
 impl NodeConfig {
@@ -49,6 +52,9 @@ impl NodeConfig {
         }
         if let Some(lease) = &self.lease {
             options = options.lease(parse_duration(lease)?);
+        }
+        if let Some(grace) = &self.host_grace {
+            options = options.host_grace(parse_duration(grace)?);
         }
         options.check().map_err(|refusal| refusal.message)?;
         Ok(options)

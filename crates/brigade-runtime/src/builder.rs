@@ -21,6 +21,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
+#[cfg(feature = "processes")]
+use crate::fleet::claim_hosted_processes;
 use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
 use crate::ids::new_node_name;
 use crate::jobs::{HandlerRegistry, Job, JobHandler, JobPerformer, JobRules};
@@ -305,6 +307,11 @@ impl RuntimeBuilder {
         tokio::spawn(supervisor.run());
         if let Some(node) = &node {
             node.start_tasks(&sender, &feed, &view, &self.performers);
+            #[cfg(feature = "processes")]
+            if let Some(processes) = &processes {
+                let (node_handle, inputs) = (node.clone(), sender.clone());
+                node.start(claim_hosted_processes(node_handle, inputs, processes.clone()));
+            }
         }
         let runtime = Runtime {
             inner: Arc::new(RuntimeInner {

@@ -11,7 +11,10 @@
 //! - `node`: the node's shared state; `node_lease`: the time for which it may act; `fleet_clock`: the
 //!   clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
-//! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `rejoin`: a new join.
+//! - `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
+//!   host in sessions of other nodes.
+//! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
+//!   sessions that need no owner; `rejoin`: a new join.
 //! - `call_message`: the encoding of calls.
 
 mod call_client;
@@ -19,6 +22,9 @@ mod call_message;
 mod call_server;
 mod feed_reader;
 mod fleet_clock;
+mod host_watch;
+#[cfg(feature = "processes")]
+mod hosted_processes;
 mod lease_keeper;
 mod node;
 pub mod node_info;
@@ -27,11 +33,14 @@ pub mod node_options;
 mod owned_sessions;
 mod rejoin;
 mod session_claimer;
+mod session_rest;
 
 pub(crate) use call_client::CallClient;
 pub(crate) use call_message::{CallReply, CallRequest};
 pub(crate) use feed_reader::refresh_view;
 pub(crate) use fleet_clock::FleetClock;
+#[cfg(feature = "processes")]
+pub(crate) use hosted_processes::claim_hosted_processes;
 pub(crate) use node::{Node, NodeHost};
 pub use node_info::NodeInfo;
 pub use node_options::NodeOptions;

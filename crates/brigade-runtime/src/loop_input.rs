@@ -9,7 +9,7 @@ use brigade_model::ids::SessionId;
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
-use brigade_store::{CallId, NodeId, OpenCall};
+use brigade_store::{CallId, NodeId, NodeRow, OpenCall};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,8 @@ pub(crate) enum LoopInput {
     Claimed { claimed: ClaimedSessions, done: oneshot::Sender<()> },
     /// Sessions that this node owns, of which some may not be in memory.
     HoldOwned(Vec<SessionId>),
+    /// The nodes of the fleet, when hosts have come or gone.
+    Hosts(Arc<[NodeRow]>),
     /// Calls of other nodes for sessions of this one.
     Calls(Vec<OpenCall>),
     /// Calls that their askers have removed.

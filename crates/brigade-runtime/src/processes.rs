@@ -6,6 +6,7 @@
 //! - `session`: the methods of a session that are for processes only.
 //! - `peer_origin`: the origin of a connected process; `departed_readers`: readers of output that left
 //!   before the start.
+//! - `stale_executions`: processes whose tasks have ended without them.
 //! - `state_dir`, `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
 //! - [`report`]: the report about a process that ended.
 
@@ -20,9 +21,11 @@ mod prepared_sandbox;
 mod probe;
 pub mod report;
 mod session;
+mod stale_executions;
 mod state_dir;
 
 pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
+pub(crate) use execution_dirs::ProcessExecution;
 pub use options::ProcessOptions;
 pub use peer_origin::PeerOrigin;
 pub(crate) use performer::{ProcessPerformer, ProcessService};

@@ -1,5 +1,7 @@
 //! Recovery: reconciles and commits every stored session before the first request is answered.
 
+use std::sync::Arc;
+
 use brigade_model::action::Action;
 use brigade_model::command::{
     AttemptReport, Command, EndReport, RecoverCommand, RecoveryFinding, ReportCommand, WorkResult,
@@ -84,7 +86,8 @@ impl Supervisor {
     async fn reconcile(&mut self, id: SessionId, decided: &mut Decided) -> Result<(), Refusal> {
         let Some(tree) = self.trees.get(&id) else { return Ok(()) };
         let adoptable = |row: &TaskRow| {
-            row.is_performed() && row.spec.work.policy().recovery == RecoveryPolicy::Adopt
+            (row.is_performed() || row.away().is_some())
+                && row.spec.work.policy().recovery == RecoveryPolicy::Adopt
         };
         let rows = tree.rows().filter(|(_, row)| adoptable(row));
         let rows: Vec<(TaskNo, TaskRow)> = rows.map(|(no, row)| (no, row.clone())).collect();
@@ -95,16 +98,16 @@ impl Supervisor {
             let kind = row.spec.work.kind();
             let found = match self.performers.get(&kind).cloned() {
                 Some(performer) => performer.reconcile(task, &row, reporter).await,
-                None => ReconcileResult::Ended(lost_without_performer(&kind)),
+                None => match self.other_host(&row) {
+                    Some(host) => ReconcileResult::Elsewhere { host },
+                    None => ReconcileResult::Ended(lost_without_performer(&kind)),
+                },
             };
             let (finding, end) = match found {
                 ReconcileResult::Adopted => (RecoveryFinding::Adopted, None),
                 // It ran while this process was away, and may have got what was sent to it.
                 ReconcileResult::Ended(end) => (RecoveryFinding::Adopted, Some(end)),
-                ReconcileResult::Elsewhere { host } => {
-                    tracing::warn!(task = %row.address(no), %host, "it was started on another host");
-                    continue;
-                }
+                ReconcileResult::Elsewhere { host } => (self.find_host(id, &host).await?, None),
                 ReconcileResult::NeverStarted => (RecoveryFinding::NeverStarted, None),
                 ReconcileResult::Unknown { problem } => {
                     return Err(Refusal::unavailable(format!(
@@ -127,6 +130,12 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Returns the host of work that was started there, if it is not the host of this node.
+    fn other_host(&self, row: &TaskRow) -> Option<Arc<str>> {
+        let owned = self.owned.as_ref()?;
+        row.host().filter(|host| !owned.node.host.is_same(host)).cloned()
     }
 
     /// Releases the worktrees that an earlier process did not release. Those of alive tasks stay.

@@ -37,7 +37,7 @@ pub const INPUTS_WAITING: &str = "brigade_inputs_waiting";
 const MODELS_MAX: usize = 100;
 
 /// The states of tasks that have not ended.
-const STATES: [&str; 5] = ["queued", "running", "waiting", "stopping", "closing"];
+const STATES: [&str; 6] = ["queued", "running", "waiting", "away", "stopping", "closing"];
 
 /// Counters, looked up once so that counting is an addition.
 pub(crate) struct RuntimeMetrics {

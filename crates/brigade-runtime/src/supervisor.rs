@@ -294,6 +294,7 @@ impl Supervisor {
                 let _ = done.send(());
             }
             LoopInput::HoldOwned(owned) => self.hold_owned(owned).await,
+            LoopInput::Hosts(nodes) => self.decide_hosts(nodes, now, decided).await,
             LoopInput::Calls(calls) => self.decide_calls(calls, now, decided).await,
             LoopInput::CancelCalls(calls) => {
                 calls.into_iter().for_each(|call| self.waiters.remove_call(call));

@@ -15,6 +15,7 @@ mod agents_seen;
 mod agents_steered;
 mod agents_wrong;
 mod approvals;
+mod away;
 mod bad_input;
 mod budgets;
 mod client_tools;

@@ -17,7 +17,7 @@ static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 /// A password that must be shown nowhere. The server trusts the users of its socket.
 const PASSWORD: &str = "s3cret";
 
-fn store_url(schema: &str) -> String {
+pub(crate) fn store_url(schema: &str) -> String {
     url_for("brigade", schema)
 }
 
@@ -37,13 +37,13 @@ fn run_with_store<const N: usize>(story: &StoryEnv, url: &str, args: [&str; N]) 
 }
 
 /// A `brigade serve` in the foreground.
-struct ServingDaemon {
+pub(crate) struct ServingDaemon {
     child: Child,
 }
 
 impl ServingDaemon {
     /// Starts a daemon by its flag, and waits until it listens.
-    fn start(story: &StoryEnv, url: &str) -> Self {
+    pub(crate) fn start(story: &StoryEnv, url: &str) -> Self {
         Self::start_by(story.command(serve_args(story, url)))
     }
 
@@ -63,7 +63,7 @@ impl ServingDaemon {
     }
 
     /// Shuts the daemon down, and returns its log.
-    fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         kill(self.pid(), Signal::TERM);
         let mut log = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -71,7 +71,7 @@ impl ServingDaemon {
         log
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         kill(self.pid(), Signal::KILL);
         self.child.wait().unwrap();
     }

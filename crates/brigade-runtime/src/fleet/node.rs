@@ -1,21 +1,20 @@
 //! The shared state of a node.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::ids::Lane;
 use brigade_model::refusal::Refusal;
-use brigade_model::task::TaskRow;
 use brigade_store::{
-    Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError, TaskQuery,
+    Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError,
 };
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
 use super::feed_reader::follow_events;
+use super::host_watch::{is_same_host, watch_hosts};
 use super::lease_keeper::{close_expired_nodes, halt_at_end, keep_lease};
 use super::node_lease::NodeLease;
 use super::session_claimer::{claim_all, claim_sessions};
@@ -46,8 +45,7 @@ pub(crate) struct NodeHost {
 impl NodeHost {
     /// Returns true for the same state directory, also if its machine was renamed.
     pub(crate) fn is_same(&self, other: &str) -> bool {
-        let id = |host: &str| host.rsplit('/').next().unwrap_or_default().to_owned();
-        id(&self.name) == id(other)
+        is_same_host(&self.name, other)
     }
 }
 
@@ -73,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) drain_changed: Notify,
     pub(crate) held_sessions: AtomicU64,
     pub(crate) running_tasks: AtomicU64,
+    /// The number of held sessions with processes of other hosts.
+    pub(crate) hosted_elsewhere: AtomicU64,
     /// The calls of other nodes that the loop has got.
     pub(crate) served_calls: ServedCalls,
     /// Cancelled when the loop has ended.
@@ -139,6 +139,7 @@ impl Node {
             drain_changed: Notify::new(),
             held_sessions: AtomicU64::new(0),
             running_tasks: AtomicU64::new(0),
+            hosted_elsewhere: AtomicU64::new(0),
             served_calls: ServedCalls::default(),
             ended: CancellationToken::new(),
         }))
@@ -184,7 +185,7 @@ impl Node {
     ) {
         self.start(keep_lease(self.clone()));
         self.start(close_expired_nodes(self.clone()));
-        self.start(ask_for_hosted(self.clone(), inputs.clone(), performers.clone()));
+        self.start(watch_hosts(self.clone(), inputs.clone()));
         self.start(halt_at_end(self.clone(), performers.clone(), view.clone()));
         self.start(claim_sessions(self.clone(), inputs.clone()));
         self.start(serve_calls(self.clone(), inputs.clone()));
@@ -192,7 +193,7 @@ impl Node {
         self.start(send_hints(self.clone()));
     }
 
-    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.ended.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the node")]
         tokio::spawn(async move { ended.run_until_cancelled(task).await });
@@ -204,33 +205,6 @@ impl Node {
             tracing::warn!(%error, "sessions cannot be claimed yet");
             self.may_own_unheld.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Asks for the sessions whose processes run on this host, and which another node may own now. Their
-    /// owners give them up as soon as nothing else of them runs there.
-    async fn claim_hosted(
-        &self,
-        inputs: &mpsc::Sender<LoopInput>,
-        performers: &PerformerRegistry,
-    ) -> Result<(), StoreError> {
-        let mut sessions = BTreeSet::new();
-        for performer in performers.all() {
-            sessions.extend(performer.tasks_with_data().await.into_iter().map(|it| it.session));
-        }
-        let query = TaskQuery { alive_only: true, ..TaskQuery::default() };
-        for session in sessions {
-            let alive = self.store.tasks(session, &query).await?;
-            let is_here = |row: &TaskRow| {
-                let host = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
-                host.is_some_and(|host| self.host.is_same(host))
-            };
-            if alive.iter().any(|task| is_here(&task.row)) {
-                // Nobody waits for the reply: an owner that has gone is replaced by a claim.
-                let (reply, _) = oneshot::channel();
-                let _ = inputs.send(LoopInput::Move { session, to: self.id(), reply }).await;
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn fleet(&self) -> &dyn Fleet {
@@ -276,21 +250,6 @@ async fn send_hints(node: Arc<Node>) {
             tracing::debug!(%error, "other nodes find the changes by polling");
         }
         tokio::time::sleep(HINT_PAUSE).await;
-    }
-}
-
-/// Asks for the sessions of this host's processes after each join.
-async fn ask_for_hosted(
-    node: Arc<Node>,
-    inputs: mpsc::Sender<LoopInput>,
-    performers: PerformerRegistry,
-) {
-    loop {
-        while let Err(error) = node.claim_hosted(&inputs, &performers).await {
-            tracing::warn!(%error, "the sessions of this host cannot be read yet");
-            tokio::time::sleep(NAME_PAUSE).await;
-        }
-        node.joined_again.notified().await;
     }
 }
 

@@ -6,6 +6,8 @@ use brigade_model::refusal::Refusal;
 
 /// The time for which a renewal protects a node's sessions, by default.
 const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+/// The time for which processes wait for their host, by default.
+pub(crate) const DEFAULT_HOST_GRACE: Duration = Duration::from_secs(600);
 const LEASE_MIN: Duration = Duration::from_millis(500);
 /// The most characters of a name or a label.
 const NAME_MAX: usize = 64;
@@ -25,13 +27,20 @@ pub struct NodeOptions {
     pub(crate) labels: Vec<String>,
     pub(crate) capacity: Option<u64>,
     pub(crate) lease: Duration,
+    pub(crate) host_grace: Duration,
 }
 
 impl Default for NodeOptions {
     /// Returns the settings of a node whose name follows from its host, so that it is the same after a
     /// restart.
     fn default() -> Self {
-        Self { name: None, labels: Vec::new(), capacity: None, lease: DEFAULT_LEASE }
+        Self {
+            name: None,
+            labels: Vec::new(),
+            capacity: None,
+            lease: DEFAULT_LEASE,
+            host_grace: DEFAULT_HOST_GRACE,
+        }
     }
 }
 
@@ -61,6 +70,14 @@ impl NodeOptions {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease.max(LEASE_MIN);
+        self
+    }
+
+    /// Sets the time for which this node lets a process of another host wait for the return of that host.
+    /// After it, the process ends as lost. It is 10 minutes by default.
+    #[must_use]
+    pub fn host_grace(mut self, grace: Duration) -> Self {
+        self.host_grace = grace;
         self
     }
 

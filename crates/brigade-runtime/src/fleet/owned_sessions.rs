@@ -8,8 +8,6 @@ use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
 use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{TaskRow, TaskState};
-use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::SubmittedCommand;
 use brigade_store::{
     AcquireResult, CallId, CallTarget, LoadedSession, NodeId, OpenCall, SessionRelease, StoreError,
@@ -17,7 +15,9 @@ use brigade_store::{
 use futures_util::future::join_all;
 
 use super::call_client::CallerReply;
-use super::{CallClient, CallRequest, Node, NodeHost};
+use super::host_watch::{KnownNodes, next_host_check};
+use super::session_rest::{halt_movable, is_at_rest, is_movable};
+use super::{CallClient, CallRequest, Node};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -45,6 +45,10 @@ pub(crate) struct OwnedSessions {
     /// Sessions whose performers could not look in this turn.
     pub(super) failed_recoveries: Vec<SessionId>,
     resting: RestingSessions,
+    /// Sessions with processes that were started on other hosts.
+    pub(super) hosted_elsewhere: BTreeSet<SessionId>,
+    /// The nodes of the last look.
+    pub(super) known_nodes: Option<KnownNodes>,
     /// Nodes to which sessions are to be given.
     pub(super) moving: HashMap<SessionId, NodeId>,
     /// The id of the next wait of another node. Those of this process are lower.
@@ -82,6 +86,8 @@ impl OwnedSessions {
             recovered: Vec::new(),
             failed_recoveries: Vec::new(),
             resting: RestingSessions::default(),
+            hosted_elsewhere: BTreeSet::new(),
+            known_nodes: None,
             moving: HashMap::new(),
             next_call_wait: u64::MAX / 2,
         }
@@ -237,6 +243,10 @@ impl Supervisor {
             // They were claimed with an earlier lease.
             return;
         }
+        if let Some(owned) = &mut self.owned {
+            // The nodes whose sessions these were may have been closed since.
+            owned.known_nodes = None;
+        }
         for LoadedClaim { session, last } in claimed.sessions {
             let id = session.row.id;
             if self.holds(id) {
@@ -371,7 +381,7 @@ impl Supervisor {
         if owned.node.id() != to {
             owned.moving.insert(session, to);
             let host = &owned.node.host;
-            if self.trees.get(&session).is_some_and(|tree| is_at_rest(tree, host)) {
+            if self.trees.get(&session).is_some_and(|tree| is_movable(tree, host)) {
                 owned.resting.add(session, Time(now.0.saturating_sub(RELEASE_DELAY.0)));
             }
         }
@@ -408,7 +418,10 @@ impl Supervisor {
         let host = &owned.node.host;
         let is_resting = (is_moving || !self.waiters.has_waits_in(id))
             && !owned.unrecovered.contains(&id)
-            && self.trees.get(&id).is_some_and(|tree| is_at_rest(tree, host));
+            && self.trees.get(&id).is_some_and(|tree| match is_moving {
+                true => is_movable(tree, host),
+                false => is_at_rest(tree, host),
+            });
         match is_resting {
             true if is_moving => {
                 owned.resting.add(id, Time(now.0.saturating_sub(RELEASE_DELAY.0)));
@@ -436,17 +449,23 @@ impl Supervisor {
         let mut releases = Vec::with_capacity(due.len());
         for id in due {
             let Some(tree) = self.trees.get(&id) else { continue };
-            let has_waits = self.waiters.has_waits_in(id) && !owned.moving.contains_key(&id);
-            if has_waits || !is_at_rest(tree, &owned.node.host) {
+            let host = &owned.node.host;
+            let may_release = match owned.moving.contains_key(&id) {
+                true => is_movable(tree, host),
+                false => is_at_rest(tree, host) && !self.waiters.has_waits_in(id),
+            };
+            if !may_release {
                 continue;
             }
+            halt_movable(tree, &self.performers);
             let row = tree.row();
+            let host_check = next_host_check(tree, &owned.node.host, now);
             releases.push(SessionRelease {
                 lane: self.lane,
                 id,
                 epoch: row.epoch,
                 seq: row.seq,
-                next_due: tree.next_due(),
+                next_due: tree.next_due().into_iter().chain(host_check).min(),
                 next_owner: owned.moving.remove(&id),
             });
         }
@@ -500,11 +519,27 @@ impl Supervisor {
             owned.resting.remove(id);
             owned.unrecovered.remove(&id);
             owned.moving.remove(&id);
+            owned.forget_hosted_elsewhere(id);
         }
     }
 }
 
 impl OwnedSessions {
+    pub(super) fn note_hosted_elsewhere(&mut self, id: SessionId) {
+        self.hosted_elsewhere.insert(id);
+        self.count_hosted_elsewhere();
+    }
+
+    pub(super) fn forget_hosted_elsewhere(&mut self, id: SessionId) {
+        self.hosted_elsewhere.remove(&id);
+        self.count_hosted_elsewhere();
+    }
+
+    fn count_hosted_elsewhere(&self) {
+        let count = self.hosted_elsewhere.len() as u64;
+        self.node.hosted_elsewhere.store(count, Ordering::Relaxed);
+    }
+
     /// Ends this node in good order: others may take its sessions at once.
     pub(crate) async fn end_node(&self) {
         self.node.ended.cancel();
@@ -546,20 +581,4 @@ impl OwnedSessions {
             ReplyTo::Call(id) => self.node.served_calls.forget(id),
         }
     }
-}
-
-/// Returns true if nothing of a session needs this process: all its tasks wait, have ended, or run on
-/// another host.
-fn is_at_rest(tree: &TaskTree, host: &NodeHost) -> bool {
-    let rests = |row: &TaskRow| match &row.state {
-        TaskState::Waiting => row.spec.attachment.is_none(),
-        TaskState::Closing { .. } => true,
-        TaskState::Ended(ended) => !ended.lingering,
-        TaskState::Running | TaskState::Stopping(_) => {
-            let started_on = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
-            started_on.is_some_and(|started_on| !host.is_same(started_on))
-        }
-        _ => false,
-    };
-    !tree.has_sweep() && tree.rows().all(|(_, row)| rests(row))
 }

@@ -88,14 +88,17 @@ impl ExecutionDirs {
         of_run.max_by_key(|execution| execution.attempt).map(|execution| self.dir_of(&execution))
     }
 
-    /// Returns every task that has a directory.
-    pub(crate) fn tasks(&self) -> Vec<TaskId> {
+    /// Returns every execution that has a directory.
+    pub(crate) fn executions(&self) -> Vec<ProcessExecution> {
         let sessions = entry_names(&self.root)
             .filter_map(|name| Some(SessionId::from_uuid(name.parse().ok()?)));
-        let mut found: Vec<TaskId> = sessions
-            .flat_map(|session| self.session_executions(session))
-            .map(|execution| execution.task)
-            .collect();
+        sessions.flat_map(|session| self.session_executions(session)).collect()
+    }
+
+    /// Returns every task that has a directory.
+    pub(crate) fn tasks(&self) -> Vec<TaskId> {
+        let mut found: Vec<TaskId> =
+            self.executions().into_iter().map(|execution| execution.task).collect();
         found.sort_unstable_by_key(|task| (task.session, task.no));
         found.dedup();
         found

@@ -39,7 +39,7 @@ use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode,
 use crate::worktrees::WorktreeService;
 
 /// The default grace period of a stop, the same as the model's.
-const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
 /// The largest number of threads that remove directories. A disk is no faster with more.
 const REMOVER_THREADS_MAX: usize = 4;
@@ -48,11 +48,11 @@ const REMOVER_THREADS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct ProcessService {
     options: ProcessOptions,
-    execution_dirs: ExecutionDirs,
+    pub(super) execution_dirs: ExecutionDirs,
     companion: Companion,
     namespace_probe: NamespaceProbe,
     pub(crate) worktrees: Arc<WorktreeService>,
-    boot_id: BootId,
+    pub(super) boot_id: BootId,
     /// The host of these processes, as it is stored with each start.
     pub(crate) host: Arc<str>,
     clock: Arc<dyn Clock>,
@@ -60,7 +60,7 @@ pub(crate) struct ProcessService {
     pub(crate) departed_readers: DepartedReaders,
     /// Held until the runtime shuts down, since a state directory has one owner.
     folder_lock: Mutex<Option<File>>,
-    tracker: TaskTracker,
+    pub(super) tracker: TaskTracker,
     shutdown_token: CancellationToken,
 }
 
@@ -178,7 +178,7 @@ impl ProcessService {
     }
 
     /// Reaps inherited orphans that have ended.
-    fn reap_orphans(&self) {
+    pub(super) fn reap_orphans(&self) {
         if self.options.inherit_orphans {
             reap_inherited();
         }
@@ -333,7 +333,7 @@ impl ProcessService {
     }
 
     /// Returns the result of work, or `None` if the runtime shuts down first.
-    async fn until_shutdown<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn until_shutdown<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.shutdown_token.cancelled() => None,

@@ -1,6 +1,8 @@
 //! Several runtimes as nodes of one fleet, under paused time, on a store in memory.
 
 #[cfg(test)]
+mod away;
+#[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod chaos;

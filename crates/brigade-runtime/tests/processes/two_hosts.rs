@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::outcome::{EndConfirmation, Outcome};
-use brigade_model::task::TaskState;
+use brigade_model::task::TaskRow;
 use brigade_runtime::{
     Clock, NewTask, NodeInfo, NodeOptions, ProcessOptions, Runtime, Session, SystemClock,
 };
@@ -12,6 +12,10 @@ use brigade_store::{JoinResult, MemoryStore, NewNode, SessionClaim, SessionRelea
 use tempfile::TempDir;
 
 use crate::support::*;
+
+fn host_of(row: &TaskRow) -> &str {
+    row.host().expect("a process has a host")
+}
 
 async fn runtime_on(store: &Arc<dyn Store>, dir: &TempDir) -> (Runtime, Session) {
     let options = ProcessOptions::new(dir.path());
@@ -34,7 +38,8 @@ async fn a_process_of_another_host_is_neither_started_again_nor_lost() {
 
     let (second, session) = runtime_on(&store, &here).await;
     let row = session.get(no).await.unwrap().row;
-    assert_eq!(row.state, TaskState::Running);
+    let away = row.away().expect("its host is not here");
+    assert!(host_of(&row).starts_with(&*away.node), "{away:?} names the machine");
     let host = row.extras.as_ref().and_then(|extras| extras.host.as_deref());
     assert!(host.is_some_and(|host| host.contains('/')), "{host:?}");
     assert!(!here.path().join("processes").join(session.id().to_string()).exists());
@@ -163,7 +168,9 @@ async fn a_session_returns_to_the_host_of_its_process() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let session = second.session("kitchen").await.unwrap();
-    assert_eq!(session.get(no).await.unwrap().row.state, TaskState::Running);
+    while session.get(no).await.unwrap().row.away().is_none_or(|away| &*away.node != "first") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let return_home = async {
         let first = node_on(&store, &there, "first").await;
         while !owner("first").await {

@@ -1,7 +1,7 @@
 //! The summary of a task for an agent.
 
 use brigade_agent::AgentProgress;
-use brigade_delegation::{AgentTaskSummary, TaskSummary, WorktreeSummary};
+use brigade_delegation::{AgentTaskSummary, TaskSummary, WorktreeSummary, render_away};
 use brigade_model::ids::{TaskNo, Time};
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
@@ -15,7 +15,7 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
         address: row.address(no),
         name: row.name.as_ref().map(ToString::to_string),
         state: row.state.label().to_owned(),
-        detail: ended.map(|ended| ended.outcome.to_string()),
+        detail: ended.map(|ended| ended.outcome.to_string()).or_else(|| render_absence(row, now)),
         is_alive: row.is_alive(),
         exit_code: None,
         signal: None,
@@ -28,6 +28,12 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
         returned_before: false,
         other_conversation: false,
     }
+}
+
+/// Renders the absence of a process's host.
+fn render_absence(row: &TaskRow, now: Time) -> Option<String> {
+    let away = row.away()?;
+    Some(render_away(&away.node, now.since(away.since).0))
 }
 
 /// Summarizes an agent, without its questions, which reach the parent as messages.
