@@ -103,7 +103,9 @@ impl World {
                 }
                 if starts == Some(0) {
                     let running = self.tree.running_count();
-                    let returned = |event: &Event| matches!(event, Event::Returned { .. });
+                    let returned = |event: &Event| {
+                        matches!(event, Event::Returned { .. } | Event::Unattended { .. })
+                    };
                     let events = handled.outputs.events.iter();
                     let returned = events.filter(|record| returned(&record.event)).count();
                     let allowed = running_before as usize + returned;
