@@ -68,7 +68,7 @@ fn expected(failures: u32) -> Vec<String> {
         "brigade_inputs_waiting 0".to_owned(),
         r#"brigade_spawns_total{kind="job"} 2"#.to_owned(),
     ];
-    let states = ["closing", "queued", "running", "stopping", "waiting"];
+    let states = ["away", "closing", "queued", "running", "stopping", "waiting"];
     expected.extend(states.map(|state| format!("brigade_tasks{{state=\"{state}\"}} 0")));
     expected.sort();
     expected
