@@ -370,6 +370,7 @@ store = "postgres://ada@db1,db2/kitchen?sslmode=verify-full"
 [node]
 name = "kitchen-1"
 labels = ["gpu"]
+loops = 2
 
 [telemetry]
 endpoint = "http://localhost:4318"

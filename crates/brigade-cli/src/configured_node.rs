@@ -17,6 +17,9 @@ pub(crate) struct NodeConfig {
     /// The most sessions that the node claims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) capacity: Option<u64>,
+    /// The number of loops, which commit at the same time. Default: what suits the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) loops: Option<usize>,
     /// The time after which other nodes take its sessions. Default: 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lease: Option<String>,

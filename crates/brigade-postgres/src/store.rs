@@ -21,6 +21,9 @@ use crate::prune::PartitionTimer;
 use crate::schema::open_schema;
 use crate::{events, lanes, load, prune, read, write};
 
+/// The lanes that one process writes at the same time, by default.
+const PARALLEL_LANES: usize = 2;
+
 /// A store of sessions in a schema of a PostgreSQL database, which several nodes share.
 ///
 /// A commit survives the end of the database's process, as far as its settings say so
@@ -87,6 +90,10 @@ impl Store for PostgresStore {
 
     fn open_lane(&self) -> StoreFuture<'_, Lane> {
         Box::pin(async move { Ok(lanes::open_lane(&self.connection().await?).await?) })
+    }
+
+    fn parallel_lanes(&self) -> usize {
+        PARALLEL_LANES
     }
 
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>> {

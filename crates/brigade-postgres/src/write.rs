@@ -61,12 +61,12 @@ pub(crate) async fn acquire(
 ) -> Result<AcquireResult> {
     let epoch = row.epoch.next();
     // The lock delays no commit. It lets the close of the lane wait.
-    let sql = "WITH own AS (SELECT lane FROM {schema}.lanes WHERE lane = $2 AND open FOR KEY SHARE) \
+    let sql = "WITH own AS (SELECT lane, node FROM {schema}.lanes WHERE lane = $2 AND open FOR KEY SHARE) \
                UPDATE {schema}.sessions AS s \
                SET epoch = $1, lane = own.lane, next_due = NULL, next_owner = NULL FROM own \
                WHERE s.id = $3 AND s.seq = $4 AND s.epoch = $5 AND (s.lane = $2 OR NOT EXISTS ( \
                    SELECT FROM {schema}.lanes AS l \
-                   WHERE l.lane = s.lane AND l.open AND l.node <> 0)) \
+                   WHERE l.lane = s.lane AND l.open AND l.node NOT IN (0, own.node))) \
                RETURNING s.last_lane, s.last_pos";
     let values: [Parameter<'_>; 5] = [
         (&to_i64(epoch.0), Type::INT8),
@@ -81,7 +81,8 @@ pub(crate) async fn acquire(
     }
     let sql = "SELECT EXISTS (SELECT FROM {schema}.lanes WHERE lane = $1 AND open), \
                EXISTS (SELECT FROM {schema}.sessions AS s JOIN {schema}.lanes AS l USING (lane) \
-                   WHERE s.id = $2 AND l.lane <> $1 AND l.open AND l.node <> 0)";
+                   WHERE s.id = $2 AND l.open AND l.node <> 0 \
+                       AND l.node <> (SELECT node FROM {schema}.lanes WHERE lane = $1))";
     let found = connection.query_one(sql, &values[1..3]).await?;
     match (found.try_get(0)?, found.try_get(1)?) {
         (false, _) => Err(StoreError::Fenced(format!("lane {} is closed", lane.0)).into()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use brigade_model::ids::{SessionId, TaskNo};
+use brigade_model::ids::{Lane, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::{KindPolicy, RecoveryPolicy, TaskKind, parse_custom_kind};
@@ -26,17 +26,18 @@ use crate::fleet::claim_hosted_processes;
 use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
 use crate::ids::new_node_name;
 use crate::jobs::{HandlerRegistry, Job, JobHandler, JobPerformer, JobRules};
+use crate::loops::{LOOPS_MAX, LoopGroup, LoopSenders, LoopShare};
 use crate::performer::{Performer, PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{ProcessOptions, ProcessPerformer, ProcessService};
 use crate::retention::{PRUNE_INTERVAL, PruneSchedule};
-use crate::running_slots::RunningSlots;
+use crate::running_slots::{RunningSlots, SlotPool};
 use crate::runtime::{Runtime, RuntimeInner};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::supervisor::{DEFAULT_MAX_BATCH, STORE_TRIES_MAX, Supervisor};
 use crate::view::CommittedView;
 
-/// The capacity of the loop's input queue. Callers wait while it is full.
+/// The capacity of a loop's input queue. Callers wait while it is full.
 const INPUT_QUEUE_CAPACITY: usize = 16 * 1024;
 
 /// The builder of a runtime with a store, job handlers, processes, agents and custom performers.
@@ -75,6 +76,7 @@ pub struct RuntimeBuilder {
     session_limits: Limits,
     prunes: Option<PruneSchedule>,
     node: Option<NodeOptions>,
+    loops: Option<usize>,
     first_error: Option<Refusal>,
 }
 
@@ -95,6 +97,7 @@ impl Default for RuntimeBuilder {
             session_limits: Limits::default(),
             prunes: None,
             node: None,
+            loops: None,
             first_error: None,
         }
     }
@@ -253,7 +256,11 @@ impl RuntimeBuilder {
         let performer = JobPerformer::new(handlers.clone(), self.store.clone());
         self.performers.register(TaskKind::Job, Arc::new(performer));
         self.performers.set_clock(&self.clock);
-        let (sender, inputs) = mpsc::channel(INPUT_QUEUE_CAPACITY);
+        let count = self.loops.unwrap_or_else(|| self.store.parallel_lanes());
+        let count = count.clamp(1, LOOPS_MAX);
+        let channels = (0..count).map(|_| mpsc::channel(INPUT_QUEUE_CAPACITY));
+        let (senders, receivers): (Vec<_>, Vec<_>) = channels.unzip();
+        let senders = LoopSenders::new(senders);
         let abandoned = CancellationToken::new();
         let shutdown_token = CancellationToken::new();
         let view = Arc::new(CommittedView::default());
@@ -261,16 +268,21 @@ impl RuntimeBuilder {
         let host = processes.as_ref().map(|processes| processes.host.to_string());
         #[cfg(not(feature = "processes"))]
         let host = None;
-        let node = join_fleet(&self.store, self.node.take(), host, fleet_clock).await?;
-        let lane = match &node {
-            Some(node) => node.lane(),
-            None => self.store.open_lane().await.map_err(|e| store_refusal(&e))?,
+        let node = join_fleet(&self.store, self.node.take(), host, fleet_clock, count).await?;
+        let lanes = match &node {
+            Some(node) => node.lanes(),
+            None => open_lanes(&*self.store, count).await?,
         };
         let cursor = self.store.cursor().await.map_err(|e| store_refusal(&e))?;
-        let feed = Feed::new(self.store.clone(), cursor, lane);
-        let mut supervisor = Supervisor {
+        let feed = Feed::new(self.store.clone(), cursor, &lanes);
+        let slots = SlotPool::paused(self.max_running, count);
+        let calls = node.as_ref().map(|node| CallClient::start(node.clone(), view.clone()));
+        let loops = LoopGroup::members(count).into_iter().zip(receivers).enumerate();
+        let supervisor = |(index, (member, inputs))| Supervisor {
+            share: LoopShare { index, count },
+            member,
             store: self.store.clone(),
-            lane,
+            lane: lanes[index],
             clock: self.clock.clone(),
             performers: self.performers.clone(),
             #[cfg(feature = "processes")]
@@ -279,7 +291,7 @@ impl RuntimeBuilder {
             meters: RuntimeMetrics::new(),
             feed: feed.clone(),
             inputs,
-            sender: sender.clone(),
+            sender: senders.at(index).clone(),
             abandoned: abandoned.clone(),
             shutdown_token: shutdown_token.clone(),
             remaining_tries: Some(STORE_TRIES_MAX),
@@ -293,29 +305,31 @@ impl RuntimeBuilder {
             lost_sessions: Default::default(),
             retry_reports: Vec::new(),
             last_commit_failed: false,
-            slots: RunningSlots::paused(self.max_running),
+            slots: RunningSlots::new(slots.clone(), index),
             drain: DrainState::default(),
             shutdown_reply: None,
-            owned: node.as_ref().map(|node| {
-                let calls = CallClient::start(node.clone(), view.clone());
-                OwnedSessions::new(node.clone(), calls)
-            }),
+            owned: node
+                .as_ref()
+                .zip(calls.as_ref())
+                .map(|(node, calls)| OwnedSessions::new(node.clone(), calls.clone(), index)),
         };
-        supervisor.recover().await?;
+        let supervisors = recover_all(loops.map(supervisor).collect(), &slots).await?;
         remove_unknown_tasks(&self.performers, &self.store).await?;
-        #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
-        tokio::spawn(supervisor.run());
+        for supervisor in supervisors {
+            #[expect(clippy::disallowed_methods, reason = "ends when the last handle is dropped")]
+            tokio::spawn(supervisor.run());
+        }
         if let Some(node) = &node {
-            node.start_tasks(&sender, &feed, &view, &self.performers);
+            node.start_tasks(&senders, &feed, &view, &self.performers);
             #[cfg(feature = "processes")]
             if let Some(processes) = &processes {
-                let (node_handle, inputs) = (node.clone(), sender.clone());
+                let (node_handle, inputs) = (node.clone(), senders.clone());
                 node.start(claim_hosted_processes(node_handle, inputs, processes.clone()));
             }
         }
         let runtime = Runtime {
             inner: Arc::new(RuntimeInner {
-                inputs: sender,
+                inputs: senders,
                 node,
                 store: self.store,
                 view,
@@ -407,6 +421,23 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the number of loops, from 1 to 16. Each has a part of the sessions, and commits them in turn
+    /// with the other loops.
+    ///
+    /// More loops help where a commit takes long and different sessions are busy at once. A store that has
+    /// one writer refuses more than one. By default, the store says how many lanes it writes well at
+    /// once: 1 in memory and on SQLite, 2 on PostgreSQL.
+    #[must_use]
+    pub fn loops(mut self, loops: usize) -> Self {
+        if !(1..=LOOPS_MAX).contains(&loops) {
+            self.first_error = Some(Refusal::invalid(format!(
+                "a runtime has 1 to {LOOPS_MAX} loops, not {loops}"
+            )));
+        }
+        self.loops = Some(loops);
+        self
+    }
+
     /// Sets the name, the labels and the lease of this runtime as a node of a fleet.
     ///
     /// A store that several nodes can share makes every runtime on it a node: its sessions move to other
@@ -439,6 +470,37 @@ impl RuntimeBuilder {
     }
 }
 
+/// Recovers the sessions of all loops. Nothing starts until all of it is stored.
+async fn recover_all(
+    mut supervisors: Vec<Supervisor>,
+    slots: &SlotPool,
+) -> Result<Vec<Supervisor>, Refusal> {
+    let mut recovered = Vec::with_capacity(supervisors.len());
+    for supervisor in &mut supervisors {
+        recovered.push(supervisor.recover().await?);
+    }
+    slots.unpause();
+    for (supervisor, recovered) in supervisors.iter_mut().zip(recovered) {
+        supervisor.begin(recovered).await?;
+    }
+    Ok(supervisors)
+}
+
+/// Opens a lane for each loop of a runtime that is no node.
+async fn open_lanes(store: &dyn Store, count: usize) -> Result<Arc<[Lane]>, Refusal> {
+    let mut lanes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let lane = store.open_lane().await.map_err(|e| store_refusal(&e))?;
+        if lanes.contains(&lane) {
+            return Err(Refusal::invalid(
+                "this store has one writer; use one loop, or a store on PostgreSQL",
+            ));
+        }
+        lanes.push(lane);
+    }
+    Ok(lanes.into())
+}
+
 /// Returns the name of a node from its host: the machine, and the beginning of the id of its directory.
 fn node_name_of(host: &str) -> String {
     let (machine, id) = host.rsplit_once('/').unwrap_or(("node", host));
@@ -452,6 +514,7 @@ async fn join_fleet(
     options: Option<NodeOptions>,
     host: Option<String>,
     clock: FleetClock,
+    loops: usize,
 ) -> Result<Option<Arc<Node>>, Refusal> {
     if store.fleet().is_none() {
         return match options {
@@ -468,7 +531,7 @@ async fn join_fleet(
         Some(name) => NodeHost { name, is_locked: true },
         None => NodeHost { name: name.clone(), is_locked: false },
     };
-    Node::join(store.clone(), options, host, clock).await.map(Some)
+    Node::join(store.clone(), options, host, clock, loops).await.map(Some)
 }
 
 #[cfg(feature = "processes")]

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::feed::Feed;
 use crate::fleet::CallReply;
-use crate::loop_input::{LoopInput, OpenedView, ReplyTo, SubmitResult, WaitInput};
+use crate::loop_input::{LoopInput, OpenReply, ReplyTo, SubmitResult, WaitInput};
 use crate::performer::TaskId;
 use crate::view::{CommittedView, SessionView};
 
@@ -53,8 +53,8 @@ pub(crate) enum DeferredReply {
     Wait(WaitInput, SubmitResult<CommandReply>),
     Open {
         opening: OpeningRequest,
-        reply: oneshot::Sender<SubmitResult<OpenedView>>,
-        result: SubmitResult<OpenedView>,
+        reply: oneshot::Sender<SubmitResult<OpenReply>>,
+        result: SubmitResult<OpenReply>,
     },
 }
 

@@ -10,6 +10,7 @@ use brigade_model::name::SessionName;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskState;
 use brigade_model::task_tree::TaskTree;
+use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::error::shutdown_refusal;
@@ -48,7 +49,7 @@ impl DrainResult {
     }
 }
 
-/// The state of a drain in the loop.
+/// The state of a drain in a loop.
 #[derive(Debug, Default)]
 pub(crate) struct DrainState {
     is_draining: bool,
@@ -119,14 +120,22 @@ impl Runtime {
     /// # }
     /// ```
     pub async fn drain(&self, timeout: Duration) -> Result<DrainResult, Refusal> {
-        let (reply, drained) = oneshot::channel();
+        let mut drained = Vec::new();
         let clock = &self.inner.clock;
         let deadline = clock.now().after(timeout.into());
-        let input = LoopInput::Drain { reply };
-        self.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+        let input = || {
+            let (reply, received) = oneshot::channel();
+            drained.push(received);
+            LoopInput::Drain { reply }
+        };
+        if self.inner.inputs.send_all(input).await.contains(&false) {
+            return Err(shutdown_refusal());
+        }
         tokio::select! {
             biased;
-            drained = drained => drained.map_err(|_| shutdown_refusal())?,
+            drained = join_all(drained) => {
+                drained.into_iter().collect::<Result<Vec<()>, _>>().map_err(|_| shutdown_refusal())?;
+            }
             () = clock.sleep_until(deadline) => {}
         }
         Ok(DrainResult { alive: self.inner.view.alive_tasks() })

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::error::store_refusal;
 use crate::view::SessionView;
 
-/// The number of recent events that are served without reading the store.
+/// The number of recent events of all loops that are served without reading the store.
 const RING_CAPACITY: usize = 16 * 1024;
 /// The number of events that a subscription takes at a time.
 const PAGE_EVENTS: usize = 1024;
@@ -30,16 +30,25 @@ pub(crate) struct Feed {
     before_publish: test_seam::BeforePublish,
 }
 
-/// The newest events of this runtime's lane.
+/// The newest events of this runtime's lanes. No session moves between them, so their order among each
+/// other does not matter.
 #[derive(Debug)]
 struct RecentEvents {
-    lane: Lane,
-    ring: VecDeque<FeedItem>,
-    /// The number in this lane of the newest event whose state readers may see already.
-    visible: u64,
+    lanes: Vec<RecentLane>,
     /// The place behind the known events of other lanes. A reader that has not read them gets its
     /// events from the store, which returns those of a moved session in order.
     others: FeedCursor,
+}
+
+/// The newest events of one loop.
+#[derive(Debug)]
+struct RecentLane {
+    lane: Lane,
+    ring: VecDeque<FeedItem>,
+    /// The number of the newest published event.
+    published: u64,
+    /// The number of the newest event whose state readers may see already.
+    visible: u64,
 }
 
 /// The place behind the newest event, and the mark that no more will come.
@@ -59,6 +68,9 @@ pub struct FeedSubscription {
     scope: Option<OwnerScope>,
     after: FeedCursor,
     page: VecDeque<FeedItem>,
+    /// The place up to which the page has all events that are read. Empty for recent events, of which
+    /// a page has all.
+    page_to: FeedCursor,
 }
 
 /// An owner's view of a session: the session itself and the owner's tasks, without their
@@ -83,9 +95,9 @@ pub enum FeedUpdate {
 }
 
 impl Feed {
-    /// Creates the feed of a runtime that writes to this lane, at the end of a store's events.
-    pub(crate) fn new(store: Arc<dyn Store>, end: FeedCursor, lane: Lane) -> Arc<Self> {
-        let recent = RecentEvents::after(&end, lane);
+    /// Creates the feed of a runtime that writes to these lanes, at the end of a store's events.
+    pub(crate) fn new(store: Arc<dyn Store>, end: FeedCursor, lanes: &[Lane]) -> Arc<Self> {
+        let recent = RecentEvents::after(&end, lanes);
         let (latest, _) = watch::channel(FeedHead { cursor: end, closed: false });
         Arc::new(Self {
             store,
@@ -98,7 +110,9 @@ impl Feed {
 
     /// Announces committed events up to this position, before their state becomes visible.
     pub(crate) fn announce(&self, last: Position) {
-        self.lock_recent().visible = last.no;
+        if let Some(own) = self.lock_recent().lane(last.lane) {
+            own.visible = last.no;
+        }
     }
 
     /// Returns the place behind the newest event whose state may be visible. The feed has it now, or
@@ -106,22 +120,25 @@ impl Feed {
     pub(crate) fn visible_cursor(&self) -> FeedCursor {
         let recent = self.lock_recent();
         let mut cursor = recent.others.clone();
-        cursor.advance(Position { lane: recent.lane, no: recent.visible });
+        for own in &recent.lanes {
+            cursor.advance(Position { lane: own.lane, no: own.visible });
+        }
         cursor
     }
 
-    /// Continues in another lane. The old one is then one of the others.
-    pub(crate) fn change_lane(&self, lane: Lane) {
+    /// Continues in other lanes. The old ones are then some of the others.
+    pub(crate) fn change_lanes(&self, lanes: &[Lane]) {
         let known = self.cursor();
-        *self.lock_recent() = RecentEvents::after(&known, lane);
+        *self.lock_recent() = RecentEvents::after(&known, lanes);
     }
 
     /// Publishes that other lanes have events up to a place.
     pub(crate) fn advance_others(&self, to: &FeedCursor) {
         let mut recent = self.lock_recent();
-        let own = recent.lane;
-        for position in to.positions().iter().filter(|position| position.lane != own) {
-            recent.others.advance(*position);
+        for position in to.positions() {
+            if recent.lane(position.lane).is_none() {
+                recent.others.advance(*position);
+            }
         }
         let others = recent.others.clone();
         drop(recent);
@@ -145,8 +162,10 @@ impl Feed {
         #[cfg(test)]
         self.before_publish.run();
         let mut next = first;
-        {
-            let ring = &mut self.lock_recent().ring;
+        let mut recent = self.lock_recent();
+        let capacity = RING_CAPACITY / recent.lanes.len().max(1);
+        if let Some(own) = recent.lane(first.lane) {
+            let ring = &mut own.ring;
             if ring.back().is_some_and(|last| last.position.next() != first) {
                 // Events in between were stored and not published: readers get them from the store.
                 ring.clear();
@@ -155,9 +174,11 @@ impl Feed {
                 ring.push_back(FeedItem { position: next, record: record.clone() });
                 next = next.next();
             }
-            let over = ring.len().saturating_sub(RING_CAPACITY);
+            let over = ring.len().saturating_sub(capacity);
             ring.drain(..over);
+            own.published = next.no - 1;
         }
+        drop(recent);
         let last = Position { no: next.no - 1, ..next };
         self.latest.send_modify(|latest| latest.cursor.advance(last));
     }
@@ -178,7 +199,9 @@ impl Feed {
     ) -> FeedSubscription {
         let latest = self.latest.subscribe();
         let page = VecDeque::new();
-        FeedSubscription { feed: self.clone(), latest, session, scope: None, after, page }
+        let feed = self.clone();
+        let page_to = FeedCursor::START;
+        FeedSubscription { feed, latest, session, scope: None, after, page, page_to }
     }
 
     /// Returns recent events after a place, if the ring goes back that far.
@@ -187,20 +210,50 @@ impl Feed {
         if !after.includes_all(&recent.others) {
             return None;
         }
-        let next = after.number_in(recent.lane) + 1;
-        let first = recent.ring.front()?.position.no;
-        let skip = usize::try_from(next.checked_sub(first)?).ok()?;
-        let page: VecDeque<_> = recent.ring.iter().skip(skip).take(PAGE_EVENTS).cloned().collect();
+        let page = match &recent.lanes[..] {
+            [own] => own.after(after.number_in(own.lane))?.take(PAGE_EVENTS).cloned().collect(),
+            all => merge(all, after)?,
+        };
         (!page.is_empty()).then_some(page)
     }
 }
 
 impl RecentEvents {
-    /// Returns no events of a lane, after a place.
-    fn after(end: &FeedCursor, lane: Lane) -> Self {
-        let others = end.positions().iter().filter(|position| position.lane != lane).copied();
-        Self { lane, ring: VecDeque::new(), visible: end.number_in(lane), others: others.collect() }
+    /// Returns no events of these lanes, after a place.
+    fn after(end: &FeedCursor, lanes: &[Lane]) -> Self {
+        let others = end.positions().iter().filter(|position| !lanes.contains(&position.lane));
+        let own = lanes.iter().map(|lane| {
+            let last = end.number_in(*lane);
+            RecentLane { lane: *lane, ring: VecDeque::new(), published: last, visible: last }
+        });
+        Self { lanes: own.collect(), others: others.copied().collect() }
     }
+
+    fn lane(&mut self, lane: Lane) -> Option<&mut RecentLane> {
+        self.lanes.iter_mut().find(|own| own.lane == lane)
+    }
+}
+
+impl RecentLane {
+    /// Returns the events after a number, if the ring goes back that far.
+    fn after(&self, number: u64) -> Option<impl Iterator<Item = &FeedItem>> {
+        let first = self.ring.front().map_or(self.published + 1, |first| first.position.no);
+        let skip = usize::try_from((number + 1).checked_sub(first)?).ok()?;
+        Some(self.ring.iter().skip(skip))
+    }
+}
+
+/// Returns a page of several lanes after a place, oldest first, if each ring goes back that far.
+fn merge(lanes: &[RecentLane], after: &FeedCursor) -> Option<VecDeque<FeedItem>> {
+    let unread = lanes.iter().map(|own| Some(own.after(after.number_in(own.lane))?.peekable()));
+    let mut unread = unread.collect::<Option<Vec<_>>>()?;
+    let mut page = VecDeque::new();
+    while page.len() < PAGE_EVENTS {
+        let oldest = unread.iter_mut().filter_map(|lane| Some((lane.peek()?.record.at, lane)));
+        let Some((_, lane)) = oldest.min_by_key(|(at, _)| *at) else { break };
+        page.extend(lane.next().cloned());
+    }
+    Some(page)
 }
 
 impl OwnerScope {
@@ -287,6 +340,8 @@ impl FeedSubscription {
 
     /// Returns the next update, or `None` if there is none up to this place, which must not be of
     /// the future. Dropping the future loses nothing.
+    ///
+    /// While a lane has events up to this place, later ones of other lanes may come before them.
     pub async fn next_until(&mut self, end: &FeedCursor) -> Result<Option<FeedUpdate>, Refusal> {
         self.next_to(Some(end)).await
     }
@@ -298,7 +353,7 @@ impl FeedSubscription {
     ) -> Result<Option<FeedUpdate>, Refusal> {
         loop {
             while let Some(item) = self.page.front() {
-                if end.is_some_and(|end| !end.includes(item.position)) {
+                if end.is_some_and(|end| !end.includes(item.position) && self.has_read_to(end)) {
                     return Ok(None);
                 }
                 let mut shown = self.session.is_none_or(|session| item.record.session == session);
@@ -322,12 +377,14 @@ impl FeedSubscription {
             }
             if let Some(page) = self.feed.recent(&self.after) {
                 self.page = page;
+                self.page_to = FeedCursor::START;
                 continue;
             }
             let after = self.after.clone();
             let query = EventQuery { session: self.session, after, limit: PAGE_EVENTS };
             let page = self.feed.store.events(&query).await.map_err(|e| store_refusal(&e))?;
             self.page = page.items.into();
+            self.page_to.clone_from(&page.read_to);
             if let Some(to) = page.gap_to {
                 self.after.advance_to(&to);
                 return Ok(Some(FeedUpdate::Gap { to: self.after.clone() }));
@@ -336,6 +393,15 @@ impl FeedSubscription {
                 self.after.advance_to(&page.read_to);
             }
         }
+    }
+
+    /// Returns true if the page has no event up to a place, and no later page will.
+    fn has_read_to(&self, end: &FeedCursor) -> bool {
+        end.positions().iter().all(|last| {
+            let next = self.page.iter().find(|item| item.position.lane == last.lane);
+            self.after.includes(*last)
+                || next.map_or(self.page_to.includes(*last), |next| !end.includes(next.position))
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The sessions of the loop: it opens them, acquires them from the store, loads them again after a
+//! The sessions of a loop: it opens them, acquires them from the store, loads them again after a
 //! failed commit, and gives them up when another writer has acquired them.
 
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use brigade_store::{AcquireResult, LoadedSession, StoreError};
 use crate::commit::{Decided, OpeningRequest};
 use crate::error::{lost_session_refusal, owned_elsewhere_refusal, store_refusal};
 use crate::fleet::refresh_view;
-use crate::ids::new_session_id;
-use crate::loop_input::{LoopInput, OpenedView, SubmitResult};
+use crate::loop_input::{LoopInput, OpenReply, OpenedView, SubmitResult};
 use crate::performer::TaskId;
 use crate::supervisor::Supervisor;
 
@@ -152,16 +151,19 @@ impl Supervisor {
         opening: &OpeningRequest,
         now: Time,
         decided: &mut Decided,
-    ) -> SubmitResult<OpenedView> {
+    ) -> SubmitResult<OpenReply> {
         let OpeningRequest { name, limits } = opening;
         let opened_in_turn = decided.opened_sessions.iter().find(|(other, _)| other == name);
         if let Some((_, view)) = opened_in_turn {
-            return Ok(OpenedView { view: view.clone(), opened: false });
+            return Ok(OpenReply::Opened(OpenedView { view: view.clone(), opened: false }));
         }
         let stored = self.store.session_named(name).await.map_err(|e| store_refusal(&e))?;
         if let Some(row) = stored
             && row.state != SessionState::Closed
         {
+            if !self.share.includes(row.id) {
+                return Ok(OpenReply::OfLoop(row.id));
+            }
             let view = self.view.open(&row);
             match self.load_session(row.id).await {
                 Err(_) if self.owned.as_ref().is_some_and(|owned| owned.is_elsewhere(row.id)) => {
@@ -170,9 +172,9 @@ impl Supervisor {
                 loaded => loaded?,
             }
             self.recover_acquired(row.id, decided).await;
-            return Ok(OpenedView { view, opened: false });
+            return Ok(OpenReply::Opened(OpenedView { view, opened: false }));
         }
-        let id = new_session_id();
+        let id = self.share.new_session_id();
         let (mut tree, record) = open_session(SessionOpening {
             id,
             name: name.clone(),
@@ -187,7 +189,7 @@ impl Supervisor {
         self.trees.insert(id, tree);
         decided.opened_sessions.push((name.clone(), view.clone()));
         decided.add_session_opened(id, record);
-        Ok(OpenedView { view, opened: true })
+        Ok(OpenReply::Opened(OpenedView { view, opened: true }))
     }
 }
 

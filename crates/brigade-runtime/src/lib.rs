@@ -43,6 +43,7 @@ mod ids;
 pub mod jobs;
 pub mod join_all;
 mod loop_input;
+mod loops;
 pub mod new_task;
 mod open_session;
 mod perform;

@@ -1,4 +1,4 @@
-//! The inputs of the loop.
+//! The inputs of a loop.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) type SubmitResult<T> = Result<T, Refusal>;
 #[derive(Debug)]
 pub(crate) enum LoopInput {
     /// A request for the open session of this name, or a new one.
-    Open { name: SessionName, limits: Limits, reply: oneshot::Sender<SubmitResult<OpenedView>> },
+    Open { name: SessionName, limits: Limits, reply: oneshot::Sender<SubmitResult<OpenReply>> },
     Submit {
         session: SessionId,
         command: Command,
@@ -68,6 +68,14 @@ impl LoopInput {
             _ => 1,
         }
     }
+}
+
+/// The reply to a request for the open session of a name.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenReply {
+    Opened(OpenedView),
+    /// The session exists, and another loop has it.
+    OfLoop(SessionId),
 }
 
 /// The view of an open session.

@@ -11,7 +11,7 @@ use brigade_store::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::error::{in_doubt_refusal, shutdown_refusal};
-use crate::loop_input::{LoopInput, OpenedView};
+use crate::loop_input::{LoopInput, OpenReply, OpenedView};
 use crate::runtime::Runtime;
 use crate::session::Session;
 
@@ -74,10 +74,16 @@ impl OpenSession {
         self.runtime.check_lease()?;
         let inner = &self.runtime.inner;
         let limits = self.limits.unwrap_or(inner.session_limits);
-        let (reply, received) = oneshot::channel();
-        let input = LoopInput::Open { name, limits, reply };
-        inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
-        let OpenedView { view, opened } = received.await.map_err(|_| in_doubt_refusal())??;
+        let mut inputs = inner.inputs.of_name(&name);
+        let OpenedView { view, opened } = loop {
+            let (reply, received) = oneshot::channel();
+            let input = LoopInput::Open { name: name.clone(), limits, reply };
+            inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+            match received.await.map_err(|_| in_doubt_refusal())?? {
+                OpenReply::Opened(opened) => break opened,
+                OpenReply::OfLoop(session) => inputs = inner.inputs.of(session),
+            }
+        };
         let caller = self.client.unwrap_or_else(|| inner.client.as_ref().into());
         let limits_applied = self.limits.is_none_or(|limits| limits == view.row().limits);
         let session = self.runtime.attach(view, Caller::Client(caller));

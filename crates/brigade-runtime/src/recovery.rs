@@ -19,19 +19,26 @@ use crate::error::store_refusal;
 use crate::performer::{ReconcileResult, Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
+/// The recovery of a loop's sessions, which is stored.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    to_perform: Vec<Acknowledged>,
+}
+
 impl Supervisor {
-    /// Recovers the sessions of an earlier process. Nothing starts until all of it is stored.
-    pub(crate) async fn recover(&mut self) -> Result<(), Refusal> {
+    /// Recovers this loop's sessions of an earlier process, and stores that.
+    ///
+    /// Nothing starts until all loops have done so. The result is for [`Supervisor::begin`].
+    pub(crate) async fn recover(&mut self) -> Result<Recovered, Refusal> {
+        let mut to_perform: Vec<Acknowledged> = Vec::new();
         if self.owned.is_some() {
             // Each session is recovered when this node acquires it.
-            self.slots.unpause();
-            #[cfg(feature = "processes")]
-            self.release_recorded_worktrees();
-            return Ok(());
+            return Ok(Recovered { to_perform });
         }
-        let sessions = self.store.sessions().await.map_err(|e| store_refusal(&e))?;
-        let mut to_perform: Vec<Acknowledged> = Vec::new();
-        for row in sessions.into_iter().filter(|row| row.state != SessionState::Closed) {
+        let share = self.share;
+        let sessions = self.store.sessions().await.map_err(|e| store_refusal(&e))?.into_iter();
+        let open = sessions.filter(|row| row.state != SessionState::Closed);
+        for row in open.filter(|row| share.includes(row.id)) {
             match self.load_unfinished(row.id).await {
                 Ok(true) => {}
                 Ok(false) => continue,
@@ -52,8 +59,13 @@ impl Supervisor {
             };
             to_perform.push(committed.publish(&self.view, &self.feed).acknowledge());
         }
-        self.slots.unpause();
-        // Tasks that queue for the runtime start now, after the last session was counted.
+        Ok(Recovered { to_perform })
+    }
+
+    /// Starts what continues, after the last session of all loops was counted.
+    pub(crate) async fn begin(&mut self, recovered: Recovered) -> Result<(), Refusal> {
+        let Recovered { mut to_perform } = recovered;
+        // Tasks that queue for the runtime start now.
         let mut granted = Decided::default();
         self.grant_running_slots(self.clock.now(), &mut granted).await;
         let Some(committed) = self.commit(granted).await else {
@@ -142,7 +154,8 @@ impl Supervisor {
     #[cfg(feature = "processes")]
     fn release_recorded_worktrees(&self) {
         let recorded = self.processes.as_ref().map(|it| it.worktrees.recorded_tasks());
-        for task in recorded.into_iter().flatten() {
+        let recorded = recorded.into_iter().flatten();
+        for task in recorded.filter(|task| self.share.includes(task.session)) {
             self.start_worktree_release(task);
         }
     }

@@ -15,6 +15,7 @@ use brigade_model::task_tree::SessionRow;
 #[cfg(feature = "processes")]
 use brigade_process::PeerProcess;
 use brigade_store::{PruneResult, Retention, Store};
+use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -25,6 +26,7 @@ use crate::feed::{Feed, FeedSubscription};
 use crate::fleet::{Node, refresh_view};
 use crate::jobs::HandlerRegistry;
 use crate::loop_input::LoopInput;
+use crate::loops::LoopSenders;
 use crate::performer::{PerformerRegistry, TaskId};
 #[cfg(feature = "processes")]
 use crate::processes::{PeerOrigin, ProcessService};
@@ -58,7 +60,7 @@ pub struct Runtime {
 
 #[derive(Debug)]
 pub(crate) struct RuntimeInner {
-    pub(crate) inputs: mpsc::Sender<LoopInput>,
+    pub(crate) inputs: LoopSenders,
     /// The node that this runtime is, if it shares its store.
     pub(crate) node: Option<Arc<Node>>,
     pub(crate) store: Arc<dyn Store>,
@@ -73,13 +75,13 @@ pub(crate) struct RuntimeInner {
     /// The limits of sessions that are opened without their own.
     pub(crate) session_limits: Limits,
     pub(crate) next_wait_id: AtomicU64,
-    /// The request to shut down, which the loop sees also while it waits for the store.
+    /// The request to shut down, which the loops see also while they wait for the store.
     pub(crate) shutdown_token: CancellationToken,
     /// Cancelled when the last handle is dropped.
     pub(crate) abandoned: CancellationToken,
     /// Held during a prune, so that a shutdown can wait until no prune uses the store.
     pub(crate) prune_lock: Arc<Mutex<()>>,
-    /// The guard that ends the loop when the last handle is dropped.
+    /// The guard that ends the loops when the last handle is dropped.
     pub(crate) _abandon: DropGuard,
 }
 
@@ -169,14 +171,14 @@ impl Runtime {
         }
     }
 
-    /// Submits one command to the loop. Every other method uses this path.
+    /// Submits one command to the session's loop. Every other method uses this path.
     pub async fn submit(
         &self,
         session: SessionId,
         command: Command,
     ) -> Result<CommandReply, Refusal> {
         self.check_lease()?;
-        submit(&self.inner.inputs, session, command).await
+        submit(self.inner.inputs.of(session), session, command).await
     }
 
     /// Refuses requests while this runtime is a node that may not act.
@@ -226,14 +228,17 @@ impl Runtime {
     /// Futures are dropped. Jobs that resume are queued for the next start, the others end as lost.
     /// If the store cannot take this, the next start recovers as after a crash.
     pub async fn shutdown(self) -> Result<(), Refusal> {
-        let (reply, received) = oneshot::channel();
+        let mut received = Vec::new();
         self.inner.shutdown_token.cancel();
-        self.inner
-            .inputs
-            .send(LoopInput::Shutdown { reply })
-            .await
-            .map_err(|_| shutdown_refusal())?;
-        let stored = received.await.map_err(|_| shutdown_refusal())?;
+        let input = || {
+            let (reply, stored) = oneshot::channel();
+            received.push(stored);
+            LoopInput::Shutdown { reply }
+        };
+        let _ = self.inner.inputs.send_all(input).await;
+        // A loop that has ended has dropped its reply.
+        let mut stored = join_all(received).await.into_iter();
+        let stored = stored.try_for_each(|it| it.map_err(|_| shutdown_refusal()).flatten());
         drop(self.inner.prune_lock.lock().await);
         stored
     }

@@ -152,7 +152,7 @@ fn kind_label(work: &Work) -> &'static str {
 
 impl Runtime {
     /// Sets the gauges: the number of tasks in each state, and the number of inputs that wait for
-    /// the loop. Call this before reading the recorder.
+    /// the loops. Call this before reading the recorder.
     pub fn record_gauges(&self) {
         let mut counts = [0_u32; STATES.len()];
         self.inner.view.for_each_task(|row| {
@@ -167,8 +167,8 @@ impl Runtime {
         for (state, count) in STATES.into_iter().zip(counts) {
             gauge!(TASKS, "state" => state).set(count);
         }
-        let inputs = &self.inner.inputs;
-        let waiting = inputs.max_capacity() - inputs.capacity();
+        let inputs = self.inner.inputs.all();
+        let waiting: usize = inputs.map(|inputs| inputs.max_capacity() - inputs.capacity()).sum();
         gauge!(INPUTS_WAITING).set(waiting as f64);
     }
 }
@@ -181,7 +181,7 @@ fn describe_metrics() {
     describe_histogram!(COMMIT_SECONDS, "Duration of a commit in the store.");
     describe_counter!(COMMIT_FAILURES, "Commits that the store refused or failed.");
     describe_gauge!(TASKS, "Tasks that have not ended, by state.");
-    describe_gauge!(INPUTS_WAITING, "Commands that wait for the loop.");
+    describe_gauge!(INPUTS_WAITING, "Commands that wait for the loops.");
     #[cfg(feature = "agents")]
     {
         describe_counter!(TOOL_CALLS, "Tool calls of agents, by tool and outcome.");

@@ -433,7 +433,8 @@ impl Session {
 
     pub(crate) async fn submit(&self, command: Command) -> SubmitResult<CommandReply> {
         self.runtime.check_lease()?;
-        submit_from(&self.runtime.inner.inputs, self.id, command, self.origin.clone()).await
+        submit_from(self.runtime.inner.inputs.of(self.id), self.id, command, self.origin.clone())
+            .await
     }
 
     /// Submits many commands, in order and in slices, so that the commands of other sessions run in
@@ -480,7 +481,8 @@ impl Session {
         let session = self.id;
         let origin = self.origin.clone();
         let input = LoopInput::SubmitAll { session, commands: accepted, origin, reply };
-        self.runtime.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+        let inputs = self.runtime.inner.inputs.of(self.id);
+        inputs.send(input).await.map_err(|_| shutdown_refusal())?;
         let mut replies = answer.await.map_err(|_| in_doubt_refusal())?;
         for (at, refusal) in refused {
             replies.insert(at, Err(refusal));

@@ -111,7 +111,7 @@ impl Session {
             cancellation: self.cancellation.clone(),
             reply: ReplyTo::Local(reply),
         };
-        let inputs = &self.runtime.inner.inputs;
+        let inputs = self.runtime.inner.inputs.of(self.id);
         inputs.send(LoopInput::Wait(wait)).await.map_err(|_| shutdown_refusal())?;
         let mut cancel = CancelWaitOnDrop { id, inputs, armed: true };
         let end = tokio::select! {

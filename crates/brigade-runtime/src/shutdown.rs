@@ -1,4 +1,4 @@
-//! The end of the loop.
+//! The end of a loop.
 
 use brigade_model::command::RecoveryFinding;
 use brigade_model::ids::SessionId;
@@ -8,9 +8,10 @@ use crate::commit::Decided;
 use crate::supervisor::{Supervisor, TurnInputs};
 
 impl Supervisor {
-    /// Ends the loop: ends what exists only in this process, and stores that.
+    /// Ends the loop: ends what exists only in this process, and stores that. The last loop ends the
+    /// feed and the node.
     pub(crate) async fn shutdown(mut self) {
-        self.performers.shutdown().await;
+        self.member.end_performers(&self.performers).await;
         self.slots.pause();
         let Some(reply) = self.shutdown_reply.take() else {
             if let Some(owned) = &self.owned {
@@ -44,9 +45,11 @@ impl Supervisor {
                 break;
             }
         }
-        self.feed.close();
-        if let Some(owned) = &self.owned {
-            owned.end_node().await;
+        if self.member.end() {
+            self.feed.close();
+            if let Some(owned) = &self.owned {
+                owned.end_node().await;
+            }
         }
         // The receiver of the reply may open the store again, so release it first.
         drop(self);

@@ -1,4 +1,4 @@
-//! The loop: the only code that appends events.
+//! A loop: the only code that appends events.
 //!
 //! ```text
 //! inputs ── decide_all ──> Decided ── commit ──> Committed ── publish ── acknowledge ── perform
@@ -33,19 +33,23 @@ use crate::error::{cancelled_refusal, in_doubt_refusal, store_refusal};
 use crate::feed::Feed;
 use crate::fleet::{Node, OwnedSessions};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
+use crate::loops::{LoopMember, LoopShare};
 use crate::performer::PerformerRegistry;
 #[cfg(feature = "processes")]
 use crate::processes::ProcessService;
-use crate::running_slots::{RunningSlots, SlotGrant};
+use crate::running_slots::{RunningSlots, SlotRequest, SlotUse};
 use crate::runtime_metrics::RuntimeMetrics;
 use crate::view::{CommittedView, SessionView};
 
 /// The number of commands at which a turn takes no more inputs, by default.
 pub(crate) const DEFAULT_MAX_BATCH: usize = 1024;
 
-/// The state of the loop.
+/// The state of a loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
+    /// The sessions of this loop, by their ids.
+    pub(crate) share: LoopShare,
+    pub(crate) member: LoopMember,
     pub(crate) store: Arc<dyn Store>,
     /// The lane of this writer.
     pub(crate) lane: Lane,
@@ -84,7 +88,7 @@ pub(crate) struct Supervisor {
     pub(crate) retry_reports: Vec<LoopInput>,
     /// True if the last commit failed.
     pub(crate) last_commit_failed: bool,
-    /// The slots that all sessions share.
+    /// The slots that all sessions of the runtime share.
     pub(crate) slots: RunningSlots,
     pub(crate) drain: DrainState,
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
@@ -148,7 +152,7 @@ impl Supervisor {
             if self.owned.is_some() {
                 self.release_resting().await;
             }
-            if self.slots.total_running() == 0 {
+            if self.slots.is_idle() {
                 self.drain.finish();
             }
         }
@@ -197,7 +201,8 @@ impl Supervisor {
                 () = self.abandoned.cancelled() => return None,
                 input = self.inputs.recv() => inputs.received.push(input?),
                 () = timer => {}
-                () = node_changed(node.as_deref()) => {}
+                () = node_changed(node.as_deref(), self.share.index) => {}
+                () = self.slots.turn_changed() => {}
             }
         }
         // The callers that are ready to run add their inputs, so that one commit stores them.
@@ -367,19 +372,19 @@ impl Supervisor {
         if self.owned.is_some() {
             self.recover_acquired(id, decided).await;
         }
-        let starts = self.trees.get(&id).and_then(|tree| self.slots.starts_for(tree));
-        self.decide_granted(SlotGrant { session: id, starts }, submitted, now, decided).await
+        let request = SlotRequest { session: id, slot_use: SlotUse::Command };
+        self.decide_with_slots(request, submitted, now, decided).await
     }
 
-    /// Decides one command with the starts that are granted to its session.
-    pub(crate) async fn decide_granted(
+    /// Decides one command with the slots that its session may use.
+    pub(crate) async fn decide_with_slots(
         &mut self,
-        grant: SlotGrant,
+        request: SlotRequest,
         submitted: SubmittedCommand<'_>,
         now: Time,
         decided: &mut Decided,
     ) -> SubmitResult<CommandReply> {
-        let SlotGrant { session: id, starts } = grant;
+        let SlotRequest { session: id, slot_use } = request;
         self.load_session(id).await?;
         let resolved = self.performers.resolve(submitted.command);
         let command = resolved.as_ref().unwrap_or(submitted.command);
@@ -397,12 +402,9 @@ impl Supervisor {
             requested = missing;
         }
         self.drain.check(tree, command, now)?;
-        tree.allow_starts(starts);
         let outputs = decided.session_outputs(id, tree.row().seq);
         let submitted = SubmittedCommand { command, ..submitted };
-        let result = handle_command_into(tree, submitted, now, outputs);
-        self.slots.observe(tree);
-        result
+        self.slots.decide(tree, slot_use, |tree| handle_command_into(tree, submitted, now, outputs))
     }
 
     /// Stores the decisions of a turn. Returns `None` if that failed; callers have got the error.
@@ -568,11 +570,11 @@ async fn let_ready_tasks_run() {
 }
 
 /// Waits until a node has lost its lease, or begins to drain.
-async fn node_changed(node: Option<&Node>) {
+async fn node_changed(node: Option<&Node>, loop_index: usize) {
     let Some(node) = node else { return std::future::pending().await };
     tokio::select! {
         () = node.lease.wait_lost() => {}
-        () = node.drain_changed.notified() => {}
+        () = node.loops[loop_index].drain_changed.notified() => {}
     }
 }
 

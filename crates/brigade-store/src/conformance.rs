@@ -149,6 +149,7 @@ macro_rules! fleet_conformance_tests {
             fleet::a_renewal_extends_the_lease
             fleet::a_closed_node_is_not_renewed
             fleet::an_expired_node_is_fenced
+            fleet::the_lanes_of_a_node_take_sessions_of_each_other
             fleet::claims_are_in_the_order_of_their_reasons
             fleet::a_claim_needs_the_labels_of_the_session
             fleet::a_released_session_waits_for_its_next_owner

@@ -149,8 +149,8 @@ impl MemoryFleet {
 
     /// Returns true unless an open lane of another node owns the session.
     pub(crate) fn may_acquire(&self, session: SessionId, lane: Lane) -> bool {
-        let owner = self.ownerships.get(&session).and_then(|ownership| ownership.lane);
-        owner.is_none_or(|owner| owner == lane || !self.is_open(owner))
+        let node = self.lanes.get(&lane).map(|lane| lane.node);
+        self.owner_node(session).is_none_or(|owner| Some(owner) == node)
     }
 
     pub(crate) fn set_owner(&mut self, session: SessionId, lane: Lane) {

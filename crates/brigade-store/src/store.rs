@@ -75,6 +75,12 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// which it returns each time.
     fn open_lane(&self) -> StoreFuture<'_, Lane>;
 
+    /// Returns the number of lanes that one process best writes at the same time. A store whose commits
+    /// take turns says one.
+    fn parallel_lanes(&self) -> usize {
+        1
+    }
+
     /// Returns every readable session, in the order in which they were opened. A session that a
     /// newer version wrote, or that is damaged, is omitted; [`Store::session`] returns its error.
     fn sessions(&self) -> StoreFuture<'_, Vec<SessionRow>>;
@@ -87,8 +93,8 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// Makes a lane the only writer of a session that its owner has loaded, with this row. From then
     /// on, batches of earlier writers are refused.
     ///
-    /// A session of another node with an open lane is not acquired. A lane that belongs to no node
-    /// protects nothing. A closed lane acquires nothing: the result is [`StoreError::Fenced`].
+    /// A session of another node with an open lane is not acquired. The lanes of one node take each
+    /// other's sessions. A lane that belongs to no node protects nothing. A closed lane acquires nothing: the result is [`StoreError::Fenced`].
     fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult>;
 
     /// Returns the coordination of nodes, if several can share this store.

@@ -50,4 +50,4 @@ pub use crash_store::{CrashStore, CutMode, CutPoint, HeldWrites};
 pub use cut_everywhere::cut_everywhere;
 pub use node_connection::{ConnectionCondition, NodeConnection};
 pub use slow_store::SlowStore;
-pub use test_runtime::TestRuntime;
+pub use test_runtime::{TestRuntime, with_test_loops};

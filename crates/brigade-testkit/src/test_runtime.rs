@@ -13,6 +13,22 @@ use brigade_store::{EventQuery, MemoryStore, Store};
 
 use crate::clock::PausedClock;
 
+/// Sets the number of loops from the variable `BRIGADE_TEST_LOOPS`, if it is there and the store has
+/// several writers. So the same tests run with one loop and with several.
+///
+/// # Panics
+/// Panics if the variable is not a number.
+pub async fn with_test_loops(builder: RuntimeBuilder, store: &dyn Store) -> RuntimeBuilder {
+    let Ok(loops) = std::env::var("BRIGADE_TEST_LOOPS") else { return builder };
+    let Ok(loops) = loops.parse() else { panic!("BRIGADE_TEST_LOOPS is {loops}, not a number") };
+    // A store with one writer has one lane, which it returns each time.
+    let lanes = (store.open_lane().await, store.open_lane().await);
+    match lanes {
+        (Ok(one), Ok(other)) if one == other => builder,
+        _ => builder.loops(loops),
+    }
+}
+
 /// A runtime on paused time with one input per commit and an open session.
 #[derive(Debug)]
 pub struct TestRuntime {
@@ -38,7 +54,27 @@ impl TestRuntime {
         store: Arc<dyn Store>,
         build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> Self {
-        let builder = Runtime::builder()
+        let builder = with_test_loops(Runtime::builder(), &*store).await;
+        Self::start(builder, store, build).await
+    }
+
+    /// Starts a runtime with one loop, for a test of its lane.
+    ///
+    /// # Panics
+    /// Panics if the runtime does not start.
+    pub async fn with_one_loop(
+        store: Arc<dyn Store>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
+        Self::start(Runtime::builder().loops(1), store, build).await
+    }
+
+    async fn start(
+        builder: RuntimeBuilder,
+        store: Arc<dyn Store>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
+        let builder = builder
             .shared_store(store.clone())
             .clock(Arc::new(PausedClock::starting_at(Self::START)))
             .max_batch(1);

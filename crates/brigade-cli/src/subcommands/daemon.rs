@@ -242,7 +242,9 @@ pub(super) async fn run_daemon(
     let is_on_database = database.is_some();
     let builder = match database {
         Some((database, node)) => {
-            Runtime::builder().shared_store(database.bind(state_dir).await?).node(node)
+            let store = database.bind(state_dir).await?;
+            let builder = Runtime::builder().shared_store(store).node(node);
+            context.config.node.loops.into_iter().fold(builder, RuntimeBuilder::loops)
         }
         None => {
             store_binding::check_unbound(state_dir)?;

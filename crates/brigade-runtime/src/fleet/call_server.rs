@@ -1,4 +1,4 @@
-//! Reads the calls of other nodes for the sessions of this one, and gives them to the loop.
+//! Reads the calls of other nodes for the sessions of this one, and gives them to the loops.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
 use brigade_store::{CallAnswer, CallId, CallTarget, OpenCall, StoreError};
-use tokio::sync::mpsc;
 
 use super::Node;
 use super::call_message::CallReply;
 use crate::loop_input::LoopInput;
+use crate::loops::LoopSenders;
 
 /// The time between two looks for calls, without a hint.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -86,7 +86,7 @@ impl ServedCalls {
     }
 }
 
-pub(crate) async fn serve_calls(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>) {
+pub(crate) async fn serve_calls(node: Arc<Node>, inputs: LoopSenders) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -101,22 +101,26 @@ pub(crate) async fn serve_calls(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>
     }
 }
 
-async fn serve_once(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(), StoreError> {
+async fn serve_once(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError> {
     let before = node.served_calls.snapshot();
     let open = node.fleet().open_calls(node.id(), CALLS_MAX).await?;
     if open.len() < CALLS_MAX {
         let is_open = |id| open.iter().any(|call| call.id == id);
         let removed = node.served_calls.remove_missing(&before, is_open);
         if !removed.is_empty() {
-            let _ = inputs.send(LoopInput::CancelCalls(removed)).await;
+            inputs.send_all(|| LoopInput::CancelCalls(removed.clone())).await;
         }
     }
-    let is_for_session = |call: &OpenCall| matches!(call.target, CallTarget::Session(_));
-    let (of_sessions, of_node): (Vec<_>, Vec<_>) =
-        node.served_calls.add(open).into_iter().partition(is_for_session);
-    if !of_sessions.is_empty() {
-        let _ = inputs.send(LoopInput::Calls(of_sessions)).await;
+    let mut of_sessions = Vec::new();
+    let mut of_node = Vec::new();
+    for call in node.served_calls.add(open) {
+        match call.target {
+            CallTarget::Session(session) => of_sessions.push((session, call)),
+            CallTarget::Node(_) => of_node.push(call),
+        }
     }
+    let calls = |part: Vec<_>| LoopInput::Calls(part.into_iter().map(|(_, call)| call).collect());
+    inputs.send_parts(of_sessions, |(session, _)| *session, calls).await;
     for call in of_node {
         if let Err(error) = answer_node_call(node, &call).await {
             node.served_calls.forget(call.id);

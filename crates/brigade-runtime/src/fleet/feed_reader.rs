@@ -40,17 +40,19 @@ async fn read_new(
     known: &mut FeedCursor,
 ) -> Result<(), StoreError> {
     let store = node.store();
-    let own = node.lane();
+    let own = node.lanes();
     let end = store.cursor().await?;
     loop {
-        // Its own events are published by the loop.
-        known.advance(Position { lane: own, no: end.number_in(own) });
+        // Its own events are published by the loops.
+        for lane in &*own {
+            known.advance(Position { lane: *lane, no: end.number_in(*lane) });
+        }
         if known.includes_all(&end) {
             return Ok(());
         }
         let query = EventQuery { session: None, after: known.clone(), limit: PAGE_EVENTS };
         let page = store.events(&query).await?;
-        let others = page.items.iter().filter(|item| item.position.lane != own);
+        let others = page.items.iter().filter(|item| !own.contains(&item.position.lane));
         let changed: BTreeSet<SessionId> = others.map(|item| item.record.session).collect();
         for session in changed {
             refresh_view(view, &**store, session).await;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brigade_model::command::{Command, HostAbsence, RecoverCommand, RecoveryFinding};
@@ -11,13 +10,13 @@ use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::TaskTree;
 use brigade_store::NodeRow;
-use tokio::sync::mpsc;
 
 use super::node_options::DEFAULT_HOST_GRACE;
 use super::{Node, NodeHost};
 use crate::commit::Decided;
 use crate::error::store_refusal;
 use crate::loop_input::LoopInput;
+use crate::loops::LoopSenders;
 use crate::supervisor::Supervisor;
 
 /// The time between two looks at the nodes while a held session has processes of another host.
@@ -163,13 +162,13 @@ impl Supervisor {
     }
 }
 
-/// Gives the loop the nodes when hosts come and go, while it has sessions with processes of other hosts.
-pub(super) async fn watch_hosts(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>) {
+/// Gives the loops the nodes when hosts come and go, while they have sessions with processes of other hosts.
+pub(super) async fn watch_hosts(node: Arc<Node>, inputs: LoopSenders) {
     let mut known: Option<BTreeSet<String>> = None;
     let mut looks: u32 = 0;
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
-        if node.hosted_elsewhere.load(Ordering::Relaxed) == 0 {
+        if !node.has_hosted_elsewhere() {
             known = None;
             continue;
         }
@@ -188,7 +187,8 @@ pub(super) async fn watch_hosts(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>
         if known.as_ref() != Some(&open) || looks >= REPEAT_INTERVAL {
             known = Some(open);
             looks = 0;
-            let _ = inputs.send(LoopInput::Hosts(nodes.into())).await;
+            let nodes: Arc<[NodeRow]> = nodes.into();
+            inputs.send_all(|| LoopInput::Hosts(nodes.clone())).await;
         }
     }
 }

@@ -8,10 +8,11 @@ use brigade_model::ids::SessionId;
 use brigade_model::task::StoredTask;
 use brigade_model::work::TaskKind;
 use brigade_store::{StoreError, TaskQuery};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Node;
 use crate::loop_input::LoopInput;
+use crate::loops::LoopSenders;
 use crate::processes::{ProcessExecution, ProcessService};
 
 /// The pause after a store that did not answer.
@@ -21,7 +22,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// ended without them.
 pub(crate) async fn claim_hosted_processes(
     node: Arc<Node>,
-    inputs: mpsc::Sender<LoopInput>,
+    inputs: LoopSenders,
     processes: Arc<ProcessService>,
 ) {
     loop {
@@ -36,7 +37,7 @@ pub(crate) async fn claim_hosted_processes(
 /// Asks the owners for the sessions. They give them up as soon as nothing else of them runs there.
 async fn claim_once(
     node: &Node,
-    inputs: &mpsc::Sender<LoopInput>,
+    inputs: &LoopSenders,
     processes: &Arc<ProcessService>,
 ) -> Result<(), StoreError> {
     // An execution begins after its row was stored, so each of these is in the rows that are read next.
@@ -50,7 +51,8 @@ async fn claim_once(
         if alive.iter().any(|task| task.row.host().is_some()) {
             // Nobody waits for the reply: an owner that has gone is replaced by a claim.
             let (reply, _) = oneshot::channel();
-            let _ = inputs.send(LoopInput::Move { session, to: node.id(), reply }).await;
+            let _ =
+                inputs.of(session).send(LoopInput::Move { session, to: node.id(), reply }).await;
         }
     }
     Ok(())

@@ -53,7 +53,7 @@ async fn renew(node: &Node) {
             let was_draining = node.is_draining.swap(renewal.draining, Ordering::Relaxed);
             if renewal.draining != was_draining {
                 tracing::info!(draining = renewal.draining, "the node changes");
-                node.drain_changed.notify_one();
+                node.loops.iter().for_each(|it| it.drain_changed.notify_one());
             }
         }
         Ok(None) => {

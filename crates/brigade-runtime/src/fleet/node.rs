@@ -9,7 +9,7 @@ use brigade_model::refusal::Refusal;
 use brigade_store::{
     Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
@@ -22,7 +22,7 @@ use super::{FleetClock, NodeOptions};
 use crate::clock::Clock;
 use crate::error::store_refusal;
 use crate::feed::Feed;
-use crate::loop_input::LoopInput;
+use crate::loops::LoopSenders;
 use crate::performer::PerformerRegistry;
 use crate::view::CommittedView;
 
@@ -49,7 +49,7 @@ impl NodeHost {
     }
 }
 
-/// A node: its lease, its load, and the signals between its loop and its background tasks.
+/// A node: its lease, its load, and the signals between its loops and its background tasks.
 #[derive(Debug)]
 pub(crate) struct Node {
     store: Arc<dyn Store>,
@@ -57,7 +57,9 @@ pub(crate) struct Node {
     pub(crate) host: NodeHost,
     pub(crate) lease: NodeLease,
     pub(crate) clock: FleetClock,
-    lane: Mutex<Lane>,
+    /// The lanes of the loops, in their order.
+    lanes: Mutex<Arc<[Lane]>>,
+    pub(crate) loops: Vec<NodeLoop>,
     /// Notified when this node has committed something that others may wait for.
     pub(crate) committed: Notify,
     /// Notified after a join that followed a lost lease.
@@ -67,28 +69,35 @@ pub(crate) struct Node {
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
     pub(crate) may_own_unheld: AtomicBool,
     pub(crate) is_draining: AtomicBool,
+    /// The calls of other nodes that the loops have got.
+    pub(crate) served_calls: ServedCalls,
+    /// Cancelled when the loops have ended.
+    pub(crate) ended: CancellationToken,
+}
+
+/// The signals between one loop and the background tasks of its node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeLoop {
     /// Notified when the node begins or ends to drain.
     pub(crate) drain_changed: Notify,
     pub(crate) held_sessions: AtomicU64,
     pub(crate) running_tasks: AtomicU64,
     /// The number of held sessions with processes of other hosts.
     pub(crate) hosted_elsewhere: AtomicU64,
-    /// The calls of other nodes that the loop has got.
-    pub(crate) served_calls: ServedCalls,
-    /// Cancelled when the loop has ended.
-    pub(crate) ended: CancellationToken,
 }
 
 impl Node {
-    /// Joins the fleet of a store. Waits for the end of an earlier process with the same name.
+    /// Joins the fleet of a store with a lane for each loop. Waits for the end of an earlier process with the same name.
     pub(crate) async fn join(
         store: Arc<dyn Store>,
         options: NodeOptions,
         host: NodeHost,
         clock: FleetClock,
+        loops: usize,
     ) -> Result<Arc<Self>, Refusal> {
         options.check()?;
-        let joining = JoiningNode { store: &*store, options: &options, host: &host, clock: &clock };
+        let joining =
+            JoiningNode { store: &*store, options: &options, host: &host, clock: &clock, loops };
         let deadline = clock.running_time() + 2 * options.lease;
         let (joined, sent_at) = loop {
             match joining.join().await.map_err(|error| store_refusal(&error))? {
@@ -122,7 +131,6 @@ impl Node {
         }
         let lease_clock: Arc<dyn Clock> = Arc::new(clock.clone());
         let lease = NodeLease::new(lease_clock, options.lease, joined.node, sent_at);
-        let lane = joined.lanes.first().copied().unwrap_or_default();
         tracing::info!(node = %joined.node, name = options.name, "joined the fleet");
         Ok(Arc::new(Self {
             store,
@@ -130,40 +138,38 @@ impl Node {
             host,
             lease,
             clock,
-            lane: Mutex::new(lane),
+            lanes: Mutex::new(joined.lanes.into()),
+            loops: (0..loops).map(|_| NodeLoop::default()).collect(),
             committed: Notify::new(),
             joined_again: Notify::new(),
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
-            drain_changed: Notify::new(),
-            held_sessions: AtomicU64::new(0),
-            running_tasks: AtomicU64::new(0),
-            hosted_elsewhere: AtomicU64::new(0),
             served_calls: ServedCalls::default(),
             ended: CancellationToken::new(),
         }))
     }
 
-    /// Joins again after the lease was lost, with a new lane. The old lane is closed first.
-    pub(crate) async fn rejoin(&self) -> Result<Lane, StoreError> {
+    /// Joins again after the lease was lost, with new lanes. The old ones are closed first.
+    pub(crate) async fn rejoin(&self) -> Result<Arc<[Lane]>, StoreError> {
         self.fleet().close_node(self.lease.node()).await?;
         let joining = JoiningNode {
             store: &*self.store,
             options: &self.options,
             host: &self.host,
             clock: &self.clock,
+            loops: self.loops.len(),
         };
         match joining.join().await? {
             JoinAttempt::Joined(joined, sent_at) => {
-                let lane = joined.lanes.first().copied().unwrap_or_default();
+                let lanes: Arc<[Lane]> = joined.lanes.into();
                 if self.is_draining.load(Ordering::Relaxed) {
                     self.fleet().set_draining(joined.node, true).await?;
                 }
-                *self.lane.lock().unwrap_or_else(PoisonError::into_inner) = lane;
+                *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = lanes.clone();
                 self.lease.begin(joined.node, sent_at);
                 tracing::warn!(node = %joined.node, "joined the fleet again");
-                Ok(lane)
+                Ok(lanes)
             }
             JoinAttempt::NameTaken(node) => {
                 if self.host.is_locked && node.host == self.host.name {
@@ -178,7 +184,7 @@ impl Node {
     /// Starts the background tasks of the node. They end with its loop.
     pub(crate) fn start_tasks(
         self: &Arc<Self>,
-        inputs: &mpsc::Sender<LoopInput>,
+        inputs: &LoopSenders,
         feed: &Arc<Feed>,
         view: &Arc<CommittedView>,
         performers: &PerformerRegistry,
@@ -200,7 +206,7 @@ impl Node {
     }
 
     /// Claims the sessions that need an owner, before the first request is answered.
-    pub(crate) async fn claim_at_start(&self, inputs: &mpsc::Sender<LoopInput>) {
+    pub(crate) async fn claim_at_start(&self, inputs: &LoopSenders) {
         if let Err(error) = claim_all(self, inputs).await {
             tracing::warn!(%error, "sessions cannot be claimed yet");
             self.may_own_unheld.store(true, Ordering::Relaxed);
@@ -219,14 +225,25 @@ impl Node {
         self.lease.node()
     }
 
-    pub(crate) fn lane(&self) -> Lane {
-        *self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the lanes of the loops, in their order.
+    pub(crate) fn lanes(&self) -> Arc<[Lane]> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of sessions in memory.
+    pub(crate) fn held_sessions(&self) -> u64 {
+        self.loops.iter().map(|it| it.held_sessions.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns true if a held session has processes of other hosts.
+    pub(crate) fn has_hosted_elsewhere(&self) -> bool {
+        self.loops.iter().any(|it| it.hosted_elsewhere.load(Ordering::Relaxed) > 0)
     }
 
     pub(crate) fn load(&self) -> NodeLoad {
         NodeLoad {
-            sessions: self.held_sessions.load(Ordering::Relaxed),
-            running: self.running_tasks.load(Ordering::Relaxed),
+            sessions: self.held_sessions(),
+            running: self.loops.iter().map(|it| it.running_tasks.load(Ordering::Relaxed)).sum(),
             skew_ms: self.clock.skew_ms(),
         }
     }
@@ -259,6 +276,7 @@ struct JoiningNode<'a> {
     options: &'a NodeOptions,
     host: &'a NodeHost,
     clock: &'a FleetClock,
+    loops: usize,
 }
 
 enum JoinAttempt {
@@ -287,11 +305,14 @@ impl JoiningNode<'_> {
             capacity: self.options.capacity,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             lease: self.options.lease,
-            lanes: 1,
+            lanes: u32::try_from(self.loops).unwrap_or(1),
         };
         let before = self.clock.machine_now();
         let sent_at = self.clock.running_time();
         match fleet.join(&node).await? {
+            JoinResult::Joined(joined) if joined.lanes.len() != self.loops => {
+                Err(StoreError::Corrupt("a node has too few lanes".into()))
+            }
             JoinResult::Joined(joined) => {
                 self.clock.correct(joined.renewal.now, before);
                 Ok(JoinAttempt::Joined(joined, sent_at))

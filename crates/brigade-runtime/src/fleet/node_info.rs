@@ -71,7 +71,7 @@ impl Runtime {
         self.check_lease()?;
         let (reply, received) = oneshot::channel();
         let input = LoopInput::Move { session, to, reply };
-        self.inner.inputs.send(input).await.map_err(|_| shutdown_refusal())?;
+        self.inner.inputs.of(session).send(input).await.map_err(|_| shutdown_refusal())?;
         received.await.map_err(|_| in_doubt_refusal())?.map(|_| ())
     }
 

@@ -35,6 +35,7 @@ const RELEASES_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct OwnedSessions {
     pub(crate) node: Arc<Node>,
+    loop_index: usize,
     pub(crate) calls: CallClient,
     /// Sessions that another node owned at the last look, and the time of that.
     elsewhere: HashMap<SessionId, Time>,
@@ -77,9 +78,10 @@ pub(crate) struct LoadedClaim {
 }
 
 impl OwnedSessions {
-    pub(crate) fn new(node: Arc<Node>, calls: CallClient) -> Self {
+    pub(crate) fn new(node: Arc<Node>, calls: CallClient, loop_index: usize) -> Self {
         Self {
             node,
+            loop_index,
             calls,
             elsewhere: HashMap::new(),
             unrecovered: HashSet::new(),
@@ -435,9 +437,10 @@ impl Supervisor {
     pub(crate) async fn release_resting(&mut self) {
         let now = self.clock.now();
         let Some(owned) = &mut self.owned else { return };
-        owned.node.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
-        let running = u64::from(self.slots.total_running());
-        owned.node.running_tasks.store(running, Ordering::Relaxed);
+        let reported = &owned.node.loops[owned.loop_index];
+        reported.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
+        let running = u64::from(self.slots.own_running());
+        reported.running_tasks.store(running, Ordering::Relaxed);
         if !owned.node.lease.is_held() {
             return;
         }
@@ -537,7 +540,7 @@ impl OwnedSessions {
 
     fn count_hosted_elsewhere(&self) {
         let count = self.hosted_elsewhere.len() as u64;
-        self.node.hosted_elsewhere.store(count, Ordering::Relaxed);
+        self.node.loops[self.loop_index].hosted_elsewhere.store(count, Ordering::Relaxed);
     }
 
     /// Ends this node in good order: others may take its sessions at once.

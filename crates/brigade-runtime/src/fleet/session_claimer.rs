@@ -1,19 +1,21 @@
-//! Claims sessions that need an owner, and gives them to the loop.
+//! Claims sessions that need an owner, and gives them to the loops.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brigade_model::ids::SessionId;
-use brigade_store::{LoadedSession, SessionClaim, StoreError};
+use brigade_model::ids::{Lane, SessionId};
+use brigade_store::{AcquireResult, LoadedSession, SessionClaim, StoreError};
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Node;
 use super::owned_sessions::{ClaimedSessions, LoadedClaim};
 use crate::clock::Clock;
 use crate::ids::random_share;
 use crate::loop_input::LoopInput;
+use crate::loops::{LoopSenders, loop_of};
 
 /// The most sessions that one statement claims.
 const SLICE: usize = 100;
@@ -28,7 +30,7 @@ const SLICE_PAUSE: Duration = Duration::from_millis(80);
 /// The number of looks after which the node looks for sessions that it owns without knowing.
 const UNHELD_INTERVAL: u32 = 120;
 
-pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: mpsc::Sender<LoopInput>) {
+pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: LoopSenders) {
     let mut looks: u32 = 0;
     loop {
         // Nodes that see the same event do not all ask at once.
@@ -57,19 +59,17 @@ pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: mpsc::Sender<LoopInp
     }
 }
 
-/// Claims until there is nothing more, slice by slice. The loop has each slice before the next.
-pub(crate) async fn claim_all(
-    node: &Node,
-    inputs: &mpsc::Sender<LoopInput>,
-) -> Result<(), StoreError> {
+/// Claims until there is nothing more, slice by slice. The loops have each slice before the next.
+pub(crate) async fn claim_all(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError> {
     while node.lease.is_held() && !node.is_draining.load(Ordering::Relaxed) {
-        let held = node.held_sessions.load(Ordering::Relaxed);
+        let held = node.held_sessions();
         let free = node.options.capacity.map_or(u64::MAX, |most| most.saturating_sub(held));
         let limit = usize::try_from(free).unwrap_or(usize::MAX).min(SLICE);
         if limit == 0 {
             break;
         }
-        let lane = node.lane();
+        let lanes = node.lanes();
+        let lane = lanes.first().copied().unwrap_or_default();
         let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit };
         let claimed = node.fleet().claim(&claim).await?;
         if claimed.is_empty() {
@@ -83,19 +83,43 @@ pub(crate) async fn claim_all(
             claim.last = found.map(|session| session.last);
             found.is_some()
         });
-        give_to_loop(inputs, ClaimedSessions { lane, sessions: loaded }).await;
+        let loaded = move_to_lanes(node, &lanes, loaded).await;
+        give_to_loops(inputs, &lanes, loaded).await;
         // The other nodes get a part of many sessions.
         tokio::time::sleep(SLICE_PAUSE.mul_f64(random_share())).await;
     }
     Ok(())
 }
 
-/// Lets the loop acquire sessions that the store has for this node's lane, and the loop has not.
-async fn load_unheld(node: &Node, inputs: &mpsc::Sender<LoopInput>) -> Result<(), StoreError> {
-    let lane = node.lane();
-    let owned = node.fleet().owned_sessions(lane).await?;
-    let _ = inputs.send(LoopInput::HoldOwned(owned)).await;
+/// Lets the loops acquire sessions that the store has for this node's lanes, and the loops have not.
+async fn load_unheld(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError> {
+    for lane in &*node.lanes() {
+        let owned = node.fleet().owned_sessions(*lane).await?;
+        inputs.send_parts(owned, |session| *session, LoopInput::HoldOwned).await;
+    }
     Ok(())
+}
+
+/// Moves claimed sessions from the lane of the claim to those of their loops. One that cannot be moved
+/// now is acquired by its loop later.
+async fn move_to_lanes(node: &Node, lanes: &[Lane], claimed: Vec<LoadedClaim>) -> Vec<LoadedClaim> {
+    let moves = claimed.into_iter().map(|mut claim| async move {
+        let index = loop_of(claim.session.row.id, lanes.len());
+        if index > 0 {
+            match node.store().acquire(lanes[index], &claim.session.row).await {
+                Ok(AcquireResult::Acquired(acquired)) => claim.session.row.epoch = acquired.epoch,
+                other => {
+                    tracing::debug!(?other, "a claimed session is not in the lane of its loop yet");
+                    node.may_own_unheld.store(true, Ordering::Relaxed);
+                    return None;
+                }
+            }
+        }
+        Some(claim)
+    });
+    let moved: Vec<Option<LoadedClaim>> =
+        stream::iter(moves).buffer_unordered(LOADS).collect().await;
+    moved.into_iter().flatten().collect()
 }
 
 async fn load_all(node: &Node, ids: Vec<SessionId>) -> Vec<LoadedClaim> {
@@ -121,10 +145,17 @@ async fn load_all(node: &Node, ids: Vec<SessionId>) -> Vec<LoadedClaim> {
     loaded
 }
 
-/// Sends loaded sessions to the loop and waits until it has them.
-async fn give_to_loop(inputs: &mpsc::Sender<LoopInput>, claimed: ClaimedSessions) {
-    let (done, waited) = oneshot::channel();
-    if inputs.send(LoopInput::Claimed { claimed, done }).await.is_ok() {
-        let _ = waited.await;
-    }
+/// Sends loaded sessions to their loops and waits until these have them.
+async fn give_to_loops(inputs: &LoopSenders, lanes: &[Lane], loaded: Vec<LoadedClaim>) {
+    let parts = inputs.split(loaded, |claim| claim.session.row.id);
+    let given = parts.into_iter().zip(lanes).map(|((sender, sessions), lane)| async move {
+        let (done, waited) = oneshot::channel();
+        let claimed = ClaimedSessions { lane: *lane, sessions };
+        if !claimed.sessions.is_empty()
+            && sender.send(LoopInput::Claimed { claimed, done }).await.is_ok()
+        {
+            let _ = waited.await;
+        }
+    });
+    join_all(given).await;
 }

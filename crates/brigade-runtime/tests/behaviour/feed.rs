@@ -70,7 +70,7 @@ async fn a_burst_of_progress_loses_none_and_the_end_comes_last() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let test = TestRuntime::with_one_loop(store.clone(), |b| b).await;
     let task = test.session.spawn(chatty(40)).await.unwrap();
     wait_result(&task).await;
     let last = test.runtime.cursor().number_in(LANE);
@@ -87,7 +87,7 @@ async fn a_reader_that_reconnects_anywhere_misses_nothing_and_sees_nothing_twice
     }
     crash(test).await;
     // Without recent events in memory, the store is read.
-    let test = TestRuntime::on_store(store, |b| b).await;
+    let test = TestRuntime::with_one_loop(store, |b| b).await;
     for cut in 0..last {
         let seen = drain(&mut test.runtime.subscribe(at(cut)), at(last)).await;
         assert_eq!(seen, all[usize::try_from(cut).unwrap()..], "from {cut}");
@@ -107,7 +107,7 @@ async fn a_reader_at_the_end_waits_for_new_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
-    let test = TestRuntime::new(|b| b).await;
+    let test = TestRuntime::with_one_loop(Arc::new(MemoryStore::new()), |b| b).await;
     let other = test.runtime.session("other").await.unwrap();
     for _ in 0..5 {
         wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
@@ -139,7 +139,8 @@ async fn a_sessions_feed_has_its_own_events_only_and_the_runtimes_has_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
-    let test = TestRuntime::new(|b| b.max_batch(1024)).await;
+    let test =
+        TestRuntime::with_one_loop(Arc::new(MemoryStore::new()), |b| b.max_batch(1024)).await;
     let mut slow = test.session.subscribe(FeedCursor::START);
     let mut reading = test.session.subscribe(FeedCursor::START);
     drain(&mut reading, at(1)).await;
@@ -160,11 +161,11 @@ async fn a_slow_reader_falls_back_to_the_store_and_catches_up() {
 async fn a_reader_gets_one_gap_and_then_continues() {
     let options = MemoryOptions { max_events: 10, ..MemoryOptions::default() };
     let store = Arc::new(MemoryStore::with_options(options));
-    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let test = TestRuntime::with_one_loop(store.clone(), |b| b).await;
     wait_result(&test.session.spawn(chatty(40)).await.unwrap()).await;
     let last = test.runtime.cursor().number_in(LANE);
     crash(test).await;
-    let test = TestRuntime::on_store(store, |b| b).await;
+    let test = TestRuntime::with_one_loop(store, |b| b).await;
     let mut feed = test.session.subscribe(at(3));
     let gap = eventually(feed.next()).await.unwrap().unwrap();
     assert_eq!(gap, FeedUpdate::Gap { to: at(last - 10) });
@@ -177,7 +178,7 @@ async fn a_reader_gets_one_gap_and_then_continues() {
 #[tokio::test(start_paused = true)]
 async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     let store = Arc::new(MemoryStore::new());
-    let test = TestRuntime::on_store(store.clone(), |b| b).await;
+    let test = TestRuntime::with_one_loop(store.clone(), |b| b).await;
     wait_result(&test.session.spawn(returns(1)).await.unwrap()).await;
     let last = test.runtime.cursor().number_in(LANE);
     tokio::time::sleep(10 * SECOND).await;
@@ -186,7 +187,7 @@ async fn pruned_events_are_a_gap_also_when_nothing_is_left() {
     assert_eq!((pruned.tasks, pruned.events), (1, last));
     refused(test.session.get(number(1)).await, NOT_FOUND, "1");
     crash(test).await;
-    let test = TestRuntime::on_store(store, |b| b).await;
+    let test = TestRuntime::with_one_loop(store, |b| b).await;
     let mut feed = test.session.subscribe(FeedCursor::START);
     let gap = eventually(feed.next()).await.unwrap().unwrap();
     assert_eq!(gap, FeedUpdate::Gap { to: at(last) });

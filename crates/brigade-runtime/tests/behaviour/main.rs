@@ -22,6 +22,7 @@ mod joining;
 mod leaks;
 mod limits;
 mod load;
+mod loops;
 mod messages;
 mod names;
 mod outage;

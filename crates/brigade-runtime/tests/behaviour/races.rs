@@ -3,12 +3,15 @@
 use brigade_model::event::Event;
 use brigade_model::outcome::Outcome;
 use brigade_runtime::{FeedUpdate, NewTask, Runtime, Session, TaskHandle};
+use brigade_store::MemoryStore;
+use brigade_testkit::with_test_loops;
 use tokio::task::JoinSet;
 
 use crate::support::*;
 
 async fn session() -> Session {
-    let runtime = Runtime::builder().start().await.unwrap();
+    let builder = with_test_loops(Runtime::builder(), &MemoryStore::new()).await;
+    let runtime = builder.start().await.unwrap();
     runtime.session("test").await.unwrap()
 }
 

@@ -6,14 +6,15 @@ use brigade_model::ids::TaskNo;
 use brigade_model::task::{QueueReason, StoredTask, TaskState};
 use brigade_runtime::{Job, JobContext, JobError, NewTask, Runtime, RuntimeBuilder, Session};
 use brigade_store::{MemoryStore, Store};
-use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime};
+use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, TestRuntime, with_test_loops};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
 async fn runtime(store: Arc<dyn Store>, max: Option<u32>, gate: &CancellationToken) -> Runtime {
     let clock = Arc::new(PausedClock::starting_at(TestRuntime::START));
-    let builder = Runtime::builder().shared_store(store).clock(clock);
+    let builder = with_test_loops(Runtime::builder(), &*store).await;
+    let builder = builder.shared_store(store).clock(clock);
     let builder = match max {
         Some(max) => builder.max_running(max),
         None => builder,

@@ -8,7 +8,7 @@ use brigade_model::limits::Limits;
 use brigade_model::work::RecoveryPolicy;
 use brigade_runtime::{JobContext, JobError, NewTask, Runtime};
 use brigade_store::{MemoryStore, Retention, Store};
-use brigade_testkit::{ManualClock, TestRuntime};
+use brigade_testkit::{ManualClock, TestRuntime, with_test_loops};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +36,8 @@ async fn a_session_without_limits_of_its_own_gets_those_of_the_runtime() {
 
 #[tokio::test]
 async fn an_opened_session_says_whether_the_requested_limits_apply() {
-    let runtime = Runtime::builder().start().await.unwrap();
+    let builder = with_test_loops(Runtime::builder(), &MemoryStore::new()).await;
+    let runtime = builder.start().await.unwrap();
     let first = runtime.open_session("kitchen").limits(at_once(1)).await.unwrap();
     assert!(first.opened && first.limits_applied);
     let same = runtime.open_session("kitchen").limits(at_once(1)).await.unwrap();

@@ -88,7 +88,7 @@ async fn a_runtime_gives_up_a_session_that_another_one_has_acquired() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_session_does_not_disturb_the_others() {
     let store = Arc::new(MemoryStore::new());
-    let first = TestRuntime::on_store(store.clone(), |b| b.max_batch(100)).await;
+    let first = TestRuntime::with_one_loop(store.clone(), |b| b.max_batch(100)).await;
     let other = first.runtime.session("other").await.unwrap();
     let row = store.session(first.session.id()).await.unwrap().unwrap();
     store.acquire(Lane::default(), &row).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_commit_in_doubt_is_found_although_another_runtime_writes() {
     let memory = Arc::new(MemoryStore::new());
     let faulty = FaultyStore::new(memory.clone());
     let second = Runtime::builder().shared_store(memory.clone()).start().await.unwrap();
-    let first = TestRuntime::on_store(faulty.clone(), |b| b).await;
+    let first = TestRuntime::with_one_loop(faulty.clone(), |b| b).await;
     let kitchen = second.session("kitchen").await.unwrap();
     let before = first.runtime.cursor();
     faulty.doubt_next_commit(async move {

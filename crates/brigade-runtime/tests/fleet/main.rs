@@ -11,6 +11,8 @@ mod events;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod loops;
+#[cfg(test)]
 mod rest;
 #[cfg(test)]
 mod support;

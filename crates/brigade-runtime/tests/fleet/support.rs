@@ -10,7 +10,7 @@ use brigade_runtime::{
     Clock, Job, JobContext, JobError, NodeOptions, Runtime, RuntimeBuilder, Session,
 };
 use brigade_store::{MemoryStore, Store};
-use brigade_testkit::{NodeConnection, PausedClock, TestRuntime};
+use brigade_testkit::{NodeConnection, PausedClock, TestRuntime, with_test_loops};
 use tokio::time::Instant;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
@@ -77,7 +77,8 @@ impl TestFleet {
         let options = NodeOptions::new(name).lease(LEASE);
         let work = self.work.clone();
         let node = name.to_owned();
-        let builder = Runtime::builder()
+        let builder = with_test_loops(Runtime::builder(), &*self.store)
+            .await
             .shared_store(connection as Arc<dyn Store>)
             .clock(Arc::new(self.clock))
             .node(options)

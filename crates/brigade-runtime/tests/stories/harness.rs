@@ -22,7 +22,9 @@ use brigade_postgres::{PostgresOptions, PostgresStore};
 use brigade_runtime::{Clock, ProcessOptions, Runtime, RuntimeBuilder, Session};
 use brigade_sqlite::SqliteStore;
 use brigade_store::{EventQuery, Store, TaskQuery};
-use brigade_testkit::{CrashStore, CutMode, CutPoint, PausedClock, StoppedTime, TestRuntime};
+use brigade_testkit::{
+    CrashStore, CutMode, CutPoint, PausedClock, StoppedTime, TestRuntime, with_test_loops,
+};
 
 /// The effects of the work on the outside: each step logs itself here.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
@@ -174,7 +176,8 @@ impl Story {
                 StoryStore::Postgres => CrashStore::around_real_io(open_store(path).await, cut),
             };
             let clock = PausedClock::starting_at(start);
-            let builder = Runtime::builder().shared_store(store.clone()).max_batch(1);
+            let builder = with_test_loops(Runtime::builder(), &*store).await;
+            let builder = builder.shared_store(store.clone()).max_batch(1);
             let builder = match self.pace {
                 Pace::Paused => builder.clock(Arc::new(clock)),
                 Pace::Real => {

@@ -110,6 +110,28 @@ pub async fn an_expired_node_is_fenced(harness: &dyn FleetHarness) {
     assert_eq!(other.owner_of(1).await, Some(other.id));
 }
 
+/// Checks that a lane acquires a session of another lane of its node, whose writer is then refused.
+pub async fn the_lanes_of_a_node_take_sessions_of_each_other(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let node = FleetNode::join_with(&store, &NewNode { lanes: 2, ..new_node("a") }).await;
+    let other = FleetNode::join(&store, "b").await;
+    let mut writer = node.open_session(1).await;
+    let row = writer.tree.row().clone();
+    let refused = store.acquire(other.lane, &row).await.expect("it is asked");
+    assert_eq!(refused, AcquireResult::Owned);
+    let lane = node.other_lanes[0];
+    let acquired = store.acquire(lane, &row).await.expect("it is asked");
+    assert!(matches!(acquired, AcquireResult::Acquired(_)), "{acquired:?}");
+    assert_eq!(other.owner_of(1).await, Some(node.id));
+    assert_eq!(node.fleet().owned_sessions(node.lane).await.expect("sessions"), []);
+    assert_eq!(node.fleet().owned_sessions(lane).await.expect("sessions"), [writer.id()]);
+    let refused = store.acquire(node.lane, &row).await.expect("it is asked");
+    assert_eq!(refused, AcquireResult::Changed, "the epoch is another one");
+    let part = spawn(&mut writer).await;
+    let batch = Batch { lane: node.lane, sessions: vec![part], ..Batch::default() };
+    assert_fenced(&store, &batch).await;
+}
+
 /// Checks the order of claims, their limit, and what a claim changes.
 pub async fn claims_are_in_the_order_of_their_reasons(harness: &dyn FleetHarness) {
     let store = harness.empty().await;

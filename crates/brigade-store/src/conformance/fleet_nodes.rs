@@ -31,6 +31,8 @@ pub(super) struct FleetNode {
     pub(super) store: Arc<dyn Store>,
     pub(super) id: NodeId,
     pub(super) lane: Lane,
+    /// The lanes after the first one.
+    pub(super) other_lanes: Vec<Lane>,
 }
 
 pub(super) fn new_node(name: &str) -> NewNode {
@@ -57,7 +59,13 @@ impl FleetNode {
     pub(super) async fn join_with(store: &Arc<dyn Store>, node: &NewNode) -> Self {
         let joined = fleet_of(store).join(node).await.expect("a join");
         let JoinResult::Joined(joined) = joined else { panic!("it is {joined:?}") };
-        Self { store: store.clone(), id: joined.node, lane: joined.lanes[0] }
+        let (lane, other_lanes) = joined.lanes.split_first().expect("a node has a lane");
+        Self {
+            store: store.clone(),
+            id: joined.node,
+            lane: *lane,
+            other_lanes: other_lanes.to_vec(),
+        }
     }
 
     pub(super) fn fleet(&self) -> &dyn Fleet {
