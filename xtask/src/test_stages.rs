@@ -26,7 +26,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
     ensure_postgres()?;
-    let stages: [(&str, CheckStage); 12] = [
+    let stages: [(&str, CheckStage); 13] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -34,6 +34,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("clippy", run_clippy),
         ("features", check_features),
         ("tests", run_tests),
+        ("loops", run_with_loops),
         ("postgres", run_stories_on_postgres),
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
@@ -156,6 +157,15 @@ fn run_stories_on_postgres() -> Result<(), String> {
     tests.args(["test", "--all-features", "--package", "brigade-runtime"]);
     tests.args(["--test", "stories", "--test", "agent_stories"]);
     run_alone(tests.env("BRIGADE_STORY_STORE", "postgres"))
+}
+
+/// Runs the tests of the runtime's behaviour and of fleets with several loops. The stage `tests` runs them
+/// with one.
+fn run_with_loops() -> Result<(), String> {
+    let mut tests = cargo_command();
+    tests.args(["test", "--all-features", "--package", "brigade-runtime"]);
+    tests.args(["--test", "behaviour", "--test", "fleet"]);
+    run_alone(tests.env("BRIGADE_TEST_LOOPS", "3"))
 }
 
 /// Runs each attack for a minute. The stage `tests` runs them for seconds.
