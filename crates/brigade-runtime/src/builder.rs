@@ -293,6 +293,7 @@ impl RuntimeBuilder {
             lost_sessions: Default::default(),
             retry_reports: Vec::new(),
             last_commit_failed: false,
+            refused_turns: 0,
             slots: RunningSlots::paused(self.max_running),
             drain: DrainState::default(),
             shutdown_reply: None,

@@ -109,7 +109,7 @@ enum ClaimReason {
 
 impl MemoryFleet {
     /// Refuses a batch of a closed lane, of a lane that does not own its sessions, or that answers a call
-    /// twice.
+    /// twice, or a removed one that must exist.
     pub(crate) fn check_writer(&self, batch: &Batch) -> Result<(), StoreError> {
         self.check_open(batch.lane)?;
         if self.is_open(batch.lane) {
@@ -120,13 +120,16 @@ impl MemoryFleet {
                 }
             }
         }
-        let is_refused = |answer: &CallAnswer| {
-            let stored = self.calls.iter().find(|stored| stored.call.id == answer.id);
-            stored.map_or(answer.must_exist, |stored| stored.reply.is_some())
-        };
-        match batch.answers.iter().find(|answer| is_refused(answer)) {
-            Some(answer) => Err(StoreError::Fenced(format!("{:?} needs no reply", answer.id))),
-            None => Ok(()),
+        let stored = |id: CallId| self.calls.iter().find(|stored| stored.call.id == id);
+        let is_answered = |id: CallId| stored(id).is_some_and(|stored| stored.reply.is_some());
+        if let Some(answer) = batch.answers.iter().find(|answer| is_answered(answer.id)) {
+            return Err(StoreError::Fenced(format!("{:?} has a reply", answer.id)));
+        }
+        let needed = batch.answers.iter().filter(|answer| answer.must_exist);
+        let removed = needed.map(|answer| answer.id).filter(|id| stored(*id).is_none());
+        match removed.collect::<Vec<_>>() {
+            calls if calls.is_empty() => Ok(()),
+            calls => Err(StoreError::CallRemoved { calls }),
         }
     }
 

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
-use super::{CallClient, CallRequest, Node};
+use super::{CallClient, CallReply, CallRequest, Node};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -341,20 +341,20 @@ impl Supervisor {
                         let submitted = SubmittedCommand { command, origin: origin.as_ref() };
                         results.push(self.decide(session, submitted, now, decided).await);
                     }
-                    decided.replies.push(DeferredReply::ManyOfCall(call.id, results));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::Many(results)));
                 }
                 Ok(CallRequest::Submit { command, origin }) => {
                     let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
                     let result = self.decide(session, submitted, now, decided).await;
-                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::One(result)));
                 }
                 Ok(CallRequest::Move { to }) => {
                     let result = self.move_session(session, to, now).await;
-                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::One(result)));
                 }
                 Err(refusal) => {
-                    let reply = ReplyTo::Call(call.id);
-                    decided.replies.push(DeferredReply::One(reply, Err(refusal)));
+                    let reply = CallReply::One(Err(refusal));
+                    decided.replies.push(DeferredReply::Call(call.id, reply));
                 }
             }
         }

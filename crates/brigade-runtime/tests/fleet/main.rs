@@ -11,6 +11,8 @@ mod events;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod refused_turns;
+#[cfg(test)]
 mod rest;
 #[cfg(test)]
 mod support;
