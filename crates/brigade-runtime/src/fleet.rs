@@ -15,6 +15,7 @@
 //!   host in sessions of other nodes.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
 //!   sessions that need no owner; `rejoin`: a new join.
+//! - `unreadable_sessions`: sessions of newer versions, and damaged ones.
 //! - `call_message`: the encoding of calls.
 
 mod call_client;
@@ -34,6 +35,7 @@ mod owned_sessions;
 mod rejoin;
 mod session_claimer;
 mod session_rest;
+mod unreadable_sessions;
 
 pub(crate) use call_client::CallClient;
 pub(crate) use call_message::{CallReply, CallRequest};
@@ -45,3 +47,4 @@ pub(crate) use node::{Node, NodeHost};
 pub use node_info::NodeInfo;
 pub use node_options::NodeOptions;
 pub(crate) use owned_sessions::{ClaimedSessions, OwnedSessions};
+pub(crate) use rejoin::while_held;

@@ -31,7 +31,7 @@ use crate::commit::{Committed, Decided, DeferredReply, OpeningRequest, PendingCo
 use crate::drain::DrainState;
 use crate::error::{cancelled_refusal, in_doubt_refusal, refused_turn_refusal, store_refusal};
 use crate::feed::Feed;
-use crate::fleet::{Node, OwnedSessions};
+use crate::fleet::{Node, OwnedSessions, while_held};
 use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
 use crate::performer::PerformerRegistry;
 #[cfg(feature = "processes")]
@@ -287,12 +287,7 @@ impl Supervisor {
                 }
             }
             LoopInput::Wait(wait) => self.decide_wait(wait, now, decided).await,
-            LoopInput::CancelWait { id } => {
-                self.waiters.remove(id);
-                if let Some(owned) = &self.owned {
-                    owned.calls.cancel_wait(id);
-                }
-            }
+            LoopInput::CancelWait { id } => self.cancel_wait(id),
             LoopInput::Move { session, to, reply } => {
                 let result = self.move_session(session, to, now).await;
                 decided.replies.push(DeferredReply::Move { session, to, reply, result });
@@ -309,6 +304,13 @@ impl Supervisor {
             }
             LoopInput::Drain { reply } => self.drain.begin(reply),
             LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
+        }
+    }
+
+    pub(crate) fn cancel_wait(&mut self, id: u64) {
+        self.waiters.remove(id);
+        if let Some(owned) = &self.owned {
+            owned.calls.cancel_wait(id);
         }
     }
 
@@ -401,7 +403,9 @@ impl Supervisor {
                 break;
             }
             decided.loaded_sessions.push(id);
-            load_needed_rows(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
+            let node = self.owned.as_ref().map(|owned| &*owned.node);
+            let loading = load_needed_rows(&*self.store, tree, &missing);
+            while_held(node, loading).await.map_err(|error| store_refusal(&error))?;
             requested = missing;
         }
         self.drain.check(tree, command, now)?;
@@ -423,7 +427,7 @@ impl Supervisor {
         }
         let answered: Vec<CallId> = batch.answers.iter().map(|answer| answer.id).collect();
         let started_at = Instant::now();
-        let error = match self.store.commit(&batch).await {
+        let error = match self.while_held(self.store.commit(&batch)).await {
             Ok(first) => {
                 self.refused_turns = 0;
                 self.turn_stored(&answered);
@@ -521,11 +525,11 @@ impl Supervisor {
         };
         loop {
             // Without this, a batch that is not there could still arrive.
-            let page = match self.store.refuse_late_commits(self.lane).await {
-                Ok(()) => self.store.events(&query).await,
-                Err(error) => Err(error),
+            let request = async {
+                self.store.refuse_late_commits(self.lane).await?;
+                self.store.events(&query).await
             };
-            match page {
+            match self.while_held(request).await {
                 Ok(page) => {
                     let found = page.items.iter().find(|item| {
                         item.position.lane == self.lane
@@ -538,7 +542,7 @@ impl Supervisor {
                     tracing::warn!(%error, "the store does not say whether it has the commit");
                 }
             }
-            if !self.wait_for_store().await {
+            if !self.is_held() || !self.wait_for_store().await {
                 return Err(in_doubt_refusal());
             }
         }

@@ -189,6 +189,10 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// A task goes with its journal and the messages to it. Its subtree stays while a task in it
     /// holds a slot or limits a kept task outside of it. The key of a removed task stays while its
     /// parent is alive. After a crash, the next call removes the rest.
+    ///
+    /// Nodes that were closed more than a day ago go as well, and so do their lanes, once these own no
+    /// session and have no event. The events of a removed lane count as read, also if a cursor has the
+    /// lane, and an event whose session moved from there is not held back.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult>;
 }
 

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
-use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
+use brigade_model::ids::{Epoch, Lane, Millis, Position, SessionId, Time};
 use brigade_model::refusal::Refusal;
+use brigade_model::task_tree::SessionRow;
 use brigade_model::transition::SubmittedCommand;
 use brigade_store::{
     AcquireResult, CallId, CallTarget, LoadedSession, NodeId, OpenCall, SessionRelease, StoreError,
@@ -17,7 +18,8 @@ use futures_util::future::join_all;
 use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
-use super::{CallClient, CallReply, CallRequest, Node};
+use super::unreadable_sessions::is_unreadable;
+use super::{CallClient, CallReply, CallRequest, Node, while_held};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -139,8 +141,15 @@ impl Supervisor {
     /// Acquires a session for this node and loads it. Returns `Fenced` if another node owns it.
     pub(crate) async fn acquire_in_fleet(&mut self, id: SessionId) -> Result<(), StoreError> {
         loop {
-            let Some(row) = self.store.session(id).await? else { return Ok(()) };
-            let acquired = self.store.acquire(self.lane, &row).await;
+            let store = self.store.clone();
+            let row = match self.while_held(store.session(id)).await {
+                Err(error) if is_unreadable(&error) => {
+                    return Err(self.find_reader(id, error).await);
+                }
+                row => row?,
+            };
+            let Some(row) = row else { return Ok(()) };
+            let acquired = self.while_held(store.acquire(self.lane, &row)).await;
             match acquired.inspect_err(|_| self.note_unheld())? {
                 AcquireResult::Changed => {}
                 AcquireResult::Owned => {
@@ -151,7 +160,11 @@ impl Supervisor {
                     return Err(StoreError::Fenced(format!("session {id}")));
                 }
                 AcquireResult::Acquired(acquired) => {
-                    let loaded = self.store.load(id).await.inspect_err(|_| self.note_unheld())?;
+                    let loaded = self.while_held(store.load(id)).await;
+                    let loaded = loaded.inspect_err(|error| match is_unreadable(error) {
+                        true => self.give_up_unreadable(&row, acquired.epoch),
+                        false => self.note_unheld(),
+                    })?;
                     let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
                     let Some(loaded) = loaded else {
                         return Err(StoreError::Fenced(format!("session {id}")));
@@ -161,6 +174,37 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Returns the error of a session that this node cannot read. If another node owns it, requests go
+    /// there.
+    async fn find_reader(&mut self, id: SessionId, error: StoreError) -> StoreError {
+        let now = self.clock.now();
+        let Some(owned) = &mut self.owned else { return error };
+        let ids = [id];
+        let owners = while_held(Some(&owned.node), owned.node.fleet().owners(&ids)).await;
+        let own = owned.node.id();
+        if !owners.is_ok_and(|owners| owners.iter().any(|owner| owner.node != own)) {
+            return error;
+        }
+        owned.elsewhere.insert(id, now);
+        StoreError::Fenced(format!("session {id}"))
+    }
+
+    /// Plans the release of a session that this node has acquired and cannot read.
+    fn give_up_unreadable(&self, row: &SessionRow, epoch: Epoch) {
+        let Some(owned) = &self.owned else { return };
+        let release = SessionRelease {
+            lane: self.lane,
+            id: row.id,
+            epoch,
+            seq: row.seq,
+            // Due at once, so that another node claims it.
+            next_due: Some(self.clock.now()),
+            next_owner: None,
+        };
+        owned.node.unreadable.add(owned.node.lease.now(), release);
+        owned.node.claimable.notify_one();
     }
 
     fn note_unheld(&self) {
@@ -404,7 +448,7 @@ impl Supervisor {
         }
     }
 
-    fn forget_call(&self, id: CallId) {
+    pub(super) fn forget_call(&self, id: CallId) {
         if let Some(owned) = &self.owned {
             owned.node.served_calls.forget(id);
         }
@@ -474,7 +518,8 @@ impl Supervisor {
         }
         let node = owned.node.clone();
         let fleet = node.fleet();
-        let results = join_all(releases.iter().map(|release| fleet.release(release))).await;
+        let releasing = join_all(releases.iter().map(|release| fleet.release(release)));
+        let Ok(results) = self.while_held(async { Ok(releasing.await) }).await else { return };
         for (release, result) in releases.iter().zip(results) {
             match result {
                 Ok(true) => {}

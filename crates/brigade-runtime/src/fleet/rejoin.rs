@@ -1,9 +1,14 @@
 //! The loop of a node that has lost its lease.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use brigade_model::ids::SessionId;
+use brigade_store::StoreError;
 
+use super::node::unheld_refusal;
+use super::Node;
+use crate::loop_input::LoopInput;
 use crate::supervisor::Supervisor;
 
 /// The pause between two attempts to join again.
@@ -26,20 +31,81 @@ impl Supervisor {
             owned.failed_recoveries.clear();
             owned.moving.clear();
         }
-        let lane = loop {
-            match node.rejoin().await {
-                Ok(lane) => break lane,
-                Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
+        for input in std::mem::take(&mut self.retry_reports) {
+            self.refuse_unheld(input);
+        }
+        let ended = self.abandoned.clone();
+        let shutdown = self.shutdown_token.clone();
+        let joining = async {
+            tokio::select! {
+                lane = node.rejoin_until_joined(REJOIN_PAUSE) => Some(lane),
+                () = ended.cancelled() => None,
+                () = shutdown.cancelled() => None,
             }
-            if self.shutdown_token.is_cancelled() || self.abandoned.is_cancelled() {
-                return;
-            }
-            tokio::time::sleep(REJOIN_PAUSE).await;
         };
+        let Some(lane) = self.refuse_during(joining).await else { return };
         self.lane = lane;
         self.feed.change_lane(lane);
         node.claimable.notify_one();
         node.joined_again.notify_one();
+    }
+
+    /// Waits for a request of the store, while the node has its lease. Without it, no caller waits for a
+    /// database that does not answer. A write that is given up arrives at a closed lane, or has happened.
+    pub(crate) async fn while_held<T>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        while_held(self.node(), request).await
+    }
+
+    /// Returns true if this runtime may act: as the only one, or as a node with a lease.
+    pub(crate) fn is_held(&self) -> bool {
+        self.node().is_none_or(|node| node.lease.is_held())
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.owned.as_ref().map(|owned| &*owned.node)
+    }
+
+    /// Refuses the inputs that arrive until a join ends.
+    async fn refuse_during<T>(&mut self, joining: impl Future<Output = T>) -> T {
+        let mut joining = pin!(joining);
+        loop {
+            tokio::select! {
+                biased;
+                joined = &mut joining => return joined,
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.refuse_unheld(input),
+                    None => return joining.await,
+                },
+            }
+        }
+    }
+
+    /// Refuses an input that the node cannot decide without a lease. Waits go on when it has joined again.
+    fn refuse_unheld(&mut self, input: LoopInput) {
+        let refusal = unheld_refusal();
+        match input {
+            LoopInput::Open { reply, .. } => drop(reply.send(Err(refusal))),
+            LoopInput::Submit { reply, .. } | LoopInput::Move { reply, .. } => {
+                drop(reply.send(Err(refusal)));
+            }
+            LoopInput::SubmitAll { commands, reply, .. } => {
+                drop(reply.send(vec![Err(refusal); commands.len()]));
+            }
+            LoopInput::Wait(wait) => self.waiters.requeue(wait),
+            LoopInput::CancelWait { id } => self.cancel_wait(id),
+            LoopInput::Drain { reply } => self.drain.begin(reply),
+            LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
+            // They were claimed with the lease that is over, and their performers were halted.
+            LoopInput::Claimed { done, .. } => drop(done.send(())),
+            LoopInput::Report { .. } | LoopInput::HoldOwned(_) => {}
+            LoopInput::Calls(calls) => calls.iter().for_each(|call| self.forget_call(call.id)),
+            LoopInput::CancelCalls(calls) => {
+                calls.into_iter().for_each(|call| self.waiters.remove_call(call));
+            }
+        }
     }
 
     /// Finds out whether a refused commit means that this node is closed.
@@ -47,10 +113,25 @@ impl Supervisor {
         let Some(owned) = &self.owned else { return };
         let node = owned.node.clone();
         let id = node.id();
-        match node.fleet().renew(id, &node.load()).await {
+        match self.while_held(node.fleet().renew(id, &node.load())).await {
             Ok(Some(_)) => tracing::error!("a commit of an open lane was refused"),
             Ok(None) => node.lease.lose(id),
             Err(error) => tracing::warn!(%error, "the state of the node is unknown"),
+        }
+    }
+}
+
+/// Waits for a request of the store, while a node has its lease.
+pub(crate) async fn while_held<T>(
+    node: Option<&Node>,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let Some(node) = node else { return request.await };
+    tokio::select! {
+        biased;
+        done = request => done,
+        () = node.lease.wait_lost() => {
+            Err(StoreError::Unavailable("the node has lost its lease".into()))
         }
     }
 }

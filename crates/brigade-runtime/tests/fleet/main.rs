@@ -18,3 +18,5 @@ mod rest;
 mod support;
 #[cfg(test)]
 mod takeover;
+#[cfg(test)]
+mod unreadable;

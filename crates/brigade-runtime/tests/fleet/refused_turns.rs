@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use brigade_runtime::Session;
-use brigade_store::{AcquireResult, Fleet, Store};
+use brigade_store::{AcquireResult, Fleet, OpenCallQuery, Store};
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -35,7 +35,8 @@ async fn a_removed_call_refuses_no_other_caller() {
     let waiting = tokio::time::timeout(60 * SECOND, task.wait());
     let removal = async {
         tokio::time::sleep(2 * SECOND).await;
-        let open = fleet.store.open_calls(owner, 10).await.unwrap();
+        let query = OpenCallQuery { node: owner, after: None, limit: 10 };
+        let open = fleet.store.open_calls(&query).await.unwrap();
         let calls: Vec<_> = open.iter().map(|call| call.id).collect();
         assert_eq!(calls.len(), 1, "the call of the wait");
         fleet.store.remove_calls(&calls).await.unwrap();
