@@ -19,7 +19,7 @@ use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
 use super::unreadable_sessions::is_unreadable;
-use super::{CallClient, CallReply, CallRequest, Node, while_held};
+use super::{AttemptLease, CallClient, CallReply, CallRequest, Node, while_held};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -38,6 +38,8 @@ const RELEASES_MAX: usize = 256;
 pub(crate) struct OwnedSessions {
     pub(crate) node: Arc<Node>,
     pub(crate) calls: CallClient,
+    /// The lease of the attempts that are started now.
+    pub(super) lease: Arc<AttemptLease>,
     /// Sessions that another node owned at the last look, and the time of that.
     elsewhere: HashMap<SessionId, Time>,
     /// Sessions that were acquired and not recovered yet.
@@ -81,6 +83,7 @@ pub(crate) struct LoadedClaim {
 impl OwnedSessions {
     pub(crate) fn new(node: Arc<Node>, calls: CallClient) -> Self {
         Self {
+            lease: AttemptLease::new(&node),
             node,
             calls,
             elsewhere: HashMap::new(),

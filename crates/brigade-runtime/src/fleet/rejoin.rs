@@ -3,12 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use brigade_model::ids::SessionId;
+use brigade_model::ids::{Attempt, SessionId};
 use brigade_store::StoreError;
 
 use super::node::unheld_refusal;
-use super::Node;
+use super::{AttemptLease, Node};
 use crate::loop_input::LoopInput;
+use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
 /// The pause between two attempts to join again.
@@ -45,6 +46,9 @@ impl Supervisor {
         };
         let Some(lane) = self.refuse_during(joining).await else { return };
         self.lane = lane;
+        if let Some(owned) = &mut self.owned {
+            owned.lease = AttemptLease::new(&node);
+        }
         self.feed.change_lane(lane);
         node.claimable.notify_one();
         node.joined_again.notify_one();
@@ -62,6 +66,12 @@ impl Supervisor {
     /// Returns true if this runtime may act: as the only one, or as a node with a lease.
     pub(crate) fn is_held(&self) -> bool {
         self.node().is_none_or(|node| node.lease.is_held())
+    }
+
+    /// Returns a reporter of an attempt that this runtime performs.
+    pub(crate) fn reporter(&self, task: TaskId, attempt: Attempt) -> Reporter {
+        let lease = self.owned.as_ref().map(|owned| owned.lease.clone());
+        Reporter { task, attempt, inputs: self.sender.clone(), lease }
     }
 
     fn node(&self) -> Option<&Node> {
