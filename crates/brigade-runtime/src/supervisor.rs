@@ -7,7 +7,7 @@
 //! A `Committed` value is the only thing that can be published, acknowledged and performed, so
 //! acting before storing does not compile. The loop never waits for work.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -38,6 +38,7 @@ use crate::performer::PerformerRegistry;
 use crate::processes::ProcessService;
 use crate::running_slots::{RunningSlots, SlotGrant};
 use crate::runtime_metrics::RuntimeMetrics;
+use crate::session_timers::SessionTimers;
 use crate::view::{CommittedView, SessionView};
 
 /// The number of commands at which a turn takes no more inputs, by default.
@@ -92,40 +93,6 @@ pub(crate) struct Supervisor {
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
     /// The sessions of a node; `None` if this runtime is the only one.
     pub(crate) owned: Option<OwnedSessions>,
-}
-
-/// The next due time of each session.
-#[derive(Debug, Default)]
-pub(crate) struct SessionTimers {
-    ordered: BTreeSet<(Time, SessionId)>,
-    by_session: IdMap<SessionId, Time>,
-}
-
-impl SessionTimers {
-    pub(crate) fn set(&mut self, session: SessionId, due: Option<Time>) {
-        if self.by_session.get(&session).copied() == due {
-            return;
-        }
-        if let Some(old) = self.by_session.remove(&session) {
-            self.ordered.remove(&(old, session));
-        }
-        if let Some(due) = due {
-            self.by_session.insert(session, due);
-            self.ordered.insert((due, session));
-        }
-    }
-
-    fn first(&self) -> Option<Time> {
-        self.ordered.first().map(|(due, _)| *due)
-    }
-
-    fn due(&self, now: Time) -> Vec<SessionId> {
-        self.ordered
-            .iter()
-            .take_while(|(due, _)| *due <= now)
-            .map(|(_, session)| *session)
-            .collect()
-    }
 }
 
 /// The work of one turn: received inputs, ready waits, and sessions that are due or have a sweep.

@@ -6,9 +6,8 @@ use std::sync::atomic::Ordering;
 
 use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
-use brigade_model::ids::{Epoch, Lane, Millis, Position, SessionId, Time};
+use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::refusal::Refusal;
-use brigade_model::task_tree::SessionRow;
 use brigade_model::transition::SubmittedCommand;
 use brigade_store::{
     AcquireResult, CallId, CallTarget, LoadedSession, NodeId, OpenCall, SessionRelease, StoreError,
@@ -19,7 +18,7 @@ use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
 use super::unreadable_sessions::is_unreadable;
-use super::{AttemptLease, CallClient, CallReply, CallRequest, Node, while_held};
+use super::{AttemptLease, CallClient, CallReply, CallRequest, Node};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -41,7 +40,7 @@ pub(crate) struct OwnedSessions {
     /// The lease of the attempts that are started now.
     pub(super) lease: Arc<AttemptLease>,
     /// Sessions that another node owned at the last look, and the time of that.
-    elsewhere: HashMap<SessionId, Time>,
+    pub(super) elsewhere: HashMap<SessionId, Time>,
     /// Sessions that were acquired and not recovered yet.
     unrecovered: HashSet<SessionId>,
     /// Sessions that were recovered in this turn.
@@ -177,37 +176,6 @@ impl Supervisor {
                 }
             }
         }
-    }
-
-    /// Returns the error of a session that this node cannot read. If another node owns it, requests go
-    /// there.
-    async fn find_reader(&mut self, id: SessionId, error: StoreError) -> StoreError {
-        let now = self.clock.now();
-        let Some(owned) = &mut self.owned else { return error };
-        let ids = [id];
-        let owners = while_held(Some(&owned.node), owned.node.fleet().owners(&ids)).await;
-        let own = owned.node.id();
-        if !owners.is_ok_and(|owners| owners.iter().any(|owner| owner.node != own)) {
-            return error;
-        }
-        owned.elsewhere.insert(id, now);
-        StoreError::Fenced(format!("session {id}"))
-    }
-
-    /// Plans the release of a session that this node has acquired and cannot read.
-    fn give_up_unreadable(&self, row: &SessionRow, epoch: Epoch) {
-        let Some(owned) = &self.owned else { return };
-        let release = SessionRelease {
-            lane: self.lane,
-            id: row.id,
-            epoch,
-            seq: row.seq,
-            // Due at once, so that another node claims it.
-            next_due: Some(self.clock.now()),
-            next_owner: None,
-        };
-        owned.node.unreadable.add(owned.node.lease.now(), release);
-        owned.node.claimable.notify_one();
     }
 
     fn note_unheld(&self) {

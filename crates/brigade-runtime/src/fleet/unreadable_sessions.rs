@@ -4,8 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use brigade_model::ids::SessionId;
+use brigade_model::ids::{Epoch, SessionId};
+use brigade_model::task_tree::SessionRow;
 use brigade_store::{SessionRelease, StoreError};
+
+use super::while_held;
+use crate::supervisor::Supervisor;
 
 /// The time after which the node tries to read a session again. It doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_secs(30);
@@ -70,5 +74,38 @@ impl UnreadableSessions {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, UnreadableSession>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Supervisor {
+    /// Returns the error of a session that this node cannot read. If another node owns it, requests go
+    /// there.
+    pub(super) async fn find_reader(&mut self, id: SessionId, error: StoreError) -> StoreError {
+        let now = self.clock.now();
+        let Some(owned) = &mut self.owned else { return error };
+        let ids = [id];
+        let owners = while_held(Some(&owned.node), owned.node.fleet().owners(&ids)).await;
+        let own = owned.node.id();
+        if !owners.is_ok_and(|owners| owners.iter().any(|owner| owner.node != own)) {
+            return error;
+        }
+        owned.elsewhere.insert(id, now);
+        StoreError::Fenced(format!("session {id}"))
+    }
+
+    /// Plans the release of a session that this node has acquired and cannot read.
+    pub(super) fn give_up_unreadable(&self, row: &SessionRow, epoch: Epoch) {
+        let Some(owned) = &self.owned else { return };
+        let release = SessionRelease {
+            lane: self.lane,
+            id: row.id,
+            epoch,
+            seq: row.seq,
+            // Due at once, so that another node claims it.
+            next_due: Some(self.clock.now()),
+            next_owner: None,
+        };
+        owned.node.unreadable.add(owned.node.lease.now(), release);
+        owned.node.claimable.notify_one();
     }
 }
