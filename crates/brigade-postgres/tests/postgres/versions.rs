@@ -37,9 +37,11 @@ async fn a_database_of_version_1_is_migrated() {
 #[tokio::test]
 async fn a_database_of_version_2_is_migrated() {
     let store = open_fixture("version_2").await;
-    // The lease of its open node is over. Its call is removed with it.
-    let closed = store.fleet().unwrap().close_expired().await.unwrap();
-    assert_eq!(closed.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["old"]);
+    let fleet = store.fleet().unwrap();
+    let nodes = fleet.nodes().await.unwrap();
+    assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["old"]);
+    // Its call is removed with it.
+    fleet.close_node(nodes[0].id).await.unwrap();
     assert_eq!(SERVER.execute("SELECT count(*) FROM version_2.calls"), "0");
     // A node of version 2 that still runs calls the functions that it knows.
     let arrays = vec!["'{}'"; 44].join(", ");
