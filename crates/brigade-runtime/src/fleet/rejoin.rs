@@ -110,7 +110,7 @@ impl Supervisor {
             LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
             // They were claimed with the lease that is over, and their performers were halted.
             LoopInput::Claimed { done, .. } => drop(done.send(())),
-            LoopInput::Report { .. } | LoopInput::HoldOwned(_) => {}
+            LoopInput::Report { .. } | LoopInput::HoldOwned(_) | LoopInput::Hosts(_) => {}
             LoopInput::Calls(calls) => calls.iter().for_each(|call| self.forget_call(call.id)),
             LoopInput::CancelCalls(calls) => {
                 calls.into_iter().for_each(|call| self.waiters.remove_call(call));
