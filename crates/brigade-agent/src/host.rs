@@ -33,6 +33,13 @@ pub trait Host: Debug + Send + Sync {
         cost: CostEstimate,
     ) -> BoxFuture<'_, Result<StepGrant, Refusal>>;
 
+    /// Refuses if the agent may not act any more, because another process may have continued it. The loop
+    /// asks right before each model call and each tool call, since a grant may be older than a pause of
+    /// the process.
+    fn check_lease(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Commits records, all or none, and charges their cost. Writes to the session's state may be
     /// refused as `Conflict` (another writer was first) or `Limit`. That does not end the attempt.
     fn record(&self, records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>>;

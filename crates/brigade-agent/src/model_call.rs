@@ -129,7 +129,7 @@ impl Agent {
     }
 
     /// Calls the model. Without a reply, the cost is charged here, which releases the reservation. The
-    /// cost of a reply is charged with its record.
+    /// cost of a reply is charged with its record. A host without a lease refuses the call.
     pub(crate) async fn call_model(
         &self,
         host: &dyn Host,
@@ -137,6 +137,7 @@ impl Agent {
         progress: AgentProgress,
         request: Arc<ModelRequest>,
     ) -> Result<ModelCallResult, Refusal> {
+        host.check_lease()?;
         let span = telemetry::chat_span(self, &request);
         let guard = FailOnDrop::new(&span);
         let streamed = self.stream_reply(host, purpose, progress, request);

@@ -486,6 +486,7 @@ impl Agent {
             let started = JournalRecord::new(index, EntryLabel::ToolStarted, completion);
             scope.host.record(vec![started]).await?;
         }
+        scope.host.check_lease()?;
         // A call that does not return, because it is dropped or panics, is cancelled: its spawned work
         // must not outlive it.
         let cancel_on_drop = call.signals.cancellation.clone().drop_guard();

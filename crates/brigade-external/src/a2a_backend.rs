@@ -189,7 +189,8 @@ impl Attempt<'_> {
             StepGrant::Budget { .. } => {
                 let record = self.next_message(journal);
                 let record = journal.message_record(&record)?;
-                self.commit(journal, vec![record]).await
+                self.commit(journal, vec![record]).await?;
+                Ok(self.host.check_lease()?)
             }
         }
     }

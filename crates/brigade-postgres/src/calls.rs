@@ -1,7 +1,10 @@
 //! Calls to the owners of sessions and to nodes. Replies to calls of sessions are written by commits.
 
 use brigade_model::ids::SessionId;
-use brigade_store::{CallAnswer, CallId, CallResult, CallTarget, NewCall, NodeId, OpenCall};
+use brigade_store::columns::to_i64;
+use brigade_store::{
+    CallAnswer, CallId, CallPlace, CallResult, CallTarget, NewCall, NodeId, OpenCall, OpenCallQuery,
+};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -29,22 +32,29 @@ pub(crate) async fn ask(connection: &Connection<'_>, call: &NewCall) -> Result<b
 
 pub(crate) async fn open_calls(
     connection: &Connection<'_>,
-    node: NodeId,
-    limit: usize,
+    query: &OpenCallQuery,
 ) -> Result<Vec<OpenCall>> {
     // Each part has an index of its own.
-    let sql = "(SELECT c.id, NULL::uuid AS session, c.node, c.request, c.asked_at \
-                FROM {schema}.calls AS c WHERE c.node = $1 AND c.reply IS NULL \
-                ORDER BY c.asked_at, c.id LIMIT $2) \
-               UNION ALL \
-               (SELECT c.id, s.id, NULL, c.request, c.asked_at FROM {schema}.calls AS c \
-                JOIN {schema}.sessions AS s ON s.key = c.session \
-                JOIN {schema}.lanes AS l ON l.lane = s.lane \
-                WHERE c.session IS NOT NULL AND c.reply IS NULL AND l.node = $1 AND l.open \
-                ORDER BY c.asked_at, c.id LIMIT $2) \
-               ORDER BY asked_at, id LIMIT $2";
-    let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let values: [Parameter<'_>; 2] = [(&node_code(node), Type::INT8), (&most, Type::INT8)];
+    let sql = "SELECT id, session, node, request, place FROM ( \
+                   SELECT c.id, NULL::uuid AS session, c.node, c.request, \
+                       {schema}.to_micros(c.asked_at) AS place \
+                   FROM {schema}.calls AS c WHERE c.node = $1 AND c.reply IS NULL \
+                   UNION ALL \
+                   SELECT c.id, s.id, NULL, c.request, {schema}.to_micros(c.asked_at) \
+                   FROM {schema}.calls AS c \
+                   JOIN {schema}.sessions AS s ON s.key = c.session \
+                   JOIN {schema}.lanes AS l ON l.lane = s.lane \
+                   WHERE c.session IS NOT NULL AND c.reply IS NULL AND l.node = $1 AND l.open \
+               ) AS open \
+               WHERE $2::bigint IS NULL OR (place, id) > ($2, $3) \
+               ORDER BY place, id LIMIT $4";
+    let after = query.after;
+    let values: [Parameter<'_>; 4] = [
+        (&node_code(query.node), Type::INT8),
+        (&after.map(|place| to_i64(place.order)), Type::INT8),
+        (&after.map(|place| place.id.0), Type::UUID),
+        (&i64::try_from(query.limit).unwrap_or(i64::MAX), Type::INT8),
+    ];
     connection.query(sql, &values).await?.iter().map(decode_open_call).collect()
 }
 
@@ -54,7 +64,9 @@ fn decode_open_call(row: &Row) -> Result<OpenCall> {
         Some(session) => CallTarget::Session(SessionId::from_uuid(session)),
         None => CallTarget::Node(NodeId(to_u64(row.try_get(2)?)?)),
     };
-    Ok(OpenCall { id: CallId(row.try_get(0)?), target, request: row.try_get(3)? })
+    let id = CallId(row.try_get(0)?);
+    let place = CallPlace { order: to_u64(row.try_get(4)?)?, id };
+    Ok(OpenCall { id, place, target, request: row.try_get(3)? })
 }
 
 pub(crate) async fn replies(

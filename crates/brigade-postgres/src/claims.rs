@@ -1,6 +1,6 @@
 //! The owners of sessions.
 
-use brigade_model::ids::{Epoch, Lane, SessionId};
+use brigade_model::ids::{Epoch, Lane, Seq, SessionId};
 use brigade_store::columns::to_i64;
 use brigade_store::{ClaimedSession, NodeId, SessionClaim, SessionOwner, SessionRelease};
 use tokio_postgres::types::Type;
@@ -21,22 +21,25 @@ pub(crate) async fn claim(
     connection: &Connection<'_>,
     claim: &SessionClaim,
 ) -> Result<Vec<ClaimedSession>> {
+    let skipped: Vec<Uuid> = claim.skipped.iter().map(|id| *id.as_uuid()).collect();
     let mut claimed = Vec::new();
     while claimed.len() < claim.limit {
         let slice = CLAIM_SLICE.min(claim.limit - claimed.len());
-        let sql = "SELECT * FROM {schema}.claim_sessions($1, $2, $3, $4)";
-        let values: [Parameter<'_>; 4] = [
+        let sql = "SELECT * FROM {schema}.claim_sessions($1, $2, $3, $4, $5)";
+        let values: [Parameter<'_>; 5] = [
             (&node_code(claim.node), Type::INT8),
             (&lane_code(claim.lane), Type::INT4),
             (&to_i64(claim.now.0), Type::INT8),
             (&i64::try_from(slice).unwrap_or(i64::MAX), Type::INT8),
+            (&skipped, Type::UUID_ARRAY),
         ];
         let rows = connection.query(sql, &values).await?;
         for row in &rows {
             claimed.push(ClaimedSession {
                 id: SessionId::from_uuid(row.try_get(0)?),
                 epoch: Epoch(to_u64(row.try_get(1)?)?),
-                last: read_position(row, 2)?,
+                seq: Seq(to_u64(row.try_get(2)?)?),
+                last: read_position(row, 3)?,
             });
         }
         if rows.len() < slice {

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use brigade_store::StoreError;
+use brigade_store::{CallId, StoreError};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// A [`StoreError`] that `?` creates from PostgreSQL's errors.
@@ -19,6 +19,8 @@ const NAME_TAKEN: &str = "BG002";
 pub(crate) const KIND_FULL: &str = "BG003";
 /// Raised by the functions of the schema: the events of a day cannot be removed yet.
 pub(crate) const DAY_NEEDED: &str = "BG004";
+/// Raised by the functions of the schema: calls that a batch answers, and that must exist, were removed.
+const CALL_REMOVED: &str = "BG005";
 
 impl From<StoreError> for PostgresError {
     fn from(error: StoreError) -> Self {
@@ -42,6 +44,15 @@ impl From<tokio_postgres::Error> for PostgresError {
             return match name {
                 Some(name) => Self(StoreError::NameTaken(name)),
                 None => unavailable(text),
+            };
+        }
+        if state.code() == CALL_REMOVED {
+            // The loop drops their waits, and decides the rest again.
+            let detail = error.as_db_error().and_then(DbError::detail).unwrap_or_default();
+            let calls = detail.split(',').map(|id| id.parse().map(CallId));
+            return match calls.collect() {
+                Ok(calls) => Self(StoreError::CallRemoved { calls }),
+                Err(_) => unavailable(text),
             };
         }
         Self(match state.code().get(..2) {

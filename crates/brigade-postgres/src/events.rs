@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brigade_model::event::{EventRecord, FeedItem};
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Position, SessionId};
+use brigade_model::ids::{Lane, Position, SessionId};
 use brigade_store::columns::{decode_author, to_i64};
 use brigade_store::{EventPage, EventQuery, codec};
 use tokio_postgres::Row;
@@ -24,6 +24,13 @@ const UNREAD_LANES: &str = "\
     FROM {schema}.lanes LEFT JOIN unnest($1::int[], $2::bigint[]) AS read(lane, pos) USING (lane) \
     WHERE lanes.head > coalesce(read.pos, 0)";
 
+/// The lane of an event's `after`, unless the lane was removed: then all its events count as read.
+const AFTER_LANE: &str =
+    "(SELECT a.lane FROM {schema}.lanes AS a WHERE a.lane = e.after_lane) AS after_lane";
+
+/// The number of lanes above which a cursor may have many that were removed.
+const CHECKED_LANES_MIN: usize = 64;
+
 /// Returns the place behind the newest event of each lane.
 pub(crate) async fn cursor(connection: &Connection<'_>) -> Result<FeedCursor> {
     let sql = "SELECT lane, head FROM {schema}.lanes WHERE head > 0";
@@ -33,10 +40,28 @@ pub(crate) async fn cursor(connection: &Connection<'_>) -> Result<FeedCursor> {
 
 /// Returns the next page of a query. It is one statement, so it sees one state of the database.
 pub(crate) async fn events(connection: &Connection<'_>, query: &EventQuery) -> Result<EventPage> {
-    match query.session {
-        None => all_events(connection, query).await,
-        Some(id) => session_events(connection, id, query).await,
+    let mut page = match query.session {
+        None => all_events(connection, query).await?,
+        Some(id) => session_events(connection, id, query).await?,
+    };
+    if query.after.positions().len() > CHECKED_LANES_MIN {
+        page.read_to = without_removed_lanes(connection, &page.read_to).await?;
     }
+    Ok(page)
+}
+
+/// Returns a cursor without the lanes that the store does not have any more.
+async fn without_removed_lanes(
+    connection: &Connection<'_>,
+    cursor: &FeedCursor,
+) -> Result<FeedCursor> {
+    let sql = "SELECT lane FROM {schema}.lanes WHERE lane = ANY ($1)";
+    let lanes = CursorColumns::of(cursor).lanes;
+    let rows = connection.query(sql, &[(&lanes, Type::INT4_ARRAY)]).await?;
+    let stored: Vec<Lane> =
+        rows.iter().map(|row| parse_lane(row.try_get(0)?)).collect::<Result<_>>()?;
+    let kept = cursor.positions().iter().filter(|position| stored.contains(&position.lane));
+    Ok(kept.copied().collect())
 }
 
 /// The columns of a cursor.
@@ -80,8 +105,8 @@ async fn all_events(connection: &Connection<'_>, query: &EventQuery) -> Result<E
     let sql = format!(
         "SELECT l.lane, l.head, l.pruned_to, e.pos, e.author, e.body, e.after_lane, e.after_pos \
          FROM ({UNREAD_LANES}) AS l LEFT JOIN LATERAL ( \
-             SELECT pos, author, body, after_lane, after_pos FROM {{schema}}.events \
-             WHERE lane = l.lane AND pos > l.read_to ORDER BY pos LIMIT $3) AS e ON true \
+             SELECT e.pos, e.author, e.body, {AFTER_LANE}, e.after_pos FROM {{schema}}.events AS e \
+             WHERE e.lane = l.lane AND e.pos > l.read_to ORDER BY e.pos LIMIT $3) AS e ON true \
          ORDER BY l.lane, e.pos"
     );
     let columns = CursorColumns::of(&query.after);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use brigade_model::ids::{Lane, SessionId};
 use brigade_store::{
     BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, Fleet, JoinResult, LeaseRenewal,
-    NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim, SessionOwner,
-    SessionRelease, StoreFuture,
+    NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, SessionClaim,
+    SessionOwner, SessionRelease, StoreFuture,
 };
 
 use crate::connections::ConnectionPool;
@@ -119,10 +119,8 @@ impl Fleet for PostgresStore {
         Box::pin(async move { Ok(calls::ask(&self.connection().await?, call).await?) })
     }
 
-    fn open_calls(&self, node: NodeId, limit: usize) -> StoreFuture<'_, Vec<OpenCall>> {
-        Box::pin(
-            async move { Ok(calls::open_calls(&self.connection().await?, node, limit).await?) },
-        )
+    fn open_calls<'a>(&'a self, query: &'a OpenCallQuery) -> StoreFuture<'a, Vec<OpenCall>> {
+        Box::pin(async move { Ok(calls::open_calls(&self.connection().await?, query).await?) })
     }
 
     fn replies<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {

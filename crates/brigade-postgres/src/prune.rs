@@ -37,6 +37,7 @@ pub(crate) async fn prune(
         remove_days(connection, until, &mut pruned).await?;
     }
     prune_events(connection, until, &mut pruned).await?;
+    connection.query("SELECT {schema}.remove_closed_nodes()", &[]).await?;
     create_partitions(connection).await;
     Ok(pruned)
 }

@@ -8,7 +8,11 @@ use crate::error::{PostgresError, Result, corrupt, unavailable};
 
 /// Each migration leads to the next version. Released migrations do not change, and none breaks the
 /// programs of the version before, so that a running fleet can be upgraded.
-const MIGRATIONS: &[&str] = &[include_str!("sql/version_1.sql"), include_str!("sql/version_2.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("sql/version_1.sql"),
+    include_str!("sql/version_2.sql"),
+    include_str!("sql/version_3.sql"),
+];
 
 /// The functions of this version.
 const FUNCTIONS: [&str; 2] = [include_str!("sql/functions.sql"), include_str!("sql/fleet.sql")];

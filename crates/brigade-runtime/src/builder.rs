@@ -305,6 +305,7 @@ impl RuntimeBuilder {
             lost_sessions: Default::default(),
             retry_reports: Vec::new(),
             last_commit_failed: false,
+            refused_turns: 0,
             slots: RunningSlots::new(slots.clone(), index),
             drain: DrainState::default(),
             shutdown_reply: None,

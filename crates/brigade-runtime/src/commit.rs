@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use brigade_model::action::Action;
+use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
 use brigade_model::event::{Event, EventRecord};
+use brigade_model::event_author::CallerOrigin;
 use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Lane, Position, Seq, SessionId, TaskNo};
 use brigade_model::limits::Limits;
 use brigade_model::name::SessionName;
-use brigade_model::refusal::Refusal;
+use brigade_model::refusal::{Refusal, RefusalKind};
 use brigade_model::task_tree::{ChangedRows, TaskTree};
 use brigade_model::transition::CommandOutputs;
-use brigade_store::{Batch, CallAnswer, CallId, SessionBatch};
+use brigade_store::{Batch, CallAnswer, CallId, NodeId, SessionBatch};
 use tokio::sync::oneshot;
 
 use crate::feed::Feed;
 use crate::fleet::CallReply;
-use crate::loop_input::{LoopInput, OpenReply, ReplyTo, SubmitResult, WaitInput};
+use crate::loop_input::{LoopInput, OpenReply, SubmitResult, WaitInput};
 use crate::performer::TaskId;
 use crate::view::{CommittedView, SessionView};
 
@@ -26,9 +28,8 @@ use crate::view::{CommittedView, SessionView};
 pub(crate) struct Decided {
     parts: Vec<SessionOutputs>,
     index: IdMap<SessionId, usize>,
+    /// The decided inputs, in their order.
     pub(crate) replies: Vec<DeferredReply>,
-    /// Reports that were decided, to be retried if the commit fails.
-    pub(crate) reports: Vec<LoopInput>,
     /// Reports that could not be decided.
     pub(crate) undecided: Vec<LoopInput>,
     pub(crate) opened_sessions: Vec<(SessionName, Arc<SessionView>)>,
@@ -43,18 +44,44 @@ struct SessionOutputs {
     outputs: CommandOutputs,
 }
 
-/// A reply and its receiver, to be sent after the commit.
+/// A decided input and its reply, to be sent after the commit. If the store refuses the batch, the input
+/// is decided again.
 #[derive(Debug)]
 pub(crate) enum DeferredReply {
-    One(ReplyTo, SubmitResult<CommandReply>),
-    /// Replies to the commands of a call of another node.
-    ManyOfCall(CallId, Vec<SubmitResult<CommandReply>>),
-    Many(oneshot::Sender<Vec<SubmitResult<CommandReply>>>, Vec<SubmitResult<CommandReply>>),
-    Wait(WaitInput, SubmitResult<CommandReply>),
+    Submit {
+        session: SessionId,
+        command: Command,
+        origin: Option<CallerOrigin>,
+        reply: oneshot::Sender<SubmitResult<CommandReply>>,
+        result: SubmitResult<CommandReply>,
+    },
+    SubmitAll {
+        session: SessionId,
+        commands: Vec<Command>,
+        origin: Option<CallerOrigin>,
+        reply: oneshot::Sender<Vec<SubmitResult<CommandReply>>>,
+        results: Vec<SubmitResult<CommandReply>>,
+    },
     Open {
         opening: OpeningRequest,
         reply: oneshot::Sender<SubmitResult<OpenReply>>,
         result: SubmitResult<OpenReply>,
+    },
+    Move {
+        session: SessionId,
+        to: NodeId,
+        reply: oneshot::Sender<SubmitResult<CommandReply>>,
+        result: SubmitResult<CommandReply>,
+    },
+    /// A wait whose condition was met when it arrived.
+    Collect(WaitInput, SubmitResult<CommandReply>),
+    /// A wait that has waited. It goes on if the ends of its tasks are not stored.
+    Wait(WaitInput, SubmitResult<CommandReply>),
+    /// A call of another node, which is read again if its answer is not stored.
+    Call(CallId, CallReply),
+    Report {
+        session: SessionId,
+        command: Command,
     },
 }
 
@@ -71,7 +98,6 @@ pub(crate) struct OpeningRequest {
 pub(crate) struct PendingCommit {
     pub(crate) replies: Vec<DeferredReply>,
     actions: Vec<(SessionId, Action)>,
-    reports: Vec<LoopInput>,
     pub(crate) undecided: Vec<LoopInput>,
     loaded_sessions: Vec<SessionId>,
 }
@@ -145,7 +171,6 @@ impl Decided {
         let mut pending = PendingCommit {
             replies: self.replies,
             actions: Vec::new(),
-            reports: self.reports,
             undecided: self.undecided,
             loaded_sessions: self.loaded_sessions,
         };
@@ -174,64 +199,95 @@ impl Decided {
 impl DeferredReply {
     /// Returns the reply as it is stored for another node.
     fn answer(&self) -> Option<CallAnswer> {
-        let (id, reply, must_exist) = match self {
-            Self::One(to, result) => (to.call()?, CallReply::One(result.clone()), false),
+        let (id, encoded, must_exist) = match self {
             // A result that nobody waits for any more is not collected.
-            Self::Wait(wait, result) => (wait.reply.call()?, CallReply::One(result.clone()), true),
-            Self::ManyOfCall(id, results) => (*id, CallReply::Many(results.clone()), false),
-            Self::Many(..) | Self::Open { .. } => return None,
+            Self::Wait(wait, result) | Self::Collect(wait, result) => {
+                (wait.reply.call()?, CallReply::One(result.clone()).encode(), true)
+            }
+            Self::Call(id, reply) => (*id, reply.encode(), false),
+            _ => return None,
         };
         let unencoded = |refusal| CallReply::One(Err(refusal)).encode();
-        let reply = reply.encode().or_else(unencoded).unwrap_or_default();
+        let reply = encoded.or_else(unencoded).unwrap_or_default();
         Some(CallAnswer { id, reply, must_exist })
+    }
+
+    /// Returns the input to decide again. A call of another node is read again instead.
+    fn into_input(self) -> Option<LoopInput> {
+        Some(match self {
+            Self::Submit { session, command, origin, reply, .. } => {
+                LoopInput::Submit { session, command, origin, reply }
+            }
+            Self::SubmitAll { session, commands, origin, reply, .. } => {
+                LoopInput::SubmitAll { session, commands, origin, reply }
+            }
+            Self::Open { opening: OpeningRequest { name, limits }, reply, .. } => {
+                LoopInput::Open { name, limits, reply }
+            }
+            Self::Move { session, to, reply, .. } => LoopInput::Move { session, to, reply },
+            Self::Collect(wait, _) | Self::Wait(wait, _) if wait.reply.call().is_none() => {
+                LoopInput::Wait(wait)
+            }
+            Self::Report { session, command } => LoopInput::Report { session, command },
+            Self::Wait(..) | Self::Collect(..) | Self::Call(..) => return None,
+        })
+    }
+
+    /// Sends the reply, or a refusal in place of it. A refusal that was decided stays. Returns what goes
+    /// on instead: reports, and waits if the refusal may pass.
+    fn fail(self, refusal: &Refusal) -> Option<LoopInput> {
+        let is_passing = refusal.kind == RefusalKind::Unavailable;
+        let failed = |result: SubmitResult<CommandReply>| result.and(Err(refusal.clone()));
+        match self {
+            Self::Submit { reply, result, .. } | Self::Move { reply, result, .. } => {
+                let _ = reply.send(failed(result));
+            }
+            Self::SubmitAll { reply, results, .. } => {
+                let _ = reply.send(results.into_iter().map(failed).collect());
+            }
+            Self::Open { reply, result, .. } => {
+                let _ = reply.send(result.and(Err(refusal.clone())));
+            }
+            // The call of a wait is read again, if it is still there.
+            Self::Wait(wait, _) if is_passing && wait.reply.call().is_none() => {
+                return Some(LoopInput::Wait(wait));
+            }
+            Self::Wait(wait, result) | Self::Collect(wait, result) => {
+                wait.reply.send(failed(result));
+            }
+            Self::Call(..) => {}
+            Self::Report { session, command } => {
+                return Some(LoopInput::Report { session, command });
+            }
+        }
+        None
+    }
+
+    fn send(self) {
+        match self {
+            // A caller that dropped its receiver is not an error.
+            Self::Submit { reply, result, .. } | Self::Move { reply, result, .. } => {
+                drop(reply.send(result));
+            }
+            Self::SubmitAll { reply, results, .. } => drop(reply.send(results)),
+            Self::Open { reply, result, .. } => drop(reply.send(result)),
+            Self::Wait(wait, result) | Self::Collect(wait, result) => wait.reply.send(result),
+            Self::Call(..) | Self::Report { .. } => {}
+        }
     }
 }
 
 impl PendingCommit {
-    /// Takes out the requests to open sessions, to be decided again.
-    pub(crate) fn take_openings(&mut self) -> Vec<LoopInput> {
-        let openings = self.replies.extract_if(.., |it| matches!(it, DeferredReply::Open { .. }));
-        let inputs = openings.filter_map(|deferred| match deferred {
-            DeferredReply::Open { opening: OpeningRequest { name, limits }, reply, .. } => {
-                Some(LoopInput::Open { name, limits, reply })
-            }
-            _ => None,
-        });
-        inputs.collect()
+    /// Returns the inputs of a turn that the store has refused, to be decided again.
+    pub(crate) fn into_inputs(self) -> Vec<LoopInput> {
+        let inputs = self.replies.into_iter().filter_map(DeferredReply::into_input);
+        inputs.chain(self.undecided).collect()
     }
 
-    /// Takes out the waits, to be decided again.
-    pub(crate) fn take_waits(&mut self) -> Vec<WaitInput> {
-        let waits = self.replies.extract_if(.., |it| matches!(it, DeferredReply::Wait(..)));
-        let inputs = waits.filter_map(|deferred| match deferred {
-            DeferredReply::Wait(input, _) => Some(input),
-            _ => None,
-        });
-        inputs.collect()
-    }
-
-    /// Answers callers with the refusal and returns the reports to retry.
+    /// Answers callers with the refusal. Returns the inputs to retry.
     pub(crate) fn fail(self, refusal: &Refusal) -> Vec<LoopInput> {
-        for deferred in self.replies {
-            match deferred {
-                DeferredReply::One(reply, result)
-                | DeferredReply::Wait(WaitInput { reply, .. }, result) => {
-                    reply.send(result.and(Err(refusal.clone())));
-                }
-                // The call is decided again.
-                DeferredReply::ManyOfCall(..) => {}
-                DeferredReply::Many(reply, results) => {
-                    let failed = results.into_iter().map(|r| r.and(Err(refusal.clone())));
-                    let _ = reply.send(failed.collect());
-                }
-                DeferredReply::Open { reply, result, .. } => {
-                    let _ = reply.send(result.and(Err(refusal.clone())));
-                }
-            }
-        }
-        let mut to_retry = self.reports;
-        to_retry.extend(self.undecided);
-        to_retry
+        let failed = self.replies.into_iter().filter_map(|deferred| deferred.fail(refusal));
+        failed.chain(self.undecided).collect()
     }
 }
 
@@ -281,13 +337,7 @@ impl Published {
     #[must_use]
     pub(crate) fn acknowledge(self) -> Acknowledged {
         for deferred in self.replies {
-            match deferred {
-                DeferredReply::One(reply, result)
-                | DeferredReply::Wait(WaitInput { reply, .. }, result) => reply.send(result),
-                DeferredReply::ManyOfCall(..) => {}
-                DeferredReply::Many(reply, results) => drop(reply.send(results)),
-                DeferredReply::Open { reply, result, .. } => drop(reply.send(result)),
-            }
+            deferred.send();
         }
         self.acknowledged
     }

@@ -28,6 +28,11 @@ pub(crate) fn owned_elsewhere_refusal() -> Refusal {
     Refusal::unavailable("another node owns this session; try again")
 }
 
+/// Returns the refusal of a request whose turn the store refuses again and again. Nothing of it is stored.
+pub(crate) fn refused_turn_refusal() -> Refusal {
+    Refusal::unavailable("the store refuses the requests of this moment; try again")
+}
+
 /// Returns the refusal of a wait whose caller may no longer wait.
 pub(crate) fn cancelled_refusal() -> Refusal {
     Refusal::forbidden("the wait was cancelled")

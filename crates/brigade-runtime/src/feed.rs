@@ -149,6 +149,21 @@ impl Feed {
         });
     }
 
+    /// Forgets lanes that the store has removed. Readers treat them as read.
+    pub(crate) fn forget_lanes(&self, removed: &[Lane]) {
+        let kept = |cursor: &FeedCursor| -> FeedCursor {
+            let positions = cursor.positions().iter();
+            positions.filter(|position| !removed.contains(&position.lane)).copied().collect()
+        };
+        let mut recent = self.lock_recent();
+        recent.others = kept(&recent.others);
+        drop(recent);
+        self.latest.send_if_modified(|latest| {
+            latest.cursor = kept(&latest.cursor);
+            false
+        });
+    }
+
     fn lock_recent(&self) -> MutexGuard<'_, RecentEvents> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -369,7 +384,7 @@ impl FeedSubscription {
             if end.is_some_and(|end| self.after.includes_all(end)) {
                 return Ok(None);
             }
-            if self.after.includes_all(&latest.cursor) {
+            if end.is_none() && self.after.includes_all(&latest.cursor) {
                 if latest.closed || self.latest.changed().await.is_err() {
                     return Ok(None);
                 }
@@ -385,12 +400,20 @@ impl FeedSubscription {
             let page = self.feed.store.events(&query).await.map_err(|e| store_refusal(&e))?;
             self.page = page.items.into();
             self.page_to.clone_from(&page.read_to);
+            if !page.read_to.includes_all(&self.after) {
+                // The page has no lanes that the store has removed.
+                let positions = self.after.positions().iter();
+                let kept = positions.filter(|position| page.read_to.includes(**position));
+                self.after = kept.copied().collect();
+            }
             if let Some(to) = page.gap_to {
                 self.after.advance_to(&to);
                 return Ok(Some(FeedUpdate::Gap { to: self.after.clone() }));
             }
             if self.page.is_empty() {
                 self.after.advance_to(&page.read_to);
+                // The store has all events up to these places, except those of removed lanes.
+                self.after.advance_to(end.unwrap_or(&latest.cursor));
             }
         }
     }

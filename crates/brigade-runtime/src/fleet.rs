@@ -8,15 +8,17 @@
 //!
 //! In reading order:
 //! - [`node_options`]: the settings of a node; [`node_info`]: nodes as people see them.
-//! - `node`: the node's shared state; `node_lease`: the time for which it may act; `fleet_clock`: the
-//!   clock of the store.
+//! - `node`: the node's shared state; `node_lease`: the time for which it may act, `attempt_lease`: the
+//!   lease of one attempt; `fleet_clock`: the clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
 //! - `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
 //!   host in sessions of other nodes.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
 //!   sessions that need no owner; `rejoin`: a new join.
+//! - `unreadable_sessions`: sessions of newer versions, and damaged ones.
 //! - `call_message`: the encoding of calls.
 
+mod attempt_lease;
 mod call_client;
 mod call_message;
 mod call_server;
@@ -34,7 +36,9 @@ mod owned_sessions;
 mod rejoin;
 mod session_claimer;
 mod session_rest;
+mod unreadable_sessions;
 
+pub(crate) use attempt_lease::AttemptLease;
 pub(crate) use call_client::CallClient;
 pub(crate) use call_message::{CallReply, CallRequest};
 pub(crate) use feed_reader::refresh_view;
@@ -45,3 +49,4 @@ pub(crate) use node::{Node, NodeHost};
 pub use node_info::NodeInfo;
 pub use node_options::NodeOptions;
 pub(crate) use owned_sessions::{ClaimedSessions, OwnedSessions};
+pub(crate) use rejoin::while_held;

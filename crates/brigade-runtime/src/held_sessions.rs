@@ -38,7 +38,7 @@ impl Supervisor {
         if self.owned.is_some() && held_epoch.is_none() {
             return self.acquire_in_fleet(id).await;
         }
-        let loaded = self.store.load(id).await?;
+        let loaded = self.while_held(self.store.load(id)).await?;
         let loaded = match (loaded, held_epoch) {
             (Some(loaded), Some(epoch)) if loaded.row.epoch != epoch => {
                 self.give_up_session(id);
@@ -157,7 +157,8 @@ impl Supervisor {
         if let Some((_, view)) = opened_in_turn {
             return Ok(OpenReply::Opened(OpenedView { view: view.clone(), opened: false }));
         }
-        let stored = self.store.session_named(name).await.map_err(|e| store_refusal(&e))?;
+        let stored = self.while_held(self.store.session_named(name)).await;
+        let stored = stored.map_err(|error| store_refusal(&error))?;
         if let Some(row) = stored
             && row.state != SessionState::Closed
         {
@@ -167,7 +168,8 @@ impl Supervisor {
             let view = self.view.open(&row);
             match self.load_session(row.id).await {
                 Err(_) if self.owned.as_ref().is_some_and(|owned| owned.is_elsewhere(row.id)) => {
-                    refresh_view(&self.view, &*self.store, row.id).await;
+                    let refreshing = refresh_view(&self.view, &*self.store, row.id);
+                    let _ = self.while_held(async { Ok(refreshing.await) }).await;
                 }
                 loaded => loaded?,
             }

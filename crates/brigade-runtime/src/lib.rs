@@ -25,7 +25,7 @@
 //!   task.
 //! - `worktrees`: git worktrees of processes and agents.
 //! - [`runtime_metrics`]: counters and gauges.
-//! - [`clock`], `ids`, `loop_input`, `error`: time, ids, the loop's input and refusals.
+//! - [`clock`], `session_timers`, `ids`, `loop_input`, `error`: time, ids, the loop's input and refusals.
 
 #[cfg(feature = "agents")]
 pub mod agents;
@@ -62,6 +62,7 @@ pub mod send_message;
 pub mod session;
 mod session_stops;
 mod session_tasks;
+mod session_timers;
 mod session_waits;
 mod shutdown;
 mod spawn_parent;

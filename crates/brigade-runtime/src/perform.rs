@@ -6,7 +6,7 @@ use brigade_model::task_tree::SessionState;
 
 use crate::commit::Acknowledged;
 use crate::jobs::ClosureBody;
-use crate::performer::{Reporter, TaskId};
+use crate::performer::TaskId;
 use crate::supervisor::Supervisor;
 
 /// The largest number of sessions in memory without a loaded task.
@@ -44,7 +44,7 @@ impl Supervisor {
     #[cfg(feature = "processes")]
     pub(crate) fn start_worktree_release(&self, task: TaskId) {
         let Some(processes) = &self.processes else { return };
-        let reporter = Reporter { task, attempt: Attempt(0), inputs: self.sender.clone() };
+        let reporter = self.reporter(task, Attempt(0));
         processes.release_worktree(self.store.clone(), reporter);
     }
 
@@ -91,7 +91,7 @@ impl Supervisor {
             | Action::Kill { attempt, .. } => *attempt,
             Action::Release { .. } => Attempt(0),
         };
-        let reporter = Reporter { task, attempt, inputs: self.sender.clone() };
+        let reporter = self.reporter(task, attempt);
         self.performers.perform(&row.spec.work.kind(), action, reporter);
     }
 }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use crate::clock::Clock;
+use crate::fleet::AttemptLease;
 use crate::loop_input::LoopInput;
 use crate::runtime::submit;
 
@@ -171,9 +172,16 @@ pub struct Reporter {
     pub task: TaskId,
     pub attempt: Attempt,
     pub(crate) inputs: mpsc::Sender<LoopInput>,
+    /// The lease of a node; `None` if this runtime is the only one.
+    pub(crate) lease: Option<Arc<AttemptLease>>,
 }
 
 impl Reporter {
+    /// Refuses if another node may perform the task now. Each effect begins only while this succeeds.
+    pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
+        self.lease.as_ref().map_or(Ok(()), |lease| lease.check())
+    }
+
     /// Submits a report and returns the loop's reply.
     pub async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {
         submit(&self.inputs, self.task.session, self.command(report)).await

@@ -16,7 +16,7 @@ use brigade_store::StoreError;
 
 use crate::commit::{Acknowledged, Decided};
 use crate::error::store_refusal;
-use crate::performer::{ReconcileResult, Reporter, TaskId};
+use crate::performer::{ReconcileResult, TaskId};
 use crate::supervisor::Supervisor;
 
 /// The recovery of a loop's sessions, which is stored.
@@ -106,7 +106,7 @@ impl Supervisor {
         for (no, row) in rows.into_iter().rev() {
             let task = TaskId { session: id, no };
             let attempt = row.attempt;
-            let reporter = Reporter { task, attempt, inputs: self.sender.clone() };
+            let reporter = self.reporter(task, attempt);
             let kind = row.spec.work.kind();
             let found = match self.performers.get(&kind).cloned() {
                 Some(performer) => performer.reconcile(task, &row, reporter).await,

@@ -7,7 +7,7 @@
 //! A `Committed` value is the only thing that can be published, acknowledged and performed, so
 //! acting before storing does not compile. The loop never waits for work.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -27,18 +27,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client_waits::ClientWaits;
 use crate::clock::Clock;
-use crate::commit::{Committed, Decided, DeferredReply, OpeningRequest};
+use crate::commit::{Committed, Decided, DeferredReply, OpeningRequest, PendingCommit};
 use crate::drain::DrainState;
-use crate::error::{cancelled_refusal, in_doubt_refusal, store_refusal};
+use crate::error::{cancelled_refusal, in_doubt_refusal, refused_turn_refusal, store_refusal};
 use crate::feed::Feed;
-use crate::fleet::{Node, OwnedSessions};
-use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
+use crate::fleet::{Node, OwnedSessions, while_held};
+use crate::loop_input::{LoopInput, SubmitResult, WaitInput};
 use crate::loops::{LoopMember, LoopShare};
 use crate::performer::PerformerRegistry;
 #[cfg(feature = "processes")]
 use crate::processes::ProcessService;
 use crate::running_slots::{RunningSlots, SlotRequest, SlotUse};
 use crate::runtime_metrics::RuntimeMetrics;
+use crate::session_timers::SessionTimers;
 use crate::view::{CommittedView, SessionView};
 
 /// The number of commands at which a turn takes no more inputs, by default.
@@ -88,46 +89,14 @@ pub(crate) struct Supervisor {
     pub(crate) retry_reports: Vec<LoopInput>,
     /// True if the last commit failed.
     pub(crate) last_commit_failed: bool,
+    /// The number of turns since the last stored one that the store has refused.
+    pub(crate) refused_turns: u32,
     /// The slots that all sessions of the runtime share.
     pub(crate) slots: RunningSlots,
     pub(crate) drain: DrainState,
     pub(crate) shutdown_reply: Option<tokio::sync::oneshot::Sender<SubmitResult<()>>>,
     /// The sessions of a node; `None` if this runtime is the only one.
     pub(crate) owned: Option<OwnedSessions>,
-}
-
-/// The next due time of each session.
-#[derive(Debug, Default)]
-pub(crate) struct SessionTimers {
-    ordered: BTreeSet<(Time, SessionId)>,
-    by_session: IdMap<SessionId, Time>,
-}
-
-impl SessionTimers {
-    pub(crate) fn set(&mut self, session: SessionId, due: Option<Time>) {
-        if self.by_session.get(&session).copied() == due {
-            return;
-        }
-        if let Some(old) = self.by_session.remove(&session) {
-            self.ordered.remove(&(old, session));
-        }
-        if let Some(due) = due {
-            self.by_session.insert(session, due);
-            self.ordered.insert((due, session));
-        }
-    }
-
-    fn first(&self) -> Option<Time> {
-        self.ordered.first().map(|(due, _)| *due)
-    }
-
-    fn due(&self, now: Time) -> Vec<SessionId> {
-        self.ordered
-            .iter()
-            .take_while(|(due, _)| *due <= now)
-            .map(|(_, session)| *session)
-            .collect()
-    }
 }
 
 /// The work of one turn: received inputs, ready waits, and sessions that are due or have a sweep.
@@ -172,7 +141,10 @@ impl Supervisor {
             received: std::mem::take(&mut self.retry_reports),
             ..TurnInputs::default()
         };
-        if std::mem::take(&mut self.last_commit_failed) || !inputs.received.is_empty() {
+        // A turn that the store has refused is decided again at once, and only once.
+        let must_pause = std::mem::take(&mut self.last_commit_failed)
+            || !inputs.received.is_empty() && self.refused_turns == 0;
+        if must_pause {
             // The store just failed: wait a moment before the next try.
             tokio::select! {
                 () = self.abandoned.cancelled() => return None,
@@ -261,7 +233,8 @@ impl Supervisor {
             LoopInput::Submit { session, command, origin, reply } => {
                 let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
                 let result = self.decide(session, submitted, now, decided).await;
-                decided.replies.push(DeferredReply::One(ReplyTo::Local(reply), result));
+                let deferred = DeferredReply::Submit { session, command, origin, reply, result };
+                decided.replies.push(deferred);
             }
             LoopInput::SubmitAll { session, commands, origin, reply } => {
                 let mut results = Vec::with_capacity(commands.len());
@@ -269,14 +242,16 @@ impl Supervisor {
                     let submitted = SubmittedCommand { command, origin: origin.as_ref() };
                     results.push(self.decide(session, submitted, now, decided).await);
                 }
-                decided.replies.push(DeferredReply::Many(reply, results));
+                let deferred =
+                    DeferredReply::SubmitAll { session, commands, origin, reply, results };
+                decided.replies.push(deferred);
             }
             LoopInput::Report { session, .. } if self.lost_sessions.contains(&session) => {
                 tracing::debug!(%session, "ignored a report for a session of another writer");
             }
             LoopInput::Report { session, command } => {
                 match self.decide(session, (&command).into(), now, decided).await {
-                    Ok(_) => decided.reports.push(LoopInput::Report { session, command }),
+                    Ok(_) => decided.replies.push(DeferredReply::Report { session, command }),
                     Err(refusal) if matches!(refusal.kind, UNAVAILABLE | INTERNAL) => {
                         decided.undecided.push(LoopInput::Report { session, command });
                     }
@@ -284,15 +259,10 @@ impl Supervisor {
                 }
             }
             LoopInput::Wait(wait) => self.decide_wait(wait, now, decided).await,
-            LoopInput::CancelWait { id } => {
-                self.waiters.remove(id);
-                if let Some(owned) = &self.owned {
-                    owned.calls.cancel_wait(id);
-                }
-            }
+            LoopInput::CancelWait { id } => self.cancel_wait(id),
             LoopInput::Move { session, to, reply } => {
-                let moved = self.move_session(session, to, now).await;
-                decided.replies.push(DeferredReply::One(ReplyTo::Local(reply), moved));
+                let result = self.move_session(session, to, now).await;
+                decided.replies.push(DeferredReply::Move { session, to, reply, result });
             }
             LoopInput::Claimed { claimed, done } => {
                 self.decide_claimed(claimed, now, decided).await;
@@ -306,6 +276,13 @@ impl Supervisor {
             }
             LoopInput::Drain { reply } => self.drain.begin(reply),
             LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
+        }
+    }
+
+    pub(crate) fn cancel_wait(&mut self, id: u64) {
+        self.waiters.remove(id);
+        if let Some(owned) = &self.owned {
+            owned.calls.cancel_wait(id);
         }
     }
 
@@ -323,7 +300,7 @@ impl Supervisor {
             result if wait.reply.call().is_some() => {
                 decided.replies.push(DeferredReply::Wait(wait, result));
             }
-            result => decided.replies.push(DeferredReply::One(wait.reply, result)),
+            result => decided.replies.push(DeferredReply::Collect(wait, result)),
         }
     }
 
@@ -398,7 +375,9 @@ impl Supervisor {
                 break;
             }
             decided.loaded_sessions.push(id);
-            load_needed_rows(&*self.store, tree, &missing).await.map_err(|e| store_refusal(&e))?;
+            let node = self.owned.as_ref().map(|owned| &*owned.node);
+            let loading = load_needed_rows(&*self.store, tree, &missing);
+            while_held(node, loading).await.map_err(|error| store_refusal(&error))?;
             requested = missing;
         }
         self.drain.check(tree, command, now)?;
@@ -411,13 +390,15 @@ impl Supervisor {
     pub(crate) async fn commit(&mut self, decided: Decided) -> Option<Committed> {
         let (mut pending, batch) = decided.into_batch(&mut self.trees, self.lane);
         if batch.is_empty() {
+            self.refused_turns = 0;
             self.retry_reports.append(&mut pending.undecided);
             return Some(Committed::replies_only(pending));
         }
         let answered: Vec<CallId> = batch.answers.iter().map(|answer| answer.id).collect();
         let started_at = Instant::now();
-        let error = match self.store.commit(&batch).await {
+        let error = match self.while_held(self.store.commit(&batch)).await {
             Ok(first) => {
+                self.refused_turns = 0;
                 self.turn_stored(&answered);
                 self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
                 self.retry_reports.append(&mut pending.undecided);
@@ -427,44 +408,58 @@ impl Supervisor {
         };
         tracing::warn!(%error, "a commit failed");
         self.meters.count_commit_failure();
+        let is_refused = matches!(
+            error,
+            StoreError::Fenced(_) | StoreError::NameTaken(_) | StoreError::CallRemoved { .. }
+        );
+        let found = match is_refused {
+            true => Ok(None),
+            false => self.find_committed(&batch).await,
+        };
+        if let Ok(Some(first)) = found {
+            self.turn_stored(&answered);
+            self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
+            self.retry_reports.append(&mut pending.undecided);
+            return Some(Committed::new(first, batch, pending));
+        }
         if matches!(error, StoreError::Fenced(_)) {
             self.check_node().await;
         }
-        let found = match error {
-            StoreError::Fenced(_) | StoreError::NameTaken(_) => Ok(None),
-            _ => self.find_committed(&batch).await,
-        };
-        let has_taken_name = matches!(error, StoreError::NameTaken(_));
-        let refusal = match found {
-            Ok(Some(first)) => {
-                self.turn_stored(&answered);
-                self.meters.count_batch(&batch, &self.trees, started_at.elapsed());
-                self.retry_reports.append(&mut pending.undecided);
-                return Some(Committed::new(first, batch, pending));
-            }
-            Ok(None) if has_taken_name => {
-                Refusal::unavailable("another request of the same moment failed; try again")
-            }
-            Ok(None) => store_refusal(&error),
-            Err(in_doubt) => in_doubt,
-        };
-        self.last_commit_failed = true;
         self.turn_failed(&answered);
         for part in &batch.sessions {
             self.reload_session(part.row.id).await;
         }
-        if refusal.kind == UNAVAILABLE {
-            // Calls are read again, if they still exist.
-            for wait in pending.take_waits().into_iter().filter(|it| it.reply.call().is_none()) {
-                self.waiters.requeue(wait);
-            }
+        match found {
+            Err(in_doubt) => self.fail_turn(pending, &in_doubt),
+            Ok(_) if is_refused => self.decide_again(pending),
+            Ok(_) => self.fail_turn(pending, &store_refusal(&error)),
         }
-        if has_taken_name {
-            self.retry_reports.extend(pending.take_openings());
-        }
-        self.retry_reports.extend(pending.fail(&refusal));
         self.repeat_recovery();
         None
+    }
+
+    /// Refuses the callers of a turn that was not stored.
+    fn fail_turn(&mut self, pending: PendingCommit, refusal: &Refusal) {
+        self.last_commit_failed = true;
+        for input in pending.fail(refusal) {
+            match input {
+                LoopInput::Wait(wait) => self.waiters.requeue(wait),
+                input => self.retry_reports.push(input),
+            }
+        }
+    }
+
+    /// Decides the inputs of a turn again that the store has refused, so that their callers notice
+    /// nothing. The store has nothing of the turn. Another writer has a session of it, or a name, or a
+    /// wait of another node has no call any more. The sessions were loaded again or given up, and calls
+    /// that still exist are read again.
+    fn decide_again(&mut self, pending: PendingCommit) {
+        self.refused_turns += 1;
+        if self.refused_turns > REFUSED_TURNS_MAX {
+            return self.fail_turn(pending, &refused_turn_refusal());
+        }
+        self.last_commit_failed = self.refused_turns > 1;
+        self.retry_reports.extend(pending.into_inputs());
     }
 
     /// Reloads a session from the store. Waits and stops that were decided against the discarded
@@ -499,11 +494,11 @@ impl Supervisor {
         };
         loop {
             // Without this, a batch that is not there could still arrive.
-            let page = match self.store.refuse_late_commits(self.lane).await {
-                Ok(()) => self.store.events(&query).await,
-                Err(error) => Err(error),
+            let request = async {
+                self.store.refuse_late_commits(self.lane).await?;
+                self.store.events(&query).await
             };
-            match page {
+            match self.while_held(request).await {
                 Ok(page) => {
                     let found = page.items.iter().find(|item| {
                         item.position.lane == self.lane
@@ -516,7 +511,7 @@ impl Supervisor {
                     tracing::warn!(%error, "the store does not say whether it has the commit");
                 }
             }
-            if !self.wait_for_store().await {
+            if !self.is_held() || !self.wait_for_store().await {
                 return Err(in_doubt_refusal());
             }
         }
@@ -579,6 +574,8 @@ async fn node_changed(node: Option<&Node>, loop_index: usize) {
 }
 
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+/// The number of turns in succession that are decided again after the store has refused them.
+const REFUSED_TURNS_MAX: u32 = 8;
 /// The number of retries for a failing store at start and shutdown, so that neither hangs.
 pub(crate) const STORE_TRIES_MAX: u32 = 10;
 pub(crate) const RELOAD_PAUSE: Millis = Millis(1_000);

@@ -24,6 +24,7 @@ pub mod feed;
 pub mod fixture;
 pub mod fleet;
 pub mod fleet_calls;
+pub mod fleet_lanes;
 mod fleet_nodes;
 pub mod folding;
 pub mod message_keys;
@@ -57,6 +58,11 @@ pub trait FleetHarness: Sync {
 
     /// Lets a time pass by the clock of leases.
     fn wait(&self, duration: Duration) -> BoxFuture<'_, ()>;
+
+    /// Lets the closed nodes of the store be older by a time.
+    fn age_closed_nodes(&self, duration: Duration) -> BoxFuture<'_, ()> {
+        self.wait(duration)
+    }
 }
 
 /// Expands to one test per check. Each test evaluates the expression to get its own
@@ -153,11 +159,15 @@ macro_rules! fleet_conformance_tests {
             fleet::claims_are_in_the_order_of_their_reasons
             fleet::a_claim_needs_the_labels_of_the_session
             fleet::a_released_session_waits_for_its_next_owner
+            fleet::a_skipped_session_is_claimed_by_another_node
             fleet::a_release_compares_the_stored_row
             fleet::a_hint_wakes_another_node
+            fleet_lanes::closed_nodes_go_with_their_lanes
+            fleet_lanes::a_lane_stays_while_it_is_needed
             fleet_calls::a_call_is_answered_once_with_its_events
             fleet_calls::answers_without_events_are_a_commit
             fleet_calls::calls_follow_the_session
+            fleet_calls::a_closed_session_is_claimed_for_its_call
             fleet_calls::a_call_for_a_node_has_one_reply
             fleet_calls::a_call_needs_both_sides
             fleet_calls::a_removed_session_has_no_calls

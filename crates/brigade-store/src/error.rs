@@ -2,6 +2,7 @@
 
 use brigade_model::name::SessionName;
 
+use crate::fleet::CallId;
 use crate::record::{RECORDS_PER_KIND_MAX, RecordKind};
 
 /// An error of a store. Each variant exists because some caller branches on it.
@@ -16,6 +17,9 @@ pub enum StoreError {
     /// Another writer owns the session. The caller must stop writing to it.
     #[error("another writer owns the session: {0}")]
     Fenced(String),
+    /// A batch that answers calls which must exist, and were removed. Their waits have consumed nothing.
+    #[error("{} of the calls that the batch answers were removed", calls.len())]
+    CallRemoved { calls: Vec<CallId> },
     /// Another session of this name is open or closing.
     #[error("there is a session named {0}")]
     NameTaken(SessionName),

@@ -45,6 +45,7 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>>;
 
     /// Returns the open nodes, and those that were closed in the last day, by ascending id.
+    /// [`Store::prune`](crate::Store::prune) removes older ones.
     fn nodes(&self) -> StoreFuture<'_, Vec<NodeRow>>;
 
     /// Marks a node as draining, or as a taker of work again. Returns false if there is no such open node.
@@ -54,7 +55,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// then those of closed lanes. Sessions with calls or due come only if nobody owns them.
     ///
     /// Sessions that another node is acquiring at the same time are skipped, and so are those whose needs
-    /// the node does not meet, and those that wait for another open node ([`SessionRelease::next_owner`]).
+    /// the node does not meet, and those that wait for another open node ([`SessionRelease::next_owner`])
+    /// and were released less than [`NEXT_OWNER_TIME`] ago.
     /// After an error, some of them may be owned: [`Fleet::owned_sessions`] returns them.
     fn claim<'a>(&'a self, claim: &'a SessionClaim) -> StoreFuture<'a, Vec<ClaimedSession>>;
 
@@ -84,8 +86,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     fn ask<'a>(&'a self, call: &'a NewCall) -> StoreFuture<'a, bool>;
 
     /// Returns calls without a reply: those for a node, and those for the sessions of its lanes, oldest
-    /// first.
-    fn open_calls(&self, node: NodeId, limit: usize) -> StoreFuture<'_, Vec<OpenCall>>;
+    /// first. A call that exists while its pages are read is in one of them.
+    fn open_calls<'a>(&'a self, query: &'a OpenCallQuery) -> StoreFuture<'a, Vec<OpenCall>>;
 
     /// Returns those of the calls that have a reply or do not exist any more.
     fn replies<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>>;
@@ -107,6 +109,10 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 }
+
+/// The time for which a released session waits for its next owner. That node may be full, drain, or not be
+/// able to read the session.
+pub const NEXT_OWNER_TIME: Duration = Duration::from_secs(5);
 
 /// The id of a node from its join until its end. A node that joins again has another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -208,6 +214,8 @@ pub struct SessionClaim {
     /// The time of the node, which decides which sessions are due.
     pub now: Time,
     pub limit: usize,
+    /// Sessions that the node does not want, for example because it cannot read them.
+    pub skipped: Vec<SessionId>,
 }
 
 /// A session that a lane owns from now on.
@@ -215,6 +223,7 @@ pub struct SessionClaim {
 pub struct ClaimedSession {
     pub id: SessionId,
     pub epoch: Epoch,
+    pub seq: Seq,
     /// The position of its last event.
     pub last: Position,
 }
@@ -228,7 +237,7 @@ pub struct SessionRelease {
     pub seq: Seq,
     /// The time at which the session needs an owner again.
     pub next_due: Option<Time>,
-    /// The node that is to claim the session, while it is open.
+    /// The node that is to claim the session, while it is open, and for a limited time.
     pub next_owner: Option<NodeId>,
 }
 
@@ -277,10 +286,28 @@ impl fmt::Debug for NewCall {
     }
 }
 
+/// A place in the order in which calls were asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallPlace {
+    /// The time of the call in the store, or its number.
+    pub order: u64,
+    pub id: CallId,
+}
+
+/// A page of the calls without a reply that a node has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenCallQuery {
+    pub node: NodeId,
+    /// The place of the last call of the page before.
+    pub after: Option<CallPlace>,
+    pub limit: usize,
+}
+
 /// A call without a reply.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OpenCall {
     pub id: CallId,
+    pub place: CallPlace,
     pub target: CallTarget,
     pub request: Vec<u8>,
 }

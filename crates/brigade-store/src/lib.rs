@@ -43,9 +43,9 @@ pub mod store_copy;
 pub use batch::{Batch, SessionBatch, SupersededRun};
 pub use error::StoreError;
 pub use fleet::{
-    CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
-    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
-    SessionOwner, SessionRelease,
+    CallAnswer, CallId, CallPlace, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult,
+    JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
+    OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
 };
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;

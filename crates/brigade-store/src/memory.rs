@@ -268,7 +268,10 @@ impl Store for MemoryStore {
     }
 
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult> {
-        let pruned = self.lock().prune(retention, now);
+        let lease_now = self.lease_now();
+        let mut state = self.lock();
+        let pruned = state.prune(retention, now);
+        state.remove_closed_nodes(lease_now);
         Box::pin(ready(Ok(pruned)))
     }
 }

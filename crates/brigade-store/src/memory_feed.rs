@@ -61,6 +61,18 @@ impl MemoryFeed {
         removed
     }
 
+    /// Forgets a lane of which no event is stored any more. Returns false if there is one.
+    pub(crate) fn remove_lane(&mut self, lane: Lane) -> bool {
+        if self.removed_to.number_in(lane) < self.cursor.number_in(lane) {
+            return false;
+        }
+        for cursor in [&mut self.cursor, &mut self.removed_to] {
+            let kept = cursor.positions().iter().filter(|position| position.lane != lane);
+            *cursor = kept.copied().collect();
+        }
+        true
+    }
+
     fn remove_first(&mut self) {
         if let Some(item) = self.items.pop_front() {
             self.removed_to.advance(item.position);

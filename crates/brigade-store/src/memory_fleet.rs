@@ -8,15 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
 use brigade_model::id_map::IdMap;
-use brigade_model::ids::{Lane, Position, SessionId, Time};
+use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
 use brigade_model::task_tree::SessionState;
 
 use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::fleet::{
-    CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
-    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
-    SessionOwner, SessionRelease,
+    CallAnswer, CallId, CallPlace, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult,
+    JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
+    OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
 };
 use crate::memory::{MemoryState, MemoryStore};
 use crate::store::{BoxFuture, StoreFuture};
@@ -66,22 +66,30 @@ pub(crate) struct MemoryFleet {
     /// True if nodes can join. Without them, nobody needs to know the owners.
     pub(crate) is_enabled: bool,
     nodes: BTreeMap<NodeId, MemoryNode>,
+    /// The number of joins so far.
+    joined_nodes: u64,
     /// The lanes of nodes. Other lanes belong to no node.
     lanes: BTreeMap<Lane, MemoryLane>,
     ownerships: IdMap<SessionId, Ownership>,
     calls: VecDeque<MemoryCall>,
+    /// The number of calls so far.
+    asked_calls: u64,
 }
 
 #[derive(Debug)]
 struct MemoryNode {
     row: NodeRow,
     lease: std::time::Duration,
+    /// The time at which the node was closed, if it is.
+    closed_at: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct MemoryLane {
     node: NodeId,
     open: bool,
+    /// True if the feed has no event of the lane any more. A closed lane never opens again.
+    is_removed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -90,14 +98,20 @@ struct Ownership {
     last: Option<Position>,
     next_due: Option<Time>,
     next_owner: Option<NodeId>,
+    /// The time from which any node may claim the session.
+    next_owner_until: Time,
     required_labels: Vec<String>,
 }
 
 #[derive(Debug)]
 struct MemoryCall {
     call: NewCall,
+    place: CallPlace,
     reply: Option<Vec<u8>>,
 }
+
+/// The time for which a closed node is listed.
+const NODE_KEPT: Millis = Millis(24 * 60 * 60 * 1_000);
 
 /// The reason for which a session needs an owner, in the order of claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +123,7 @@ enum ClaimReason {
 
 impl MemoryFleet {
     /// Refuses a batch of a closed lane, of a lane that does not own its sessions, or that answers a call
-    /// twice.
+    /// twice, or a removed one that must exist.
     pub(crate) fn check_writer(&self, batch: &Batch) -> Result<(), StoreError> {
         self.check_open(batch.lane)?;
         if self.is_open(batch.lane) {
@@ -120,13 +134,16 @@ impl MemoryFleet {
                 }
             }
         }
-        let is_refused = |answer: &CallAnswer| {
-            let stored = self.calls.iter().find(|stored| stored.call.id == answer.id);
-            stored.map_or(answer.must_exist, |stored| stored.reply.is_some())
-        };
-        match batch.answers.iter().find(|answer| is_refused(answer)) {
-            Some(answer) => Err(StoreError::Fenced(format!("{:?} needs no reply", answer.id))),
-            None => Ok(()),
+        let stored = |id: CallId| self.calls.iter().find(|stored| stored.call.id == id);
+        let is_answered = |id: CallId| stored(id).is_some_and(|stored| stored.reply.is_some());
+        if let Some(answer) = batch.answers.iter().find(|answer| is_answered(answer.id)) {
+            return Err(StoreError::Fenced(format!("{:?} has a reply", answer.id)));
+        }
+        let needed = batch.answers.iter().filter(|answer| answer.must_exist);
+        let removed = needed.map(|answer| answer.id).filter(|id| stored(*id).is_none());
+        match removed.collect::<Vec<_>>() {
+            calls if calls.is_empty() => Ok(()),
+            calls => Err(StoreError::CallRemoved { calls }),
         }
     }
 
@@ -191,9 +208,10 @@ impl MemoryFleet {
         self.lanes.get(&lane).filter(|lane| lane.open).map(|lane| lane.node)
     }
 
-    fn close(&mut self, node: NodeId) {
+    fn close(&mut self, node: NodeId, now: Time) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.row.open = false;
+            node.closed_at.get_or_insert(now);
         }
         for lane in self.lanes.values_mut().filter(|lane| lane.node == node) {
             lane.open = false;
@@ -204,16 +222,23 @@ impl MemoryFleet {
         self.calls.retain(|stored| stored.call.asked_by != node && !is_lost(stored));
     }
 
-    fn claim_reason(&self, session: SessionId, claim: &SessionClaim) -> Option<ClaimReason> {
+    fn claim_reason(
+        &self,
+        session: SessionId,
+        claim: &SessionClaim,
+        now: Time,
+    ) -> Option<ClaimReason> {
         let ownership = self.ownerships.get(&session)?;
         let labels = self.nodes.get(&claim.node).map(|node| node.row.labels.as_slice());
         let has_labels = ownership
             .required_labels
             .iter()
             .all(|label| labels.is_some_and(|all| all.contains(label)));
-        let is_for_another =
-            ownership.next_owner.is_some_and(|next| next != claim.node && self.is_open_node(next));
-        if !has_labels || is_for_another {
+        let is_for_another = now < ownership.next_owner_until
+            && ownership
+                .next_owner
+                .is_some_and(|next| next != claim.node && self.is_open_node(next));
+        if !has_labels || is_for_another || claim.skipped.contains(&session) {
             return None;
         }
         let is_free = match ownership.lane {
@@ -256,9 +281,27 @@ impl MemoryState {
         let closed = expired.map(|node| NodeRow { open: false, ..self.node_row(node, now) });
         let closed: Vec<NodeRow> = closed.collect();
         for node in &closed {
-            self.fleet.close(node.id);
+            self.fleet.close(node.id, now);
         }
         closed
+    }
+
+    /// Removes nodes that were closed more than a day ago, and their lanes in the feed that own no session
+    /// and have no event any more.
+    pub(crate) fn remove_closed_nodes(&mut self, now: Time) {
+        let is_old = |closed_at: Time| now.since(closed_at) > NODE_KEPT;
+        let nodes = self.fleet.nodes.iter();
+        let old = nodes.filter(|(_, node)| node.closed_at.is_some_and(is_old));
+        let old: Vec<NodeId> = old.map(|(id, _)| *id).collect();
+        let owners: Vec<Lane> = self.owned_sessions().map(|(_, lane)| lane).collect();
+        for (lane, row) in &mut self.fleet.lanes {
+            if old.contains(&row.node) && !row.is_removed && !owners.contains(lane) {
+                row.is_removed = self.feed.remove_lane(*lane);
+            }
+        }
+        let lanes = &self.fleet.lanes;
+        let has_lane = |node: NodeId| lanes.values().any(|it| it.node == node && !it.is_removed);
+        self.fleet.nodes.retain(|id, _| !old.contains(id) || has_lane(*id));
     }
 
     fn join(&mut self, new: &NewNode, now: Time) -> JoinResult {
@@ -267,7 +310,8 @@ impl MemoryState {
         if let Some(taken) = taken {
             return JoinResult::NameTaken(self.node_row(taken, now));
         }
-        let node = NodeId(self.fleet.nodes.len() as u64 + 1);
+        self.fleet.joined_nodes += 1;
+        let node = NodeId(self.fleet.joined_nodes);
         let row = NodeRow {
             id: node,
             name: new.name.clone(),
@@ -283,21 +327,21 @@ impl MemoryState {
             load: NodeLoad::default(),
             owned_sessions: 0,
         };
-        self.fleet.nodes.insert(node, MemoryNode { row, lease: new.lease });
+        self.fleet.nodes.insert(node, MemoryNode { row, lease: new.lease, closed_at: None });
         let lanes: Vec<Lane> = (0..new.lanes).map(|_| self.feed.open_lane()).collect();
         for lane in &lanes {
-            self.fleet.lanes.insert(*lane, MemoryLane { node, open: true });
+            self.fleet.lanes.insert(*lane, MemoryLane { node, open: true, is_removed: false });
         }
         let renewal = LeaseRenewal { now, draining: false };
         JoinResult::Joined(JoinedNode { node, lanes, renewal })
     }
 
-    fn claim(&mut self, claim: &SessionClaim) -> Vec<ClaimedSession> {
+    fn claim(&mut self, claim: &SessionClaim, now: Time) -> Vec<ClaimedSession> {
         if !self.fleet.is_open(claim.lane) {
             return Vec::new();
         }
         let found = self.sessions.values().filter_map(|session| {
-            let reason = self.fleet.claim_reason(session.row.id, claim)?;
+            let reason = self.fleet.claim_reason(session.row.id, claim, now)?;
             let is_closed = session.row.state == SessionState::Closed;
             (!is_closed || reason == ClaimReason::OpenCall).then_some((reason, session.row.id))
         });
@@ -309,14 +353,15 @@ impl MemoryState {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.row.epoch = session.row.epoch.next();
             let epoch = session.row.epoch;
+            let seq = session.row.seq;
             self.fleet.set_owner(id, claim.lane);
             let last = self.fleet.last_position(id);
-            claimed.extend(last.map(|last| ClaimedSession { id, epoch, last }));
+            claimed.extend(last.map(|last| ClaimedSession { id, epoch, seq, last }));
         }
         claimed
     }
 
-    fn release(&mut self, release: &SessionRelease) -> bool {
+    fn release(&mut self, release: &SessionRelease, now: Time) -> bool {
         if self.fleet.is_closed(release.lane) {
             return false;
         }
@@ -330,12 +375,13 @@ impl MemoryState {
         ownership.lane = None;
         ownership.next_due = release.next_due;
         ownership.next_owner = release.next_owner;
+        ownership.next_owner_until = now.after(NEXT_OWNER_TIME.into());
         true
     }
 }
 
 impl MemoryStore {
-    fn lease_now(&self) -> Time {
+    pub(crate) fn lease_now(&self) -> Time {
         self.lease_clock.as_ref().map_or(Time(0), |clock| clock.0())
     }
 
@@ -367,7 +413,7 @@ impl Fleet for MemoryStore {
     }
 
     fn close_node(&self, node: NodeId) -> StoreFuture<'_, ()> {
-        self.change(|state, _| state.fleet.close(node))
+        self.change(|state, now| state.fleet.close(node, now))
     }
 
     fn close_expired(&self) -> StoreFuture<'_, Vec<NodeRow>> {
@@ -388,7 +434,7 @@ impl Fleet for MemoryStore {
     }
 
     fn claim<'a>(&'a self, claim: &'a SessionClaim) -> StoreFuture<'a, Vec<ClaimedSession>> {
-        self.change(|state, _| state.claim(claim))
+        self.change(|state, now| state.claim(claim, now))
     }
 
     fn owned_sessions(&self, lane: Lane) -> StoreFuture<'_, Vec<SessionId>> {
@@ -399,7 +445,7 @@ impl Fleet for MemoryStore {
     }
 
     fn release<'a>(&'a self, release: &'a SessionRelease) -> StoreFuture<'a, bool> {
-        self.change(|state, _| state.release(release))
+        self.change(|state, now| state.release(release, now))
     }
 
     fn require_labels<'a>(
@@ -430,29 +476,35 @@ impl Fleet for MemoryStore {
                 CallTarget::Node(node) => state.fleet.is_open_node(node),
             };
             let is_asker_open = state.fleet.is_open_node(call.asked_by);
-            let calls = &mut state.fleet.calls;
-            if exists && is_asker_open && !calls.iter().any(|stored| stored.call.id == call.id) {
-                calls.push_back(MemoryCall { call: call.clone(), reply: None });
+            let fleet = &mut state.fleet;
+            let is_stored = fleet.calls.iter().any(|stored| stored.call.id == call.id);
+            if exists && is_asker_open && !is_stored {
+                fleet.asked_calls += 1;
+                let place = CallPlace { order: fleet.asked_calls, id: call.id };
+                fleet.calls.push_back(MemoryCall { call: call.clone(), place, reply: None });
             }
             exists
         })
     }
 
-    fn open_calls(&self, node: NodeId, limit: usize) -> StoreFuture<'_, Vec<OpenCall>> {
+    fn open_calls<'a>(&'a self, query: &'a OpenCallQuery) -> StoreFuture<'a, Vec<OpenCall>> {
         self.change(|state, _| {
             let fleet = &state.fleet;
             let is_for_node = |target| match target {
-                CallTarget::Session(session) => fleet.owner_node(session) == Some(node),
-                CallTarget::Node(other) => other == node,
+                CallTarget::Session(session) => fleet.owner_node(session) == Some(query.node),
+                CallTarget::Node(other) => other == query.node,
             };
+            let is_after = |place| query.after.is_none_or(|after| place > after);
             let open = fleet.calls.iter().filter(|stored| stored.reply.is_none());
-            let open = open.filter(|stored| is_for_node(stored.call.target)).take(limit);
-            open.map(|stored| OpenCall {
-                id: stored.call.id,
-                target: stored.call.target,
-                request: stored.call.request.clone(),
-            })
-            .collect()
+            let open = open.filter(|it| is_after(it.place) && is_for_node(it.call.target));
+            open.take(query.limit)
+                .map(|stored| OpenCall {
+                    id: stored.call.id,
+                    place: stored.place,
+                    target: stored.call.target,
+                    request: stored.call.request.clone(),
+                })
+                .collect()
         })
     }
 

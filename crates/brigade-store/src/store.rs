@@ -55,7 +55,8 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// stored one. It also refuses a change of a task that [`Store::prune`] has removed. A batch that
     /// opens a session is refused with [`StoreError::NameTaken`] if another session of its name is
     /// not closed. A batch that answers a call with a reply is refused with `Fenced`, too. An answer to
-    /// a removed call is ignored, unless it says that the call must exist.
+    /// a removed call is ignored, unless it says that the call must exist: then the batch is refused with
+    /// [`StoreError::CallRemoved`], which names all such calls of the batch.
     ///
     /// Returns the position of the batch's first event in its lane. The others follow without a gap,
     /// in the order of [`Batch::events`].
@@ -194,6 +195,10 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// A task goes with its journal and the messages to it. Its subtree stays while a task in it
     /// holds a slot or limits a kept task outside of it. The key of a removed task stays while its
     /// parent is alive. After a crash, the next call removes the rest.
+    ///
+    /// Nodes that were closed more than a day ago go as well, and so do their lanes, once these own no
+    /// session and have no event. The events of a removed lane count as read, also if a cursor has the
+    /// lane, and an event whose session moved from there is not held back.
     fn prune<'a>(&'a self, retention: &'a Retention, now: Time) -> StoreFuture<'a, PruneResult>;
 }
 

@@ -15,10 +15,10 @@ use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     AcquireResult, Batch, BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, EventPage,
     EventQuery, ExpectedVersion, Fleet, JoinResult, LeaseRenewal, LoadedSession, MessagePage,
-    MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad, NodeRow, OpenCall, PruneResult,
-    PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore, RecordVersion,
-    RemoveRecordResult, Retention, RunRow, SessionClaim, SessionOwner, SessionRelease, Store,
-    StoreError, StoreFuture, TaskQuery,
+    MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery,
+    PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore,
+    RecordVersion, RemoveRecordResult, Retention, RunRow, SessionClaim, SessionOwner,
+    SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::watch;
 
@@ -28,6 +28,8 @@ pub struct NodeConnection {
     inner: Arc<dyn Store>,
     condition: watch::Sender<ConnectionCondition>,
     faults: Mutex<FaultPlan>,
+    /// The session that the node cannot read.
+    unreadable: Mutex<Option<SessionId>>,
 }
 
 /// The condition of a connection.
@@ -65,7 +67,7 @@ enum RequestFault {
 impl NodeConnection {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let (condition, _) = watch::channel(ConnectionCondition::Works);
-        Arc::new(Self { inner, condition, faults: Mutex::default() })
+        Arc::new(Self { inner, condition, faults: Mutex::default(), unreadable: Mutex::default() })
     }
 
     /// Changes the condition of the connection.
@@ -85,6 +87,20 @@ impl NodeConnection {
     /// Loses all hints of other nodes, so that the node finds out everything by polling.
     pub fn lose_hints(&self) {
         self.lock().loses_hints = true;
+    }
+
+    /// Lets the node be too old to read a session.
+    pub fn set_unreadable(&self, session: SessionId) {
+        *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    fn check_readable(&self, session: SessionId) -> Result<(), StoreError> {
+        match *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(unreadable) if unreadable == session => {
+                Err(StoreError::Newer { subject: format!("session {session}") })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, FaultPlan> {
@@ -165,7 +181,10 @@ impl Store for NodeConnection {
     }
 
     fn session(&self, id: SessionId) -> StoreFuture<'_, Option<SessionRow>> {
-        self.pass(async move { self.inner.session(id).await })
+        self.pass(async move {
+            self.check_readable(id)?;
+            self.inner.session(id).await
+        })
     }
 
     fn session_named<'a>(&'a self, name: &'a SessionName) -> StoreFuture<'a, Option<SessionRow>> {
@@ -177,7 +196,10 @@ impl Store for NodeConnection {
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
-        self.pass(async move { self.inner.load(id).await })
+        self.pass(async move {
+            self.check_readable(id)?;
+            self.inner.load(id).await
+        })
     }
 
     fn task(&self, id: SessionId, no: TaskNo) -> StoreFuture<'_, Option<TaskRow>> {
@@ -340,8 +362,8 @@ impl Fleet for NodeConnection {
         self.pass(async move { self.inner_fleet()?.ask(call).await })
     }
 
-    fn open_calls(&self, node: NodeId, limit: usize) -> StoreFuture<'_, Vec<OpenCall>> {
-        self.pass(async move { self.inner_fleet()?.open_calls(node, limit).await })
+    fn open_calls<'a>(&'a self, query: &'a OpenCallQuery) -> StoreFuture<'a, Vec<OpenCall>> {
+        self.pass(async move { self.inner_fleet()?.open_calls(query).await })
     }
 
     fn replies<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {

@@ -1,9 +1,9 @@
 //! Durable storage: the [`Store`] trait, the types of its methods, and the store in memory.
 
 pub use brigade_store::{
-    AcquireResult, AcquiredSession, CallAnswer, CallId, CallResult, CallTarget, ClaimedSession,
-    Fleet, JoinResult, JoinedNode, LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
-    OpenCall, SessionClaim, SessionOwner, SessionRelease,
+    AcquireResult, AcquiredSession, CallAnswer, CallId, CallPlace, CallResult, CallTarget,
+    ClaimedSession, Fleet, JoinResult, JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode,
+    NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
 };
 pub use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, JournalQuery, LoadedSession,

@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) slow_commits: bool,
     /// The number of `finish` calls that return false.
     pub(crate) refused_ends: u32,
+    /// The number of looks at the lease that find it held; `None` for all.
+    pub(crate) held_looks: Option<u32>,
 }
 
 impl FakeHost {
@@ -86,6 +88,17 @@ impl Inner {
 }
 
 impl Host for FakeHost {
+    fn check_lease(&self) -> Result<(), Refusal> {
+        match &mut self.lock().held_looks {
+            Some(0) => Err(Refusal::unavailable("the lease is over")),
+            Some(looks) => {
+                *looks -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
     fn begin_step(
         &self,
         unflushed: Vec<JournalRecord>,

@@ -41,6 +41,21 @@ async fn an_interrupt_whose_message_was_read_already_costs_nothing() {
     assert!(charged[0].is_none(), "{charged:?}");
 }
 
+/// The grant of a step may be older than a pause of the process.
+#[tokio::test(start_paused = true)]
+async fn a_model_or_tool_is_not_called_without_a_lease() {
+    for (held_looks, model_calls) in [(0, 0), (1, 1)] {
+        let tool = FakeTool::new("look", ToolEffect::Idempotent, [ToolReply::text("a pot")]);
+        let tool_calls = tool.calls.clone();
+        let replies = [reply(vec![call("look", json!({}))]), say("Done.")];
+        let test = TestAgent::new(replies).tool(tool);
+        test.host.lock().held_looks = Some(held_looks);
+        assert!(matches!(test.run().await, AgentExit::Refused(_)));
+        assert_eq!(test.model.requests().len(), model_calls);
+        assert_eq!(tool_calls.lock().unwrap().len(), 0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unrepeatable_call_is_not_repeated_after_a_crash() {
     let pay = || FakeTool::new("pay", ToolEffect::Once, [ToolReply::text("paid")]);

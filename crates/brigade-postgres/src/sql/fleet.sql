@@ -9,6 +9,10 @@
 CREATE OR REPLACE FUNCTION {schema}.to_millis(p_time timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $$ SELECT floor(extract(epoch FROM p_time) * 1000)::bigint $$;
 
+-- Returns a time in microseconds, which is exact.
+CREATE OR REPLACE FUNCTION {schema}.to_micros(p_time timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+    $$ SELECT (extract(epoch FROM p_time) * 1000000)::bigint $$;
+
 -- Returns the time since which nodes were able to renew their leases: the start of the server, or the
 -- first look at it after a promotion.
 CREATE OR REPLACE FUNCTION {schema}.find_serving_since() RETURNS timestamptz LANGUAGE plpgsql AS $$
@@ -106,14 +110,19 @@ BEGIN
 END $$;
 
 -- Makes an open lane the owner of at most `p_most` sessions that need one: those with open calls, those
--- that are due, then those of closed lanes and those that wait for this node. Skips locked ones.
+-- that are due, then those of closed lanes and those that wait for this node, or have waited for another
+-- one for too long. Skips locked ones, and those that the node does not want.
+--
+-- The function of version 2 skips none of these. It stays in a migrated schema, for nodes of that version.
 --
 -- Statistics may say that most sessions are in a lane that has lost them meanwhile, so no table is
 -- read as a whole.
-CREATE OR REPLACE FUNCTION {schema}.claim_sessions(p_node bigint, p_lane int, p_now bigint, p_most bigint)
-RETURNS TABLE(claimed_id uuid, claimed_epoch bigint, claimed_lane int, claimed_pos bigint)
+CREATE OR REPLACE FUNCTION {schema}.claim_sessions(
+    p_node bigint, p_lane int, p_now bigint, p_most bigint, p_skipped uuid[]
+) RETURNS TABLE(claimed_id uuid, claimed_epoch bigint, claimed_seq bigint, claimed_lane int, claimed_pos bigint)
 LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE
+    checked_at constant timestamptz := clock_timestamp();
     own_labels text[];
     other_nodes bigint[];
     -- A lane of these never protects a session again.
@@ -138,9 +147,13 @@ BEGIN
         SELECT array_agg(f.key) INTO some_keys FROM (
             SELECT s.key FROM {schema}.sessions AS s
             WHERE s.key = ANY (wanted)
-                AND (s.lane IS NULL OR s.lane = ANY (unprotected))
+                -- A lane that owns only closed sessions is not in `unprotected`.
+                AND NOT EXISTS (SELECT FROM {schema}.lanes AS l
+                    WHERE l.lane = s.lane AND l.open AND l.node <> 0)
                 AND s.required_labels <@ own_labels
-                AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes))
+                AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes)
+                    OR s.next_owner_until <= checked_at)
+                AND s.id <> ALL (p_skipped)
             LIMIT p_most FOR NO KEY UPDATE SKIP LOCKED
         ) AS f;
         keys := keys || coalesce(some_keys, '{}');
@@ -150,7 +163,9 @@ BEGIN
         SELECT s.key FROM {schema}.sessions AS s
         WHERE s.lane IS NULL AND s.next_due <= p_now AND s.state <> 2
             AND s.required_labels <@ own_labels
-            AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes))
+            AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes)
+                OR s.next_owner_until <= checked_at)
+            AND s.id <> ALL (p_skipped)
             AND s.key <> ALL (keys)
         ORDER BY s.next_due LIMIT p_most - cardinality(keys) FOR NO KEY UPDATE SKIP LOCKED
     ) AS f;
@@ -160,7 +175,9 @@ BEGIN
         SELECT s.key FROM {schema}.sessions AS s
         WHERE s.lane = ANY (unprotected) AND s.state <> 2
             AND s.required_labels <@ own_labels
-            AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes))
+            AND (s.next_owner IS NULL OR s.next_owner <> ALL (other_nodes)
+                OR s.next_owner_until <= checked_at)
+            AND s.id <> ALL (p_skipped)
             AND s.key <> ALL (keys)
         LIMIT p_most - cardinality(keys) FOR NO KEY UPDATE SKIP LOCKED
     ) AS f;
@@ -181,20 +198,31 @@ BEGIN
             SELECT s.key FROM {schema}.sessions AS s
             WHERE s.lane IS NULL AND s.next_owner = ANY (wanted) AND s.state <> 2
                 AND s.required_labels <@ own_labels
+                AND s.id <> ALL (p_skipped)
                 AND s.key <> ALL (keys)
             LIMIT p_most - cardinality(keys) FOR NO KEY UPDATE SKIP LOCKED
         ) AS f;
         keys := keys || coalesce(some_keys, '{}');
     END IF;
 
+    SELECT array_agg(f.key) INTO some_keys FROM (
+        SELECT s.key FROM {schema}.sessions AS s
+        WHERE s.lane IS NULL AND s.next_owner IS NOT NULL AND s.next_owner_until <= checked_at
+            AND s.state <> 2 AND s.required_labels <@ own_labels
+            AND s.id <> ALL (p_skipped)
+            AND s.key <> ALL (keys)
+        LIMIT p_most - cardinality(keys) FOR NO KEY UPDATE SKIP LOCKED
+    ) AS f;
+    keys := keys || coalesce(some_keys, '{}');
+
     RETURN QUERY
         WITH changed AS (
             UPDATE {schema}.sessions AS s
                 SET epoch = s.epoch + 1, lane = p_lane, next_due = NULL, next_owner = NULL
                 WHERE s.key = ANY (keys)
-                RETURNING s.key, s.id, s.epoch, s.last_lane, s.last_pos
+                RETURNING s.key, s.id, s.epoch, s.seq, s.last_lane, s.last_pos
         )
-        SELECT c.id, c.epoch, c.last_lane, c.last_pos FROM changed AS c
+        SELECT c.id, c.epoch, c.seq, c.last_lane, c.last_pos FROM changed AS c
         ORDER BY array_position(keys, c.key);
 
     IF cardinality(keys) < p_most THEN
@@ -217,7 +245,10 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE {schema}.sessions SET lane = NULL, next_due = p_next_due, next_owner = p_next_owner
+    -- The time is `NEXT_OWNER_TIME` of the contract.
+    UPDATE {schema}.sessions SET lane = NULL, next_due = p_next_due, next_owner = p_next_owner,
+            next_owner_until = CASE WHEN p_next_owner IS NOT NULL
+                THEN clock_timestamp() + interval '5 s' END
         WHERE id = p_id AND lane = p_lane AND epoch = p_epoch AND seq = p_seq;
     RETURN FOUND;
 END $$;
@@ -247,4 +278,25 @@ BEGIN
             ON CONFLICT (id) DO NOTHING;
     END IF;
     RETURN true;
+END $$;
+
+-- Removes nodes that were closed more than a day ago, and their lanes that own no open session and have no
+-- event any more. Readers treat the events of a removed lane as read.
+CREATE OR REPLACE FUNCTION {schema}.remove_closed_nodes() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    day_ago constant timestamptz := clock_timestamp() - interval '1 day';
+BEGIN
+    IF EXISTS (SELECT FROM {schema}.nodes AS n JOIN {schema}.meta AS m ON m.name = 'version_3_at'
+        WHERE n.open AND n.joined_at < to_timestamp(m.value / 1000.0))
+    THEN
+        RETURN;
+    END IF;
+    DELETE FROM {schema}.lanes WHERE lane IN (
+        SELECT l.lane FROM {schema}.lanes AS l JOIN {schema}.nodes AS n ON n.node = l.node
+        WHERE NOT l.open AND l.node <> 0 AND NOT n.open AND n.closed_at < day_ago
+            AND l.pruned_to >= l.head
+            AND NOT EXISTS (SELECT FROM {schema}.sessions AS s WHERE s.lane = l.lane AND s.state <> 2)
+        ORDER BY l.lane FOR UPDATE OF l SKIP LOCKED);
+    DELETE FROM {schema}.nodes AS n WHERE NOT n.open AND n.closed_at < day_ago
+        AND NOT EXISTS (SELECT FROM {schema}.lanes AS l WHERE l.node = n.node);
 END $$;

@@ -6,6 +6,7 @@
 --   BG002: the name of a session is taken; the detail is the name
 --   BG003: a kind of records is full
 --   BG004: the events of a day cannot be removed yet
+--   BG005: calls that must exist were removed; the detail names them, separated by commas
 
 -- Writes a batch. Arrays with the same prefix describe one kind of rows: `s_` sessions, `t_` tasks, `r_`
 -- ended runs, `j_` journal entries, `m_` messages, `e_` events, `a_` answers to calls. `_part` is the index of
@@ -35,6 +36,7 @@ DECLARE
     stored record;
     new_key bigint;
     changed bigint;
+    removed_calls text;
 BEGIN
     UPDATE {schema}.lanes SET head = head + event_count WHERE lane = p_lane AND open AND generation = p_generation
         RETURNING head - event_count INTO before_first;
@@ -89,10 +91,11 @@ BEGIN
         IF EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = ANY (a_id) AND c.reply IS NOT NULL) THEN
             RAISE EXCEPTION 'a call has a reply already' USING ERRCODE = 'BG001';
         END IF;
-        IF EXISTS (SELECT FROM unnest(a_id, a_must_exist) AS a(id, must_exist) WHERE a.must_exist
-            AND NOT EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = a.id))
-        THEN
-            RAISE EXCEPTION 'a call was removed' USING ERRCODE = 'BG001';
+        SELECT string_agg(a.id::text, ',' ORDER BY a.no) INTO removed_calls
+            FROM unnest(a_id, a_must_exist) WITH ORDINALITY AS a(id, must_exist, no)
+            WHERE a.must_exist AND NOT EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = a.id);
+        IF removed_calls IS NOT NULL THEN
+            RAISE EXCEPTION 'calls were removed' USING ERRCODE = 'BG005', DETAIL = removed_calls;
         END IF;
         UPDATE {schema}.calls AS c SET reply = a.reply
             FROM unnest(a_id, a_reply) AS a(id, reply) WHERE c.id = a.id;

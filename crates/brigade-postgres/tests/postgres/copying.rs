@@ -124,8 +124,13 @@ async fn a_node_claims_the_sessions_of_a_copy() {
     };
     let fleet = schema.fleet().unwrap();
     let JoinResult::Joined(joined) = fleet.join(&node).await.unwrap() else { panic!("not joined") };
-    let claim =
-        SessionClaim { node: joined.node, lane: joined.lanes[0], now: Time(0), limit: 1_000 };
+    let claim = SessionClaim {
+        node: joined.node,
+        lane: joined.lanes[0],
+        now: Time(0),
+        limit: 1_000,
+        skipped: Vec::new(),
+    };
     let claimed = fleet.claim(&claim).await.unwrap();
     let sessions = schema.sessions().await.unwrap();
     let open = sessions.iter().filter(|row| row.state != SessionState::Closed).count();

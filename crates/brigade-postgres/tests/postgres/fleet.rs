@@ -32,6 +32,16 @@ impl FleetHarness for InSchema {
     fn wait(&self, duration: Duration) -> BoxFuture<'_, ()> {
         Box::pin(tokio::time::sleep(duration))
     }
+
+    fn age_closed_nodes(&self, duration: Duration) -> BoxFuture<'_, ()> {
+        let options = self.0.lock().unwrap().clone().unwrap();
+        let seconds = duration.as_secs();
+        SERVER.execute(&format!(
+            "UPDATE {}.nodes SET closed_at = closed_at - interval '{seconds} s' WHERE NOT open",
+            options.schema_name()
+        ));
+        Box::pin(std::future::ready(()))
+    }
 }
 
 fleet_conformance_tests!(InSchema(Mutex::default()));

@@ -74,7 +74,13 @@ fn release(lane: Lane, number: u128) -> SessionRelease {
 }
 
 async fn claim(store: &PostgresStore, node: &JoinedNode, limit: usize) -> Vec<ClaimedSession> {
-    let claim = SessionClaim { node: node.node, lane: node.lanes[0], now: Time(5_000), limit };
+    let claim = SessionClaim {
+        node: node.node,
+        lane: node.lanes[0],
+        now: Time(5_000),
+        limit,
+        skipped: Vec::new(),
+    };
     store.claim(&claim).await.unwrap()
 }
 

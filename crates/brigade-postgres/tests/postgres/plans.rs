@@ -45,7 +45,8 @@ fn add_sessions(first: u32, count: u32, columns: &str, values: &str) {
 /// Returns the pages that a claim reads, as `EXPLAIN` counts them. An earlier claim of the connection has
 /// read the catalog. Both are reverted.
 async fn claim_pages(node: &JoinedNode, most: u32) -> u64 {
-    let claim = format!("plans.claim_sessions({}, {}, 1000, {most})", node.node, node.lanes[0].0);
+    let claim =
+        format!("plans.claim_sessions({}, {}, 1000, {most}, '{{}}')", node.node, node.lanes[0].0);
     let text = SERVER.execute(&format!(
         "BEGIN; SAVEPOINT before; DO $$ BEGIN PERFORM FROM {claim}; END $$; ROLLBACK TO before; \
          EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM {claim}"
@@ -99,7 +100,13 @@ async fn a_claim_reads_few_pages() {
     ));
     let pages = claim_pages(&node, 100).await;
     assert!(pages < PAGES_MAX, "{pages} pages");
-    let claim = SessionClaim { node: node.node, lane: node.lanes[0], now: Time(1_000), limit: 100 };
+    let claim = SessionClaim {
+        node: node.node,
+        lane: node.lanes[0],
+        now: Time(1_000),
+        limit: 100,
+        skipped: Vec::new(),
+    };
     let claimed = store.claim(&claim).await.unwrap();
     let numbers: Vec<u128> = claimed.iter().map(|it| it.id.as_uuid().as_u128()).collect();
     assert_eq!(numbers, [3, 0, 1, 2].map(|offset| u128::from(first) + offset));

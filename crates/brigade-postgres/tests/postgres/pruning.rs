@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use brigade_model::ids::{Millis, Time};
+use brigade_model::feed_cursor::FeedCursor;
+use brigade_model::ids::{Lane, Millis, Position, Time};
 use brigade_postgres::{PostgresOptions, PostgresStore};
 use brigade_store::conformance::fixture::{check_fixture, write_fixture};
 use brigade_store::{EventQuery, Retention, Store};
@@ -108,4 +109,15 @@ async fn a_prune_leaves_a_session_alone_that_a_commit_holds() {
     commit.release();
     let pruned = store.prune(&retention, Time(DAY)).await.unwrap();
     assert!(pruned.tasks > 0);
+}
+
+#[tokio::test]
+async fn a_cursor_of_many_lanes_loses_those_that_were_removed() {
+    let store = open_with_first_day("many_lanes").await;
+    let stored = store.cursor().await.unwrap();
+    let removed = (1_000..1_100).map(|lane| Position { lane: Lane(lane), no: 5 });
+    let after: FeedCursor = stored.positions().iter().copied().chain(removed).collect();
+    let page = store.events(&EventQuery { session: None, after, limit: 10 }).await.unwrap();
+    assert!(page.items.is_empty());
+    assert_eq!(page.read_to, stored);
 }

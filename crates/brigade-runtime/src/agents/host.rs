@@ -178,6 +178,11 @@ impl Host for AgentHost {
         })
     }
 
+    fn check_lease(&self) -> Result<(), Refusal> {
+        // Its next owner continues from the stored state.
+        self.link.reporter.check_lease().inspect_err(|_| self.inbox.conclude())
+    }
+
     fn record(&self, mut records: Vec<JournalRecord>) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
             let Some(last) = records.pop() else { return Ok(()) };

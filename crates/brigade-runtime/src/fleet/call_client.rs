@@ -53,7 +53,17 @@ struct PendingCall {
     /// The id of a wait, which has no timeout of its own.
     wait: Option<u64>,
     asked_at: tokio::time::Instant,
-    is_stored: bool,
+    state: CallState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallState {
+    /// To be stored.
+    New,
+    /// Waits for its reply.
+    Stored,
+    /// To be removed, since its caller does not wait any more. Its request may have been stored.
+    Removed,
 }
 
 impl CallClient {
@@ -81,7 +91,8 @@ impl CallClient {
         };
         let asked_at = tokio::time::Instant::now();
         let id = new_call_id();
-        let call = PendingCall { id, session, request, reply, wait, asked_at, is_stored: false };
+        let state = CallState::New;
+        let call = PendingCall { id, session, request, reply, wait, asked_at, state };
         if let Err(mpsc::error::SendError(ClientInput::Ask(call))) =
             self.inputs.send(ClientInput::Ask(call))
         {
@@ -138,7 +149,7 @@ impl CallTask {
             let node = self.node.clone();
             tokio::select! {
                 input = self.received.recv() => match input {
-                    Some(input) => self.take(input).await,
+                    Some(input) => self.take(input),
                     None => return,
                 },
                 () = tokio::time::sleep(POLL_INTERVAL), if has_calls => {}
@@ -147,21 +158,22 @@ impl CallTask {
                 }
             }
             while let Ok(input) = self.received.try_recv() {
-                self.take(input).await;
+                self.take(input);
             }
             self.store_calls().await;
             self.read_replies().await;
-            self.give_up_old().await;
+            self.give_up_old();
+            self.remove_given_up().await;
         }
     }
 
-    async fn take(&mut self, input: ClientInput) {
+    fn take(&mut self, input: ClientInput) {
         match input {
             ClientInput::Ask(call) => drop(self.calls.insert(call.id, call)),
             ClientInput::CancelWait { wait } => {
-                let found = self.calls.values().find(|call| call.wait == Some(wait));
-                if let Some(id) = found.map(|call| call.id) {
-                    self.remove(vec![id], None).await;
+                let found = self.calls.values_mut().find(|call| call.wait == Some(wait));
+                if let Some(call) = found {
+                    call.state = CallState::Removed;
                 }
             }
         }
@@ -170,7 +182,7 @@ impl CallTask {
     /// Stores the calls that are not stored yet. A repeated request has the same id.
     async fn store_calls(&mut self) {
         let asked_by = self.node.id();
-        let unsent = self.calls.values().filter(|call| !call.is_stored);
+        let unsent = self.calls.values().filter(|call| call.state == CallState::New);
         let new: Vec<NewCall> = unsent
             .map(|call| NewCall {
                 id: call.id,
@@ -189,7 +201,7 @@ impl CallTask {
             match result {
                 Ok(true) => {
                     stored = true;
-                    self.calls.entry(call.id).and_modify(|call| call.is_stored = true);
+                    self.calls.entry(call.id).and_modify(|call| call.state = CallState::Stored);
                 }
                 Ok(false) => {
                     if let Some(call) = self.calls.remove(&call.id) {
@@ -210,7 +222,7 @@ impl CallTask {
     }
 
     async fn read_replies(&mut self) {
-        let stored = self.calls.values().filter(|call| call.is_stored);
+        let stored = self.calls.values().filter(|call| call.state == CallState::Stored);
         let ids: Vec<CallId> = stored.map(|call| call.id).collect();
         if ids.is_empty() {
             return;
@@ -231,7 +243,7 @@ impl CallTask {
                 None if call.wait.is_some() => {
                     if let Some(mut call) = self.calls.remove(&result.id) {
                         call.id = new_call_id();
-                        call.is_stored = false;
+                        call.state = CallState::New;
                         self.calls.insert(call.id, call);
                     }
                 }
@@ -259,27 +271,27 @@ impl CallTask {
         }
     }
 
-    /// Removes waits whose callers are gone, and commands without a reply for long.
-    async fn give_up_old(&mut self) {
-        let gone = self.calls.values().filter(|call| call.wait.is_some() && call.reply.is_closed());
-        let gone: Vec<CallId> = gone.map(|call| call.id).collect();
-        if !gone.is_empty() {
-            self.remove(gone, None).await;
-        }
-        let is_old =
-            |call: &&PendingCall| call.wait.is_none() && call.asked_at.elapsed() >= COMMAND_TIMEOUT;
-        let old: Vec<CallId> = self.calls.values().filter(is_old).map(|call| call.id).collect();
-        if !old.is_empty() {
-            let refusal = Refusal::unknown(
-                "no node has answered for this session; it may have happened: ask again with the same \
-                 key",
-            );
-            self.remove(old, Some(refusal)).await;
+    /// Gives up waits whose callers have ended, and commands without a reply for long.
+    fn give_up_old(&mut self) {
+        for call in self.calls.values_mut() {
+            let is_over = match call.wait {
+                Some(_) => call.reply.is_closed(),
+                None => call.asked_at.elapsed() >= COMMAND_TIMEOUT,
+            };
+            if is_over {
+                call.state = CallState::Removed;
+            }
         }
     }
 
-    /// Removes calls. Callers get a reply that is there, else the refusal, if any.
-    async fn remove(&mut self, ids: Vec<CallId>, refusal: Option<Refusal>) {
+    /// Removes calls that were given up. Their callers get a reply that is there. A removal that fails is
+    /// repeated: otherwise a wait could consume results that nobody gets.
+    async fn remove_given_up(&mut self) {
+        let given_up = self.calls.values().filter(|call| call.state == CallState::Removed);
+        let ids: Vec<CallId> = given_up.map(|call| call.id).collect();
+        if ids.is_empty() {
+            return;
+        }
         match self.node.fleet().remove_calls(&ids).await {
             Ok(results) => {
                 for result in results {
@@ -287,13 +299,32 @@ impl CallTask {
                         self.deliver(result.id, &reply).await;
                     }
                 }
+                for id in ids {
+                    if let Some(call) = self.calls.remove(&id)
+                        && call.wait.is_none()
+                    {
+                        call.reply.refuse(&unanswered_refusal());
+                    }
+                }
             }
-            Err(error) => tracing::debug!(%error, "a call is removed with the node"),
-        }
-        for id in ids {
-            if let (Some(call), Some(refusal)) = (self.calls.remove(&id), &refusal) {
-                call.reply.refuse(refusal);
+            Err(error) if self.node.lease.is_held() => {
+                tracing::debug!(%error, "a removal of calls is repeated");
+            }
+            Err(error) => {
+                tracing::debug!(%error, "calls are removed with the node");
+                for id in ids {
+                    if let Some(call) = self.calls.remove(&id) {
+                        call.reply.refuse(&in_doubt_refusal());
+                    }
+                }
             }
         }
     }
+}
+
+/// Returns the refusal of a command that no node has answered for long.
+fn unanswered_refusal() -> Refusal {
+    Refusal::unknown(
+        "no node has answered for this session; it may have happened: ask again with the same key",
+    )
 }

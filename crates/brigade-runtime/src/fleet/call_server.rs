@@ -1,11 +1,11 @@
 //! Reads the calls of other nodes for the sessions of this one, and gives them to the loops.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
-use brigade_store::{CallAnswer, CallId, CallTarget, OpenCall, StoreError};
+use brigade_store::{CallAnswer, CallId, CallTarget, OpenCall, OpenCallQuery, StoreError};
 
 use super::Node;
 use super::call_message::CallReply;
@@ -16,8 +16,8 @@ use crate::loops::LoopSenders;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The least time between two looks, also with hints.
 const POLL_PAUSE: Duration = Duration::from_millis(3);
-/// The most calls that one look returns.
-const CALLS_MAX: usize = 10_000;
+/// The most calls that one request returns. A look reads all of them, since those that wait stay open.
+const PAGE_CALLS: usize = 1_000;
 
 /// The calls that the loop has got. A look at the store may be older than an answer to one of them.
 #[derive(Debug, Default)]
@@ -103,17 +103,34 @@ pub(crate) async fn serve_calls(node: Arc<Node>, inputs: LoopSenders) {
 
 async fn serve_once(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError> {
     let before = node.served_calls.snapshot();
-    let open = node.fleet().open_calls(node.id(), CALLS_MAX).await?;
-    if open.len() < CALLS_MAX {
-        let is_open = |id| open.iter().any(|call| call.id == id);
-        let removed = node.served_calls.remove_missing(&before, is_open);
-        if !removed.is_empty() {
-            inputs.send_all(|| LoopInput::CancelCalls(removed.clone())).await;
+    let mut open = HashSet::new();
+    let mut query = OpenCallQuery { node: node.id(), after: None, limit: PAGE_CALLS };
+    loop {
+        let page = node.fleet().open_calls(&query).await?;
+        query.after = page.last().map(|call| call.place);
+        let is_last = page.len() < query.limit;
+        open.extend(page.iter().map(|call| call.id));
+        serve_page(node, inputs, page).await?;
+        if is_last {
+            break;
         }
     }
+    let removed = node.served_calls.remove_missing(&before, |id| open.contains(&id));
+    if !removed.is_empty() {
+        inputs.send_all(|| LoopInput::CancelCalls(removed.clone())).await;
+    }
+    Ok(())
+}
+
+/// Gives the calls that the loops have not got to them, and answers those for the node itself.
+async fn serve_page(
+    node: &Node,
+    inputs: &LoopSenders,
+    page: Vec<OpenCall>,
+) -> Result<(), StoreError> {
     let mut of_sessions = Vec::new();
     let mut of_node = Vec::new();
-    for call in node.served_calls.add(open) {
+    for call in node.served_calls.add(page) {
         match call.target {
             CallTarget::Session(session) => of_sessions.push((session, call)),
             CallTarget::Node(_) => of_node.push(call),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Position, SessionId};
+use brigade_model::ids::{Lane, Position, SessionId};
 use brigade_store::{EventQuery, Store, StoreError};
 
 use super::Node;
@@ -41,7 +41,9 @@ async fn read_new(
 ) -> Result<(), StoreError> {
     let store = node.store();
     let own = node.lanes();
+    let before = feed.visible_cursor();
     let end = store.cursor().await?;
+    forget_removed(feed, known, &before, &end, &own);
     loop {
         // Its own events are published by the loops.
         for lane in &*own {
@@ -63,6 +65,27 @@ async fn read_new(
         if page.items.is_empty() {
             return Ok(());
         }
+    }
+}
+
+/// Forgets the lanes that had events before a look at the store, and that it does not have.
+fn forget_removed(
+    feed: &Feed,
+    known: &mut FeedCursor,
+    before: &FeedCursor,
+    stored: &FeedCursor,
+    own: &[Lane],
+) {
+    let is_removed = |position: &&Position| {
+        !own.contains(&position.lane) && stored.number_in(position.lane) == 0
+    };
+    let removed = before.positions().iter().filter(is_removed).map(|position| position.lane);
+    let removed: Vec<Lane> = removed.collect();
+    if !removed.is_empty() {
+        feed.forget_lanes(&removed);
+        let positions = known.positions().iter();
+        let kept = positions.filter(|position| !removed.contains(&position.lane));
+        *known = kept.copied().collect();
     }
 }
 

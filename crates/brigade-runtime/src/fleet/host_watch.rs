@@ -12,7 +12,7 @@ use brigade_model::task_tree::TaskTree;
 use brigade_store::NodeRow;
 
 use super::node_options::DEFAULT_HOST_GRACE;
-use super::{Node, NodeHost};
+use super::{Node, NodeHost, while_held};
 use crate::commit::Decided;
 use crate::error::store_refusal;
 use crate::loop_input::LoopInput;
@@ -96,7 +96,7 @@ impl Supervisor {
         let nodes: Arc<[NodeRow]> = match known {
             Some(known) => known.nodes.clone(),
             None => {
-                let read = owned.node.fleet().nodes().await;
+                let read = while_held(Some(&owned.node), owned.node.fleet().nodes()).await;
                 let nodes: Arc<[NodeRow]> = read.map_err(|error| store_refusal(&error))?.into();
                 owned.known_nodes = Some(KnownNodes { read_at: now, nodes: nodes.clone() });
                 nodes

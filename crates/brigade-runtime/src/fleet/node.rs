@@ -18,6 +18,7 @@ use super::host_watch::{is_same_host, watch_hosts};
 use super::lease_keeper::{close_expired_nodes, halt_at_end, keep_lease};
 use super::node_lease::NodeLease;
 use super::session_claimer::{claim_all, claim_sessions};
+use super::unreadable_sessions::UnreadableSessions;
 use super::{FleetClock, NodeOptions};
 use crate::clock::Clock;
 use crate::error::store_refusal;
@@ -71,6 +72,7 @@ pub(crate) struct Node {
     pub(crate) is_draining: AtomicBool,
     /// The calls of other nodes that the loops have got.
     pub(crate) served_calls: ServedCalls,
+    pub(crate) unreadable: UnreadableSessions,
     /// Cancelled when the loops have ended.
     pub(crate) ended: CancellationToken,
 }
@@ -146,6 +148,7 @@ impl Node {
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             served_calls: ServedCalls::default(),
+            unreadable: UnreadableSessions::default(),
             ended: CancellationToken::new(),
         }))
     }
@@ -178,6 +181,17 @@ impl Node {
                 }
                 Err(StoreError::Unavailable(format!("another node has the name {:?}", node.name)))
             }
+        }
+    }
+
+    /// Joins again, and tries for as long as it takes.
+    pub(super) async fn rejoin_until_joined(&self, pause: Duration) -> Lane {
+        loop {
+            match self.rejoin().await {
+                Ok(lane) => return lane,
+                Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -252,11 +266,16 @@ impl Node {
     pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
         match self.lease.is_held() {
             true => Ok(()),
-            false => Err(Refusal::unavailable(
-                "this node has lost its connection to the database; try again, or ask another node",
-            )),
+            false => Err(unheld_refusal()),
         }
     }
+}
+
+/// Returns the refusal of a node without a lease.
+pub(super) fn unheld_refusal() -> Refusal {
+    Refusal::unavailable(
+        "this node has lost its connection to the database; try again, or ask another node",
+    )
 }
 
 /// Tells the other nodes about commits, at most once in a short time.

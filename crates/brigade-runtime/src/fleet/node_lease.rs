@@ -72,6 +72,11 @@ impl NodeLease {
         self.remaining() > Duration::ZERO
     }
 
+    /// Returns true if the node may act, and has not joined again since it had this id.
+    pub(crate) fn is_held_by(&self, node: NodeId) -> bool {
+        self.is_held() && self.node() == node
+    }
+
     /// Returns the time for which the node may act.
     pub(crate) fn remaining(&self) -> Duration {
         let mut state = self.lock();

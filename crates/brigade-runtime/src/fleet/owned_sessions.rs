@@ -17,7 +17,8 @@ use futures_util::future::join_all;
 use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
-use super::{CallClient, CallRequest, Node};
+use super::unreadable_sessions::is_unreadable;
+use super::{AttemptLease, CallClient, CallReply, CallRequest, Node};
 use crate::commit::{Decided, DeferredReply};
 use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
@@ -37,8 +38,10 @@ pub(crate) struct OwnedSessions {
     pub(crate) node: Arc<Node>,
     loop_index: usize,
     pub(crate) calls: CallClient,
+    /// The lease of the attempts that are started now.
+    pub(super) lease: Arc<AttemptLease>,
     /// Sessions that another node owned at the last look, and the time of that.
-    elsewhere: HashMap<SessionId, Time>,
+    pub(super) elsewhere: HashMap<SessionId, Time>,
     /// Sessions that were acquired and not recovered yet.
     unrecovered: HashSet<SessionId>,
     /// Sessions that were recovered in this turn.
@@ -80,6 +83,7 @@ pub(crate) struct LoadedClaim {
 impl OwnedSessions {
     pub(crate) fn new(node: Arc<Node>, calls: CallClient, loop_index: usize) -> Self {
         Self {
+            lease: AttemptLease::new(&node),
             node,
             loop_index,
             calls,
@@ -141,8 +145,15 @@ impl Supervisor {
     /// Acquires a session for this node and loads it. Returns `Fenced` if another node owns it.
     pub(crate) async fn acquire_in_fleet(&mut self, id: SessionId) -> Result<(), StoreError> {
         loop {
-            let Some(row) = self.store.session(id).await? else { return Ok(()) };
-            let acquired = self.store.acquire(self.lane, &row).await;
+            let store = self.store.clone();
+            let row = match self.while_held(store.session(id)).await {
+                Err(error) if is_unreadable(&error) => {
+                    return Err(self.find_reader(id, error).await);
+                }
+                row => row?,
+            };
+            let Some(row) = row else { return Ok(()) };
+            let acquired = self.while_held(store.acquire(self.lane, &row)).await;
             match acquired.inspect_err(|_| self.note_unheld())? {
                 AcquireResult::Changed => {}
                 AcquireResult::Owned => {
@@ -153,7 +164,11 @@ impl Supervisor {
                     return Err(StoreError::Fenced(format!("session {id}")));
                 }
                 AcquireResult::Acquired(acquired) => {
-                    let loaded = self.store.load(id).await.inspect_err(|_| self.note_unheld())?;
+                    let loaded = self.while_held(store.load(id)).await;
+                    let loaded = loaded.inspect_err(|error| match is_unreadable(error) {
+                        true => self.give_up_unreadable(&row, acquired.epoch),
+                        false => self.note_unheld(),
+                    })?;
                     let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
                     let Some(loaded) = loaded else {
                         return Err(StoreError::Fenced(format!("session {id}")));
@@ -343,20 +358,20 @@ impl Supervisor {
                         let submitted = SubmittedCommand { command, origin: origin.as_ref() };
                         results.push(self.decide(session, submitted, now, decided).await);
                     }
-                    decided.replies.push(DeferredReply::ManyOfCall(call.id, results));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::Many(results)));
                 }
                 Ok(CallRequest::Submit { command, origin }) => {
                     let submitted = SubmittedCommand { command: &command, origin: origin.as_ref() };
                     let result = self.decide(session, submitted, now, decided).await;
-                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::One(result)));
                 }
                 Ok(CallRequest::Move { to }) => {
                     let result = self.move_session(session, to, now).await;
-                    decided.replies.push(DeferredReply::One(ReplyTo::Call(call.id), result));
+                    decided.replies.push(DeferredReply::Call(call.id, CallReply::One(result)));
                 }
                 Err(refusal) => {
-                    let reply = ReplyTo::Call(call.id);
-                    decided.replies.push(DeferredReply::One(reply, Err(refusal)));
+                    let reply = CallReply::One(Err(refusal));
+                    decided.replies.push(DeferredReply::Call(call.id, reply));
                 }
             }
         }
@@ -406,7 +421,7 @@ impl Supervisor {
         }
     }
 
-    fn forget_call(&self, id: CallId) {
+    pub(super) fn forget_call(&self, id: CallId) {
         if let Some(owned) = &self.owned {
             owned.node.served_calls.forget(id);
         }
@@ -477,7 +492,8 @@ impl Supervisor {
         }
         let node = owned.node.clone();
         let fleet = node.fleet();
-        let results = join_all(releases.iter().map(|release| fleet.release(release))).await;
+        let releasing = join_all(releases.iter().map(|release| fleet.release(release)));
+        let Ok(results) = self.while_held(async { Ok(releasing.await) }).await else { return };
         for (release, result) in releases.iter().zip(results) {
             match result {
                 Ok(true) => {}

@@ -1,12 +1,17 @@
 //! The loops of a node that has lost its lease: all give up their sessions, then one joins for all.
 
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
-use brigade_model::ids::{Lane, SessionId};
+use brigade_model::ids::{Attempt, SessionId};
+use brigade_store::StoreError;
 
-use super::Node;
-use crate::loops::RejoinTurn;
+use super::node::unheld_refusal;
+use super::{AttemptLease, Node};
+use crate::feed::Feed;
+use crate::loop_input::LoopInput;
+use crate::loops::{RejoinTurn, RejoinWait};
+use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
 
 /// The pause between two attempts to join again.
@@ -28,38 +33,91 @@ impl Supervisor {
             owned.failed_recoveries.clear();
             owned.moving.clear();
         }
-        let mut wait = self.member.wait_to_rejoin();
-        let turn = tokio::select! {
-            biased;
-            turn = wait.turn() => turn,
-            () = self.shutdown_token.cancelled() => return,
-            () = self.abandoned.cancelled() => return,
-        };
-        match turn {
-            RejoinTurn::Lead => {
-                let Some(lanes) = self.rejoin_for_all(&node).await else { return };
-                self.feed.change_lanes(&lanes);
-                wait.finish();
-                node.claimable.notify_one();
-                node.joined_again.notify_one();
+        for input in std::mem::take(&mut self.retry_reports) {
+            self.refuse_unheld(input);
+        }
+        let ended = self.abandoned.clone();
+        let shutdown = self.shutdown_token.clone();
+        let wait = self.member.wait_to_rejoin();
+        let feed = self.feed.clone();
+        let joining = async {
+            tokio::select! {
+                biased;
+                () = join_for_all(wait, &node, &feed) => true,
+                () = ended.cancelled() => false,
+                () = shutdown.cancelled() => false,
             }
-            RejoinTurn::Joined => drop(wait),
+        };
+        if !self.refuse_during(joining).await {
+            return;
         }
         self.lane = node.lanes()[self.share.index];
+        if let Some(owned) = &mut self.owned {
+            owned.lease = AttemptLease::new(&node);
+        }
     }
 
-    /// Joins again for all loops. Returns `None` if the runtime ends before.
-    async fn rejoin_for_all(&self, node: &Node) -> Option<Arc<[Lane]>> {
-        node.served_calls.forget_all();
+    /// Waits for a request of the store, while the node has its lease. Without it, no caller waits for a
+    /// database that does not answer. A write that is given up arrives at a closed lane, or has happened.
+    pub(crate) async fn while_held<T>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        while_held(self.node(), request).await
+    }
+
+    /// Returns true if this runtime may act: as the only one, or as a node with a lease.
+    pub(crate) fn is_held(&self) -> bool {
+        self.node().is_none_or(|node| node.lease.is_held())
+    }
+
+    /// Returns a reporter of an attempt that this runtime performs.
+    pub(crate) fn reporter(&self, task: TaskId, attempt: Attempt) -> Reporter {
+        let lease = self.owned.as_ref().map(|owned| owned.lease.clone());
+        Reporter { task, attempt, inputs: self.sender.clone(), lease }
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.owned.as_ref().map(|owned| &*owned.node)
+    }
+
+    /// Refuses the inputs that arrive until a join ends.
+    async fn refuse_during<T>(&mut self, joining: impl Future<Output = T>) -> T {
+        let mut joining = pin!(joining);
         loop {
-            match node.rejoin().await {
-                Ok(lanes) => return Some(lanes),
-                Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
+            tokio::select! {
+                biased;
+                joined = &mut joining => return joined,
+                input = self.inputs.recv() => match input {
+                    Some(input) => self.refuse_unheld(input),
+                    None => return joining.await,
+                },
             }
-            if self.shutdown_token.is_cancelled() || self.abandoned.is_cancelled() {
-                return None;
+        }
+    }
+
+    /// Refuses an input that the node cannot decide without a lease. Waits go on when it has joined again.
+    fn refuse_unheld(&mut self, input: LoopInput) {
+        let refusal = unheld_refusal();
+        match input {
+            LoopInput::Open { reply, .. } => drop(reply.send(Err(refusal))),
+            LoopInput::Submit { reply, .. } | LoopInput::Move { reply, .. } => {
+                drop(reply.send(Err(refusal)));
             }
-            tokio::time::sleep(REJOIN_PAUSE).await;
+            LoopInput::SubmitAll { commands, reply, .. } => {
+                drop(reply.send(vec![Err(refusal); commands.len()]));
+            }
+            LoopInput::Wait(wait) => self.waiters.requeue(wait),
+            LoopInput::CancelWait { id } => self.cancel_wait(id),
+            LoopInput::Drain { reply } => self.drain.begin(reply),
+            LoopInput::Shutdown { reply } => self.shutdown_reply = Some(reply),
+            // They were claimed with the lease that is over, and their performers were halted.
+            LoopInput::Claimed { done, .. } => drop(done.send(())),
+            LoopInput::Report { .. } | LoopInput::HoldOwned(_) | LoopInput::Hosts(_) => {}
+            LoopInput::Calls(calls) => calls.iter().for_each(|call| self.forget_call(call.id)),
+            LoopInput::CancelCalls(calls) => {
+                calls.into_iter().for_each(|call| self.waiters.remove_call(call));
+            }
         }
     }
 
@@ -68,10 +126,38 @@ impl Supervisor {
         let Some(owned) = &self.owned else { return };
         let node = owned.node.clone();
         let id = node.id();
-        match node.fleet().renew(id, &node.load()).await {
+        match self.while_held(node.fleet().renew(id, &node.load())).await {
             Ok(Some(_)) => tracing::error!("a commit of an open lane was refused"),
             Ok(None) => node.lease.lose(id),
             Err(error) => tracing::warn!(%error, "the state of the node is unknown"),
         }
     }
+}
+
+/// Waits for a request of the store, while a node has its lease.
+pub(crate) async fn while_held<T>(
+    node: Option<&Node>,
+    request: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let Some(node) = node else { return request.await };
+    tokio::select! {
+        biased;
+        done = request => done,
+        () = node.lease.wait_lost() => {
+            Err(StoreError::Unavailable("the node has lost its lease".into()))
+        }
+    }
+}
+
+/// Joins again as soon as no loop has sessions, unless another loop does.
+async fn join_for_all(mut wait: RejoinWait, node: &Node, feed: &Feed) {
+    if wait.turn().await == RejoinTurn::Joined {
+        return;
+    }
+    node.served_calls.forget_all();
+    let lanes = node.rejoin_until_joined(REJOIN_PAUSE).await;
+    feed.change_lanes(&lanes);
+    wait.finish();
+    node.claimable.notify_one();
+    node.joined_again.notify_one();
 }

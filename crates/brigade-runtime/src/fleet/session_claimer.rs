@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use brigade_model::ids::{Lane, SessionId};
-use brigade_store::{AcquireResult, LoadedSession, SessionClaim, StoreError};
+use brigade_model::ids::Lane;
+use brigade_store::{
+    AcquireResult, ClaimedSession, LoadedSession, SessionClaim, SessionRelease, StoreError,
+};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::oneshot;
 
 use super::Node;
 use super::owned_sessions::{ClaimedSessions, LoadedClaim};
+use super::unreadable_sessions::is_unreadable;
 use crate::clock::Clock;
 use crate::ids::random_share;
 use crate::loop_input::LoopInput;
@@ -52,6 +55,7 @@ pub(crate) async fn claim_sessions(node: Arc<Node>, inputs: LoopSenders) {
             tracing::warn!(%error, "sessions of this node cannot be read");
             node.may_own_unheld.store(true, Ordering::Relaxed);
         }
+        release_unreadable(&node).await;
         if let Err(error) = claim_all(&node, &inputs).await {
             tracing::debug!(%error, "sessions cannot be claimed");
             node.may_own_unheld.store(true, Ordering::Relaxed);
@@ -70,13 +74,14 @@ pub(crate) async fn claim_all(node: &Node, inputs: &LoopSenders) -> Result<(), S
         }
         let lanes = node.lanes();
         let lane = lanes.first().copied().unwrap_or_default();
-        let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit };
+        let skipped = node.unreadable.skipped(node.lease.now());
+        let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit, skipped };
         let claimed = node.fleet().claim(&claim).await?;
         if claimed.is_empty() {
             break;
         }
-        let ids: Vec<SessionId> = claimed.iter().map(|session| session.id).collect();
-        let mut loaded = load_all(node, ids).await;
+        let mut loaded = load_all(node, lane, &claimed).await;
+        release_unreadable(node).await;
         loaded.retain_mut(|claim| {
             let row = &claim.session.row;
             let found = claimed.iter().find(|it| it.id == row.id && it.epoch == row.epoch);
@@ -122,19 +127,27 @@ async fn move_to_lanes(node: &Node, lanes: &[Lane], claimed: Vec<LoadedClaim>) -
     moved.into_iter().flatten().collect()
 }
 
-async fn load_all(node: &Node, ids: Vec<SessionId>) -> Vec<LoadedClaim> {
+/// Loads claimed sessions. Those that this node cannot read are to be released.
+async fn load_all(node: &Node, lane: Lane, claimed: &[ClaimedSession]) -> Vec<LoadedClaim> {
     let store = node.store();
-    let loads = stream::iter(ids).map(|id| async move { (id, store.load(id).await) });
-    let results: Vec<(SessionId, Result<Option<LoadedSession>, StoreError>)> =
+    let loads = stream::iter(claimed.iter().copied());
+    let loads = loads.map(|claimed| async move { (claimed, store.load(claimed.id).await) });
+    let results: Vec<(ClaimedSession, Result<Option<LoadedSession>, StoreError>)> =
         loads.buffer_unordered(LOADS).collect().await;
     let mut loaded = Vec::with_capacity(results.len());
-    for (id, result) in results {
+    for (claimed, result) in results {
+        let ClaimedSession { id, epoch, seq, .. } = claimed;
         match result {
             Ok(session) => {
-                loaded.extend(session.map(|session| LoadedClaim { session, last: None }))
+                node.unreadable.remove(id);
+                loaded.extend(session.map(|session| LoadedClaim { session, last: None }));
             }
-            Err(error @ (StoreError::Newer { .. } | StoreError::Corrupt(_))) => {
+            Err(error) if is_unreadable(&error) => {
                 tracing::error!(%error, session = %id, "a session cannot be read");
+                // Due at once, so that another node claims it.
+                let next_due = Some(node.clock.now());
+                let release = SessionRelease { lane, id, epoch, seq, next_due, next_owner: None };
+                node.unreadable.add(node.lease.now(), release);
             }
             Err(error) => {
                 tracing::warn!(%error, session = %id, "a claimed session cannot be loaded");
@@ -143,6 +156,16 @@ async fn load_all(node: &Node, ids: Vec<SessionId>) -> Vec<LoadedClaim> {
         }
     }
     loaded
+}
+
+/// Gives up the sessions that this node cannot read. A release that fails is repeated with the next look.
+pub(crate) async fn release_unreadable(node: &Node) {
+    for release in node.unreadable.releases() {
+        match node.fleet().release(&release).await {
+            Ok(_) => node.unreadable.set_released(release.id),
+            Err(error) => tracing::warn!(%error, session = %release.id, "it is released later"),
+        }
+    }
 }
 
 /// Sends loaded sessions to their loops and waits until these have them.

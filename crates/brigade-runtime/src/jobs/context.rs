@@ -28,6 +28,7 @@ use super::calls::{CallStart, CompletionFuture, JobCalls};
 use super::child_task::ChildTask;
 use super::registry::HandlerRegistry;
 use super::stop_signal::StopSignal;
+use crate::fleet::AttemptLease;
 use crate::loop_input::LoopInput;
 use crate::new_task::{NewTask, TaskType};
 use crate::performer::{Reporter, TaskId};
@@ -83,6 +84,7 @@ pub(crate) struct JobContextInner {
     pub(crate) calls: Arc<JobCalls>,
     pub(crate) handlers: Arc<HandlerRegistry>,
     pub(crate) inputs: mpsc::Sender<LoopInput>,
+    pub(crate) lease: Option<Arc<AttemptLease>>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) state: Mutex<Option<Json>>,
     pub(crate) stop: StopSignal,
@@ -498,7 +500,12 @@ impl JobContextInner {
     }
 
     pub(crate) fn reporter(&self) -> Reporter {
-        Reporter { task: self.task, attempt: self.attempt(), inputs: self.inputs.clone() }
+        Reporter {
+            task: self.task,
+            attempt: self.attempt(),
+            inputs: self.inputs.clone(),
+            lease: self.lease.clone(),
+        }
     }
 
     pub(crate) async fn report(&self, report: AttemptReport) -> Result<CommandReply, Refusal> {

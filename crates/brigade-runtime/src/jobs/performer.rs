@@ -129,6 +129,7 @@ impl Performer for JobPerformer {
             calls: Arc::default(),
             handlers: self.handlers.clone(),
             inputs: reporter.inputs.clone(),
+            lease: reporter.lease.clone(),
             store: self.store.clone(),
             state: Mutex::new(start.state.clone()),
             stop: StopSignal::default(),

@@ -266,6 +266,10 @@ impl JobContext {
         Fut: Future<Output = Result<T, E>>,
     {
         poll_fn(|context| self.inner.calls.poll_replayed(context)).await;
+        if self.inner.lease.as_ref().is_some_and(|lease| lease.check().is_err()) {
+            // The next owner of the session runs the step. This job is halted.
+            std::future::pending::<()>().await;
+        }
         let _running = self.inner.calls.mark_running();
         let value = body().await.map_err(Into::into)?;
         Ok(CallCompletion::Value(Json::of(&value)?))

@@ -453,15 +453,16 @@ impl Performer for ProcessPerformer {
                 None => return,
             };
             let launching = processes.clone();
+            let starting = reporter.clone();
             // File operations can take long, so they block their own thread. A shutdown waits for
             // them: the next runtime must find a shim, or be sure that there will be none.
-            let launched =
-                tokio::task::spawn_blocking(move || launching.start_shim(&start, &execution));
-            match launched.await.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(shim) => {
-                    processes.follow(driver, shim).await;
-                }
-                Err(problem) => {
+            let launched = tokio::task::spawn_blocking(move || {
+                starting.check_lease().is_ok().then(|| launching.start_shim(&start, &execution))
+            });
+            match launched.await.unwrap_or_else(|error| Some(Err(error.to_string()))) {
+                Some(Ok(shim)) => processes.follow(driver, shim).await,
+                None => {} // The next owner finds that the process was not started.
+                Some(Err(problem)) => {
                     let ended = AttemptReport::Ended(not_started_end(problem));
                     processes.run_until_shutdown(reporter.post(ended)).await;
                 }

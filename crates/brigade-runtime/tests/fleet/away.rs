@@ -90,7 +90,8 @@ impl<'a> HostNode<'a> {
     async fn claim(&self) -> Vec<SessionId> {
         let now = PausedClock::starting_at(TestRuntime::START).now();
         let lane = self.joined.lanes[0];
-        let claim = SessionClaim { node: self.joined.node, lane, now, limit: 10 };
+        let skipped = Vec::new();
+        let claim = SessionClaim { node: self.joined.node, lane, now, limit: 10, skipped };
         let claimed = self.fleet.store.fleet().unwrap().claim(&claim).await.unwrap();
         claimed.into_iter().map(|session| session.id).collect()
     }

@@ -3,6 +3,7 @@
 use brigade_model::refusal::RefusalKind;
 use brigade_model::task::TaskState;
 use brigade_runtime::{JobContext, JobError, NewTask};
+use brigade_testkit::ConnectionCondition;
 
 use crate::support::*;
 
@@ -107,6 +108,50 @@ async fn one_name_is_one_session_on_all_nodes() {
     let opened =
         futures_util::future::join_all(nodes.iter().map(|node| node.session("kitchen"))).await;
     assert!(opened.iter().all(|session| session.id() == opened[0].id()));
+}
+
+/// A wait is cancelled while the store cannot be reached.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_wait_consumes_nothing_if_its_removal_fails_first() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let here = one.session("kitchen").await;
+    let there = two.session("kitchen").await;
+    let task = there.spawn(ECHO.with(())).await.unwrap();
+    let outage = async {
+        tokio::time::sleep(SECOND).await;
+        two.connection.set(ConnectionCondition::Cut);
+        tokio::time::sleep(2 * SECOND).await;
+        two.connection.set(ConnectionCondition::Works);
+    };
+    let (waited, ()) = tokio::join!(task.wait_within(2 * SECOND), outage);
+    assert!(waited.unwrap().is_none());
+    let echo = here.task(task.no()).await.unwrap();
+    echo.send("done").await.unwrap();
+    tokio::time::sleep(SECOND).await;
+    assert!(
+        !task.wait().await.unwrap().collected_before,
+        "the cancelled wait has not collected it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_open_waits_hide_no_call() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let _here = one.session("kitchen").await;
+    let there = two.session("kitchen").await;
+    let task = there.spawn(ECHO.with(())).await.unwrap();
+    let waits = (0..1_500).map(|_| task.wait_within(10 * SECOND));
+    let late = async {
+        tokio::time::sleep(3 * SECOND).await;
+        tokio::time::timeout(5 * SECOND, there.spawn(SLEEP.with(1))).await
+    };
+    let (waited, spawned) = tokio::join!(futures_util::future::join_all(waits), late);
+    spawned.expect("the owner sees the call").unwrap();
+    assert!(waited.into_iter().all(|waited| waited.unwrap().is_none()));
 }
 
 /// The task ends before its owner has noticed that the call of the wait was removed.

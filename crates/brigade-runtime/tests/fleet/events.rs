@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use brigade_model::feed_cursor::FeedCursor;
-use brigade_model::ids::{Seq, SessionId};
-use brigade_runtime::{FeedSubscription, FeedUpdate};
-use brigade_store::EventQuery;
+use brigade_model::ids::{Millis, Seq, SessionId};
+use brigade_runtime::{Clock, FeedSubscription, FeedUpdate};
+use brigade_store::{EventQuery, Retention, Store};
 
 use crate::support::*;
 
@@ -48,7 +48,6 @@ async fn a_subscriber_of_any_node_gets_each_event_once_and_in_order() {
 }
 
 async fn fleet_cursor(fleet: &TestFleet) -> FeedCursor {
-    use brigade_store::Store;
     let after = FeedCursor::START;
     let query = EventQuery { session: None, after, limit: usize::MAX };
     fleet.store.events(&query).await.unwrap().read_to
@@ -74,4 +73,37 @@ async fn a_subscriber_is_woken_by_an_event_of_another_node() {
     assert_eq!(no, spawned.unwrap().no());
     // The state is there with the event.
     assert_eq!(there.list().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lane_of_a_node_that_ended_long_ago_is_forgotten() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let session = one.session("kitchen").await;
+    session.spawn(ECHO.with(())).await.unwrap();
+    let old = one.runtime.cursor();
+    drop(session);
+    one.runtime.shutdown().await.unwrap();
+    tokio::time::sleep(25 * 60 * 60 * SECOND).await;
+    let two = fleet.node("two").await;
+    let session = two.session("kitchen").await;
+    let retention = Retention { ended: Millis(u64::MAX), events: Millis(60_000) };
+    fleet.store.prune(&retention, fleet.clock.now()).await.unwrap();
+    let stored = fleet.store.cursor().await.unwrap();
+    assert!(old.positions().iter().all(|position| stored.number_in(position.lane) == 0));
+    session.spawn(SLEEP.with(1)).await.unwrap();
+    // The node still knows the lane. Readers end, from the start and from a place in that lane.
+    let end = two.runtime.cursor();
+    assert!(end.includes_all(&old));
+    for after in [FeedCursor::START, old.clone()] {
+        let mut feed = two.runtime.subscribe(after);
+        let mut events = 0;
+        while let Some(update) = feed.next_until(&end).await.unwrap() {
+            events += u32::from(matches!(update, FeedUpdate::Event(_)));
+        }
+        assert!(events > 0);
+    }
+    tokio::time::sleep(SECOND).await;
+    let known = two.runtime.cursor();
+    assert!(old.positions().iter().all(|position| known.number_in(position.lane) == 0));
 }

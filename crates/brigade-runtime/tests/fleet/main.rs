@@ -13,8 +13,12 @@ mod leases;
 #[cfg(test)]
 mod loops;
 #[cfg(test)]
+mod refused_turns;
+#[cfg(test)]
 mod rest;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
 mod takeover;
+#[cfg(test)]
+mod unreadable;

@@ -2,6 +2,7 @@
 
 use brigade_model::call::WaitMode;
 use brigade_model::refusal::RefusalKind;
+use brigade_runtime::NodeOptions;
 
 use crate::support::*;
 
@@ -80,4 +81,21 @@ async fn a_session_moves_to_a_node_as_soon_as_nothing_of_it_runs() {
     two.wait_for_owner(&here, Some("two")).await;
     let unknown = two.runtime.move_session(here.id(), "four").await.unwrap_err();
     assert_eq!(unknown.kind, RefusalKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_its_next_owner_does_not_claim_goes_elsewhere() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let full = NodeOptions::new("two").lease(LEASE).capacity(0);
+    let _two = fleet.node_with("two", |builder| builder.node(full)).await;
+    let here = one.session("kitchen").await;
+    let task = here.spawn(ECHO.with(())).await.unwrap();
+    one.runtime.move_session(here.id(), "two").await.unwrap();
+    one.wait_for_owner(&here, None).await;
+    let released = tokio::time::Instant::now();
+    one.wait_for_owner(&here, Some("one")).await;
+    assert!(released.elapsed() <= 10 * SECOND, "{:?}", released.elapsed());
+    task.send("still here").await.unwrap();
+    assert_eq!(task.result().await.unwrap(), "still here");
 }

@@ -26,7 +26,7 @@ pub(crate) const WORK: Job<u64, u64> = Job::new("work");
 /// Nodes on one store.
 pub(crate) struct TestFleet {
     pub(crate) store: Arc<MemoryStore>,
-    clock: PausedClock,
+    pub(crate) clock: PausedClock,
     pub(crate) work: Arc<WorkLog>,
 }
 

@@ -119,8 +119,13 @@ async fn a_returning_host_adopts_the_process_of_a_session_at_rest() {
         lanes: 1,
     };
     let JoinResult::Joined(other) = fleet.join(&other).await.unwrap() else { panic!("not joined") };
-    let claim =
-        SessionClaim { node: other.node, lane: other.lanes[0], now: clock.now(), limit: 10 };
+    let claim = SessionClaim {
+        node: other.node,
+        lane: other.lanes[0],
+        now: clock.now(),
+        limit: 10,
+        skipped: Vec::new(),
+    };
     let claimed = fleet.claim(&claim).await.unwrap()[0];
     let seq = store.session(id).await.unwrap().unwrap().seq;
     let release = SessionRelease {

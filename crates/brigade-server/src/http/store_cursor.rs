@@ -37,7 +37,13 @@ impl StoreCursor {
         if self.store != store {
             return Err(Refusal::invalid("the cursor is of another store; list again"));
         }
-        if !end.includes_all(&self.cursor) {
+        // A lane without events that is not the newest one was removed, or is not known here yet.
+        let newest = end.positions().last().map(|last| last.lane);
+        let is_readable = |position: &Position| match end.number_in(position.lane) {
+            0 => newest.is_some_and(|newest| position.lane < newest),
+            _ => end.includes(*position),
+        };
+        if !self.cursor.positions().iter().all(is_readable) {
             return Err(Refusal::invalid("the cursor is of the future; list again"));
         }
         Ok(self.cursor)
@@ -119,6 +125,16 @@ mod tests {
             assert_eq!(parsed.clone().place_in(store, &at(place)), Ok(at(place)));
             assert!(parsed.clone().place_in(store, &at(before)).is_err());
             assert!(parsed.place_in(Uuid::from_u128(8), &at(place)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_removed_lane_counts_as_read() {
+        let store = Uuid::from_u128(7);
+        let end = at("1:300,7:2");
+        for (place, is_readable) in [("0:9,1:300", true), ("2:1", true), ("8:1", false)] {
+            let cursor = StoreCursor { store, cursor: at(place) };
+            assert_eq!(cursor.place_in(store, &end).is_ok(), is_readable, "{place}");
         }
     }
 

@@ -15,7 +15,7 @@ use super::fleet_nodes::{
 use super::writer::{EPOCH, SessionWriter, job, session_id};
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::fleet::{JoinResult, NewNode, NodeId, NodeLoad, SessionRelease};
+use crate::fleet::{JoinResult, NEXT_OWNER_TIME, NewNode, NodeId, NodeLoad, SessionRelease};
 use crate::store::AcquireResult;
 
 /// Checks that one open node has a name, also if two join at once, and that it is free after its end.
@@ -264,6 +264,46 @@ pub async fn a_released_session_waits_for_its_next_owner(harness: &dyn FleetHarn
     assert_eq!(claimed, [3, 2, 1]);
     dead.expire(harness, &node).await;
     assert_eq!(node.claim_numbers(200, 10).await, [5, 4]);
+
+    // A node that does not claim what waits for it does not keep others from it.
+    node.open_released(6, None, Some(next.id)).await;
+    node.open_released(7, Some(100), Some(next.id)).await;
+    assert!(node.claim(200, 10).await.is_empty());
+    harness.wait(NEXT_OWNER_TIME).await;
+    let mut claimed = node.claim_numbers(200, 10).await;
+    claimed.sort_unstable();
+    assert_eq!(claimed, [6, 7]);
+}
+
+/// Checks that a node gets no session that it skips, and can release one without reading it.
+pub async fn a_skipped_session_is_claimed_by_another_node(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let dead = FleetNode::join_briefly(&store, "dead").await;
+    let node = FleetNode::join(&store, "a").await;
+    let other = FleetNode::join(&store, "b").await;
+    dead.open_session(1).await;
+    node.open_released(2, Some(100), None).await;
+    node.open_released(3, None, None).await;
+    node.ask_session(1, 3).await;
+    node.open_released(4, None, Some(node.id)).await;
+    dead.expire(harness, &node).await;
+    let all = [1, 2, 3, 4].map(session_id).to_vec();
+    assert!(node.claim_without(all, 200, 10).await.is_empty());
+    let claimed = node.claim_without(vec![session_id(2), session_id(3)], 200, 10).await;
+    for claimed in &claimed {
+        let release = SessionRelease {
+            lane: node.lane,
+            id: claimed.id,
+            epoch: claimed.epoch,
+            seq: claimed.seq,
+            next_due: Some(Time(200)),
+            next_owner: None,
+        };
+        assert!(node.fleet().release(&release).await.expect("a release"));
+    }
+    let mut claimed = other.claim_numbers(200, 10).await;
+    claimed.sort_unstable();
+    assert_eq!(claimed, [1, 2, 3, 4]);
 }
 
 /// Checks that a release compares lane, epoch and sequence number, and ends the ownership.

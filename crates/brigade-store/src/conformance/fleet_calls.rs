@@ -1,11 +1,15 @@
 //! Checks of calls between the nodes that share a store.
 
+use brigade_model::command::{Caller, CloseCommand, Command};
 use brigade_model::ids::Millis;
 
 use super::FleetHarness;
-use super::fleet_nodes::{FleetNode, answered, assert_fenced, call_id, fleet_of, spawn};
+use super::fleet_nodes::{
+    FleetNode, answered, assert_fenced, call_id, fleet_of, release_of, spawn,
+};
 use super::writer::{all_events, session_id};
-use crate::fleet::{CallAnswer, CallResult, CallTarget, NewCall, NodeId};
+use crate::error::StoreError;
+use crate::fleet::{CallAnswer, CallId, CallResult, CallTarget, NewCall, NodeId};
 use crate::store::Retention;
 
 /// Checks that the owner of a session answers a call once, in the commit of its events.
@@ -17,7 +21,7 @@ pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness)
     let call = asker.ask_session(1, 1).await;
     let changed = NewCall { request: vec![9], ..asker.new_call(1, CallTarget::Node(node.id)) };
     assert!(asker.fleet().ask(&changed).await.expect("a call"));
-    let open = node.fleet().open_calls(node.id, 10).await.expect("open calls");
+    let open = node.open_calls(None, 10).await;
     assert_eq!(open.len(), 1);
     assert_eq!((open[0].id, open[0].target), (call, CallTarget::Session(session_id(1))));
     assert_eq!(open[0].request, [1]);
@@ -39,9 +43,15 @@ pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness)
     asker.fleet().remove_calls(&[call, call_id(2)]).await.expect("a removal");
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
     let mut batch = answered(node.lane, vec![part], &two);
-    batch.answers[1].must_exist = true;
-    assert_fenced(&store, &batch).await;
-    batch.answers[1].must_exist = false;
+    for needed in [&[1][..], &[0, 1]] {
+        needed.iter().for_each(|at| batch.answers[*at].must_exist = true);
+        let removed: Vec<CallId> = needed.iter().map(|at| batch.answers[*at].id).collect();
+        match store.commit(&batch).await {
+            Err(StoreError::CallRemoved { calls }) => assert_eq!(calls, removed),
+            other => panic!("removed calls were answered: {other:?}"),
+        }
+    }
+    batch.answers.iter_mut().for_each(|answer| answer.must_exist = false);
     store.commit(&batch).await.expect("a commit");
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
     assert_eq!(all_events(&*store, None).await.expect("events").len(), 3);
@@ -79,14 +89,50 @@ pub async fn calls_follow_the_session(harness: &dyn FleetHarness) {
     }
     asker.ask(2, CallTarget::Node(node.id)).await;
     assert_eq!(node.open_requests().await, [5, 3, 4, 2]);
-    let some = node.fleet().open_calls(node.id, 2).await.expect("open calls");
-    assert_eq!(some.iter().map(|call| call.id).collect::<Vec<_>>(), [call_id(5), call_id(3)]);
+    let first = node.open_calls(None, 2).await;
+    assert_eq!(first.iter().map(|call| call.id).collect::<Vec<_>>(), [call_id(5), call_id(3)]);
+    // The next page begins at the same place when the last call is answered meanwhile.
+    let answers = answered(node.lane, Vec::new(), &[(call_id(3), 7)]);
+    store.commit(&answers).await.expect("a commit");
+    let second = node.open_calls(Some(first[1].place), 1).await;
+    assert_eq!(second.iter().map(|call| call.id).collect::<Vec<_>>(), [call_id(4)]);
+    let last = node.open_calls(Some(second[0].place), 9).await;
+    assert_eq!(last.iter().map(|call| call.id).collect::<Vec<_>>(), [call_id(2)]);
+    assert!(node.open_calls(Some(last[0].place), 9).await.is_empty());
     node.expire(harness, &asker).await;
     assert!(next.open_requests().await.is_empty());
     assert_eq!(next.claim_numbers(0, 10).await, [1]);
-    assert_eq!(next.open_requests().await, [5, 3, 4]);
+    assert_eq!(next.open_requests().await, [5, 4]);
     // Nobody can answer a call for a closed node.
-    assert_eq!(asker.replies(&[call_id(2), call_id(3)]).await, [(call_id(2), None)]);
+    assert_eq!(asker.replies(&[call_id(2), call_id(4)]).await, [(call_id(2), None)]);
+}
+
+/// Checks that a call finds an owner for a closed session, which needs none otherwise: one that nobody owns,
+/// and one of a closed lane in which earlier claims have found nothing.
+pub async fn a_closed_session_is_claimed_for_its_call(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let dead = FleetNode::join_briefly(&store, "dead").await;
+    let node = FleetNode::join(&store, "a").await;
+    for number in [1, 2] {
+        let mut writer = dead.open_session(number).await;
+        let close = CloseCommand { caller: Caller::Operator, reason: None };
+        writer.submit(Command::Close(close)).await;
+        if number == 2 {
+            let release = release_of(&writer);
+            assert!(dead.fleet().release(&release).await.expect("a release"));
+        }
+    }
+    dead.expire(harness, &node).await;
+    assert!(node.claim(0, 10).await.is_empty());
+    assert!(node.claim(0, 10).await.is_empty());
+    let calls = [node.ask_session(1, 1).await, node.ask_session(2, 2).await];
+    let mut claimed = node.claim_numbers(0, 10).await;
+    claimed.sort_unstable();
+    assert_eq!(claimed, [1, 2]);
+    assert_eq!(node.open_requests().await, [1, 2]);
+    let answers = [(calls[0], 7), (calls[1], 8)];
+    store.commit(&answered(node.lane, Vec::new(), &answers)).await.expect("a commit");
+    assert_eq!(node.replies(&calls).await, answers.map(|(call, reply)| (call, Some(vec![reply]))));
 }
 
 /// Checks calls for nodes: the first reply stays, also after the end of the node.
@@ -138,8 +184,6 @@ pub async fn a_call_needs_both_sides(harness: &dyn FleetHarness) {
 
 /// Checks that open calls go with their session.
 pub async fn a_removed_session_has_no_calls(harness: &dyn FleetHarness) {
-    use brigade_model::command::{Caller, CloseCommand, Command};
-
     let store = harness.empty().await;
     let node = FleetNode::join(&store, "a").await;
     let mut writer = node.open_session(1).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::command::{Caller, Command, SpawnCommand};
-use brigade_model::ids::{Lane, Time};
+use brigade_model::ids::{Lane, SessionId, Time};
 use brigade_model::limits::Limits;
 use uuid::Uuid;
 
@@ -13,8 +13,8 @@ use super::writer::{SessionWriter, job, session_id};
 use crate::batch::{Batch, SessionBatch};
 use crate::error::StoreError;
 use crate::fleet::{
-    CallAnswer, CallId, CallTarget, ClaimedSession, Fleet, JoinResult, NewCall, NewNode, NodeId,
-    NodeRow, SessionClaim, SessionRelease,
+    CallAnswer, CallId, CallPlace, CallTarget, ClaimedSession, Fleet, JoinResult, NewCall, NewNode,
+    NodeId, NodeRow, OpenCall, OpenCallQuery, SessionClaim, SessionRelease,
 };
 use crate::store::Store;
 
@@ -95,7 +95,17 @@ impl FleetNode {
     }
 
     pub(super) async fn claim(&self, now: u64, limit: usize) -> Vec<ClaimedSession> {
-        let claim = SessionClaim { node: self.id, lane: self.lane, now: Time(now), limit };
+        self.claim_without(Vec::new(), now, limit).await
+    }
+
+    pub(super) async fn claim_without(
+        &self,
+        skipped: Vec<SessionId>,
+        now: u64,
+        limit: usize,
+    ) -> Vec<ClaimedSession> {
+        let now = Time(now);
+        let claim = SessionClaim { node: self.id, lane: self.lane, now, limit, skipped };
         self.fleet().claim(&claim).await.expect("a claim")
     }
 
@@ -122,8 +132,13 @@ impl FleetNode {
 
     /// Returns the requests of the node's open calls.
     pub(super) async fn open_requests(&self) -> Vec<u8> {
-        let open = self.fleet().open_calls(self.id, 100).await.expect("open calls");
-        open.iter().map(|call| call.request[0]).collect()
+        self.open_calls(None, 100).await.iter().map(|call| call.request[0]).collect()
+    }
+
+    /// Returns a page of the node's open calls.
+    pub(super) async fn open_calls(&self, after: Option<CallPlace>, limit: usize) -> Vec<OpenCall> {
+        let query = OpenCallQuery { node: self.id, after, limit };
+        self.fleet().open_calls(&query).await.expect("open calls")
     }
 
     /// Returns the replies to calls, with `None` for those that were removed.
