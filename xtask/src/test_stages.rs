@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{instructions, interop, package, public_api, tidy, web};
+use crate::{instructions, interop, package, public_api, sdk, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -26,7 +26,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
     ensure_postgres()?;
-    let stages: [(&str, CheckStage); 12] = [
+    let stages: [(&str, CheckStage); 13] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -38,6 +38,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
+        ("sdk", sdk::run),
         ("instructions", instructions::check),
     ];
     if let Some(only) = only {
