@@ -1,10 +1,28 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 from brigade_client import Client, SessionHandle
 from server import Server
+
+
+TEST_SECS = 120
+"""The time of one test. Only a failing one reaches it, also on a busy machine."""
+
+
+@pytest.fixture(autouse=True)
+def time_limit() -> Iterator[None]:
+    """Ends a test that waits for something that never comes."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError(f"the test takes more than {TEST_SECS} seconds")
+
+    signal.signal(signal.SIGALRM, fail)
+    signal.alarm(TEST_SECS)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")
