@@ -1,6 +1,6 @@
-// `node clients/generate.js`: writes the generated sources of both clients.
+// `node clients/generate.js`: writes the generated sources of both clients, and the types of the dashboard.
 //
-// - The types of openapi.json, for Python and TypeScript.
+// - The types of openapi.json, for Python and TypeScript. Run it after a change of that file.
 // - The blocking half of the Python client, from the asynchronous one.
 //
 // `--check` writes nothing, and fails if a file differs. `--openapi FILE` reads another document than
@@ -9,7 +9,7 @@
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { renderTypes } from '../crates/brigade-server/web_tests/api_types.js';
+import { TYPES_FILE, generateTypes, renderTypes } from '../crates/brigade-server/web_tests/api_types.js';
 import { renderPythonTypes } from './python_types.js';
 import { renderBlocking } from './python_blocking.js';
 
@@ -26,6 +26,7 @@ function generateAll(document) {
   const files = new Map([
     [join(HERE, 'typescript/src/api_types.ts'), renderTypes(api, TYPES_HEAD)],
     [join(PYTHON, 'api_types.py'), renderPythonTypes(api)],
+    [TYPES_FILE, generateTypes()],
   ]);
   for (const name of readdirSync(join(PYTHON, '_async')).sort()) {
     if (!name.endsWith('.py')) continue;

@@ -45,6 +45,16 @@ export interface Author {
   task?: TaskId;
 }
 
+/** The absence of the host of a process. */
+export interface Away {
+  /** The last node on that host, or its machine. */
+  node: string;
+  /** When that node was last seen. */
+  since: ApiTime;
+  /** When the process ends as lost, unless its host returns. */
+  until: ApiTime;
+}
+
 /** A change of a session or a task. */
 export interface Change {
   at: ApiTime;
@@ -668,6 +678,8 @@ export interface Task {
   alive: boolean;
   approvals: Array<Approval>;
   attempt: number;
+  /** The host of the process has no node in the fleet. The process may still run there. */
+  away?: Away;
   /** The client that started a top-level task. */
   client?: string;
   /**
@@ -692,7 +704,7 @@ export interface Task {
   /** The last progress note. */
   progress?: { [name: string]: unknown };
   questions: Array<Question>;
-  /** The reason why it is queued or tries again, or the way it ended. */
+  /** The reason why it is queued, away or tries again, or the way it ended. */
   reason?: string;
   run: number;
   /** The id of its session. */
@@ -708,7 +720,7 @@ export interface Task {
    */
   started_at?: ApiTime;
   /**
-   * Open: `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`,
+   * Open: `queued`, `running`, `waiting`, `away`, `stopping`, `closing`, `succeeded`, `failed`,
    * `cancelled`.
    */
   state: string;

@@ -58,6 +58,17 @@ class Author(TypedDict):
     """The task that acted."""
 
 
+class Away(TypedDict):
+    """The absence of the host of a process."""
+
+    node: str
+    """The last node on that host, or its machine."""
+    since: ApiTime
+    """When that node was last seen."""
+    until: ApiTime
+    """When the process ends as lost, unless its host returns."""
+
+
 class Change(TypedDict):
     """A change of a session or a task."""
 
@@ -136,6 +147,8 @@ class Task(TypedDict):
     alive: bool
     approvals: list[Approval]
     attempt: int
+    away: NotRequired[Away]
+    """The host of the process has no node in the fleet. The process may still run there."""
     client: NotRequired[str]
     """The client that started a top-level task."""
     collected: bool
@@ -160,7 +173,7 @@ class Task(TypedDict):
     """The last progress note."""
     questions: list[Question]
     reason: NotRequired[str]
-    """The reason why it is queued or tries again, or the way it ended."""
+    """The reason why it is queued, away or tries again, or the way it ended."""
     run: int
     session: str
     """The id of its session."""
@@ -174,7 +187,7 @@ class Task(TypedDict):
     the server did not store it.
     """
     state: str
-    """Open: `queued`, `running`, `waiting`, `stopping`, `closing`, `succeeded`, `failed`,
+    """Open: `queued`, `running`, `waiting`, `away`, `stopping`, `closing`, `succeeded`, `failed`,
     `cancelled`.
     """
     state_since: NotRequired[ApiTime]
