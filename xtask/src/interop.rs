@@ -214,7 +214,7 @@ fn install_python_acp(dir: &Path) -> Option<PathBuf> {
 
 /// Returns the Python of a virtual environment that has `module`. Installs it if it is missing;
 /// each of `installs` is one call of pip.
-fn install_venv(dir: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
+pub(crate) fn install_venv(dir: &Path, module: &str, installs: &[&[&str]]) -> Option<PathBuf> {
     let python = dir.join("bin/python");
     let find_module =
         format!("import importlib.util, sys; sys.exit(not importlib.util.find_spec({module:?}))");

@@ -21,6 +21,7 @@ mod licence;
 mod names;
 mod package;
 mod public_api;
+mod sdk;
 mod test_run;
 mod test_stages;
 mod tidy;
@@ -34,8 +35,9 @@ usage: cargo xtask COMMAND
   test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
                        package (the crates can be published), clippy, features, tests, interop (MCP
                        and A2A programs of other vendors), schemathesis (generated requests to
-                       the HTTP API), web (the dashboard in a browser), instructions (the hottest
-                       paths execute no more instructions than stored). NAME is one stage, a crate
+                       the HTTP API), web (the dashboard in a browser), sdk (the Python and
+                       TypeScript clients), instructions (the hottest paths execute no more
+                       instructions than stored). NAME is one stage, a crate
                        (brigade-model, ...), or a stage that runs only by name: http (all tests of
                        the HTTP server), model (agents with a small real model), attacks (on the
                        daemon and the sandbox, a minute each), clients (coding agents of other

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{instructions, interop, package, public_api, tidy, web};
+use crate::{instructions, interop, package, public_api, sdk, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -39,6 +39,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
+        ("sdk", sdk::run),
         ("instructions", instructions::check),
     ];
     if let Some(only) = only {

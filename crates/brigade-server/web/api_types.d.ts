@@ -281,7 +281,7 @@ export interface NewAgent {
   definition?: string;
   /** The agent passes to the session when its parent ends. */
   keep?: boolean;
-  kind: string;
+  kind: 'agent';
   limits?: Limits;
   /** MCP servers whose tools it has beside those of its definition. */
   mcp_servers?: Array<string>;
@@ -311,7 +311,7 @@ export interface NewJob {
   arguments?: unknown;
   /** The name of the job. */
   job: string;
-  kind: string;
+  kind: 'job';
   limits?: Limits;
   name?: string;
 }
@@ -329,7 +329,7 @@ export interface NewProcess {
   grace_ms?: number;
   /** The process passes to the session when its parent ends. */
   keep?: boolean;
-  kind: string;
+  kind: 'process';
   limits?: Limits;
   name?: string;
   resources?: Resources;
@@ -643,7 +643,7 @@ export interface Stall {
   then_stop?: boolean;
 }
 
-export type StdStream = string;
+export type StdStream = 'stdout' | 'stderr' | (string & {});
 
 export interface StopRequest {
   /** The time before the tasks are killed, instead of their own. */
@@ -846,7 +846,7 @@ export interface TokenRequest {
 }
 
 /** The rights of a token. */
-export type TokenScope = string;
+export type TokenScope = 'operator' | 'client' | 'read_only' | (string & {});
 
 export interface ToolResult {
   failed: boolean;
@@ -903,7 +903,7 @@ export interface Verdict {
   verdict: VerdictKind;
 }
 
-export type VerdictKind = string;
+export type VerdictKind = 'allow_once' | 'allow_always' | 'deny' | (string & {});
 
 /** A condition that a task waits for. */
 export interface Wait {
@@ -922,7 +922,7 @@ export interface Wait {
 }
 
 /** `any` ends with the first of the tasks, `all` with the last. */
-export type WaitMode = string;
+export type WaitMode = 'any' | 'all' | (string & {});
 
 /** A wait for tasks of one session. */
 export interface WaitRequest {
@@ -944,7 +944,7 @@ export interface WaitResult {
 }
 
 /** The event that ends a wait: the end of tasks, or also a question or approval of one. */
-export type WaitUntil = string;
+export type WaitUntil = 'ended' | 'ended_or_input' | (string & {});
 
 /** The identity of the caller. */
 export interface WhoAmI {

@@ -1,4 +1,5 @@
 // `npm run types`: writes web/api_types.d.ts, the types of openapi.json for the sources of the page.
+// `clients/generate.js` writes those of the TypeScript client with the same functions.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -13,9 +14,17 @@ export const TYPES_FILE = join(SERVER, 'web', 'api_types.d.ts');
 
 /** Returns the text of the types. */
 export function generateTypes() {
-  const api = JSON.parse(readFileSync(join(SERVER, 'openapi.json'), 'utf8'));
+  return renderTypes(JSON.parse(readFileSync(join(SERVER, 'openapi.json'), 'utf8')), HEAD);
+}
+
+/**
+ * Returns the types of a document as TypeScript, after a head.
+ * @param {{components: {schemas: object}}} api
+ * @param {string} head
+ */
+export function renderTypes(api, head) {
   const schemas = Object.entries(api.components.schemas);
-  return [HEAD, ...schemas.map(([name, schema]) => declaration(name, schema))].join('\n');
+  return [head, ...schemas.map(([name, schema]) => declaration(name, schema))].join('\n');
 }
 
 function declaration(name, schema) {
@@ -39,7 +48,7 @@ function typeOf(schema, indent) {
   const type = [schema.type].flat().find((name) => name !== 'null');
   switch (type) {
     case 'string':
-      return 'string';
+      return stringType(schema);
     case 'boolean':
       return 'boolean';
     case 'integer':
@@ -52,6 +61,13 @@ function typeOf(schema, indent) {
     default:
       return 'unknown';
   }
+}
+
+/** Values of several are open. One value alone tells the variants of a request apart. */
+function stringType(schema) {
+  const values = (schema.enum ?? []).map((value) => `'${value}'`);
+  if (values.length === 0) return 'string';
+  return values.length === 1 ? values[0] : `${values.join(' | ')} | (string & {})`;
 }
 
 function fields(schema, indent) {

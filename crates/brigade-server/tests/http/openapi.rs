@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// Compares the document with the file. Set `UPDATE_OPENAPI=1` to write the file.
+/// Compares the document with the file. Set `UPDATE_OPENAPI=1` to write the file. Then
+/// `node clients/generate.js` writes the types of the clients and of the dashboard.
 #[test]
 fn the_document_is_the_stored_one() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi.json");
@@ -13,7 +14,8 @@ fn the_document_is_the_stored_one() {
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         stored == document,
-        "the API has changed: review it, and write {} with UPDATE_OPENAPI=1",
+        "the API has changed: review it, write {} with UPDATE_OPENAPI=1, and run \
+         `node clients/generate.js`",
         path.display()
     );
 }

@@ -1,0 +1,1 @@
+"""The client and its handles, once with coroutines and once without."""
