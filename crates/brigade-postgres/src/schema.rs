@@ -8,10 +8,18 @@ use crate::error::{PostgresError, Result, corrupt, unavailable};
 
 /// Each migration leads to the next version. Released migrations do not change, and none breaks the
 /// programs of the version before, so that a running fleet can be upgraded.
-const MIGRATIONS: &[&str] = &[include_str!("sql/version_1.sql"), include_str!("sql/version_2.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("sql/version_1.sql"),
+    include_str!("sql/version_2.sql"),
+    include_str!("sql/version_3.sql"),
+];
 
 /// The functions of this version.
-const FUNCTIONS: [&str; 2] = [include_str!("sql/functions.sql"), include_str!("sql/fleet.sql")];
+const FUNCTIONS: [&str; 3] = [
+    include_str!("sql/functions.sql"),
+    include_str!("sql/fleet.sql"),
+    include_str!("sql/limits.sql"),
+];
 
 /// The oldest server, as its version number.
 const SERVER_VERSION_MIN: i32 = 140_000;
