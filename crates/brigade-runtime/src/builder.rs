@@ -21,6 +21,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
+#[cfg(feature = "agents")]
+use crate::fleet::NodeLimits;
 #[cfg(feature = "processes")]
 use crate::fleet::claim_hosted_processes;
 use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
@@ -262,6 +264,10 @@ impl RuntimeBuilder {
         #[cfg(not(feature = "processes"))]
         let host = None;
         let node = join_fleet(&self.store, self.node.take(), host, fleet_clock).await?;
+        #[cfg(feature = "agents")]
+        if let (Some(node), Some(agents)) = (&node, &handlers.agents) {
+            agents.share_limits(Arc::new(NodeLimits(Arc::downgrade(node))));
+        }
         let lane = match &node {
             Some(node) => node.lane(),
             None => self.store.open_lane().await.map_err(|e| store_refusal(&e))?,

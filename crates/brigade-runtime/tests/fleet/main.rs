@@ -11,6 +11,8 @@ mod events;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod rest;
 #[cfg(test)]
 mod support;
