@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use brigade_agent::definition::{DefinitionDir, DefinitionSet};
 use brigade_llm::{
     KeySource, Model, ModelName, ProviderKind, Recorder, ReplayModel, Script, ScriptedModel,
+    SharedLimits,
 };
 use brigade_model::refusal::Refusal;
 use brigade_model::suggestion::find_nearest;
@@ -133,6 +134,10 @@ impl ModelSource for ConfiguredModels {
 
     fn price(&self, name: &str) -> ModelCost {
         self.providers.price(name)
+    }
+
+    fn share_limits(&self, shared: Arc<dyn SharedLimits>) {
+        self.providers.share_limits(shared);
     }
 
     fn check_ready(&self, name: &str) -> Result<(), Refusal> {

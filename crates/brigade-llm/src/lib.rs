@@ -15,7 +15,7 @@
 //! - [`providers`]: one provider as a `Model`, over HTTP; [`keys`]: the source of its key;
 //!   [`transport`]: its limits in time and bytes
 //! - [`retry`]: repeats calls after transient errors; [`deadline`]: a time limit for a whole call
-//! - [`rate_limiter`]: one per provider, shared by all its callers
+//! - [`rate_limiter`]: one per provider, shared by all its callers; shares of several processes
 //! - [`prices`]: prices and token limits of models
 //! - [`recording`]: records calls to a file; a model that replays them
 //! - [`scripted`]: a model that plays a script, for tests, demonstrations and benchmarks
@@ -56,7 +56,10 @@ pub use model::{
 };
 pub use prices::{LongPrompts, ModelFacts, PerMillion, PriceTable, TokenPrice};
 pub use providers::{Provider, ProviderOptions};
-pub use rate_limiter::{RateLimitedModel, RateLimiter, RateLimiterOptions, RateLimiterStatus};
+pub use rate_limiter::{
+    CallDemand, LimitShare, LimiterShare, OpeningTurn, RateLimitedModel, RateLimiter,
+    RateLimiterOptions, RateLimiterStatus, ShareGrant, ShareLevels, ShareReport, SharedLimits,
+};
 pub use recording::{Recorder, RecordingError, ReplayModel};
 pub use retry::{RetryModel, RetryOptions};
 pub use scripted::{Script, ScriptError, ScriptedModel};

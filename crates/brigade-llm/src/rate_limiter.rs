@@ -4,6 +4,9 @@
 //! of the current minute remain, and the limiter is open. When the provider rejects one call as too
 //! many, the limiter closes for all calls until the time that the provider named. It then opens
 //! gradually: each successful call admits two more.
+//!
+//! Several processes can keep the limits together. Each one then has a share of them, which another part of
+//! the program sets through a [`LimiterShare`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +23,14 @@ use crate::model::{Model, ModelRequest, PartStream, ReplyPart, TokenUsage};
 
 use limiter_state::{AdmitResult, LimiterState};
 
+mod limiter_share;
 mod limiter_state;
+mod rate_bucket;
+
+pub use limiter_share::{
+    CallDemand, LimitShare, LimiterShare, OpeningTurn, ShareGrant, ShareLevels, ShareReport,
+    SharedLimits,
+};
 
 /// The interval at which a waiting call reports itself, so that it does not count as stalled.
 const QUEUED_PART_INTERVAL: Duration = Duration::from_secs(30);
@@ -30,6 +40,8 @@ const QUEUED_PART_INTERVAL: Duration = Duration::from_secs(30);
 pub struct RateLimiterOptions {
     /// The maximum number of concurrent calls. 0 counts as 1.
     pub max_running: usize,
+    /// The maximum number of requests.
+    pub requests_per_minute: Option<u64>,
     /// The maximum number of tokens of requests and replies together.
     pub tokens_per_minute: Option<u64>,
     /// The maximum number of reply tokens charged on admission. Few replies are as long as allowed,
@@ -49,6 +61,7 @@ impl Default for RateLimiterOptions {
     fn default() -> Self {
         Self {
             max_running: 16,
+            requests_per_minute: None,
             tokens_per_minute: None,
             expected_output: 4096,
             min_pause: Duration::from_secs(2),
@@ -68,8 +81,10 @@ struct RateLimiterInner {
     state: Mutex<LimiterState>,
     /// A lock held by the first waiting call. It is fair, and a dropped call leaves the queue.
     queue: tokio::sync::Mutex<()>,
-    /// A notification for the first waiting call that a call has ended.
-    call_ended: Notify,
+    /// A notification for the first waiting call that a call has ended, or that the share changed.
+    changed: Notify,
+    /// A notification for whoever divides the limits that a call waits, or that the limiter was closed.
+    share_needed: Notify,
 }
 
 /// The state of a rate limiter, for display.
@@ -79,6 +94,8 @@ pub struct RateLimiterStatus {
     pub waiting: usize,
     /// The remaining time for which it is closed.
     pub closed_for: Option<Duration>,
+    /// The part of the limits that this process has, if it divides them with others.
+    pub share: Option<LimitShare>,
 }
 
 impl RateLimiter {
@@ -88,7 +105,8 @@ impl RateLimiter {
             options,
             state: Mutex::new(state),
             queue: tokio::sync::Mutex::new(()),
-            call_ended: Notify::new(),
+            changed: Notify::new(),
+            share_needed: Notify::new(),
         }))
     }
 
@@ -99,12 +117,14 @@ impl RateLimiter {
             running: state.running,
             waiting: state.waiting,
             closed_for: state.closed_until.and_then(|until| until.checked_duration_since(now)),
+            share: state.share,
         }
     }
 
     /// Waits until the call may start. Dropping the future leaves the queue.
     async fn acquire(&self, estimate: u64) -> CallPermit {
-        let waiting = QueuedCallGuard::new(self);
+        let waiting = QueuedCallGuard::new(self, estimate);
+        self.0.share_needed.notify_one();
         let queue_lock = self.0.queue.lock().await;
         loop {
             let admission = self.lock_state().admit(&self.0.options, estimate, Instant::now());
@@ -112,12 +132,12 @@ impl RateLimiter {
                 AdmitResult::Admitted { entered_at, charged } => {
                     drop(queue_lock);
                     drop(waiting);
-                    return CallPermit { limiter: self.clone(), entered_at, charged };
+                    return CallPermit { limiter: self.clone(), entered_at, estimate, charged };
                 }
                 AdmitResult::NotBefore(time) => {
-                    let _ = tokio::time::timeout_at(time, self.0.call_ended.notified()).await;
+                    let _ = tokio::time::timeout_at(time, self.0.changed.notified()).await;
                 }
-                AdmitResult::WhenCallEnds => self.0.call_ended.notified().await,
+                AdmitResult::WhenChanged => self.0.changed.notified().await,
             }
         }
     }
@@ -129,18 +149,25 @@ impl RateLimiter {
 }
 
 /// A guard that counts a call as waiting.
-struct QueuedCallGuard<'a>(&'a RateLimiter);
+struct QueuedCallGuard<'a> {
+    limiter: &'a RateLimiter,
+    estimate: u64,
+}
 
 impl<'a> QueuedCallGuard<'a> {
-    fn new(limiter: &'a RateLimiter) -> Self {
-        limiter.lock_state().waiting += 1;
-        Self(limiter)
+    fn new(limiter: &'a RateLimiter, estimate: u64) -> Self {
+        let mut state = limiter.lock_state();
+        state.waiting += 1;
+        state.expected_tokens += estimate;
+        Self { limiter, estimate }
     }
 }
 
 impl Drop for QueuedCallGuard<'_> {
     fn drop(&mut self) {
-        self.0.lock_state().waiting -= 1;
+        let mut state = self.limiter.lock_state();
+        state.waiting -= 1;
+        state.expected_tokens -= self.estimate;
     }
 }
 
@@ -149,6 +176,7 @@ impl Drop for QueuedCallGuard<'_> {
 struct CallPermit {
     limiter: RateLimiter,
     entered_at: Instant,
+    estimate: u64,
     charged: u64,
 }
 
@@ -171,14 +199,18 @@ impl CallPermit {
                 error.retry_after,
                 Instant::now(),
             );
+            self.limiter.0.share_needed.notify_one();
         }
     }
 }
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        self.limiter.lock_state().running -= 1;
-        self.limiter.0.call_ended.notify_one();
+        let mut state = self.limiter.lock_state();
+        state.running -= 1;
+        state.expected_tokens -= self.estimate;
+        drop(state);
+        self.limiter.0.changed.notify_one();
     }
 }
 
@@ -285,5 +317,7 @@ fn json_size(value: &serde_json::Value) -> usize {
     }
 }
 
+#[cfg(test)]
+mod share_tests;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use brigade_model::ids::{Lane, SessionId};
 use brigade_store::{
     BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, Fleet, JoinResult, LeaseRenewal,
-    NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, SessionClaim,
-    SessionOwner, SessionRelease, StoreFuture,
+    LimitGrant, LimitReport, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery,
+    SessionClaim, SessionOwner, SessionRelease, StoreFuture,
 };
 
 use crate::connections::ConnectionPool;
@@ -14,7 +14,7 @@ use crate::error::{Result, unavailable};
 use crate::hints::Hints;
 use crate::options::PostgresOptions;
 use crate::store::PostgresStore;
-use crate::{calls, claims, nodes};
+use crate::{calls, claims, nodes, provider_limits};
 
 /// The time that a renewal may take. Its node tries again before its lease is over.
 const RENEW_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,12 +25,16 @@ const LEASE_CONNECTIONS: usize = 4;
 /// The most connections to close nodes and to send hints.
 const WATCH_CONNECTIONS: usize = 2;
 
+/// The most connections for reports about providers.
+const LIMIT_CONNECTIONS: usize = 1;
+
 /// The connections that only the coordination of nodes uses. Neither commits nor readers delay a
 /// renewal, and a close that waits for a commit does not delay it either.
 #[derive(Debug)]
 pub(crate) struct FleetConnections {
     lease_pool: ConnectionPool,
     watch_pool: ConnectionPool,
+    limit_pool: ConnectionPool,
     hints: Hints,
 }
 
@@ -39,6 +43,7 @@ impl FleetConnections {
         Ok(Self {
             lease_pool: pool.separate(LEASE_CONNECTIONS),
             watch_pool: pool.separate(WATCH_CONNECTIONS),
+            limit_pool: pool.separate(LIMIT_CONNECTIONS),
             hints: Hints::new(options)?,
         })
     }
@@ -133,6 +138,15 @@ impl Fleet for PostgresStore {
 
     fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {
         Box::pin(async move { Ok(calls::remove_calls(&self.connection().await?, calls).await?) })
+    }
+
+    fn exchange_limits<'a>(
+        &'a self,
+        report: &'a LimitReport,
+    ) -> StoreFuture<'a, Option<LimitGrant>> {
+        Box::pin(async move {
+            Ok(provider_limits::exchange(&self.fleet.limit_pool.get().await?, report).await?)
+        })
     }
 
     fn notify(&self) -> StoreFuture<'_, ()> {

@@ -150,9 +150,10 @@ async fn find_missing_rights(connection: &Connection<'_>) -> Result<Vec<String>>
     Ok(missing)
 }
 
+/// Reads the timeouts that can refuse a commit. The function of commits turns `lock_timeout` off.
 async fn read_timeouts(connection: &Connection<'_>) -> Result<Vec<DatabaseTimeout>> {
     let sql = "SELECT name::text, setting::bigint FROM pg_settings \
-               WHERE name IN ('statement_timeout', 'transaction_timeout', 'lock_timeout', \
+               WHERE name IN ('statement_timeout', 'transaction_timeout', \
                               'idle_in_transaction_session_timeout') \
                  AND setting::bigint > 0 ORDER BY name";
     let mut timeouts = Vec::new();

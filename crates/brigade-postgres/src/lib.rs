@@ -17,7 +17,7 @@
 //! - `write`: commits. `read`: reads of rows. `events`: reads of events. `load`: loads of sessions.
 //!   `prune`: retention.
 //! - `fleet`: the calls of `Fleet`. `nodes`: leases. `claims`: owners of sessions. `calls`: requests between
-//!   nodes. `hints`: NOTIFY and LISTEN.
+//!   nodes. `provider_limits`: their parts of providers' limits. `hints`: NOTIFY and LISTEN.
 //! - `records`: records with compare-and-set and expiry.
 //! - [`PostgresCopySource`] and [`PostgresCopyTarget`]: a schema as the source or target of a copy of a
 //!   whole store.
@@ -39,6 +39,7 @@ mod lanes;
 mod load;
 mod nodes;
 mod options;
+mod provider_limits;
 mod prune;
 mod read;
 mod records;

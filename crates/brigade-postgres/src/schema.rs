@@ -15,7 +15,11 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// The functions of this version.
-const FUNCTIONS: [&str; 2] = [include_str!("sql/functions.sql"), include_str!("sql/fleet.sql")];
+const FUNCTIONS: [&str; 3] = [
+    include_str!("sql/functions.sql"),
+    include_str!("sql/fleet.sql"),
+    include_str!("sql/limits.sql"),
+];
 
 /// The oldest server, as its version number.
 const SERVER_VERSION_MIN: i32 = 140_000;

@@ -21,6 +21,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::drain::DrainState;
 use crate::error::store_refusal;
 use crate::feed::Feed;
+#[cfg(feature = "agents")]
+use crate::fleet::NodeLimits;
 #[cfg(feature = "processes")]
 use crate::fleet::claim_hosted_processes;
 use crate::fleet::{CallClient, FleetClock, Node, NodeHost, NodeOptions, OwnedSessions};
@@ -269,6 +271,10 @@ impl RuntimeBuilder {
         #[cfg(not(feature = "processes"))]
         let host = None;
         let node = join_fleet(&self.store, self.node.take(), host, fleet_clock, count).await?;
+        #[cfg(feature = "agents")]
+        if let (Some(node), Some(agents)) = (&node, &handlers.agents) {
+            agents.share_limits(Arc::new(NodeLimits(Arc::downgrade(node))));
+        }
         let lanes = match &node {
             Some(node) => node.lanes(),
             None => open_lanes(&*self.store, count).await?,

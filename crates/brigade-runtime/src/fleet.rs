@@ -13,6 +13,7 @@
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
 //! - `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
 //!   host in sessions of other nodes.
+//! - `limit_keeper`: the node's part in the limits of providers; `limit_shares`: their division.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
 //!   sessions that need no owner; `rejoin`: a new join.
 //! - `unreadable_sessions`: sessions of newer versions, and damaged ones.
@@ -28,6 +29,10 @@ mod host_watch;
 #[cfg(feature = "processes")]
 mod hosted_processes;
 mod lease_keeper;
+#[cfg(feature = "agents")]
+mod limit_keeper;
+#[cfg(feature = "agents")]
+mod limit_shares;
 mod node;
 pub mod node_info;
 mod node_lease;
@@ -45,6 +50,8 @@ pub(crate) use feed_reader::refresh_view;
 pub(crate) use fleet_clock::FleetClock;
 #[cfg(feature = "processes")]
 pub(crate) use hosted_processes::claim_hosted_processes;
+#[cfg(feature = "agents")]
+pub(crate) use limit_keeper::NodeLimits;
 pub(crate) use node::{Node, NodeHost};
 pub use node_info::NodeInfo;
 pub use node_options::NodeOptions;

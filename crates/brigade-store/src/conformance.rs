@@ -17,7 +17,7 @@
 //! - [`records`]: compare-and-set, expiry, single use, pages and bounds of records.
 //! - [`retention`]: `prune` removes finished data and nothing else.
 //! - `fleet_nodes`: a node of a fleet. [`fleet`]: leases, claims, releases and hints of nodes.
-//!   [`fleet_calls`]: calls between nodes.
+//!   [`fleet_calls`]: calls between nodes. [`fleet_limits`]: their parts of providers' limits.
 
 pub mod commits;
 pub mod feed;
@@ -25,6 +25,7 @@ pub mod fixture;
 pub mod fleet;
 pub mod fleet_calls;
 pub mod fleet_lanes;
+pub mod fleet_limits;
 mod fleet_nodes;
 pub mod folding;
 pub mod message_keys;
@@ -171,6 +172,12 @@ macro_rules! fleet_conformance_tests {
             fleet_calls::a_call_for_a_node_has_one_reply
             fleet_calls::a_call_needs_both_sides
             fleet_calls::a_removed_session_has_no_calls
+            fleet_limits::nodes_hold_no_more_than_the_limits
+            fleet_limits::a_closed_node_holds_nothing
+            fleet_limits::an_outdated_report_changes_nothing
+            fleet_limits::a_closing_is_seen_by_all_nodes
+            fleet_limits::levels_are_moved_and_not_multiplied
+            fleet_limits::random_exchanges_stay_within_the_limits
         }
         $crate::conformance_tests! { @parallel $harness;
             fleet::concurrent_claims_share_no_session

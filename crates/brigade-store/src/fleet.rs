@@ -18,6 +18,7 @@ use brigade_model::ids::{Epoch, Lane, Position, Seq, SessionId, Time};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::provider_limits::{LimitGrant, LimitReport};
 use crate::store::{BoxFuture, StoreFuture};
 
 /// The coordination of the nodes that share a store.
@@ -98,6 +99,16 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
 
     /// Removes calls. Returns those that existed, with their replies: none is answered any more.
     fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>>;
+
+    /// Exchanges what a node holds of a provider's limits. All nodes together never hold more than the
+    /// limits: a node gets what nobody holds, and closed nodes hold nothing.
+    ///
+    /// Returns `None`, and changes nothing, if the node is closed or the report is outdated. A crash of
+    /// the store may lose the report; the next one of each node repeats it.
+    fn exchange_limits<'a>(
+        &'a self,
+        report: &'a LimitReport,
+    ) -> StoreFuture<'a, Option<LimitGrant>>;
 
     /// Tells the other nodes that there may be calls, replies, events or sessions to claim. A hint may be
     /// lost, so each node also polls.

@@ -9,12 +9,14 @@
 //! In reading order:
 //! - [`store`]: the [`Store`] trait with the crash contract of each method.
 //! - [`record_store`]: records with compare-and-set and expiry; [`record`]: their types and bounds.
-//! - [`fleet`]: the [`Fleet`] trait for nodes that share a store: leases, claims and calls.
+//! - [`fleet`]: the [`Fleet`] trait for nodes that share a store: leases, claims and calls;
+//!   [`provider_limits`]: their parts of providers' limits.
 //! - [`batch`]: the rows and events that one commit writes.
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`], `memory_feed`, `memory_session`, `memory_records`, `memory_fleet`: the store in memory.
+//! - [`memory`], `memory_feed`, `memory_session`, `memory_records`, `memory_fleet`, `memory_limits`: the
+//!   store in memory.
 //! - [`store_copy`]: copies of whole stores.
 //! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
 //! - `conformance` (feature `conformance`): checks that every store must pass.
@@ -31,9 +33,11 @@ pub mod fleet;
 pub mod memory;
 mod memory_feed;
 mod memory_fleet;
+mod memory_limits;
 mod memory_records;
 mod memory_session;
 pub mod needed_rows;
+pub mod provider_limits;
 pub mod record;
 pub mod record_store;
 pub mod residency;
@@ -49,6 +53,7 @@ pub use fleet::{
 };
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;
+pub use provider_limits::{LimitAmounts, LimitGrant, LimitReport, NodeDemand, RateLevels};
 pub use record::{
     ExpectedVersion, NewRecord, PutRecordResult, RECORD_KEY_BYTES_MAX, RECORD_KIND_BYTES_MAX,
     RECORD_PAGE_MAX, RECORD_VALUE_BYTES_MAX, RECORDS_PER_KIND_MAX, Record, RecordError, RecordItem,

@@ -19,6 +19,8 @@ use crate::fleet::{
     OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
 };
 use crate::memory::{MemoryState, MemoryStore};
+use crate::memory_limits::LimitLedgers;
+use crate::provider_limits::{LimitGrant, LimitReport};
 use crate::store::{BoxFuture, StoreFuture};
 
 /// The function that returns the time of the store.
@@ -60,7 +62,7 @@ impl HintQueue {
     }
 }
 
-/// Nodes, the owners of sessions, and calls.
+/// Nodes, the owners of sessions, calls, and providers' limits.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryFleet {
     /// True if nodes can join. Without them, nobody needs to know the owners.
@@ -74,6 +76,7 @@ pub(crate) struct MemoryFleet {
     calls: VecDeque<MemoryCall>,
     /// The number of calls so far.
     asked_calls: u64,
+    limits: LimitLedgers,
 }
 
 #[derive(Debug)]
@@ -534,6 +537,20 @@ impl Fleet for MemoryStore {
             let removed: VecDeque<MemoryCall> = removed;
             let result = |it: MemoryCall| CallResult { id: it.call.id, reply: it.reply };
             removed.into_iter().map(result).collect()
+        })
+    }
+
+    fn exchange_limits<'a>(
+        &'a self,
+        report: &'a LimitReport,
+    ) -> StoreFuture<'a, Option<LimitGrant>> {
+        self.change(|state, now| {
+            let open = state.fleet.nodes.values().filter(|node| node.row.open);
+            let open: Vec<NodeId> = open.map(|node| node.row.id).collect();
+            if !open.contains(&report.node) {
+                return None;
+            }
+            state.fleet.limits.exchange(report, &open, now)
         })
     }
 

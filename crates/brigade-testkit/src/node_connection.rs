@@ -14,11 +14,11 @@ use brigade_model::task::{StoredTask, TaskRow};
 use brigade_model::task_tree::{MessageKeyMark, MessageRow, SessionRow};
 use brigade_store::{
     AcquireResult, Batch, BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, EventPage,
-    EventQuery, ExpectedVersion, Fleet, JoinResult, LeaseRenewal, LoadedSession, MessagePage,
-    MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery,
-    PruneResult, PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore,
-    RecordVersion, RemoveRecordResult, Retention, RunRow, SessionClaim, SessionOwner,
-    SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
+    EventQuery, ExpectedVersion, Fleet, JoinResult, LeaseRenewal, LimitGrant, LimitReport,
+    LoadedSession, MessagePage, MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad,
+    NodeRow, OpenCall, OpenCallQuery, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
+    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, SessionClaim,
+    SessionOwner, SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::watch;
 
@@ -376,6 +376,13 @@ impl Fleet for NodeConnection {
 
     fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {
         self.pass(async move { self.inner_fleet()?.remove_calls(calls).await })
+    }
+
+    fn exchange_limits<'a>(
+        &'a self,
+        report: &'a LimitReport,
+    ) -> StoreFuture<'a, Option<LimitGrant>> {
+        self.pass(async move { self.inner_fleet()?.exchange_limits(report).await })
     }
 
     fn notify(&self) -> StoreFuture<'_, ()> {

@@ -7,34 +7,34 @@ use crate::testing::{reply, request, request_with};
 
 /// A provider that answers after a while. `Seen` holds its settings and its observations.
 #[derive(Debug, Default)]
-struct Provider {
+pub(super) struct Provider {
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+pub(super) struct Seen {
     running: usize,
     most: usize,
     started: Vec<(String, Duration)>,
     since: Option<Instant>,
-    refuse: usize,
-    retry_after: Option<Duration>,
+    pub(super) refuse: usize,
+    pub(super) retry_after: Option<Duration>,
     used: u64,
 }
 
 const WORK: Duration = Duration::from_secs(10);
 
 impl Provider {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let seen = Seen { since: Some(Instant::now()), ..Seen::default() };
         Arc::new(Self { seen: Mutex::new(seen) })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap()
     }
 
-    fn started(&self) -> Vec<u64> {
+    pub(super) fn started(&self) -> Vec<u64> {
         self.seen().started.iter().map(|(_, at)| at.as_secs()).collect()
     }
 }
@@ -79,7 +79,7 @@ impl Model for TestModel {
     }
 }
 
-fn limited_model(
+pub(super) fn limited_model(
     provider: &Arc<Provider>,
     options: RateLimiterOptions,
 ) -> (RateLimiter, RateLimitedModel) {
@@ -87,11 +87,14 @@ fn limited_model(
     (limiter.clone(), RateLimitedModel::wrap(Arc::new(TestModel(provider.clone())), limiter))
 }
 
-fn max_running(max_running: usize) -> RateLimiterOptions {
+pub(super) fn max_running(max_running: usize) -> RateLimiterOptions {
     RateLimiterOptions { max_running, ..RateLimiterOptions::default() }
 }
 
-async fn call(model: &RateLimitedModel, agent: &str) -> Vec<Result<ReplyPart, ModelError>> {
+pub(super) async fn call(
+    model: &RateLimitedModel,
+    agent: &str,
+) -> Vec<Result<ReplyPart, ModelError>> {
     model.call(request(agent)).collect().await
 }
 
@@ -106,7 +109,10 @@ async fn at_most_max_running_calls_run_in_order() {
     assert_eq!(seen.started.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), names);
     drop(seen);
     assert_eq!(provider.started(), [0, 0, 10, 10, 20, 20]);
-    assert_eq!(limiter.status(), RateLimiterStatus { running: 0, waiting: 0, closed_for: None });
+    assert_eq!(
+        limiter.status(),
+        RateLimiterStatus { running: 0, waiting: 0, closed_for: None, share: None }
+    );
 }
 
 #[tokio::test(start_paused = true)]

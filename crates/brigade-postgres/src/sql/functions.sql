@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION {schema}.commit_batch(
     m_key_run bigint[], m_sender bigint[], m_body bytea[],
     e_part int[], e_seq bigint[], e_at bigint[], e_author text[], e_body bytea[],
     a_id uuid[], a_reply bytea[], a_must_exist boolean[]
-) RETURNS bigint LANGUAGE plpgsql AS $$
+) RETURNS bigint LANGUAGE plpgsql SET lock_timeout = 0 AS $$
 DECLARE
     event_count constant bigint := cardinality(e_part);
     before_first bigint;

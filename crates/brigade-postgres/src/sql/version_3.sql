@@ -10,3 +10,22 @@ CREATE INDEX sessions_next_owner_until ON {schema}.sessions(next_owner_until)
 -- their events.
 INSERT INTO {schema}.meta(name, value)
     VALUES ('version_3_at', floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+
+-- Limits of providers that nodes share. `levels` has the requests and the tokens that can be used at once, of
+-- the amounts that nobody holds.
+CREATE TABLE {schema}.provider_gates(
+    provider text PRIMARY KEY,
+    closed_until timestamptz NOT NULL DEFAULT '-infinity',
+    levels float8[] NOT NULL,
+    refilled_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Amounts are the calls that run at once, the requests per minute and the tokens per minute.
+CREATE TABLE {schema}.provider_shares(
+    provider text NOT NULL,
+    node bigint NOT NULL,
+    last_report bigint NOT NULL,
+    held bigint[] NOT NULL,
+    demand bigint[] NOT NULL,
+    PRIMARY KEY (provider, node)
+);

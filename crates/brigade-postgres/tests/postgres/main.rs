@@ -29,4 +29,6 @@ mod pruning;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod timeouts;
+#[cfg(test)]
 mod versions;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brigade_postgres::PostgresStore;
-use brigade_store::Store;
 use brigade_store::conformance::fixture::{
     check_fixture, check_fixture_authors, check_fixture_records,
 };
+use brigade_store::{LimitAmounts, LimitReport, RateLevels, Store};
 
 use crate::support::SERVER;
 
@@ -40,6 +40,21 @@ async fn a_database_of_version_2_is_migrated() {
     let fleet = store.fleet().unwrap();
     let nodes = fleet.nodes().await.unwrap();
     assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["old"]);
+    // It gets a part of a provider's limits.
+    let node = nodes[0].id;
+    let limits = LimitAmounts { running: 4, requests: 0, tokens: 0 };
+    let report = LimitReport {
+        node,
+        provider: "anthropic".to_owned(),
+        number: 1,
+        limits,
+        held: LimitAmounts::default(),
+        wanted: limits,
+        demand: limits,
+        returned: RateLevels::default(),
+        closed_for: None,
+    };
+    assert_eq!(fleet.exchange_limits(&report).await.unwrap().unwrap().held, limits);
     // Its call is removed with it.
     fleet.close_node(nodes[0].id).await.unwrap();
     assert_eq!(SERVER.execute("SELECT count(*) FROM version_2.calls"), "0");

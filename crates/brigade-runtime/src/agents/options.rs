@@ -10,7 +10,7 @@ use brigade_agent::permission::{PermissionRules, Permissions};
 use brigade_agent::{Backend, Plugin, Tool};
 use brigade_file_tools::PrivateDirectory;
 use brigade_llm::prices::TokenPrice;
-use brigade_llm::{Model, Recorder, TokenUsage};
+use brigade_llm::{Model, Recorder, SharedLimits, TokenUsage};
 use brigade_model::limits::{Money, Usage};
 use brigade_model::refusal::Refusal;
 
@@ -42,6 +42,9 @@ pub trait ModelSource: Debug + Send + Sync + 'static {
     fn price(&self, _name: &str) -> ModelCost {
         ModelCost::Unknown
     }
+
+    /// Divides the limits of providers with other processes from now on: the nodes of a fleet.
+    fn share_limits(&self, _shared: Arc<dyn SharedLimits>) {}
 }
 
 /// A model and its known facts.
@@ -115,6 +118,10 @@ impl<S: ModelSource> ModelSource for RecordedModels<S> {
 
     fn price(&self, name: &str) -> ModelCost {
         self.source.price(name)
+    }
+
+    fn share_limits(&self, shared: Arc<dyn SharedLimits>) {
+        self.source.share_limits(shared);
     }
 }
 

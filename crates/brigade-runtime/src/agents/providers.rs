@@ -7,7 +7,7 @@ use std::time::Duration;
 use brigade_llm::{
     DeadlineModel, KeySource, Model, ModelError, ModelErrorKind, ModelName, PriceTable,
     ProviderCatalog, ProviderKind, ProviderOptions, RateLimitedModel, RateLimiter,
-    RateLimiterOptions, RateLimiterStatus, RetryModel, RetryOptions,
+    RateLimiterOptions, RateLimiterStatus, RetryModel, RetryOptions, SharedLimits,
 };
 use brigade_model::refusal::Refusal;
 
@@ -29,7 +29,15 @@ pub struct ModelProviders {
     provider_rate_limits: BTreeMap<String, RateLimiterOptions>,
     retry: RetryOptions,
     call_timeout: Duration,
-    opened: Mutex<BTreeMap<Arc<str>, RateLimitedProvider>>,
+    opened: Mutex<OpenedProviders>,
+}
+
+/// The providers that were used so far.
+#[derive(Debug, Default)]
+struct OpenedProviders {
+    by_name: BTreeMap<Arc<str>, RateLimitedProvider>,
+    /// The other processes with which their limits are divided.
+    shared: Option<Arc<dyn SharedLimits>>,
 }
 
 /// One provider behind its rate limiter.
@@ -76,14 +84,14 @@ impl ModelProviders {
         self
     }
 
-    /// Sets the rate limit of providers without one of their own.
+    /// Sets the rate limit of providers without one of their own. The nodes of a fleet keep it together.
     #[must_use]
     pub fn rate_limit(mut self, limit: RateLimiterOptions) -> Self {
         self.default_rate_limit = limit;
         self
     }
 
-    /// Sets the rate limit of this provider.
+    /// Sets the rate limit of this provider. The nodes of a fleet keep it together.
     #[must_use]
     pub fn provider_rate_limit(
         mut self,
@@ -104,12 +112,12 @@ impl ModelProviders {
     /// Returns the state of the rate limiters of all providers that were used so far.
     pub fn rate_limiter_status(&self) -> BTreeMap<Arc<str>, RateLimiterStatus> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.iter().map(|(name, one)| (name.clone(), one.rate_limiter.status())).collect()
+        opened.by_name.iter().map(|(name, one)| (name.clone(), one.rate_limiter.status())).collect()
     }
 
     fn open_provider(&self, full: &str, name: &ModelName) -> Result<RateLimitedProvider, Refusal> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(provider) = opened.get(&name.provider) {
+        if let Some(provider) = opened.by_name.get(&name.provider) {
             return Ok(provider.clone());
         }
         // The name may be right for another program or for other settings: an agent that has it
@@ -127,7 +135,10 @@ impl ModelProviders {
             rate_limiter,
             is_free: options.kind == ProviderKind::Ollama && options.key == KeySource::None,
         };
-        opened.insert(name.provider.clone(), provider.clone());
+        if let Some(shared) = &opened.shared {
+            shared.divide(&name.provider, provider.rate_limiter.share());
+        }
+        opened.by_name.insert(name.provider.clone(), provider.clone());
         Ok(provider)
     }
 }
@@ -155,6 +166,14 @@ impl ModelSource for ModelProviders {
                 None => ModelCost::Unknown,
             },
         })
+    }
+
+    fn share_limits(&self, shared: Arc<dyn SharedLimits>) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, provider) in &opened.by_name {
+            shared.divide(name, provider.rate_limiter.share());
+        }
+        opened.shared = Some(shared);
     }
 
     fn price(&self, name: &str) -> ModelCost {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brigade_agent::json_schema::{Schema, SchemaCache, SchemaError};
 use brigade_agent::{AgentOverrides, client_tool};
 use brigade_file_tools as builtin;
-use brigade_llm::ToolSpec;
+use brigade_llm::{SharedLimits, ToolSpec};
 use brigade_model::ids::Time;
 use brigade_model::json::Json;
 use brigade_model::refusal::Refusal;
@@ -70,6 +70,11 @@ impl AgentServices {
             blueprint_texts: Mutex::default(),
             live_outputs: LiveOutputs::default(),
         }
+    }
+
+    /// Divides the limits of providers with other nodes.
+    pub(crate) fn share_limits(&self, shared: Arc<dyn SharedLimits>) {
+        self.options.models.share_limits(shared);
     }
 
     pub(crate) fn now(&self) -> Time {

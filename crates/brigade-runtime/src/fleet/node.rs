@@ -213,6 +213,7 @@ impl Node {
         self.start(send_hints(self.clone()));
     }
 
+    /// Starts a task that ends with the node.
     pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.ended.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the node")]

@@ -11,6 +11,8 @@ mod events;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod loops;
 #[cfg(test)]
 mod refused_turns;
