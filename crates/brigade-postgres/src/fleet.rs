@@ -5,8 +5,8 @@ use std::time::Duration;
 use brigade_model::ids::{Lane, SessionId};
 use brigade_store::{
     BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, Fleet, JoinResult, LeaseRenewal,
-    NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim, SessionOwner,
-    SessionRelease, StoreFuture,
+    NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, RequiredLabels, SessionClaim,
+    SessionOwner, SessionRelease, StoreFuture,
 };
 
 use crate::connections::ConnectionPool;
@@ -109,6 +109,15 @@ impl Fleet for PostgresStore {
         Box::pin(async move {
             Ok(claims::require_labels(&self.connection().await?, session, labels).await?)
         })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        Box::pin(
+            async move { Ok(claims::required_labels(&self.connection().await?, sessions).await?) },
+        )
     }
 
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>> {

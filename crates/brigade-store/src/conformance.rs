@@ -151,6 +151,7 @@ macro_rules! fleet_conformance_tests {
             fleet::an_expired_node_is_fenced
             fleet::claims_are_in_the_order_of_their_reasons
             fleet::a_claim_needs_the_labels_of_the_session
+            fleet::an_acquisition_needs_the_labels_of_the_session
             fleet::a_released_session_waits_for_its_next_owner
             fleet::a_release_compares_the_stored_row
             fleet::a_hint_wakes_another_node

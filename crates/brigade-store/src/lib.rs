@@ -44,8 +44,8 @@ pub use batch::{Batch, SessionBatch, SupersededRun};
 pub use error::StoreError;
 pub use fleet::{
     CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
-    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
-    SessionOwner, SessionRelease,
+    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, RequiredLabels,
+    SessionClaim, SessionOwner, SessionRelease,
 };
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;

@@ -15,8 +15,8 @@ use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::fleet::{
     CallAnswer, CallId, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
-    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, SessionClaim,
-    SessionOwner, SessionRelease,
+    LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, RequiredLabels,
+    SessionClaim, SessionOwner, SessionRelease,
 };
 use crate::memory::{MemoryState, MemoryStore};
 use crate::store::{BoxFuture, StoreFuture};
@@ -153,6 +153,14 @@ impl MemoryFleet {
         owner.is_none_or(|owner| owner == lane || !self.is_open(owner))
     }
 
+    /// Returns true if a lane may own a session by its labels: its node has all that the session
+    /// requires, it owns the session already, or it belongs to no node.
+    pub(crate) fn lane_has_labels(&self, session: SessionId, lane: Lane) -> bool {
+        let Some(ownership) = self.ownerships.get(&session) else { return true };
+        let node = self.lanes.get(&lane).and_then(|lane| self.nodes.get(&lane.node));
+        ownership.lane == Some(lane) || node.is_none_or(|node| has_labels(&node.row, ownership))
+    }
+
     pub(crate) fn set_owner(&mut self, session: SessionId, lane: Lane) {
         let ownership = self.ownerships.entry(session).or_default();
         ownership.lane = Some(lane);
@@ -206,14 +214,10 @@ impl MemoryFleet {
 
     fn claim_reason(&self, session: SessionId, claim: &SessionClaim) -> Option<ClaimReason> {
         let ownership = self.ownerships.get(&session)?;
-        let labels = self.nodes.get(&claim.node).map(|node| node.row.labels.as_slice());
-        let has_labels = ownership
-            .required_labels
-            .iter()
-            .all(|label| labels.is_some_and(|all| all.contains(label)));
+        let node = self.nodes.get(&claim.node)?;
         let is_for_another =
             ownership.next_owner.is_some_and(|next| next != claim.node && self.is_open_node(next));
-        if !has_labels || is_for_another {
+        if !has_labels(&node.row, ownership) || is_for_another {
             return None;
         }
         let is_free = match ownership.lane {
@@ -231,6 +235,10 @@ impl MemoryFleet {
             (true, None, _) => ownership.next_owner.map(|_| ClaimReason::ClosedLane),
         }
     }
+}
+
+fn has_labels(node: &NodeRow, ownership: &Ownership) -> bool {
+    ownership.required_labels.iter().all(|label| node.labels.contains(label))
 }
 
 impl MemoryState {
@@ -410,6 +418,19 @@ impl Fleet for MemoryStore {
         self.change(|state, _| {
             let ownership = state.fleet.ownerships.get_mut(&session);
             ownership.map(|ownership| ownership.required_labels = labels.to_vec()).is_some()
+        })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        self.change(|state, _| {
+            let required = |session: &SessionId| {
+                let labels = state.fleet.ownerships.get(session)?.required_labels.clone();
+                (!labels.is_empty()).then_some(RequiredLabels { session: *session, labels })
+            };
+            sessions.iter().filter_map(required).collect()
         })
     }
 

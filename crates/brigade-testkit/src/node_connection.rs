@@ -17,8 +17,8 @@ use brigade_store::{
     EventQuery, ExpectedVersion, Fleet, JoinResult, LeaseRenewal, LoadedSession, MessagePage,
     MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad, NodeRow, OpenCall, PruneResult,
     PutRecordResult, Record, RecordKey, RecordPage, RecordQuery, RecordStore, RecordVersion,
-    RemoveRecordResult, Retention, RunRow, SessionClaim, SessionOwner, SessionRelease, Store,
-    StoreError, StoreFuture, TaskQuery,
+    RemoveRecordResult, RequiredLabels, Retention, RunRow, SessionClaim, SessionOwner,
+    SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::watch;
 
@@ -330,6 +330,13 @@ impl Fleet for NodeConnection {
         labels: &'a [String],
     ) -> StoreFuture<'a, bool> {
         self.pass(async move { self.inner_fleet()?.require_labels(session, labels).await })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        self.pass(async move { self.inner_fleet()?.required_labels(sessions).await })
     }
 
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>> {

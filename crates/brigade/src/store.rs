@@ -3,7 +3,7 @@
 pub use brigade_store::{
     AcquireResult, AcquiredSession, CallAnswer, CallId, CallResult, CallTarget, ClaimedSession,
     Fleet, JoinResult, JoinedNode, LeaseRenewal, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
-    OpenCall, SessionClaim, SessionOwner, SessionRelease,
+    OpenCall, RequiredLabels, SessionClaim, SessionOwner, SessionRelease,
 };
 pub use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, JournalQuery, LoadedSession,

@@ -137,7 +137,7 @@ impl Supervisor {
             let acquired = self.store.acquire(self.lane, &row).await;
             match acquired.inspect_err(|_| self.note_unheld())? {
                 AcquireResult::Changed => {}
-                AcquireResult::Owned => {
+                AcquireResult::Owned | AcquireResult::LabelsMissing => {
                     let now = self.clock.now();
                     if let Some(owned) = &mut self.owned {
                         owned.elsewhere.insert(id, now);
