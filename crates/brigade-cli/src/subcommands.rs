@@ -63,6 +63,7 @@ subcommands! {
     nodes::Nodes(NodesArgs),
     drain::Drain(DrainArgs),
     r#move::Move(MoveArgs),
+    require::Require(RequireArgs),
     prune::Prune(PruneArgs),
     store::Store(StoreArgs),
     metrics::Metrics(MetricsArgs),

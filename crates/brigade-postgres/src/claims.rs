@@ -2,7 +2,9 @@
 
 use brigade_model::ids::{Epoch, Lane, Seq, SessionId};
 use brigade_store::columns::to_i64;
-use brigade_store::{ClaimedSession, NodeId, SessionClaim, SessionOwner, SessionRelease};
+use brigade_store::{
+    ClaimedSession, NodeId, RequiredLabels, SessionClaim, SessionOwner, SessionRelease,
+};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -91,6 +93,21 @@ pub(crate) async fn require_labels(
     let sql = "UPDATE {schema}.sessions SET required_labels = $2 WHERE id = $1 RETURNING key";
     let values = [id_parameter(&session), (&labels as _, Type::TEXT_ARRAY)];
     Ok(connection.query_first(sql, &values).await?.is_some())
+}
+
+pub(crate) async fn required_labels(
+    connection: &Connection<'_>,
+    sessions: &[SessionId],
+) -> Result<Vec<RequiredLabels>> {
+    let sql = "SELECT id, required_labels FROM {schema}.sessions \
+               WHERE id = ANY ($1) AND required_labels <> '{}'";
+    let ids: Vec<Uuid> = sessions.iter().map(|id| *id.as_uuid()).collect();
+    let rows = connection.query(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    let required = |row: &tokio_postgres::Row| {
+        let session = SessionId::from_uuid(row.try_get(0)?);
+        Ok(RequiredLabels { session, labels: row.try_get(1)? })
+    };
+    rows.iter().map(required).collect()
 }
 
 pub(crate) async fn owners(

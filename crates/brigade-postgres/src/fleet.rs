@@ -6,7 +6,7 @@ use brigade_model::ids::{Lane, SessionId};
 use brigade_store::{
     BoxFuture, CallAnswer, CallId, CallResult, ClaimedSession, Fleet, JoinResult, LeaseRenewal,
     LimitGrant, LimitReport, NewCall, NewNode, NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery,
-    SessionClaim, SessionOwner, SessionRelease, StoreFuture,
+    RequiredLabels, SessionClaim, SessionOwner, SessionRelease, StoreFuture,
 };
 
 use crate::connections::ConnectionPool;
@@ -114,6 +114,15 @@ impl Fleet for PostgresStore {
         Box::pin(async move {
             Ok(claims::require_labels(&self.connection().await?, session, labels).await?)
         })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        Box::pin(
+            async move { Ok(claims::required_labels(&self.connection().await?, sessions).await?) },
+        )
     }
 
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>> {

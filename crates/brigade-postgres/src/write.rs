@@ -52,8 +52,8 @@ pub(crate) async fn commit(
     Ok(Position { lane: batch.lane, no: to_u64(row.try_get(0)?)? })
 }
 
-/// Gives a session the next epoch and makes a lane its writer, if this is its stored row and no open
-/// lane of another node owns it.
+/// Gives a session the next epoch and makes a lane its writer, if this is its stored row, no open
+/// lane of another node owns it, and the node of the lane has the labels that it requires.
 pub(crate) async fn acquire(
     connection: &Connection<'_>,
     lane: Lane,
@@ -66,7 +66,11 @@ pub(crate) async fn acquire(
                SET epoch = $1, lane = own.lane, next_due = NULL, next_owner = NULL FROM own \
                WHERE s.id = $3 AND s.seq = $4 AND s.epoch = $5 AND (s.lane = $2 OR NOT EXISTS ( \
                    SELECT FROM {schema}.lanes AS l \
-                   WHERE l.lane = s.lane AND l.open AND l.node NOT IN (0, own.node))) \
+                   WHERE l.lane = s.lane AND l.open AND l.node NOT IN (0, own.node)) \
+               AND (NOT EXISTS (SELECT FROM {schema}.nodes AS n \
+                   WHERE n.node = own.node AND NOT s.required_labels <@ n.labels) \
+                   OR EXISTS (SELECT FROM {schema}.lanes AS l \
+                   WHERE l.lane = s.lane AND l.open AND l.node = own.node))) \
                RETURNING s.last_lane, s.last_pos";
     let values: [Parameter<'_>; 5] = [
         (&to_i64(epoch.0), Type::INT8),
@@ -82,12 +86,16 @@ pub(crate) async fn acquire(
     let sql = "SELECT EXISTS (SELECT FROM {schema}.lanes WHERE lane = $1 AND open), \
                EXISTS (SELECT FROM {schema}.sessions AS s JOIN {schema}.lanes AS l USING (lane) \
                    WHERE s.id = $2 AND l.open AND l.node <> 0 \
-                       AND l.node <> (SELECT node FROM {schema}.lanes WHERE lane = $1))";
+                       AND l.node <> (SELECT node FROM {schema}.lanes WHERE lane = $1)), \
+               EXISTS (SELECT FROM {schema}.sessions AS s, {schema}.lanes AS l \
+                   JOIN {schema}.nodes AS n USING (node) \
+                   WHERE s.id = $2 AND l.lane = $1 AND NOT s.required_labels <@ n.labels)";
     let found = connection.query_one(sql, &values[1..3]).await?;
-    match (found.try_get(0)?, found.try_get(1)?) {
-        (false, _) => Err(StoreError::Fenced(format!("lane {} is closed", lane.0)).into()),
-        (true, true) => Ok(AcquireResult::Owned),
-        (true, false) => Ok(AcquireResult::Changed),
+    match (found.try_get(0)?, found.try_get(1)?, found.try_get(2)?) {
+        (false, _, _) => Err(StoreError::Fenced(format!("lane {} is closed", lane.0)).into()),
+        (true, true, _) => Ok(AcquireResult::Owned),
+        (true, false, true) => Ok(AcquireResult::LabelsMissing),
+        (true, false, false) => Ok(AcquireResult::Changed),
     }
 }
 

@@ -40,6 +40,7 @@ macro_rules! with_requests {
             read_output::ReadOutput(ReadOutputRequest),
             read_transcript::ReadTranscript(ReadTranscriptRequest),
             renew_lease::RenewLease(RenewLeaseRequest),
+            require_labels::RequireLabels(RequireLabelsRequest),
             resume::Resume(ResumeRequest),
             revoke_grant::RevokeGrant(RevokeGrantRequest),
             revoke_token::RevokeToken(RevokeTokenRequest),

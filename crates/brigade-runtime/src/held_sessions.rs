@@ -72,7 +72,9 @@ impl Supervisor {
                     loaded.row.epoch = acquired.epoch;
                     return Ok(Some(loaded));
                 }
-                AcquireResult::Owned => return Err(fenced_error(loaded.row.id)),
+                AcquireResult::Owned | AcquireResult::LabelsMissing => {
+                    return Err(fenced_error(loaded.row.id));
+                }
                 // Another writer has changed it.
                 AcquireResult::Changed => match self.store.load(loaded.row.id).await? {
                     Some(again) => loaded = again,

@@ -9,13 +9,20 @@ use brigade_runtime::{NodeInfo, Session};
 
 use crate::request_context::RequestContext;
 
-/// The names of the nodes that own sessions.
+/// The nodes that own sessions, and the labels that sessions require.
 #[derive(Debug, Default)]
-pub(crate) struct SessionNodes(HashMap<SessionId, String>);
+pub(crate) struct SessionPlacements {
+    nodes: HashMap<SessionId, String>,
+    labels: HashMap<SessionId, Vec<String>>,
+}
 
-impl SessionNodes {
-    pub(crate) fn name_of(&self, session: SessionId) -> Option<String> {
-        self.0.get(&session).cloned()
+impl SessionPlacements {
+    pub(crate) fn node_of(&self, session: SessionId) -> Option<String> {
+        self.nodes.get(&session).cloned()
+    }
+
+    pub(crate) fn labels_of(&self, session: SessionId) -> Vec<String> {
+        self.labels.get(&session).cloned().unwrap_or_default()
     }
 }
 
@@ -44,13 +51,13 @@ impl RequestContext {
         Ok(new_node_body(found))
     }
 
-    /// Returns the nodes that own these sessions. A client's token sees none.
-    pub(crate) async fn session_nodes(
+    /// Returns the nodes that own these sessions, and the required labels. A client's token sees none.
+    pub(crate) async fn session_placements(
         &self,
         sessions: &[Session],
-    ) -> Result<SessionNodes, Refusal> {
+    ) -> Result<SessionPlacements, Refusal> {
         if self.session_scope.is_some() || !self.runtime().is_in_fleet() {
-            return Ok(SessionNodes::default());
+            return Ok(SessionPlacements::default());
         }
         let ids: Vec<SessionId> = sessions.iter().map(Session::id).collect();
         let owners = self.runtime().session_owners(&ids).await?;
@@ -61,7 +68,11 @@ impl RequestContext {
             let name = names.get(&owner.node)?;
             Some((owner.session, name.clone()))
         });
-        Ok(SessionNodes(owned.collect()))
+        let required = self.runtime().required_labels(&ids).await?;
+        Ok(SessionPlacements {
+            nodes: owned.collect(),
+            labels: required.into_iter().map(|it| (it.session, it.labels)).collect(),
+        })
     }
 }
 

@@ -159,6 +159,7 @@ macro_rules! fleet_conformance_tests {
             fleet::the_lanes_of_a_node_take_sessions_of_each_other
             fleet::claims_are_in_the_order_of_their_reasons
             fleet::a_claim_needs_the_labels_of_the_session
+            fleet::an_acquisition_needs_the_labels_of_the_session
             fleet::a_released_session_waits_for_its_next_owner
             fleet::a_skipped_session_is_claimed_by_another_node
             fleet::a_release_compares_the_stored_row

@@ -71,13 +71,19 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     /// ([`Store::refuse_late_commits`](crate::Store::refuse_late_commits)).
     fn release<'a>(&'a self, release: &'a SessionRelease) -> StoreFuture<'a, bool>;
 
-    /// Sets the labels that a node must have to claim a session, in place of earlier ones. Returns false if
-    /// there is no such session.
+    /// Sets the labels that a node must have to claim or acquire a session, in place of earlier ones. The
+    /// owner stays. Returns false if there is no such session.
     fn require_labels<'a>(
         &'a self,
         session: SessionId,
         labels: &'a [String],
     ) -> StoreFuture<'a, bool>;
+
+    /// Returns the labels that sessions require, in any order. Sessions that require none are missing.
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>>;
 
     /// Returns the owners of sessions, in any order. Sessions without an owner are missing.
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>>;
@@ -256,6 +262,13 @@ pub struct SessionRelease {
 pub struct SessionOwner {
     pub session: SessionId,
     pub node: NodeId,
+}
+
+/// The labels that a node must have to own a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequiredLabels {
+    pub session: SessionId,
+    pub labels: Vec<String>,
 }
 
 /// The id of a call, chosen by its asker, so that a repeated request is the same call.

@@ -49,7 +49,7 @@ pub use error::StoreError;
 pub use fleet::{
     CallAnswer, CallId, CallPlace, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult,
     JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
-    OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
+    OpenCall, OpenCallQuery, RequiredLabels, SessionClaim, SessionOwner, SessionRelease,
 };
 pub use memory::{MemoryOptions, MemoryStore};
 pub use needed_rows::load_needed_rows;

@@ -311,6 +311,9 @@ impl MemoryState {
             return Ok(AcquireResult::Owned);
         }
         let Some(stored) = same else { return Ok(AcquireResult::Changed) };
+        if !self.fleet.lane_has_labels(row.id, lane) {
+            return Ok(AcquireResult::LabelsMissing);
+        }
         stored.epoch = stored.epoch.next();
         if self.fleet.is_enabled {
             self.fleet.set_owner(row.id, lane);

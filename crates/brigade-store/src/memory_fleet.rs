@@ -16,7 +16,7 @@ use crate::error::StoreError;
 use crate::fleet::{
     CallAnswer, CallId, CallPlace, CallResult, CallTarget, ClaimedSession, Fleet, JoinResult,
     JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
-    OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
+    OpenCall, OpenCallQuery, RequiredLabels, SessionClaim, SessionOwner, SessionRelease,
 };
 use crate::memory::{MemoryState, MemoryStore};
 use crate::memory_limits::LimitLedgers;
@@ -173,6 +173,16 @@ impl MemoryFleet {
         self.owner_node(session).is_none_or(|owner| Some(owner) == node)
     }
 
+    /// Returns true if a lane may own a session by its labels: its node has all that the session
+    /// requires, it owns the session already, or it belongs to no node.
+    pub(crate) fn lane_has_labels(&self, session: SessionId, lane: Lane) -> bool {
+        let Some(ownership) = self.ownerships.get(&session) else { return true };
+        let node = self.lanes.get(&lane).and_then(|lane| self.nodes.get(&lane.node));
+        node.is_none_or(|node| {
+            self.owner_node(session) == Some(node.row.id) || has_labels(&node.row, ownership)
+        })
+    }
+
     pub(crate) fn set_owner(&mut self, session: SessionId, lane: Lane) {
         let ownership = self.ownerships.entry(session).or_default();
         ownership.lane = Some(lane);
@@ -232,16 +242,13 @@ impl MemoryFleet {
         now: Time,
     ) -> Option<ClaimReason> {
         let ownership = self.ownerships.get(&session)?;
-        let labels = self.nodes.get(&claim.node).map(|node| node.row.labels.as_slice());
-        let has_labels = ownership
-            .required_labels
-            .iter()
-            .all(|label| labels.is_some_and(|all| all.contains(label)));
+        let node = self.nodes.get(&claim.node)?;
         let is_for_another = now < ownership.next_owner_until
             && ownership
                 .next_owner
                 .is_some_and(|next| next != claim.node && self.is_open_node(next));
-        if !has_labels || is_for_another || claim.skipped.contains(&session) {
+        let is_skipped = claim.skipped.contains(&session);
+        if !has_labels(&node.row, ownership) || is_for_another || is_skipped {
             return None;
         }
         let is_free = match ownership.lane {
@@ -259,6 +266,10 @@ impl MemoryFleet {
             (true, None, _) => ownership.next_owner.map(|_| ClaimReason::ClosedLane),
         }
     }
+}
+
+fn has_labels(node: &NodeRow, ownership: &Ownership) -> bool {
+    ownership.required_labels.iter().all(|label| node.labels.contains(label))
 }
 
 impl MemoryState {
@@ -459,6 +470,19 @@ impl Fleet for MemoryStore {
         self.change(|state, _| {
             let ownership = state.fleet.ownerships.get_mut(&session);
             ownership.map(|ownership| ownership.required_labels = labels.to_vec()).is_some()
+        })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        self.change(|state, _| {
+            let required = |session: &SessionId| {
+                let labels = state.fleet.ownerships.get(session)?.required_labels.clone();
+                (!labels.is_empty()).then_some(RequiredLabels { session: *session, labels })
+            };
+            sessions.iter().filter_map(required).collect()
         })
     }
 

@@ -210,6 +210,8 @@ pub enum AcquireResult {
     Changed,
     /// Another node owns the session.
     Owned,
+    /// The node of the lane has not all labels that the session requires.
+    LabelsMissing,
 }
 
 /// A session that was acquired.

@@ -17,8 +17,8 @@ use brigade_store::{
     EventQuery, ExpectedVersion, Fleet, JoinResult, LeaseRenewal, LimitGrant, LimitReport,
     LoadedSession, MessagePage, MessageQuery, NewCall, NewNode, NewRecord, NodeId, NodeLoad,
     NodeRow, OpenCall, OpenCallQuery, PruneResult, PutRecordResult, Record, RecordKey, RecordPage,
-    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Retention, RunRow, SessionClaim,
-    SessionOwner, SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
+    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, RequiredLabels, Retention, RunRow,
+    SessionClaim, SessionOwner, SessionRelease, Store, StoreError, StoreFuture, TaskQuery,
 };
 use tokio::sync::watch;
 
@@ -352,6 +352,13 @@ impl Fleet for NodeConnection {
         labels: &'a [String],
     ) -> StoreFuture<'a, bool> {
         self.pass(async move { self.inner_fleet()?.require_labels(session, labels).await })
+    }
+
+    fn required_labels<'a>(
+        &'a self,
+        sessions: &'a [SessionId],
+    ) -> StoreFuture<'a, Vec<RequiredLabels>> {
+        self.pass(async move { self.inner_fleet()?.required_labels(sessions).await })
     }
 
     fn owners<'a>(&'a self, sessions: &'a [SessionId]) -> StoreFuture<'a, Vec<SessionOwner>> {

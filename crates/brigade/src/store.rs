@@ -3,7 +3,8 @@
 pub use brigade_store::{
     AcquireResult, AcquiredSession, CallAnswer, CallId, CallPlace, CallResult, CallTarget,
     ClaimedSession, Fleet, JoinResult, JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode,
-    NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, SessionClaim, SessionOwner, SessionRelease,
+    NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, RequiredLabels, SessionClaim, SessionOwner,
+    SessionRelease,
 };
 pub use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, JournalQuery, LoadedSession,

@@ -163,6 +163,7 @@ mod tests {
             alive_tasks: 1,
             uncollected_tasks: 0,
             node: node.map(str::to_owned),
+            required_labels: Vec::new(),
         }
     }
 

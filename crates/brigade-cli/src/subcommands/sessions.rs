@@ -33,10 +33,14 @@ impl SessionsArgs {
     }
 }
 
-/// Returns the table, with a column of nodes if a session has one.
+/// Returns the table, with columns of nodes and required labels if a session has one.
 fn build_table(sessions: &[SessionInfo]) -> TextTable {
     let has_nodes = sessions.iter().any(|session| session.node.is_some());
+    let has_labels = sessions.iter().any(|session| !session.required_labels.is_empty());
     let mut heading = vec!["STATE", "TASKS", "AGE", "WORKSPACE"];
+    if has_labels {
+        heading.insert(3, "REQUIRES");
+    }
     if has_nodes {
         heading.insert(3, "NODE");
     }
@@ -48,6 +52,13 @@ fn build_table(sessions: &[SessionInfo]) -> TextTable {
             render::render_age(session.opened_at).into(),
             session.name.as_str().into(),
         ];
+        if has_labels {
+            let labels = match session.required_labels.as_slice() {
+                [] => "-".to_owned(),
+                labels => labels.join(","),
+            };
+            row.insert(3, labels.into());
+        }
         if has_nodes {
             row.insert(3, session.node.as_deref().unwrap_or("-").into());
         }
@@ -69,6 +80,7 @@ mod tests {
             alive_tasks: 2,
             uncollected_tasks: 0,
             node: node.map(str::to_owned),
+            required_labels: Vec::new(),
         }
     }
 
@@ -83,5 +95,14 @@ open   2      50m  one   /kitchen
 open   2      50m  -     /cellar
 ";
         assert_eq!(build_table(&owned).render_plain(), expected);
+        let [kitchen, cellar] = owned;
+        let required_labels = vec!["gpu".to_owned(), "eu".to_owned()];
+        let expected = "\
+STATE  TASKS  AGE  NODE  REQUIRES  WORKSPACE
+open   2      50m  one   gpu,eu    /kitchen
+open   2      50m  -     -         /cellar
+";
+        let labelled = SessionInfo { required_labels, ..kitchen };
+        assert_eq!(build_table(&[labelled, cellar]).render_plain(), expected);
     }
 }

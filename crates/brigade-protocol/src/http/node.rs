@@ -81,6 +81,15 @@ pub struct MoveRequestBody {
     pub node: String,
 }
 
+/// The labels that a node must have to own a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RequiredLabelsRequest)]
+pub struct RequiredLabelsRequestBody {
+    /// They replace the earlier ones. Each node has the labels `node=NAME` and `host=HOST`.
+    pub labels: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

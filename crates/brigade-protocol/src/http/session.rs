@@ -25,6 +25,9 @@ pub struct SessionBody {
     /// The node that owns it. Absent for a session at rest, without a fleet, and for a client's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The labels that a node must have to own it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required_labels: Vec<String>,
     /// The place in the feed at which this was read.
     pub cursor: String,
 }

@@ -24,6 +24,9 @@ pub struct SessionInfo {
     /// The node that owns it. A session at rest has none, and so has every session without a fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The labels that a node must have to own it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required_labels: Vec<String>,
 }
 
 impl Call for ListSessionsRequest {

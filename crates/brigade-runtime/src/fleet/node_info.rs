@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use brigade_model::ids::SessionId;
 use brigade_model::refusal::Refusal;
-use brigade_store::{NodeRow, SessionOwner};
+use brigade_store::{NodeRow, RequiredLabels, SessionOwner};
 use tokio::sync::oneshot;
 
+use super::node_options::check_required_labels;
 use crate::error::{in_doubt_refusal, shutdown_refusal, store_refusal};
 use crate::loop_input::LoopInput;
 use crate::runtime::Runtime;
@@ -73,6 +74,46 @@ impl Runtime {
         let input = LoopInput::Move { session, to, reply };
         self.inner.inputs.of(session).send(input).await.map_err(|_| shutdown_refusal())?;
         received.await.map_err(|_| in_doubt_refusal())?.map(|_| ())
+    }
+
+    /// Sets the labels that a node must have to own a session, in place of earlier ones. If the owner
+    /// has not all of them, the session moves to a node that has, as soon as nothing of it runs.
+    ///
+    /// Returns the node to which it moves. While no node has the labels, the session stays with its
+    /// owner, and without an owner its requests wait for such a node.
+    pub async fn require_labels(
+        &self,
+        session: SessionId,
+        labels: &[String],
+    ) -> Result<Option<NodeInfo>, Refusal> {
+        let node = self.inner.node.as_ref().ok_or_else(no_fleet)?;
+        check_required_labels(labels)?;
+        let set = node.fleet().require_labels(session, labels).await;
+        if !set.map_err(|e| store_refusal(&e))? {
+            return Err(Refusal::not_found("the session is not stored any more"));
+        }
+        let has_labels = |node: &NodeInfo| labels.iter().all(|it| node.row.labels.contains(it));
+        let owners = self.session_owners(&[session]).await?;
+        let nodes = self.nodes().await?;
+        let owner =
+            owners.first().and_then(|owner| nodes.iter().find(|it| it.row.id == owner.node));
+        if owner.is_none_or(has_labels) {
+            return Ok(None);
+        }
+        let next = nodes.iter().find(|it| it.row.open && !it.row.draining && has_labels(it));
+        if let Some(next) = next {
+            self.move_session(session, &next.row.name).await?;
+        }
+        Ok(next.cloned())
+    }
+
+    /// Returns the labels that sessions require. Sessions that require none are missing.
+    pub async fn required_labels(
+        &self,
+        sessions: &[SessionId],
+    ) -> Result<Vec<RequiredLabels>, Refusal> {
+        let Some(node) = &self.inner.node else { return Ok(Vec::new()) };
+        node.fleet().required_labels(sessions).await.map_err(|e| store_refusal(&e))
     }
 
     /// Returns the open node of a name.

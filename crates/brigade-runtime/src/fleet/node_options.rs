@@ -3,14 +3,19 @@
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
+use brigade_model::truncate::truncate_chars;
 
 /// The time for which a renewal protects a node's sessions, by default.
 const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 /// The time for which processes wait for their host, by default.
 pub(crate) const DEFAULT_HOST_GRACE: Duration = Duration::from_secs(600);
 const LEASE_MIN: Duration = Duration::from_millis(500);
-/// The most characters of a name or a label.
+/// The most characters of a name.
 const NAME_MAX: usize = 64;
+/// The most characters of a label. Those of every node contain its name or its host.
+const LABEL_MAX: usize = 160;
+/// The most labels that a session requires.
+const REQUIRED_LABELS_MAX: usize = 16;
 
 /// The settings of a runtime that shares its store with others, as one node of a fleet.
 ///
@@ -83,17 +88,29 @@ impl NodeOptions {
 
     /// Checks the name and the labels.
     pub fn check(&self) -> Result<(), Refusal> {
-        let is_valid = |text: &str| {
-            (1..=NAME_MAX).contains(&text.chars().count())
-                && text.chars().all(|c| c.is_alphanumeric() || "-_.:=/".contains(c))
-        };
-        let mut all = self.name.iter().chain(&self.labels);
-        match all.find(|text| !is_valid(text)) {
-            Some(text) => Err(Refusal::invalid(format!(
-                "{text:?} is not a name of a node or a label: use 1 to {NAME_MAX} letters, digits and \
-                 `-_.:=/`"
-            ))),
-            None => Ok(()),
-        }
+        self.name.iter().try_for_each(|name| check_text("a name of a node", name, NAME_MAX))?;
+        self.labels.iter().try_for_each(|label| check_text("a label", label, LABEL_MAX))
+    }
+}
+
+/// Checks the labels that a session is to require.
+pub(crate) fn check_required_labels(labels: &[String]) -> Result<(), Refusal> {
+    if labels.len() > REQUIRED_LABELS_MAX {
+        return Err(Refusal::invalid(format!(
+            "a session requires at most {REQUIRED_LABELS_MAX} labels"
+        )));
+    }
+    labels.iter().try_for_each(|label| check_text("a label", label, LABEL_MAX))
+}
+
+fn check_text(noun: &str, text: &str, max: usize) -> Result<(), Refusal> {
+    let is_valid = (1..=max).contains(&text.chars().count())
+        && text.chars().all(|c| c.is_alphanumeric() || "-_.:=/".contains(c));
+    match is_valid {
+        true => Ok(()),
+        false => Err(Refusal::invalid(format!(
+            "{:?} is not {noun}: use 1 to {max} letters, digits and `-_.:=/`",
+            truncate_chars(text, max)
+        ))),
     }
 }

@@ -156,7 +156,7 @@ impl Supervisor {
             let acquired = self.while_held(store.acquire(self.lane, &row)).await;
             match acquired.inspect_err(|_| self.note_unheld())? {
                 AcquireResult::Changed => {}
-                AcquireResult::Owned => {
+                AcquireResult::Owned | AcquireResult::LabelsMissing => {
                     let now = self.clock.now();
                     if let Some(owned) = &mut self.owned {
                         owned.elsewhere.insert(id, now);

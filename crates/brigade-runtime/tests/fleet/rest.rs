@@ -40,6 +40,22 @@ async fn a_request_wakes_a_session_at_rest_on_the_node_that_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_wakes_a_session_only_on_a_node_with_its_labels() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let options = NodeOptions::new("two").lease(LEASE).label("gpu");
+    let two = fleet.node_with("two", |builder| builder.node(options)).await;
+    let here = one.session("kitchen").await;
+    let task = here.spawn(ECHO.with(())).await.unwrap();
+    one.runtime.require_labels(here.id(), &["gpu".to_owned()]).await.unwrap();
+    one.wait_for_owner(&here, Some("two")).await;
+    one.wait_for_owner(&here, None).await;
+    here.send(task.no(), "awake").await.unwrap();
+    assert_eq!(two.owner(&here).await.as_deref(), Some("two"));
+    assert_eq!(task.result().await.unwrap(), "awake");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_busy_session_stays_with_its_owner() {
     let fleet = TestFleet::new();
     let one = fleet.node("one").await;

@@ -83,6 +83,7 @@ fn documented_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(sessions::show_session))
         .routes(routes!(sessions::close_session))
         .routes(routes!(sessions::move_session))
+        .routes(routes!(sessions::require_labels))
         .routes(routes!(sessions::set_session_limits))
         .routes(routes!(tasks::list_tasks))
         .routes(routes!(tasks::list_session_tasks, new_task::start_task))

@@ -19,7 +19,7 @@ impl RequestHandler for ListSessionsRequest {
             context.require_operator("see closed sessions")?;
             sessions.extend(context.closed_sessions().await?);
         }
-        let owners = context.session_nodes(&sessions).await?;
+        let placements = context.session_placements(&sessions).await?;
         for session in sessions {
             let row = session.row();
             let tasks = session.list();
@@ -31,7 +31,8 @@ impl RequestHandler for ListSessionsRequest {
                 opened_at: row.opened_at.0,
                 alive_tasks,
                 uncollected_tasks: tasks.len() - alive_tasks,
-                node: owners.name_of(row.id),
+                node: placements.node_of(row.id),
+                required_labels: placements.labels_of(row.id),
             });
         }
         Ok(infos)

@@ -22,7 +22,7 @@ impl RequestHandler for MoveSessionRequest {
         }
         let session = context.existing_session(&self.session).await?;
         context.runtime().move_session(session.id(), &self.node).await?;
-        let nodes = context.session_nodes(std::slice::from_ref(&session)).await?;
-        Ok(MoveSessionReply { owner: nodes.name_of(session.id()) })
+        let placements = context.session_placements(std::slice::from_ref(&session)).await?;
+        Ok(MoveSessionReply { owner: placements.node_of(session.id()) })
     }
 }

@@ -7,6 +7,7 @@ use brigade_protocol::DaemonConnection;
 use brigade_protocol::http::NodeBody;
 use brigade_protocol::requests::{
     DrainNodeRequest, ListNodesRequest, ListSessionsRequest, MoveSessionRequest,
+    RequireLabelsRequest,
 };
 use brigade_runtime::{Clock, Job, JobContext, JobError, NodeOptions, SystemClock};
 use brigade_store::{MemoryStore, Store};
@@ -100,6 +101,34 @@ async fn a_session_moves_and_lists_show_its_owner() {
     wait_for_owner(&operator, "two").await;
     let moved = operator.call(move_to(SESSION, "two")).await.unwrap();
     assert_eq!(moved.owner.as_deref(), Some("two"));
+}
+
+#[tokio::test]
+async fn a_session_moves_to_a_node_with_its_labels() {
+    let fleet = TestFleet::start().await;
+    let session = fleet.two.runtime.session(SESSION).await.unwrap();
+    session.spawn(ECHO.with(())).await.unwrap();
+    let operator = fleet.two.operator().await;
+    let require = async |labels: &[&str]| {
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        let request = RequireLabelsRequest { session: SESSION.to_owned(), labels };
+        operator.call(request).await
+    };
+    let nobody = require(&["gpu", "eu"]).await.unwrap();
+    assert!(nobody.unsatisfied, "{nobody:?}");
+    assert_eq!((nobody.owner.as_deref(), nobody.next_owner), (Some("two"), None));
+    let moved = require(&["gpu"]).await.unwrap();
+    assert_eq!((moved.next_owner.as_deref(), moved.unsatisfied), (Some("one"), false));
+    wait_for_owner(&operator, "one").await;
+    let listed = operator.call(ListSessionsRequest::default()).await.unwrap();
+    assert_eq!(listed[0].required_labels, ["gpu"]);
+    let refused = expect_refusal(require(&["two words"]).await, RefusalKind::Invalid);
+    assert!(refused.message.contains("is not a label"), "{refused}");
+    let none = require(&[]).await.unwrap();
+    assert_eq!((none.owner.as_deref(), none.next_owner), (Some("one"), None));
+    let client = fleet.one.client("cook").await;
+    let request = RequireLabelsRequest { session: SESSION.to_owned(), labels: Vec::new() };
+    expect_refusal(client.call(request).await, RefusalKind::Forbidden);
 }
 
 #[tokio::test]

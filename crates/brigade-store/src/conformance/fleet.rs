@@ -6,6 +6,7 @@ use std::time::Duration;
 use brigade_model::command::{Caller, CloseCommand, Command};
 use brigade_model::ids::{Epoch, Lane, Seq, Time};
 use brigade_model::limits::Limits;
+use brigade_model::task_tree::SessionRow;
 use tokio::task::JoinSet;
 
 use super::FleetHarness;
@@ -15,7 +16,9 @@ use super::fleet_nodes::{
 use super::writer::{EPOCH, SessionWriter, job, session_id};
 use crate::batch::Batch;
 use crate::error::StoreError;
-use crate::fleet::{JoinResult, NEXT_OWNER_TIME, NewNode, NodeId, NodeLoad, SessionRelease};
+use crate::fleet::{
+    JoinResult, NEXT_OWNER_TIME, NewNode, NodeId, NodeLoad, RequiredLabels, SessionRelease,
+};
 use crate::store::AcquireResult;
 
 /// Checks that one open node has a name, also if two join at once, and that it is free after its end.
@@ -245,6 +248,37 @@ pub async fn a_claim_needs_the_labels_of_the_session(harness: &dyn FleetHarness)
     let set = plain.fleet().require_labels(session_id(4), &[]).await;
     assert!(set.expect("a change"));
     assert_eq!(plain.claim_numbers(200, 10).await, [4]);
+}
+
+/// Checks that a node acquires only sessions whose labels it has, and keeps those that it owns.
+pub async fn an_acquisition_needs_the_labels_of_the_session(harness: &dyn FleetHarness) {
+    let store = harness.empty().await;
+    let plain = FleetNode::join(&store, "plain").await;
+    let labels = vec!["gpu".to_owned()];
+    let labelled = FleetNode::join_with(&store, &NewNode { labels, ..new_node("labelled") }).await;
+    let owned = plain.open_session(1).await.tree.row().clone();
+    plain.open_released(2, None, None).await;
+    let released = store.session(session_id(2)).await.expect("a session").expect("it is there");
+    let sessions = [session_id(1), session_id(2)];
+    let required = plain.fleet().required_labels(&sessions).await.expect("labels");
+    assert!(required.is_empty(), "{required:?}");
+    for session in sessions {
+        let set = plain.fleet().require_labels(session, &["gpu".to_owned()]).await;
+        assert!(set.expect("a change"));
+    }
+    let mut required = plain.fleet().required_labels(&sessions).await.expect("labels");
+    required.sort_by_key(|it| it.session);
+    let expected = sessions.map(|session| RequiredLabels { session, labels: vec!["gpu".into()] });
+    assert_eq!(required, expected);
+
+    let acquire = async |node: &FleetNode, row: &SessionRow| {
+        store.acquire(node.lane, row).await.expect("it is asked")
+    };
+    assert!(matches!(acquire(&plain, &owned).await, AcquireResult::Acquired(_)));
+    assert_eq!(acquire(&plain, &released).await, AcquireResult::LabelsMissing);
+    assert_eq!(plain.owner_of(2).await, None);
+    assert!(matches!(acquire(&labelled, &released).await, AcquireResult::Acquired(_)));
+    assert_eq!(plain.owner_of(2).await, Some(labelled.id));
 }
 
 /// Checks that a session waits for its next owner while that node is open.

@@ -7,9 +7,10 @@ use axum::response::{IntoResponse, Response};
 use brigade_model::refusal::Refusal;
 use brigade_model::task_tree::SessionState;
 use brigade_protocol::http::{
-    CloseRequestBody, LimitsBody, MoveRequestBody, SessionBody, SessionListBody, SessionRequestBody,
+    CloseRequestBody, LimitsBody, MoveRequestBody, RequiredLabelsRequestBody, SessionBody,
+    SessionListBody, SessionRequestBody,
 };
-use brigade_protocol::requests::{CloseSessionRequest, MoveSessionRequest};
+use brigade_protocol::requests::{CloseSessionRequest, MoveSessionRequest, RequireLabelsRequest};
 use brigade_protocol::workspace::session_name_of;
 use brigade_runtime::Session;
 use http::StatusCode;
@@ -17,7 +18,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::HttpState;
-use crate::fleet_view::SessionNodes;
+use crate::fleet_view::SessionPlacements;
 use crate::http::access_token::TokenAccess;
 use crate::http::caller::HttpCaller;
 use crate::http::extract::{ApiPath, ApiQuery, JsonBody, OptionalJson};
@@ -57,10 +58,10 @@ pub(super) async fn list_sessions(
         }
         None => None,
     };
-    let nodes = caller.reader().session_nodes(&sessions).await?;
+    let placements = caller.reader().session_placements(&sessions).await?;
     let mut items = Vec::new();
     for session in &sessions {
-        let body = new_session_body(&state, session, &nodes);
+        let body = new_session_body(&state, session, &placements);
         let is_wanted = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == body.name);
         if is_wanted(&filter.name) && is_wanted(&workspace) {
             items.push(body);
@@ -152,6 +153,29 @@ pub(super) async fn move_session(
     Ok(JsonBody(show(&state, &caller, session).await?))
 }
 
+/// Set the labels that a node must have to own a session, in place of its earlier ones
+///
+/// If its owner has not all of them, the session moves to a node that has, as soon as nothing of it
+/// runs. While no node has them, it stays with its owner, and without an owner its requests wait.
+#[utoipa::path(
+    put, path = "/v1/sessions/{session}/labels", tag = "sessions",
+    params(("session" = String, Path)), request_body = RequiredLabelsRequestBody,
+    responses((status = 200, description = "The session", body = SessionBody), Problem)
+)]
+pub(super) async fn require_labels(
+    State(state): State<HttpState>,
+    caller: HttpCaller,
+    ApiPath(id): ApiPath<String>,
+    JsonBody(request): JsonBody<RequiredLabelsRequestBody>,
+) -> Result<JsonBody<SessionBody>, Problem> {
+    let session = caller.session(&id).await?;
+    caller.require_operator("set the labels of a session")?;
+    let context = caller.writer()?.in_session(session.id());
+    let RequiredLabelsRequestBody { labels } = request;
+    context.call(RequireLabelsRequest { session: String::new(), labels }).await?;
+    Ok(JsonBody(show(&state, &caller, session).await?))
+}
+
 /// Set the limits of a session, in place of its earlier ones
 #[utoipa::path(
     put, path = "/v1/sessions/{session}/limits", tag = "sessions",
@@ -175,11 +199,15 @@ async fn show(
     caller: &HttpCaller,
     session: Session,
 ) -> Result<SessionBody, Problem> {
-    let nodes = caller.reader().session_nodes(std::slice::from_ref(&session)).await?;
-    Ok(new_session_body(state, &session, &nodes))
+    let placements = caller.reader().session_placements(std::slice::from_ref(&session)).await?;
+    Ok(new_session_body(state, &session, &placements))
 }
 
-fn new_session_body(state: &HttpState, session: &Session, nodes: &SessionNodes) -> SessionBody {
+fn new_session_body(
+    state: &HttpState,
+    session: &Session,
+    placements: &SessionPlacements,
+) -> SessionBody {
     // The cursor is read first, so that no later change is missed.
     let cursor = state.cursor().to_string();
     let row = session.row();
@@ -198,7 +226,8 @@ fn new_session_body(state: &HttpState, session: &Session, nodes: &SessionNodes) 
         uncollected_tasks: tasks.len() - alive_tasks,
         usage: row.usage.into(),
         limits: (!row.limits.is_empty()).then(|| LimitsBody::of(&row.limits)),
-        node: nodes.name_of(row.id),
+        node: placements.node_of(row.id),
+        required_labels: placements.labels_of(row.id),
         cursor,
     }
 }
