@@ -76,24 +76,38 @@ fn wrong_tokens_and_certificates_are_refused() {
         change(&mut command);
         Ran::from(command.output().unwrap())
     };
-    let ran = run(&|command| drop(command.env_remove("BRIGADE_TOKEN_FILE")));
+    let ran = run(&|command| {
+        command.env_remove("BRIGADE_TOKEN_FILE");
+    });
     expect(&ran, 126, &["no token is set", "brigade token add NAME", "BRIGADE_TOKEN_FILE"]);
-    let ran = run(&|command| drop(command.env("BRIGADE_TOKEN_FILE", "/none")));
+    let ran = run(&|command| {
+        command.env("BRIGADE_TOKEN_FILE", "/none");
+    });
     expect(&ran, 126, &["/none: No such file"]);
-    let ran = run(&|command| drop(command.env("BRIGADE_TOKEN", "secret-token")));
+    let ran = run(&|command| {
+        command.env("BRIGADE_TOKEN", "secret-token");
+    });
     expect(&ran, 126, &[&remote.url, "expired or revoked", "brigade token add NAME"]);
     for kind in ["--read-only", "--client"] {
         let token = remote.story.ok(["token", "add", kind, "eve"]);
-        let ran = run(&|command| drop(command.env("BRIGADE_TOKEN", token.trim())));
+        let ran = run(&|command| {
+            command.env("BRIGADE_TOKEN", token.trim());
+        });
         expect(&ran, 126, &["only an operator's token may connect a command line"]);
     }
-    let ran = run(&|command| drop(command.env_remove("SSL_CERT_FILE")));
+    let ran = run(&|command| {
+        command.env_remove("SSL_CERT_FILE");
+    });
     expect(&ran, 126, &["its certificate is refused", "SSL_CERT_FILE"]);
     let named = remote.url.replace("127.0.0.1", "localhost");
-    let ran = run(&|command| drop(command.env("BRIGADE_SERVER", &named)));
+    let ran = run(&|command| {
+        command.env("BRIGADE_SERVER", &named);
+    });
     assert_eq!(ran.code, 0, "{ran:?}");
     let plain = remote.url.replace("https", "http");
-    let ran = run(&|command| drop(command.env("BRIGADE_SERVER", &plain)));
+    let ran = run(&|command| {
+        command.env("BRIGADE_SERVER", &plain);
+    });
     assert_eq!(ran.code, 125, "{ran:?}");
     remote.end();
 }
