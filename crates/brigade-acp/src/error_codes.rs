@@ -52,7 +52,8 @@ pub(crate) fn is_lost_stream(error: &ClientError) -> bool {
         ClientError::Refused(refusal) => is_outage(refusal),
         ClientError::Malformed(_)
         | ClientError::VersionMismatch { .. }
-        | ClientError::NotPermitted(_) => false,
+        | ClientError::NotPermitted(_)
+        | ClientError::NotServed(_) => false,
         _ => true,
     }
 }

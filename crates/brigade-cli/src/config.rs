@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config_error;
 use crate::configured_node::NodeConfig;
+use crate::configured_server::ServerConfig;
 use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
 use crate::telemetry::TelemetryConfig;
@@ -54,6 +55,9 @@ pub(crate) struct UserConfig {
     /// The daemon as a node of a fleet, if its store is on PostgreSQL.
     #[serde(skip_serializing_if = "NodeConfig::is_default")]
     pub(crate) node: NodeConfig,
+    /// The servers that the command line uses in place of this machine's daemon.
+    #[serde(skip_serializing_if = "ServerConfig::is_default")]
+    pub(crate) server: ServerConfig,
     /// Providers by name: new ones, and settings of known ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
@@ -127,7 +131,7 @@ impl SharedWorkspaces {
     }
 }
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "drain",
     "idle_exit",
     "max_running",
@@ -139,6 +143,7 @@ const KEYS: [&str; 15] = [
     "prices",
     "providers",
     "retention",
+    "server",
     "shared",
     "shell",
     "store",
@@ -205,6 +210,7 @@ impl Default for UserConfig {
             model: None,
             store: None,
             node: NodeConfig::default(),
+            server: ServerConfig::default(),
             providers: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
             prices: PriceTable::default(),
@@ -264,6 +270,7 @@ impl UserConfig {
             store.check().map_err(|problem| wrong(format!("store: {problem}")))?;
         }
         config.node.options().map_err(|problem| wrong(format!("node: {problem}")))?;
+        config.server.check().map_err(|problem| wrong(format!("server.{problem}")))?;
         for (name, options) in &config.providers {
             if let KeySource::File(file) = &options.key
                 && file.is_relative()
@@ -371,6 +378,10 @@ store = "postgres://ada@db1,db2/kitchen?sslmode=verify-full"
 name = "kitchen-1"
 labels = ["gpu"]
 loops = 2
+
+[server]
+urls = ["https://kitchen-1.example", "https://kitchen-2.example"]
+token_file = "/home/me/.secrets/brigade"
 
 [telemetry]
 endpoint = "http://localhost:4318"

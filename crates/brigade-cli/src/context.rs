@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use brigade_protocol::call::Call;
 use brigade_protocol::daemon_client::{DaemonClient, ReconnectPolicy};
 use brigade_protocol::daemon_connection::ReplyStreamPart;
+use brigade_protocol::daemon_connector::DaemonConnector;
 use brigade_protocol::daemon_launcher::{
     DaemonLauncher, ForeignStore, STATE_VARIABLE, StartPolicy, connect_running,
 };
 use brigade_protocol::frames::ClientRole;
+use brigade_protocol::remote_daemon::RemoteDaemon;
 use brigade_protocol::requests::{ListTaskPagesRequest, ListTasksRequest};
 use brigade_protocol::{ClientError, DaemonConnection, StateDir, TaskInfo, TaskTarget};
 
 use crate::config::UserConfig;
+use crate::configured_server::{SERVER_VARIABLE, ServerSetting, ServerSources};
 use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
 use crate::store_binding::StoreBinding;
@@ -30,6 +33,10 @@ pub(crate) struct GlobalArgs {
     /// State directory [env: BRIGADE_STATE] [default: the user's state directory]
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL_HEADING)]
     state: Option<PathBuf>,
+    /// Server to use instead of this machine's daemon: https://HOST. Separate servers of one fleet
+    /// with commas; `local` is this machine [env: BRIGADE_SERVER, and BRIGADE_TOKEN]
+    #[arg(long, global = true, value_name = "URL", value_delimiter = ',', help_heading = GLOBAL_HEADING)]
+    server: Vec<String>,
     /// Workspace to use instead of this directory's
     #[arg(long, short, global = true, value_name = "NAME", help_heading = GLOBAL_HEADING)]
     workspace: Option<String>,
@@ -46,26 +53,49 @@ pub(crate) struct CliContext {
     /// The store, as the variable or the configuration names it.
     pub(crate) store: StoreSetting,
     workspace: Option<String>,
+    /// The servers in place of the daemon of the state directory.
+    server: Option<ChosenServer>,
+}
+
+/// The servers of this command line, and the connection to one of them.
+#[derive(Debug)]
+struct ChosenServer {
+    setting: ServerSetting,
+    remote: RemoteDaemon,
 }
 
 impl CliContext {
     pub(crate) fn new(global: GlobalArgs) -> Result<Self, CliError> {
         let config = UserConfig::load()?;
+        let server_variable = text_variable(SERVER_VARIABLE);
+        let server = ServerSetting::resolve(&ServerSources {
+            flag: &global.server,
+            has_state_flag: global.state.is_some(),
+            variable: server_variable.as_deref(),
+            has_local_daemon: path_variable(STATE_VARIABLE).is_some()
+                || std::env::var_os(TASK_VARIABLE).is_some(),
+            config: &config.server,
+        })?;
+        let server =
+            server.map(|setting| ChosenServer { remote: setting.to_remote_daemon(), setting });
         let path = match global.state.or_else(|| path_variable(STATE_VARIABLE)) {
             Some(path) if path.is_absolute() => path,
             Some(path) => std::path::absolute(workspace::current_directory()?.join(path))?,
+            // With a server nothing is read from a state directory, nor written.
+            None if server.is_some() => default_state_dir().unwrap_or_default(),
             None => default_state_dir()?,
         };
         let state_dir = StateDir::new(path);
         let store = StoreSetting::resolve(&config);
-        Ok(Self { state_dir, config, json: global.json, store, workspace: global.workspace })
+        let GlobalArgs { workspace, json, .. } = global;
+        Ok(Self { state_dir, config, json, store, workspace, server })
     }
 
     /// Returns the same context with another state directory and the store in it.
     pub(crate) fn with_state_dir(&self, state_dir: StateDir) -> Self {
         let config = self.config.clone();
         let store = StoreSetting::Sqlite;
-        Self { state_dir, config, json: self.json, store, workspace: None }
+        Self { state_dir, config, json: self.json, store, workspace: None, server: None }
     }
 
     /// Returns the session that no argument names: the enclosing task's, else the directory's.
@@ -101,7 +131,9 @@ impl CliContext {
         let program = std::env::current_exe().ok();
         let program = program.and_then(|path| path.to_str().map(str::to_owned));
         let mut words = vec![program.unwrap_or_else(|| "brigade".to_owned())];
-        if default_state_dir().is_ok_and(|path| path != self.state_dir.path()) {
+        if let Some(server) = &self.server {
+            words.extend(["--server".to_owned(), server.setting.shown_urls()]);
+        } else if default_state_dir().is_ok_and(|path| path != self.state_dir.path()) {
             words.extend(["--state".to_owned(), self.state_dir.path().display().to_string()]);
         }
         if let Some(name) = &self.workspace {
@@ -115,9 +147,36 @@ impl CliContext {
         Ok(TaskTarget { session: self.session_name()?, task: address.to_owned() })
     }
 
+    /// Refuses a subcommand that works on this machine while a server is chosen.
+    pub(crate) fn require_local(&self, subcommand: &str) -> Result<(), CliError> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let urls = server.setting.shown_urls();
+        let text =
+            format!("`brigade {subcommand}` works on this machine, and the server is {urls}");
+        Err(CliError::usage(text).with_hint("run it on that machine, or pass `--server local`"))
+    }
+
+    /// Returns the chosen servers.
+    pub(crate) fn server(&self) -> Option<&ServerSetting> {
+        self.server.as_ref().map(|server| &server.setting)
+    }
+
+    /// Returns the URL of the server that was connected last.
+    pub(crate) fn server_name(&self) -> Option<String> {
+        self.server.as_ref().map(|server| server.remote.server_name().to_owned())
+    }
+
+    /// Returns the way to the daemon.
+    pub(crate) fn daemon_connector(&self) -> Result<DaemonConnector, CliError> {
+        match &self.server {
+            Some(server) => Ok(server.remote.clone().into()),
+            None => Ok(self.daemon_launcher()?.into()),
+        }
+    }
+
     /// Connects to the daemon. Starts it if none runs.
     pub(crate) async fn connect_daemon(&self) -> Result<DaemonClient, CliError> {
-        let client = DaemonClient::new(self.daemon_launcher()?, ClientRole::Operator.into());
+        let client = DaemonClient::new(self.daemon_connector()?, ClientRole::Operator.into());
         client.connect().await?;
         Ok(client)
     }
@@ -137,12 +196,15 @@ impl CliContext {
 
     /// Connects to a running daemon. Waits for one that binds its socket again.
     pub(crate) async fn connect_running_daemon(&self) -> Result<DaemonConnection, ClientError> {
-        connect_running(&self.state_dir, ClientRole::Operator).await
+        match &self.server {
+            Some(server) => server.remote.connect(ClientRole::Operator).await,
+            None => connect_running(&self.state_dir, ClientRole::Operator).await,
+        }
     }
 
     /// Returns the address of the enclosing task, if it is a task of this daemon.
     fn enclosing_task(&self) -> Option<String> {
-        let state = path_variable(STATE_VARIABLE)?;
+        let state = path_variable(STATE_VARIABLE).filter(|_| self.server.is_none())?;
         if state != self.state_dir.path() {
             return None;
         }
@@ -241,6 +303,12 @@ pub(crate) fn this_program() -> Result<PathBuf, CliError> {
 
 fn path_variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn text_variable(name: &str) -> Option<String> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+    // A text that is not UTF-8 is no URL either, and is refused as one.
+    Some(value.to_string_lossy().into_owned())
 }
 
 fn default_state_dir() -> Result<PathBuf, CliError> {

@@ -200,6 +200,10 @@ impl From<ClientError> for CliError {
             }
             // Its message says what to do.
             ClientError::Unreachable { .. } => Self::internal(error.to_string()),
+            ClientError::NotServed(_) => Self::new(CliExitCode::FORBIDDEN, error.to_string()),
+            ClientError::NoServer(_) => Self::internal(error.to_string()).with_hint(
+                "does `brigade serve` run there? `--server local` is this machine's daemon",
+            ),
             ClientError::NoDaemon(_)
             | ClientError::NotPermitted(_)
             | ClientError::NotStarted(_)

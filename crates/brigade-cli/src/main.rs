@@ -6,7 +6,9 @@
 //! - [`context`]: global options and calls to the daemon; [`workspace`]: the session of a
 //!   directory; [`config`], [`config_error`] and [`configured_models`]: the user's configuration
 //!   and its models. [`configured_store`] and [`store_binding`]: the store of the daemon, and the
-//!   store to which a state directory belongs.
+//!   store to which a state directory belongs. [`configured_server`], [`server_url`] and
+//!   [`server_token`]: the servers in place of this machine's daemon; [`server_stream`]: a connection
+//!   to one.
 //! - [`attach`]: staying with a task; [`reader_lease`]: output without gaps; [`byte_forward`] and
 //!   [`stdin_forward`]: input as bytes and as lines; [`output_printer`]: the output of a process.
 //! - [`live_view`]: the task tree of a run; [`top_view`]: the full-screen task list;
@@ -23,6 +25,7 @@ mod config;
 mod config_error;
 mod configured_models;
 mod configured_node;
+mod configured_server;
 mod configured_store;
 mod context;
 mod duration;
@@ -35,6 +38,9 @@ mod pending_input;
 mod reader_lease;
 mod render;
 mod sandbox_args;
+mod server_stream;
+mod server_token;
+mod server_url;
 mod stdin_forward;
 mod store_binding;
 mod styled_line;

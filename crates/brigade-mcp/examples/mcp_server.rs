@@ -10,6 +10,7 @@ use std::time::Duration;
 use brigade_llm::{Script, ScriptedModel};
 use brigade_mcp::server::{McpOptions, serve_stdio};
 use brigade_protocol::StateDir;
+use brigade_protocol::daemon_connector::DaemonConnector;
 use brigade_protocol::daemon_launcher::{DaemonLauncher, STATE_DIR_TAKEN_EXIT, StartPolicy};
 use brigade_runtime::agents::{ModelProviders, OneModel};
 use brigade_runtime::{AgentOptions, ProcessOptions, Runtime};
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut options = McpOptions::new(session, std::env::current_dir()?);
     options.client_name = std::env::args().nth(3);
-    runtime.block_on(serve_stdio(starter, options))?;
+    runtime.block_on(serve_stdio(DaemonConnector::from(starter), options))?;
     // A read of standard input may be blocked for good.
     runtime.shutdown_background();
     Ok(())

@@ -9,7 +9,7 @@
 //! belong to the session of the workspace, under a client name that stays the same, so that the
 //! next conversation finds them. The next server can replace a killed one. Results go without a
 //! request only to the conversation that started the run, until it lapses. The tools send requests
-//! through a `RequestClient`: to the daemon's socket (`DaemonLauncher`), or to handlers in the same
+//! through a `RequestClient`: to a daemon (`DaemonConnector`), or to handlers in the same
 //! process. `brigade-delegation` defines the arguments, descriptions and replies of the tools.
 //!
 //! Modules in reading order:

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use brigade_model::ids::ConversationId;
 
-use crate::daemon_connection::{ClientError, DaemonConnection};
+use crate::daemon_connection::ClientError;
+use crate::daemon_connector::DaemonConnector;
 use crate::frames::{ClientIntroduction, ClientRole};
-use crate::state_dir::StateDir;
 
 /// The pause between attempts to connect, shorter than the time after which a conversation lapses.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(5);
@@ -17,16 +17,16 @@ const PRESENCE_CLIENT_NAME: &str = "mcp";
 
 /// Keeps a connection to the running daemon until the future is dropped. It starts no daemon and
 /// sends no request, which would delay the daemon's idle shutdown.
-pub(crate) async fn hold_presence(state_dir: StateDir, conversation: ConversationId) {
+pub(crate) async fn hold_presence(connector: DaemonConnector, conversation: ConversationId) {
     loop {
         let role = ClientRole::Client(PRESENCE_CLIENT_NAME.to_owned());
         let introduction = ClientIntroduction { role, conversation: Some(conversation.clone()) };
-        let pause = match DaemonConnection::connect(&state_dir, introduction).await {
+        let pause = match connector.connect_once(introduction).await {
             Ok(connection) => {
                 connection.wait_closed().await;
                 RECONNECT_INTERVAL
             }
-            Err(ClientError::NoDaemon(_)) => RECONNECT_INTERVAL,
+            Err(ClientError::NoDaemon(_) | ClientError::NoServer(_)) => RECONNECT_INTERVAL,
             Err(_) => REFUSED_RETRY_INTERVAL,
         };
         tokio::time::sleep(pause).await;

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brigade_model::ids::ConversationId;
 use brigade_model::refusal::{Refusal, RefusalKind};
 use tokio::sync::Mutex;
 
 use crate::call::Call;
-use crate::conversation_presence;
 use crate::daemon_connection::{ClientError, DaemonConnection};
-use crate::daemon_launcher::DaemonLauncher;
+use crate::daemon_connector::DaemonConnector;
 use crate::frames::ClientIntroduction;
-use crate::request_client::{RequestClient, RequestClientFactory};
+use crate::request_client::RequestClient;
 use crate::requests::AnyRequest;
 
 /// The repetition of an operation whose daemon was lost.
@@ -37,14 +35,14 @@ impl ReconnectPolicy {
 /// daemon's idle shutdown. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct DaemonClient {
-    launcher: DaemonLauncher,
+    connector: DaemonConnector,
     introduction: ClientIntroduction,
     connection: Arc<Mutex<Option<DaemonConnection>>>,
 }
 
 impl DaemonClient {
-    pub fn new(launcher: DaemonLauncher, introduction: ClientIntroduction) -> Self {
-        Self { launcher, introduction, connection: Arc::default() }
+    pub fn new(connector: impl Into<DaemonConnector>, introduction: ClientIntroduction) -> Self {
+        Self { connector: connector.into(), introduction, connection: Arc::default() }
     }
 
     /// Sends a request. Sends it again if the daemon did not read it, or if it is repeatable and the
@@ -108,7 +106,7 @@ impl DaemonClient {
         if let Some(connection) = &*connection {
             return Ok(connection.clone());
         }
-        let connected = self.launcher.connect(self.introduction.clone()).await?;
+        let connected = self.connector.connect(self.introduction.clone()).await?;
         Ok(connection.insert(connected).clone())
     }
 
@@ -141,28 +139,6 @@ impl RequestClient for DaemonClient {
     ) -> Result<C::Reply, Refusal> {
         let policy = ReconnectPolicy::UNATTENDED;
         self.call_while(policy, is_not_received, new_request).await.map_err(to_refusal)
-    }
-}
-
-impl RequestClientFactory for DaemonLauncher {
-    type Client = DaemonClient;
-
-    fn new_client(&self, introduction: ClientIntroduction) -> DaemonClient {
-        DaemonClient::new(self.clone(), introduction)
-    }
-
-    fn hold_presence(
-        &self,
-        conversation: ConversationId,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        // A client inside a task acts as that task, which has no conversation.
-        let is_within_task = self.start_policy.is_within_task();
-        let state_dir = self.state_dir.clone();
-        async move {
-            if !is_within_task {
-                conversation_presence::hold_presence(state_dir, conversation).await;
-            }
-        }
     }
 }
 
@@ -204,6 +180,8 @@ fn is_retryable(error: &ClientError) -> bool {
         | ClientError::NotStarted(_)
         | ClientError::Unreachable { .. }
         | ClientError::NotPermitted(_)
+        | ClientError::NoServer(_)
+        | ClientError::NotServed(_)
         | ClientError::VersionMismatch { .. }
         | ClientError::Malformed(_) => false,
     }
@@ -213,10 +191,12 @@ fn to_refusal(error: ClientError) -> Refusal {
     match error {
         ClientError::Refused(refusal) => refusal,
         ClientError::Lost => Refusal::unknown(error.to_string()),
+        ClientError::NotServed(_) => Refusal::forbidden(error.to_string()),
         ClientError::NoDaemon(_)
         | ClientError::NotStarted(_)
         | ClientError::Unreachable { .. }
         | ClientError::NotPermitted(_)
+        | ClientError::NoServer(_)
         | ClientError::NotReceived
         | ClientError::VersionMismatch { .. } => Refusal::unavailable(error.to_string()),
         ClientError::Malformed(_) => Refusal::internal(error.to_string()),

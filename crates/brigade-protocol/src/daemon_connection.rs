@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
 use serde::Serialize;
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -47,6 +47,12 @@ pub enum ClientError {
     /// This process may not connect to the daemon, which may or may not run.
     #[error("not permitted from here: {0}")]
     NotPermitted(io::Error),
+    /// No server of a remote daemon can be reached, or serves now.
+    #[error("{0}")]
+    NoServer(String),
+    /// A server does not serve this client: its token, its certificate or its version is wrong.
+    #[error("{0}")]
+    NotServed(String),
     /// The request may have been handled. It can be repeated with an idempotency key.
     #[error("the daemon disconnected before it replied")]
     Lost,
@@ -87,6 +93,19 @@ fn render_unreachable(holder: LockHolder, socket: &Path) -> String {
             socket.display()
         ),
     }
+}
+
+/// A frame without an effect: no request has this id.
+const HEARTBEAT: CancelFrame = CancelFrame { id: 0, cancel: true };
+
+/// The settings of a connection, by the way to the daemon.
+#[derive(Debug)]
+pub(crate) struct ConnectionOptions {
+    /// The key that identifies the operator, unless the stream does.
+    pub(crate) operator_key: Option<OperatorKey>,
+    /// The time without a request after which the client sends a frame without an effect. A proxy
+    /// would cut a connection on which a wait sends nothing.
+    pub(crate) heartbeat: Option<Duration>,
 }
 
 /// A connection to the daemon. Cheap to clone.
@@ -154,7 +173,6 @@ impl DaemonConnection {
         state_dir: &StateDir,
         introduction: impl Into<ClientIntroduction>,
     ) -> Result<Self, ClientError> {
-        let ClientIntroduction { role, conversation } = introduction.into();
         let socket = state_dir.socket_path();
         let failed = |error| connect_error(&socket, error);
         let short = ShortSocketPath::of(&socket).map_err(failed)?;
@@ -167,19 +185,33 @@ impl DaemonConnection {
                 problem,
             )));
         }
-        let (reader, mut writer) = stream.into_split();
-        let mut reader = BoundedLineReader::new(BufReader::new(reader));
-        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let (reader, writer) = stream.into_split();
+        let reader = BoundedLineReader::new(BufReader::new(reader));
         // Read the key only now: the daemon creates it before it listens.
         let operator_key = OperatorKey::read(state_dir);
-        let conversation = conversation.map(|id| id.to_string());
+        let options = ConnectionOptions { operator_key, heartbeat: None };
+        Self::open(reader, writer, introduction.into(), options).await
+    }
+
+    /// Exchanges the first frames over a stream to a daemon.
+    pub(crate) async fn open<R, W>(
+        mut reader: BoundedLineReader<R>,
+        mut writer: W,
+        introduction: ClientIntroduction,
+        options: ConnectionOptions,
+    ) -> Result<Self, ClientError>
+    where
+        R: AsyncBufRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let ClientIntroduction { role, conversation } = introduction;
         let hello = HelloFrame {
             protocol: PROTOCOL_VERSION,
             oldest_protocol: Some(OLDEST_PROTOCOL_VERSION),
-            version,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             role,
-            operator_key,
-            conversation,
+            operator_key: options.operator_key,
+            conversation: conversation.map(|id| id.to_string()),
         };
         write_line(&mut writer, &hello).await.map_err(ClientError::NoDaemon)?;
         let line = match reader.next_line().await {
@@ -189,7 +221,8 @@ impl DaemonConnection {
         };
         match parse_line(line).map_err(|error| ClientError::Malformed(error.to_string()))? {
             WelcomeFrame::Accepted { protocol, version, pid } => {
-                Ok(Self::spawn(reader, writer, Handshake { protocol, version, pid }))
+                let outgoing = OutgoingLines { writer, heartbeat: options.heartbeat };
+                Ok(Self::spawn(reader, outgoing, Handshake { protocol, version, pid }))
             }
             // A daemon that knows the hello frame may refuse this client, and is not obsolete.
             WelcomeFrame::Refused { refused, protocol: Some(_), .. } => {
@@ -201,11 +234,15 @@ impl DaemonConnection {
         }
     }
 
-    fn spawn(
-        reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
-        writer: OwnedWriteHalf,
+    fn spawn<R, W>(
+        reader: BoundedLineReader<R>,
+        outgoing: OutgoingLines<W>,
         handshake: Handshake,
-    ) -> Self {
+    ) -> Self
+    where
+        R: AsyncBufRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
         let disconnect = CancellationToken::new();
         // Bounded by the requests that this side sends.
         let (outgoing_lines, queue) = mpsc::unbounded_channel();
@@ -219,7 +256,7 @@ impl DaemonConnection {
             let reason = tokio::select! {
                 reason = &mut reading => reason,
                 // Frames that the daemon sent before it closed its end are still read.
-                () = write_lines(writer, queue) => reading.await,
+                () = outgoing.write(queue) => reading.await,
                 () = disconnected.cancelled() => DisconnectReason::Lost,
             };
             *lock_pending(&shared_pending) = PendingRequests::Closed(reason);
@@ -416,8 +453,8 @@ impl<A> Drop for ReplyStream<A> {
 }
 
 /// Delivers frames to their requests until the connection ends.
-async fn read_frames(
-    mut reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
+async fn read_frames<R: AsyncBufRead + Unpin>(
+    mut reader: BoundedLineReader<R>,
     pending: &Mutex<PendingRequests>,
 ) -> DisconnectReason {
     loop {
@@ -445,11 +482,33 @@ async fn read_frames(
     }
 }
 
-async fn write_lines(mut writer: OwnedWriteHalf, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
-    while let Some(line) = lines.recv().await {
-        if writer.write_all(&line).await.is_err() {
-            return;
+/// The client's half of a connection.
+struct OutgoingLines<W> {
+    writer: W,
+    heartbeat: Option<Duration>,
+}
+
+impl<W: AsyncWrite + Unpin> OutgoingLines<W> {
+    async fn write(self, mut lines: mpsc::UnboundedReceiver<Vec<u8>>) {
+        let Self { mut writer, heartbeat } = self;
+        while let Some(line) = next_line(&mut lines, heartbeat).await {
+            // A stream with TLS holds bytes back until it is flushed.
+            if writer.write_all(&line).await.is_err() || writer.flush().await.is_err() {
+                return;
+            }
         }
+    }
+}
+
+/// Returns the next line, or a heartbeat if there is none for some time.
+async fn next_line(
+    lines: &mut mpsc::UnboundedReceiver<Vec<u8>>,
+    heartbeat: Option<Duration>,
+) -> Option<Vec<u8>> {
+    let Some(heartbeat) = heartbeat else { return lines.recv().await };
+    match tokio::time::timeout(heartbeat, lines.recv()).await {
+        Ok(line) => line,
+        Err(_) => encode_line(&HEARTBEAT).ok(),
     }
 }
 

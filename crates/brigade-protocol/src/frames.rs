@@ -6,7 +6,7 @@
 //! client: {"id":1,"request":{"exec":{..}},"window":1048576}
 //! daemon: {"id":1,"item":..} any number of times, then {"id":1,"reply":..} or {"id":1,"refused":..}
 //! client: {"id":1,"ack_bytes":65536}         confirms that many bytes of items
-//! client: {"id":1,"cancel":true}             cancels a request
+//! client: {"id":1,"cancel":true}             cancels a request; with the id 0 it has no effect
 //! daemon: {"id":7,"shutting_down":true}      last frame: the daemon read no request after 7
 //! ```
 //!

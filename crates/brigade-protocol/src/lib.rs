@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a client ─ DaemonClient ─ DaemonConnection ─ Unix socket, one JSON value per line ─ the daemon
+//!                                             └─ a stream that a server accepted ─ the same lines
 //! ```
 //!
 //! This crate knows no runtime. The daemon's side is in `brigade-server`. Modules in reading order:
@@ -11,8 +12,9 @@
 //! - [`task_info`], [`task_target`]: a task as clients see it, and as they name it.
 //! - [`request_client`]: the traits of a client, with or without a socket.
 //! - [`daemon_connection`], [`daemon_launcher`], [`daemon_client`]: one connection, the start of a
-//!   daemon if none runs, and a client that reconnects. `conversation_presence`: a connection
-//!   without requests.
+//!   daemon if none runs, and a client that reconnects. [`remote_daemon`], [`daemon_connector`]:
+//!   servers in place of the socket, and the choice between both. `conversation_presence`: a
+//!   connection without requests.
 //! - [`state_dir`], [`daemon_lock`], [`operator_key`]: the files by which both sides meet.
 //!   [`workspace`]: the session of a directory. [`random_bytes`]: the bytes of secrets.
 //! - [`http`]: the types of the HTTP API.
@@ -22,6 +24,7 @@ pub mod call;
 mod conversation_presence;
 pub mod daemon_client;
 pub mod daemon_connection;
+pub mod daemon_connector;
 pub mod daemon_launcher;
 pub mod daemon_lock;
 pub mod flow_window;
@@ -29,6 +32,7 @@ pub mod frames;
 pub mod http;
 pub mod operator_key;
 pub mod random_bytes;
+pub mod remote_daemon;
 pub mod request_client;
 pub mod requests;
 pub mod state_dir;

@@ -4,9 +4,9 @@
 //!   RequestClientFactory ─ one client for each introduction ─ RequestClient ─ Call ─ its reply
 //! ```
 //!
-//! [`DaemonLauncher`](crate::daemon_launcher::DaemonLauncher) and
-//! [`DaemonClient`](crate::daemon_client::DaemonClient) send requests through the daemon's socket.
-//! A program that runs the handlers itself implements both traits without a socket.
+//! [`DaemonConnector`](crate::daemon_connector::DaemonConnector) and
+//! [`DaemonClient`](crate::daemon_client::DaemonClient) send requests to a daemon.
+//! A program that runs the handlers itself implements both traits without a connection.
 
 use brigade_model::ids::ConversationId;
 use brigade_model::refusal::Refusal;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,15 +13,15 @@ use brigade_model::ids::{ClientIdentity, ConversationId};
 use brigade_model::refusal::Refusal;
 use brigade_process::PeerProcess;
 use brigade_runtime::PeerOrigin;
-use tokio::io::BufReader;
+use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, ConnectionKind};
+use crate::admission::{Admission, ConnectionKind, ConnectionPermit};
 use crate::conversations::ConversationGuard;
+use crate::http::open_requests::FINISH_TIMEOUT;
 use crate::request_context::{CallerIdentity, DaemonState, RequestContext};
 use crate::request_handler::ResponseSink;
 use crate::requests::dispatch;
@@ -38,6 +39,12 @@ const FRAME_QUEUE_LEN: usize = 64;
 const OPEN_REQUESTS_MAX: usize = 1_024;
 /// The time from the connection to the hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The end of a connection whose daemon shuts down, which takes no longer than two seconds.
+const SHUTDOWN_DRAIN: DrainTimeouts =
+    DrainTimeouts { replies: Duration::from_millis(1_700), last_frame: Duration::from_millis(200) };
+/// The end of a connection whose token has ended.
+const REVOKED_DRAIN: DrainTimeouts =
+    DrainTimeouts { replies: FINISH_TIMEOUT, last_frame: Duration::from_secs(10) };
 
 /// Serves a client until it disconnects or the daemon shuts down.
 pub(crate) async fn serve_connection(
@@ -81,30 +88,59 @@ pub(crate) async fn serve_connection(
         Ok(greeted) => greeted,
         Err(refusal) => return send_refusal(&mut writer, refusal).await,
     };
-    send_welcome(&mut writer, &hello).await?;
-    reader.set_limits(shared.admission.line_limits(place.kind()));
-    let conversation = match &who {
-        CallerIdentity::Client(client) => client.conversation.clone(),
-        CallerIdentity::Operator | CallerIdentity::Task { .. } => None,
-    };
-    let counted = ClientCountGuard::new(&shared, conversation);
-    let shutdown_token = shared.shutdown.shutdown_token.clone();
-    let control = match hello.role {
-        ClientRole::SharedClient(_) => ClientControl::Shared,
-        ClientRole::Operator | ClientRole::Client(_) => ClientControl::Own,
-    };
     let context = RequestContext {
         daemon: shared,
         caller: who,
         origin: caller_origin,
-        control,
+        control: control_of(&hello.role),
         path_session: None,
         session_scope: None,
         validity: None,
     };
-    let mut connection = ClientConnection::new(context, counted, writer);
-    connection.is_protocol_supported = hello.negotiate_protocol().is_some();
-    connection.run(reader, shutdown_token).await
+    let client = GreetedClient { context, hello, place };
+    // The operator key cannot be revoked.
+    client.serve(reader, writer, std::future::pending()).await
+}
+
+/// A client that was identified and admitted.
+pub(crate) struct GreetedClient {
+    pub(crate) context: RequestContext,
+    pub(crate) hello: HelloFrame,
+    pub(crate) place: ConnectionPermit,
+}
+
+impl GreetedClient {
+    /// Serves the client until it disconnects, its identity ends, or the daemon shuts down.
+    pub(crate) async fn serve<R, W>(
+        self,
+        mut reader: BoundedLineReader<R>,
+        mut writer: W,
+        identity_ended: impl Future<Output = ()>,
+    ) -> io::Result<()>
+    where
+        R: AsyncBufRead + Unpin,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let Self { context, hello, place } = self;
+        send_welcome(&mut writer, &hello).await?;
+        reader.set_limits(context.daemon.admission.line_limits(place.kind()));
+        let conversation = match &context.caller {
+            CallerIdentity::Client(client) => client.conversation.clone(),
+            CallerIdentity::Operator | CallerIdentity::Task { .. } => None,
+        };
+        let counted = ClientCountGuard::new(&context.daemon, conversation);
+        let mut connection = ClientConnection::new(context, counted, writer);
+        connection.is_protocol_supported = hello.negotiate_protocol().is_some();
+        connection.run(reader, identity_ended).await
+    }
+}
+
+/// Returns the tasks that a client of this role controls.
+pub(crate) fn control_of(role: &ClientRole) -> ClientControl {
+    match role {
+        ClientRole::SharedClient(_) => ClientControl::Shared,
+        ClientRole::Operator | ClientRole::Client(_) => ClientControl::Own,
+    }
 }
 
 /// Identifies a process that belongs to no task. It needs the operator key.
@@ -125,6 +161,11 @@ fn identify(
         let text = format!("the operator key {problem}: it is in {}", path.display());
         return Err(Refusal::forbidden(text));
     }
+    identify_role(hello)
+}
+
+/// Returns the identity that a caller with the operator's rights asks for.
+pub(crate) fn identify_role(hello: &HelloFrame) -> Result<CallerIdentity, Refusal> {
     Ok(match &hello.role {
         ClientRole::Operator => CallerIdentity::Operator,
         ClientRole::Client(name) | ClientRole::SharedClient(name) => {
@@ -135,10 +176,14 @@ fn identify(
 }
 
 /// Reads the hello; `None` if the client disconnected, timed out, or sent something else.
-async fn read_hello(
-    reader: &mut BoundedLineReader<BufReader<OwnedReadHalf>>,
-    writer: &mut OwnedWriteHalf,
-) -> io::Result<Option<HelloFrame>> {
+pub(crate) async fn read_hello<R, W>(
+    reader: &mut BoundedLineReader<R>,
+    writer: &mut W,
+) -> io::Result<Option<HelloFrame>>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
     let line = match tokio::time::timeout(HELLO_TIMEOUT, reader.next_line()).await {
         Ok(line) => line?,
         Err(_) => None,
@@ -154,13 +199,20 @@ async fn read_hello(
     }
 }
 
-async fn send_welcome(writer: &mut OwnedWriteHalf, hello: &HelloFrame) -> io::Result<()> {
+async fn send_welcome<W>(writer: &mut W, hello: &HelloFrame) -> io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+{
     let protocol = hello.negotiate_protocol().unwrap_or(PROTOCOL_VERSION);
     let pid = std::process::id();
     write_line(writer, &WelcomeFrame::Accepted { protocol, version: version(), pid }).await
 }
 
-async fn send_refusal(writer: &mut OwnedWriteHalf, refused: Refusal) -> io::Result<()> {
+/// Refuses a client instead of a welcome.
+pub(crate) async fn send_refusal<W>(writer: &mut W, refused: Refusal) -> io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+{
     let protocol = Some(PROTOCOL_VERSION);
     write_line(writer, &WelcomeFrame::Refused { refused, version: version(), protocol }).await
 }
@@ -183,13 +235,25 @@ struct ClientConnection {
     writer_task: tokio::task::JoinHandle<()>,
 }
 
+/// The time for the end of a connection.
+#[derive(Clone, Copy, Debug)]
+struct DrainTimeouts {
+    /// For the replies of requests that have begun.
+    replies: Duration,
+    /// For the client to read them and the last frame.
+    last_frame: Duration,
+}
+
 struct OpenRequest {
     cancel: CancellationToken,
     window: Option<Arc<FlowWindow>>,
 }
 
 impl ClientConnection {
-    fn new(context: RequestContext, count_guard: ClientCountGuard, writer: OwnedWriteHalf) -> Self {
+    fn new<W>(context: RequestContext, count_guard: ClientCountGuard, writer: W) -> Self
+    where
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
         let (frames, queue) = mpsc::channel(FRAME_QUEUE_LEN);
         #[expect(clippy::disallowed_methods, reason = "ends when the connection is dropped")]
         let writer_task = tokio::spawn(write_frames(writer, queue));
@@ -205,26 +269,36 @@ impl ClientConnection {
         }
     }
 
-    async fn run(
+    async fn run<R: AsyncBufRead + Unpin>(
         mut self,
-        mut reader: BoundedLineReader<BufReader<OwnedReadHalf>>,
-        shutdown_token: CancellationToken,
+        mut reader: BoundedLineReader<R>,
+        identity_ended: impl Future<Output = ()>,
     ) -> io::Result<()> {
+        let shutdown_token = self.context.daemon.shutdown.shutdown_token.clone();
+        let mut identity_ended = pin!(identity_ended);
         loop {
             tokio::select! {
-                line = reader.next_line() => match line? {
-                    Some(line) => self.handle_line(line).await,
-                    None => return Ok(()),
-                },
+                // No request is read after the end of the identity.
+                biased;
+                () = &mut identity_ended => {
+                    self.drain(REVOKED_DRAIN).await;
+                    return Ok(());
+                }
+                () = shutdown_token.cancelled() => {
+                    self.drain(SHUTDOWN_DRAIN).await;
+                    return Ok(());
+                }
+                // The client has disconnected, or has read nothing for too long.
+                () = self.frames.closed() => return Ok(()),
                 Some(handled) = self.handlers.join_next() => {
                     if let Ok(id) = handled {
                         self.open_requests.remove(&id);
                     }
                 }
-                () = shutdown_token.cancelled() => {
-                    self.drain().await;
-                    return Ok(());
-                }
+                line = reader.next_line() => match line? {
+                    Some(line) => self.handle_line(line).await,
+                    None => return Ok(()),
+                },
             }
         }
     }
@@ -269,8 +343,7 @@ impl ClientConnection {
     fn start_request(&mut self, id: u64, request: AnyRequest, window: Option<u32>) {
         self.count_guard.note_request();
         let cancel = CancellationToken::new();
-        let shutdown_token =
-            request.is_long_running().then(|| self.context.daemon.shutdown.shutdown_token.clone());
+        let end = ReplyEnd::of(&request);
         let window = window.map(|bytes| Arc::new(FlowWindow::new(bytes)));
         let open = OpenRequest { cancel: cancel.clone(), window: window.clone() };
         self.open_requests.insert(id, open);
@@ -283,8 +356,12 @@ impl ClientConnection {
                 result = dispatch(request, &context, sink) => result,
                 () = cancel.cancelled() => Err(Refusal::unavailable("the request was cancelled")),
                 // Send no frame: the client sees the disconnect and repeats the request.
-                () = wait_for_shutdown(shutdown_token) => return id,
+                () = end.wait(&context) => return id,
             };
+            if end == ReplyEnd::Wait && result.is_err() && context.token_has_ended() {
+                // The end of the token has cancelled the wait.
+                return id;
+            }
             let body = match result {
                 Ok(reply) => ServerFrameBody::Reply(reply),
                 Err(refusal) => ServerFrameBody::Refused(refusal),
@@ -299,15 +376,19 @@ impl ClientConnection {
         let _ = self.frames.send(ServerFrame { id, body: ServerFrameBody::Refused(refusal) }).await;
     }
 
-    /// Sends the remaining replies and the last frame when the daemon shuts down.
-    async fn drain(mut self) {
-        while self.handlers.join_next().await.is_some() {}
-        let _ = self
-            .frames
-            .send(ServerFrame { id: self.last_request_id, body: ServerFrameBody::ShuttingDown })
-            .await;
-        drop(self.frames);
-        let _ = self.writer_task.await;
+    /// Sends the replies that are ready in time, and the last frame.
+    async fn drain(mut self, timeouts: DrainTimeouts) {
+        let drained = async { while self.handlers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(timeouts.replies, drained).await;
+        // A handler that is not done may have changed something. Its client is not told.
+        self.handlers.shutdown().await;
+        let last = ServerFrame { id: self.last_request_id, body: ServerFrameBody::ShuttingDown };
+        let written = async {
+            let _ = self.frames.send(last).await;
+            drop(self.frames);
+            let _ = self.writer_task.await;
+        };
+        let _ = tokio::time::timeout(timeouts.last_frame, written).await;
     }
 }
 
@@ -326,14 +407,44 @@ impl OpenRequest {
     }
 }
 
-async fn wait_for_shutdown(shutdown_token: Option<CancellationToken>) {
-    match shutdown_token {
-        Some(token) => token.cancelled_owned().await,
-        None => std::future::pending().await,
+/// The event after which a request gets no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplyEnd {
+    /// The reply comes soon.
+    Never,
+    /// A wait ends with the daemon. The end of the token cancels it by itself, unless it is
+    /// collecting results: then only the reply has them.
+    Wait,
+    /// A stream ends with the daemon, or with the token.
+    Stream,
+}
+
+impl ReplyEnd {
+    fn of(request: &AnyRequest) -> Self {
+        match request {
+            AnyRequest::Wait(_) => Self::Wait,
+            request if request.is_long_running() => Self::Stream,
+            _ => Self::Never,
+        }
+    }
+
+    async fn wait(self, context: &RequestContext) {
+        let shutdown_token = &context.daemon.shutdown.shutdown_token;
+        match self {
+            Self::Never => std::future::pending().await,
+            Self::Wait => shutdown_token.cancelled().await,
+            Self::Stream => tokio::select! {
+                () = shutdown_token.cancelled() => {}
+                () = context.token_ended() => {}
+            },
+        }
     }
 }
 
-async fn write_frames(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<ServerFrame>) {
+async fn write_frames<W>(mut writer: W, mut frames: mpsc::Receiver<ServerFrame>)
+where
+    W: AsyncWrite + Unpin,
+{
     while let Some(frame) = frames.recv().await {
         let written = match write_line(&mut writer, &frame).await {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
@@ -347,6 +458,7 @@ async fn write_frames(mut writer: OwnedWriteHalf, mut frames: mpsc::Receiver<Ser
             return;
         }
     }
+    let _ = writer.shutdown().await;
 }
 
 /// Counts a client until it disconnects. A connection with a conversation signals only its presence

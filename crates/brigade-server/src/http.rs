@@ -12,6 +12,7 @@
 //!   bound. [`served_connection`], [`connection_activity`]: the requests of each, and the time in
 //!   which it is idle. [`connection_stream`], [`write_timeout`]: its bytes. [`listeners`]: all
 //!   addresses, also after a restart. [`shared_state`]: their shared state.
+//! - [`upgraded_connection`]: a connection that carries the frames of the socket.
 //! - [`base_path`]: the path at which a proxy serves all routes.
 //! - [`request_guard`], [`caller`], [`workspace_scope`]: the checks before a route.
 //!   [`access_token`], [`login_code`]: the secrets behind them. [`open_requests`]: the requests of
@@ -59,6 +60,7 @@ pub(crate) mod store_cursor;
 pub(crate) mod task_pages;
 pub(crate) mod task_view;
 pub(crate) mod tls;
+pub(crate) mod upgraded_connection;
 pub(crate) mod workspace_scope;
 pub(crate) mod write_timeout;
 

@@ -131,6 +131,12 @@ impl RequestContext {
         }
     }
 
+    /// Returns true if the caller's token was revoked or has expired since the request began.
+    pub(crate) fn token_has_ended(&self) -> bool {
+        let validity = self.validity.as_ref();
+        validity.is_some_and(|validity| validity.cancellation().is_cancelled())
+    }
+
     /// Returns the context of requests in a session. Their field `session` is empty.
     #[must_use]
     pub(crate) fn in_session(&self, id: SessionId) -> Self {

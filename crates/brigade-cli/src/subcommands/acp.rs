@@ -60,7 +60,7 @@ impl AcpArgs {
             agent: self.agent,
             model,
         };
-        let client = DaemonClient::new(context.daemon_launcher()?, ClientRole::Operator.into());
+        let client = DaemonClient::new(context.daemon_connector()?, ClientRole::Operator.into());
         let served = serve_stdio(client, options).await;
         served.map_err(|error| CliError::internal(error.to_string()))?;
         Ok(CliExitCode::SUCCEEDED)

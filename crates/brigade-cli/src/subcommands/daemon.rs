@@ -14,6 +14,7 @@ use brigade_process::hardening::{hide_secrets, raise_file_limit};
 use brigade_process::process_identity::is_process_alive;
 use brigade_protocol::daemon_launcher::{STATE_VARIABLE, STORE_VARIABLE, terminate_lock_holder};
 use brigade_protocol::daemon_lock::DaemonPhase;
+use brigade_protocol::remote_daemon::TOKEN_VARIABLE;
 use brigade_protocol::requests::{ShutdownRequest, StatusRequest};
 use brigade_protocol::{ClientError, DaemonConnection};
 use brigade_runtime::{NodeOptions, ProcessOptions, Runtime, RuntimeBuilder};
@@ -92,6 +93,9 @@ impl DaemonArgs {
     }
 
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        if let DaemonSubcommand::Start { .. } = self.action {
+            context.require_local("daemon start")?;
+        }
         match self.action {
             DaemonSubcommand::Start { foreground: false, .. } => {
                 context.connect_daemon().await?;
@@ -145,6 +149,7 @@ async fn status(context: &CliContext) -> Result<CliExitCode, CliError> {
 
 async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
     let pid = match context.connect_running_daemon().await {
+        Ok(client) if context.server().is_some() => return stop_remote(context, &client).await,
         Ok(client) => request_shutdown(&client).await?,
         Err(error @ ClientError::VersionMismatch { .. }) => {
             terminate_lock_holder(&context.state_dir).ok_or(error)?
@@ -167,6 +172,21 @@ async fn stop(context: &CliContext) -> Result<CliExitCode, CliError> {
         render::print_json(&serde_json::json!({ "running": false, "stopped": pid }))?;
     } else {
         render::print_line(format!("stopped (pid {pid})"))?;
+    }
+    Ok(CliExitCode::SUCCEEDED)
+}
+
+/// Stops the daemon of a server. It closes the connection after its drain.
+async fn stop_remote(
+    context: &CliContext,
+    client: &DaemonConnection,
+) -> Result<CliExitCode, CliError> {
+    let pid = request_shutdown(client).await?;
+    client.wait_closed().await;
+    if context.json {
+        render::print_json(&serde_json::json!({ "running": false, "stopped": pid }))?;
+    } else {
+        render::print_line(format!("stopped (pid {pid} of the server)"))?;
     }
     Ok(CliExitCode::SUCCEEDED)
 }
@@ -385,8 +405,8 @@ fn process_options(context: &CliContext) -> ProcessOptions {
         Some(shell) => options.shell(shell),
         None => options,
     };
-    // It may contain a password.
-    let options = options.withhold_env(STORE_VARIABLE);
+    // The first may contain a password.
+    let options = options.withhold_env(STORE_VARIABLE).withhold_env(TOKEN_VARIABLE);
     let options = configured_models::key_variables(config)
         .iter()
         .fold(options, |options, name| options.withhold_env(name));

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use brigade_protocol::requests::{CreateLoginRequest, ListenHttpRequest};
+use brigade_protocol::requests::{CreateLoginRequest, ListenHttpReply, ListenHttpRequest};
 
 use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
@@ -28,7 +28,11 @@ Examples:
 impl DashboardArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
         let daemon = context.connect_daemon().await?;
-        let listener = call_over(&daemon, ListenHttpRequest {}).await?;
+        let listener = match context.server_name() {
+            // A server listens where the command line has reached it.
+            Some(url) => ListenHttpReply { url, public_url: None },
+            None => call_over(&daemon, ListenHttpRequest {}).await?,
+        };
         let login = call_over(&daemon, CreateLoginRequest {}).await?;
         let login_url = |url: &str| format!("{url}/#code={}", login.code);
         let url = login_url(&listener.url);

@@ -42,6 +42,7 @@ const QUICK: &str = "sleep 0.8; echo quick >> ran; exit 0";
 
 impl DemoArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        context.require_local("demo")?;
         let demo_dir = std::env::temp_dir().join(format!("brigade-demo-{}", std::process::id()));
         let stage = DemoStage::new(context, &demo_dir)?;
         let checks = stage.run_checks().await;

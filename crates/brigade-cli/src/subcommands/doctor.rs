@@ -26,6 +26,7 @@ use crate::styled_line::StyledLine;
 
 mod agent_programs;
 mod database;
+mod server;
 
 /// Check the installation and suggest fixes
 ///
@@ -33,7 +34,7 @@ mod database;
 /// the kernel, the service manager, leftover processes, whether the configured MCP servers can be reached, and the
 /// agent programs that definitions of this directory run. Starts MCP servers that are programs and
 /// asks agent programs for their version, changes nothing, and starts no daemon. The exit code is
-/// 120 if a check fails.
+/// 120 if a check fails. With --server it checks only the connection to each server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {}
@@ -50,29 +51,38 @@ const OTHER_DIR_HINT: &str = "use another one with --state or BRIGADE_STATE";
 
 impl DoctorArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
-        let mut findings = vec![check_state_dir(context)];
-        if findings[0].state != HealthState::Broken {
-            let (daemon, client) = check_daemon(context).await;
-            let is_unreachable = client.is_none() && daemon.state == HealthState::Broken;
-            findings.push(daemon);
-            if context.store == StoreSetting::Sqlite {
-                findings.push(if is_unreachable {
-                    let text = "not checked: the daemon has it open";
-                    new_finding("store", HealthState::Healthy, text)
-                } else {
-                    check_store(context, client.as_ref()).await
-                });
-            }
-            findings.extend(check_host(context.state_dir.path()));
-            findings.extend(check_leftover_processes(client.as_ref()).await);
-        }
-        findings.extend(database::check_database(&context.store).await);
-        findings.extend(check_mcp_servers(context).await);
-        findings.extend(agent_programs::check_agent_programs(context).await);
+        let findings = match context.server() {
+            Some(servers) => server::check_servers(servers).await,
+            None => check_machine(context).await,
+        };
         let broken = findings.iter().any(|finding| finding.state == HealthState::Broken);
         print(context, &findings)?;
         Ok(if broken { CliExitCode::FAILED } else { CliExitCode::SUCCEEDED })
     }
+}
+
+/// Checks this machine, and the daemon of the state directory.
+async fn check_machine(context: &CliContext) -> Vec<HealthFinding> {
+    let mut findings = vec![check_state_dir(context)];
+    if findings[0].state != HealthState::Broken {
+        let (daemon, client) = check_daemon(context).await;
+        let is_unreachable = client.is_none() && daemon.state == HealthState::Broken;
+        findings.push(daemon);
+        if context.store == StoreSetting::Sqlite {
+            findings.push(if is_unreachable {
+                let text = "not checked: the daemon has it open";
+                new_finding("store", HealthState::Healthy, text)
+            } else {
+                check_store(context, client.as_ref()).await
+            });
+        }
+        findings.extend(check_host(context.state_dir.path()));
+        findings.extend(check_leftover_processes(client.as_ref()).await);
+    }
+    findings.extend(database::check_database(&context.store).await);
+    findings.extend(check_mcp_servers(context).await);
+    findings.extend(agent_programs::check_agent_programs(context).await);
+    findings
 }
 
 fn print(context: &CliContext, findings: &[HealthFinding]) -> Result<(), CliError> {

@@ -32,6 +32,9 @@ const DEFAULT_LEASE: &str = "10s";
 /// Variables of the caller that the process gets, wherever the daemon was started.
 const CALLER_VARIABLES: [&str; 6] = ["PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV"];
 
+/// Those of them that mean the same on another machine.
+const LANGUAGE_VARIABLES: [&str; 3] = ["LANG", "LANGUAGE", "TZ"];
+
 /// Run a command line as a task that outlives this terminal, and stay with it until it ends
 ///
 /// Prints the output as it arrives and exits with the process's exit code. If this terminal closes,
@@ -178,7 +181,7 @@ impl ExecArgs {
         let stdin = if self.stdin { StdinSource::Messages } else { StdinSource::Null };
         let process = ProcessWork {
             cwd: Some(cwd.into()),
-            env: self.environment(),
+            env: self.environment(context),
             stdin,
             output_cap: self.output_cap,
             first_reader_timeout: self.is_lossless(context).then(|| self.lease.into()),
@@ -210,11 +213,11 @@ impl ExecArgs {
         Ok(CommandLine::Program(words.collect::<Result<_, _>>()?))
     }
 
-    fn environment(&self) -> BTreeMap<Arc<str>, EnvValue> {
+    fn environment(&self, context: &CliContext) -> BTreeMap<Arc<str>, EnvValue> {
         let entries = |pairs: &[(String, String)], value: fn(&str) -> EnvValue| {
             pairs.iter().map(|(name, text)| (name.as_str().into(), value(text))).collect::<Vec<_>>()
         };
-        let mut env = caller_env();
+        let mut env = caller_env(context);
         env.extend(entries(&self.env, |text| EnvValue::Text(text.into())));
         env.extend(entries(&self.env_from, |variable| EnvValue::FromEnv(variable.into())));
         env.extend(entries(&self.env_file, |file| EnvValue::FromFile(file.into())));
@@ -222,14 +225,20 @@ impl ExecArgs {
     }
 }
 
-pub(super) fn caller_env() -> BTreeMap<Arc<str>, EnvValue> {
-    let variables = std::env::vars_os().filter_map(|(name, value)| {
+/// Returns the variables of this process that the new one gets. Paths of this machine mean nothing
+/// on a server.
+pub(super) fn caller_env(context: &CliContext) -> BTreeMap<Arc<str>, EnvValue> {
+    let variables: &[&str] = match context.server() {
+        Some(_) => &LANGUAGE_VARIABLES,
+        None => &CALLER_VARIABLES,
+    };
+    let inherited = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok()?;
         let value = value.into_string().ok()?;
-        let listed = CALLER_VARIABLES.contains(&name.as_str()) || name.starts_with("LC_");
+        let listed = variables.contains(&name.as_str()) || name.starts_with("LC_");
         listed.then_some((name.into(), EnvValue::Text(value.into())))
     });
-    variables.collect()
+    inherited.collect()
 }
 
 fn parse_terminal_size(text: &str) -> Result<TerminalSize, String> {

@@ -46,11 +46,11 @@ impl McpArgs {
         options.allow = self.allow;
         options.ask = self.ask;
         options.wait_command = context.command_line("wait");
-        options.env = caller_env();
-        let launcher = context.daemon_launcher()?;
+        options.env = caller_env(context);
+        let connector = context.daemon_connector()?;
         // Within a task no daemon is started, and the task owns the new tasks.
-        options.is_within_task = launcher.start_policy.is_within_task();
-        let served = serve_stdio(launcher, options).await;
+        options.is_within_task = connector.is_within_task();
+        let served = serve_stdio(connector, options).await;
         served.map_err(|error| CliError::internal(error.to_string()))?;
         Ok(CliExitCode::SUCCEEDED)
     }

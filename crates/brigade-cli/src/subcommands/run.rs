@@ -304,7 +304,8 @@ impl RunArgs {
     /// Returns true if the error names a server that was configured after the daemon started.
     fn is_missing_server(context: &CliContext, error: &CliError) -> bool {
         let mut configured = context.config.mcp_servers.keys();
-        configured.any(|name| error.message_contains(&format!("MCP server {name:?}")))
+        context.server().is_none()
+            && configured.any(|name| error.message_contains(&format!("MCP server {name:?}")))
     }
 
     /// Notes servers that the definition names and the rules do not permit: it may come from a
@@ -395,6 +396,10 @@ impl RunArgs {
                 return Err(CliError::usage(problem));
             }
             // The program has its own models and keys.
+            return Ok(definition);
+        }
+        if context.server().is_some() {
+            // A server has a configuration and keys of its own.
             return Ok(definition);
         }
         let model = self

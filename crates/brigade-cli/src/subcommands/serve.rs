@@ -73,6 +73,7 @@ Examples:
 
 impl ServeArgs {
     pub(crate) async fn run(self, context: &CliContext) -> Result<CliExitCode, CliError> {
+        context.require_local("serve")?;
         if let Some(store) = &self.store {
             // The command line of the next process image does not show the store.
             StoreSetting::parse(store)

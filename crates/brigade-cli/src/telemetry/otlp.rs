@@ -1,7 +1,6 @@
 //! Sends spans: OTLP over HTTP as protobuf, from a bounded queue, on its own thread. Without a
 //! reachable collector only spans are lost.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
 use tokio::runtime::Handle;
 
 use super::TelemetryConfig;
+use crate::server_url;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ impl OtlpHttpClient {
             .redirect(reqwest::redirect::Policy::none())
             .http1_only();
         let url = reqwest::Url::parse(endpoint).ok();
-        if url.as_ref().is_some_and(is_loopback) {
+        if url.as_ref().is_some_and(server_url::is_loopback) {
             // A proxy cannot reach this machine.
             client = client.no_proxy();
         }
@@ -124,12 +124,6 @@ impl OtlpHttpClient {
             _ => {}
         }
     }
-}
-
-fn is_loopback(url: &reqwest::Url) -> bool {
-    let Some(host) = url.host_str() else { return false };
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[async_trait]

@@ -47,6 +47,8 @@ mod offers;
 mod postgres;
 mod private;
 mod real_model;
+mod remote;
+mod remote_errors;
 mod sandboxed;
 mod send;
 mod socket;

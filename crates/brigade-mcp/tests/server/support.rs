@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use brigade_mcp::server::{McpOptions, serve};
 use brigade_protocol::StateDir;
+use brigade_protocol::daemon_connector::DaemonConnector;
 use brigade_protocol::daemon_launcher::{DaemonLauncher, StartPolicy};
 use rmcp::model::{
     CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, DetailedTask,
@@ -136,7 +137,7 @@ impl TestWorkspace {
             clippy::disallowed_methods,
             reason = "the server ends with the client's end of the pipe"
         )]
-        tokio::spawn(serve(launcher, options, input, output));
+        tokio::spawn(serve(DaemonConnector::from(launcher), options, input, output));
         let notifications = Notifications::default();
         let listener = RecordingClient { config, notifications: notifications.clone() };
         Client { service: listener.serve(ours).await.unwrap(), notifications }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use brigade_model::plain_text::PlainText;
 use brigade_model::truncate::truncate_chars;
 use brigade_protocol::daemon_launcher::STORE_VARIABLE;
+use brigade_protocol::remote_daemon::TOKEN_VARIABLE;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -78,6 +79,7 @@ pub(super) async fn read_version(
         .arg("--version")
         .env("NO_COLOR", "1")
         .env_remove(STORE_VARIABLE)
+        .env_remove(TOKEN_VARIABLE)
         .current_dir(&directory.0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

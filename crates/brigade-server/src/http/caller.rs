@@ -103,8 +103,7 @@ impl HttpCaller {
 
     /// Returns true if the token was revoked or has expired since the begin of the request.
     pub(crate) fn has_ended(&self) -> bool {
-        let validity = self.context.validity.as_ref();
-        validity.is_some_and(|validity| validity.cancellation().is_cancelled())
+        self.context.token_has_ended()
     }
 
     /// Refuses tokens other than the operator's.

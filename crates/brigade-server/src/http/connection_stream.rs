@@ -60,6 +60,10 @@ impl<S> ConnectionStream<S> {
         Self { activity, ..self }
     }
 
+    pub(crate) fn get_ref(&self) -> &S {
+        self.stream.get_ref()
+    }
+
     pub(crate) fn into_inner(self) -> S {
         self.stream.into_inner()
     }

@@ -16,7 +16,7 @@ use super::access_token::AccessToken;
 use super::body_budget::BodyShare;
 
 /// The time that a request has after the end of its token, to finish a change that it has begun.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The requests of one token that are served at once, open streams among them.
 const REQUESTS_PER_TOKEN: usize = 128;

@@ -2,6 +2,7 @@
 
 mod a2a;
 mod approvals;
+mod connection;
 mod definitions;
 mod events;
 mod health;
@@ -125,6 +126,7 @@ pub(crate) fn build_app(state: HttpState, names: ServedNames) -> Router {
     let app = router
         .merge(health::routes())
         .merge(a2a::routes())
+        .merge(connection::routes())
         .merge(mcp::routes())
         .merge(openapi::routes(&base_path))
         .merge(pages::routes())

@@ -4,15 +4,15 @@
 //!
 //! ```text
 //! held: a socket ─ bytes arrive ─> served: requests and responses ─ end ─> closed
-//!    ^                                  │
-//!    └───── no request for a time ──────┘
+//!    ^                                  │        │
+//!    └───── no request for a time ──────┘        └─ 101 ─> upgraded: frames ─ end ─> closed
 //! ```
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use axum::Router;
 use bytes::Bytes;
 use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -36,6 +37,7 @@ use super::connection_activity::{ConnectionActivity, IdleTimer, RequestInProgres
 use super::connection_slots::ConnectionSlot;
 use super::connection_stream::ConnectionStream;
 use super::guarded_body::GuardedBody;
+use super::upgraded_connection::{ConnectionTicket, keep_alive};
 
 /// The time for the headers of a request to arrive, and for the next request of a connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -56,7 +58,7 @@ pub(crate) struct ServedConnection {
 }
 
 /// A stream over one socket.
-trait SocketStream: AsyncRead + AsyncWrite + Unpin {
+trait SocketStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn socket(&self) -> &TcpStream;
 }
 
@@ -77,6 +79,14 @@ impl SocketStream for TlsStream<TcpStream> {
 enum ServedUntil<S> {
     Closed,
     Idle(IdleConnection<S>),
+    Upgraded(UpgradedConnection<S>),
+}
+
+/// A connection after the response 101, which continues without HTTP.
+#[derive(Debug)]
+struct UpgradedConnection<S> {
+    stream: ConnectionStream<S>,
+    ticket: ConnectionTicket,
 }
 
 /// A connection without the state of HTTP.
@@ -124,7 +134,23 @@ impl ServedConnection {
             }
             served = Box::pin(self.serve_requests(idle.stream, idle.unread)).await?;
         }
-        Ok(())
+        match served {
+            ServedUntil::Upgraded(upgraded) => Box::pin(self.serve_upgraded(upgraded)).await,
+            ServedUntil::Closed | ServedUntil::Idle(_) => Ok(()),
+        }
+    }
+
+    /// Serves frames to the end of the connection, which makes way for no other.
+    async fn serve_upgraded<S: SocketStream>(
+        &self,
+        upgraded: UpgradedConnection<S>,
+    ) -> io::Result<()> {
+        let UpgradedConnection { stream, ticket } = upgraded;
+        // The use of the request has ended with its response. Another connection may have taken the
+        // slot since.
+        let Ok(_slot_use) = self.slot.begin_use() else { return Ok(()) };
+        keep_alive(stream.get_ref().socket());
+        ticket.serve(stream).await
     }
 
     /// Waits for bytes of an idle connection, and leaves them there. Returns false if there are none
@@ -149,10 +175,12 @@ impl ServedConnection {
         let activity = Arc::new(ConnectionActivity::new());
         let stream = ConnectionStream::new(stream, self.slot.clone(), self.shutdown_token.clone());
         let stream = stream.with_unread(unread).with_activity(activity.clone());
+        let ticket = TicketHolder::default();
         let service = ConnectionService {
             app: TowerToHyperService::new(self.app.clone()),
             slot: self.slot.clone(),
             activity: activity.clone(),
+            ticket: ticket.clone(),
         };
         let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -162,7 +190,7 @@ impl ServedConnection {
             .serve_connection(TokioIo::new(stream), service);
         let mut idle_timer = IdleTimer::new(activity.clone());
         let Some(since) = self.drive(&mut connection, &mut idle_timer).await? else {
-            return Ok(ServedUntil::Closed);
+            return Ok(end_requests(connection, &ticket));
         };
         // An idle connection ends at once and reads nothing before, so that no request is lost.
         Pin::new(&mut connection).graceful_shutdown();
@@ -170,7 +198,7 @@ impl ServedConnection {
         let Poll::Ready(ended) = ended else {
             // A request is being read after all. Its response says that the connection closes.
             self.drive(&mut connection, &mut idle_timer).await?;
-            return Ok(ServedUntil::Closed);
+            return Ok(end_requests(connection, &ticket));
         };
         ended.map_err(io::Error::other)?;
         let parts = connection.into_parts();
@@ -216,12 +244,51 @@ impl ServedConnection {
     }
 }
 
+/// Ends the part of a connection that speaks HTTP.
+fn end_requests<S>(connection: HttpConnection<S>, ticket: &TicketHolder) -> ServedUntil<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match ticket.take() {
+        Some(ticket) => {
+            let parts = connection.into_parts();
+            let stream = parts.io.into_inner().with_unread(parts.read_buf);
+            ServedUntil::Upgraded(UpgradedConnection { stream, ticket })
+        }
+        None => ServedUntil::Closed,
+    }
+}
+
+/// The ticket of a response 101 that is being sent.
+#[derive(Clone, Debug, Default)]
+struct TicketHolder {
+    ticket: Arc<Mutex<Option<ConnectionTicket>>>,
+}
+
+impl TicketHolder {
+    /// Takes the ticket from a response.
+    fn fill<B>(&self, response: &mut http::Response<B>) {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            *self.lock() = response.extensions_mut().remove();
+        }
+    }
+
+    fn take(&self) -> Option<ConnectionTicket> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ConnectionTicket>> {
+        self.ticket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The routes, for the requests of one connection.
 #[derive(Debug)]
 struct ConnectionService {
     app: TowerToHyperService<Router>,
     slot: Arc<ConnectionSlot>,
     activity: Arc<ConnectionActivity>,
+    ticket: TicketHolder,
 }
 
 impl Service<http::Request<Incoming>> for ConnectionService {
@@ -233,9 +300,11 @@ impl Service<http::Request<Incoming>> for ConnectionService {
         request.extensions_mut().insert(self.slot.clone());
         let in_progress = self.activity.begin_request();
         let response = self.app.call(request);
-        Box::pin(
-            response.map_ok(|response| response.map(|body| GuardedBody::new(body, in_progress))),
-        )
+        let ticket = self.ticket.clone();
+        Box::pin(response.map_ok(move |mut response| {
+            ticket.fill(&mut response);
+            response.map(|body| GuardedBody::new(body, in_progress))
+        }))
     }
 }
 

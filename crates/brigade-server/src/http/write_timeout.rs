@@ -24,6 +24,10 @@ impl<S> WriteTimeout<S> {
         Self { stream, deadline: None }
     }
 
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     pub(crate) fn into_inner(self) -> S {
         self.stream
     }

@@ -25,6 +25,7 @@
 //!   `raw_requests::older_and_newer_versions_of_http`
 //! - a browser that sleeps: `sleeping_reader`, and `web_tests/sleep.test.js`
 //! - wrong messages, tasks and versions of A2A: `a2a`
+//! - half lines, readers that stop, and too many connections: `connection`
 //! - generated requests: `schemathesis`
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -37,6 +38,7 @@ mod access;
 mod approving;
 mod authors;
 mod confinement;
+mod connection;
 mod events;
 mod expiry;
 mod idle_connections;
