@@ -11,7 +11,7 @@
 //! - `node`: the node's shared state; `node_lease`: the time for which it may act; `fleet_clock`: the
 //!   clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
-//! - `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
+//! - `host_client`: requests to the nodes of other hosts; `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
 //!   host in sessions of other nodes.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
 //!   sessions that need no owner; `rejoin`: a new join.
@@ -22,6 +22,10 @@ mod call_message;
 mod call_server;
 mod feed_reader;
 mod fleet_clock;
+#[cfg(feature = "processes")]
+mod host_client;
+#[cfg(feature = "processes")]
+mod host_stop;
 mod host_watch;
 #[cfg(feature = "processes")]
 mod hosted_processes;
@@ -39,6 +43,10 @@ pub(crate) use call_client::CallClient;
 pub(crate) use call_message::{CallReply, CallRequest};
 pub(crate) use feed_reader::refresh_view;
 pub(crate) use fleet_clock::FleetClock;
+#[cfg(feature = "processes")]
+pub(crate) use host_client::HostClient;
+#[cfg(feature = "processes")]
+pub(crate) use host_watch::{is_same_host, machine_name};
 #[cfg(feature = "processes")]
 pub(crate) use hosted_processes::claim_hosted_processes;
 pub(crate) use node::{Node, NodeHost};
