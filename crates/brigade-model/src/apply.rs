@@ -1,5 +1,7 @@
 //! Applies events to a tree. No other code changes one.
 
+mod run_clock;
+
 use std::sync::Arc;
 
 use crate::approval::ApprovalGrants;
@@ -17,6 +19,7 @@ use crate::task::{
 };
 use crate::task_tree::{SessionRow, SessionState, TaskTree, is_stopping_children};
 use crate::work::WakeOn;
+use run_clock::{change_clock, set_clock, stop_clock};
 
 /// The number of verdicts that a row keeps.
 const DECIDED_APPROVALS_KEPT: usize = 8;
@@ -266,30 +269,6 @@ fn apply_limits(tree: &mut TaskTree, holder: Owner, limits: &Limits, at: Time) {
     });
 }
 
-/// Adjusts the clock to a new limit. Time that was counted under the old limit counts under the new
-/// one too.
-fn change_clock(row: &mut TaskRow, before: Option<Millis>, after: Option<Millis>, at: Time) {
-    let changed = |remaining: u64, before: Millis, after: Millis| {
-        remaining.saturating_add(after.0).saturating_sub(before.0)
-    };
-    let clock = match (row.clock(), before, after) {
-        (_, _, None) => RunClock::Unlimited,
-        (RunClock::Ticking { until }, Some(before), Some(after)) => {
-            RunClock::Ticking { until: Time(changed(until.0, before, after)) }
-        }
-        (RunClock::Stopped { remaining }, Some(before), Some(after)) => {
-            RunClock::Stopped { remaining: Millis(changed(remaining.0, before, after)) }
-        }
-        (_, _, Some(remaining)) if matches!(row.state, TaskState::Queued(_)) => {
-            RunClock::Stopped { remaining }
-        }
-        (_, _, Some(remaining)) => RunClock::Ticking { until: at.after(remaining) },
-    };
-    if clock != row.clock() {
-        row.extras_mut().clock = clock;
-    }
-}
-
 fn apply_spawned(tree: &mut TaskTree, record: &EventRecord, spawned: &SpawnedEvent) {
     let at = record.at;
     tree.row.last_task = Some(spawned.no);
@@ -388,19 +367,6 @@ fn time_limit(tree: &TaskTree, owner: Owner, own: Option<&Limits>) -> Option<Mil
     [own.and_then(|limits| limits.time), inherited].into_iter().flatten().min()
 }
 
-fn set_clock(row: &mut TaskRow, time: Option<Millis>, at: Time) {
-    let clock = match time {
-        None => RunClock::Unlimited,
-        Some(remaining) if matches!(row.state, TaskState::Running) => {
-            RunClock::Ticking { until: at.after(remaining) }
-        }
-        Some(remaining) => RunClock::Stopped { remaining },
-    };
-    if clock != row.clock() {
-        row.extras_mut().clock = clock;
-    }
-}
-
 fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
     row.state = TaskState::Running;
     row.attempt = attempt;
@@ -421,14 +387,6 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
 fn set_host(row: &mut TaskRow, host: &Option<Arc<str>>) {
     if host.is_some() || row.extras.is_some() {
         row.extras_mut().host.clone_from(host);
-    }
-}
-
-fn stop_clock(row: &mut TaskRow, at: Time) {
-    if let Some(extra) = &mut row.extras
-        && let RunClock::Ticking { until } = extra.clock
-    {
-        extra.clock = RunClock::Stopped { remaining: until.since(at) };
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands: the inputs of the state machine. Every change of a task begins with one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use crate::name::IdempotencyKey;
 use crate::outcome::{EndConfirmation, Failure};
 use crate::shared_values::SharedWrite;
 use crate::spec::TaskSpec;
+use crate::utc_time::render_utc;
 use crate::worktree::{Worktree, WorktreeState};
 
 /// The caller of a command. Its scope follows from it.
@@ -442,7 +444,7 @@ pub enum RecoveryFinding {
     HostAway(HostAbsence),
 }
 
-/// The absence of a host, as recovery found it.
+/// The absence of a host, as a node found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAbsence {
     /// The name of the host's last node, or of its machine.
@@ -451,4 +453,15 @@ pub struct HostAbsence {
     pub last_seen: Option<Time>,
     /// The time within which the host may return.
     pub grace: Millis,
+}
+
+impl fmt::Display for HostAbsence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last_seen {
+            Some(last_seen) => {
+                write!(f, "{}, which was last seen {}", self.node, render_utc(last_seen))
+            }
+            None => write!(f, "{}, which has no node in the fleet", self.node),
+        }
+    }
 }

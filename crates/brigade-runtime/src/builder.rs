@@ -330,6 +330,7 @@ impl RuntimeBuilder {
             node.start_tasks(&senders, &feed, &view, &self.performers);
             #[cfg(feature = "processes")]
             if let Some(processes) = &processes {
+                let _ = node.processes.set(processes.clone());
                 let (node_handle, inputs) = (node.clone(), senders.clone());
                 node.start(claim_hosted_processes(node_handle, inputs, processes.clone()));
             }

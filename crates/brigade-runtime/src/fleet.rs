@@ -11,7 +11,7 @@
 //! - `node`: the node's shared state; `node_lease`: the time for which it may act, `attempt_lease`: the
 //!   lease of one attempt; `fleet_clock`: the clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
-//! - `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
+//! - `host_client`: requests to the nodes of other hosts; `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
 //!   host in sessions of other nodes.
 //! - `limit_keeper`: the node's part in the limits of providers; `limit_shares`: their division.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
@@ -25,6 +25,10 @@ mod call_message;
 mod call_server;
 mod feed_reader;
 mod fleet_clock;
+#[cfg(feature = "processes")]
+mod host_client;
+#[cfg(feature = "processes")]
+mod host_stop;
 mod host_watch;
 #[cfg(feature = "processes")]
 mod hosted_processes;
@@ -48,6 +52,10 @@ pub(crate) use call_client::CallClient;
 pub(crate) use call_message::{CallReply, CallRequest};
 pub(crate) use feed_reader::refresh_view;
 pub(crate) use fleet_clock::FleetClock;
+#[cfg(feature = "processes")]
+pub(crate) use host_client::HostClient;
+#[cfg(feature = "processes")]
+pub(crate) use host_watch::{is_same_host, machine_name};
 #[cfg(feature = "processes")]
 pub(crate) use hosted_processes::claim_hosted_processes;
 #[cfg(feature = "agents")]

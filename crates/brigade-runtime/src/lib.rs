@@ -102,7 +102,8 @@ pub use performer::{
 };
 #[cfg(feature = "processes")]
 pub use processes::{
-    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, sandbox_parts,
+    InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, TaskOutput,
+    TaskOutputFollower, TaskOutputSearch, sandbox_parts,
 };
 pub use records::RuntimeRecords;
 pub use runtime::Runtime;

@@ -92,6 +92,10 @@ impl Supervisor {
             Action::Release { .. } => Attempt(0),
         };
         let reporter = self.reporter(task, attempt);
+        #[cfg(feature = "processes")]
+        if self.stop_at_host(row, &action, &reporter) {
+            return;
+        }
         self.performers.perform(&row.spec.work.kind(), action, reporter);
     }
 }

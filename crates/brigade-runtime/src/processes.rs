@@ -6,6 +6,8 @@
 //! - `session`: the methods of a session that are for processes only.
 //! - `peer_origin`: the origin of a connected process; `departed_readers`: readers of output that left
 //!   before the start.
+//! - [`task_output`]: the output of a process, also on another host; `host_request`, `host_server`: the
+//!   requests of other nodes about the processes of this host.
 //! - `stale_executions`: processes whose tasks have ended without them.
 //! - `state_dir`, `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
 //! - [`report`]: the report about a process that ended.
@@ -14,6 +16,8 @@ mod departed_readers;
 mod driver;
 mod environment;
 mod execution_dirs;
+pub(crate) mod host_request;
+mod host_server;
 pub mod options;
 mod peer_origin;
 mod performer;
@@ -23,10 +27,13 @@ pub mod report;
 mod session;
 mod stale_executions;
 mod state_dir;
+pub mod task_output;
 
 pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
 pub(crate) use execution_dirs::ProcessExecution;
+pub(crate) use host_request::{HostReply, HostRequest};
 pub use options::ProcessOptions;
 pub use peer_origin::PeerOrigin;
 pub(crate) use performer::{ProcessPerformer, ProcessService};
 pub use session::InputPiece;
+pub use task_output::{TaskOutput, TaskOutputFollower, TaskOutputSearch};

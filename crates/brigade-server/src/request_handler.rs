@@ -1,7 +1,6 @@
 //! The trait of a request's handler, and the sending of its items and its reply.
 
 use std::future::Future;
-use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -88,8 +87,4 @@ pub(crate) fn to_raw_json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawVal
         ))),
         _ => Ok(raw),
     }
-}
-
-pub(crate) fn output_unreadable(error: &io::Error) -> Refusal {
-    Refusal::unavailable(format!("the output cannot be read: {error}"))
 }

@@ -195,7 +195,7 @@ pub use brigade_runtime::{
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{
     InputPiece, OutputLine, OutputReader, PeerOrigin, ProcessOptions, ProcessReport, ProcessTask,
-    RunsProcesses,
+    RunsProcesses, TaskOutput, TaskOutputFollower, TaskOutputSearch,
 };
 #[cfg(feature = "sqlite")]
 pub use brigade_sqlite::{SqliteOptions, SqliteStore, SynchronousMode};

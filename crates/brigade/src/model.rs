@@ -12,10 +12,10 @@ pub use brigade_model::call::{
 };
 pub use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
-    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, MarkRead, PushResult,
-    ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding, ReleaseWorktreeCommand,
-    ReportCommand, ResumeCommand, RevokeCommand, SendCommand, SetLimitsCommand, SpawnCommand,
-    StopCommand, StopTarget, WorkResult,
+    CloseCommand, CollectCommand, Command, EndReport, GivenAnswer, HostAbsence, MarkRead,
+    PushResult, ReadInboxCommand, Recipient, RecoverCommand, RecoveryFinding,
+    ReleaseWorktreeCommand, ReportCommand, ResumeCommand, RevokeCommand, SendCommand,
+    SetLimitsCommand, SpawnCommand, StopCommand, StopTarget, WorkResult,
 };
 pub use brigade_model::decide::{CommandReply, StopResult};
 pub use brigade_model::entry_label::EntryLabel;
@@ -51,9 +51,9 @@ pub use brigade_model::spawn_rate::{SpawnMeter, SpawnRate};
 pub use brigade_model::spec::{DeadlineScope, LocalAttachment, TaskSpec};
 pub use brigade_model::stall::{NudgeState, StallPolicy, StallWatch};
 pub use brigade_model::task::{
-    DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason, QueuedState,
-    ResultDelivery, RunClock, RunStart, SpawningAttempt, StopCause, StopPhase, StoppingState,
-    StoredTask, TaskExtras, TaskRow, TaskState,
+    AwayState, DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason,
+    QueuedState, ResultDelivery, RunClock, RunStart, SpawningAttempt, StopCause, StopPhase,
+    StoppingState, StoredTask, TaskExtras, TaskRow, TaskState,
 };
 pub use brigade_model::task_tree::{
     ChangedRows, KeyMark, MessageKeyMark, MessageRow, SessionRow, SessionState, TaskTree,

@@ -122,3 +122,71 @@ fn a_node_that_returns_too_late_ends_its_process() {
     daemon.stop();
     other.stop();
 }
+
+#[test]
+fn the_output_of_a_process_is_read_on_every_node() {
+    let nodes = TwoNodes::new("output_pages", "10m");
+    let daemon = nodes.start_first();
+    let other = ServingDaemon::start(&nodes.second, &nodes.url);
+    let script = "seq 1 100000; echo burnt >&2; until [ -e go ]; do sleep 0.02; done; echo done";
+    nodes.first.ok(["exec", "-d", "--name", "Long", "--shell", script]);
+    let here = poll("all lines", || {
+        let ran = nodes.first.run(["logs", "Long"]);
+        ran.err.contains("burnt").then_some(ran)
+    });
+    assert!(here.out.len() > 512 * 1024, "it needs several calls");
+    let there = nodes.on_second(["logs", "Long"]);
+    assert_eq!((there.code, there.out == here.out, &there.err), (0, true, &here.err));
+    let tail = nodes.on_second(["logs", "Long", "--tail", "3"]);
+    assert_eq!(tail.out, nodes.first.run(["logs", "Long", "--tail", "3"]).out);
+    let matching = ["logs", "Long", "--grep", "^9999[0-9]$"];
+    assert_eq!(nodes.on_second(matching).out, nodes.first.run(matching).out);
+    let mut follow = nodes.second.command(["logs", "-f", "Long"]);
+    follow.current_dir(nodes.first.project()).stdout(std::process::Stdio::piped());
+    let follow = follow.spawn().unwrap();
+    fs::write(nodes.first.project().join("go"), "").unwrap();
+    let followed: Ran = follow.wait_with_output().unwrap().into();
+    assert!(followed.code == 0 && followed.out == format!("{}done\n", here.out), "it ended");
+
+    daemon.kill();
+    let refused = poll("the node is closed", || {
+        let ran = nodes.on_second(["logs", "Long"]);
+        (ran.code != 0).then_some(ran)
+    });
+    assert_eq!((refused.code, &*refused.out), (125, ""), "{refused:?}");
+    assert!(
+        refused.err.contains("the output is on kitchen-1, which was last seen 20"),
+        "{refused:?}"
+    );
+    other.stop();
+}
+
+#[test]
+fn a_busy_session_reaches_its_processes_on_both_nodes() {
+    let nodes = TwoNodes::new("both_nodes", "10m");
+    let daemon = nodes.start_first();
+    let other = ServingDaemon::start(&nodes.second, &nodes.url);
+    let script = "echo $$ >pid.new; mv pid.new pid; echo there; exec sleep 1000";
+    nodes.first.ok(["exec", "-d", "--name", "There", "--shell", script]);
+    let path = nodes.first.project().join("pid");
+    let pid: u32 = poll("a process id", || fs::read_to_string(&path).ok()).trim().parse().unwrap();
+    daemon.kill();
+    nodes.wait_on_second("There", "away");
+    // A process of the second node keeps the session there.
+    let started =
+        nodes.on_second(["exec", "-d", "--name", "Here", "--shell", "echo here; sleep 1000"]);
+    assert_eq!(started.code, 0, "{started:?}");
+    nodes.wait_on_second("Here", "running");
+    let daemon = nodes.start_first();
+    nodes.wait_on_second("There", "running");
+    assert_eq!(nodes.on_second(["logs", "There"]).out, "there\n");
+    assert_eq!(nodes.first.ok(["logs", "Here"]), "here\n");
+    let stopped = nodes.on_second(["stop", "There"]);
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    let stopped = nodes.wait_on_second("There", "cancelled");
+    assert_eq!(stopped["detail"], "cancelled", "the host has confirmed it");
+    assert!(!is_there(pid), "it has ended");
+    nodes.first.ok(["stop", "Here"]);
+    daemon.stop();
+    other.stop();
+}

@@ -121,6 +121,7 @@ impl StartedProgram {
         bytes: Arc<[u8]>,
         closes_input: bool,
     ) -> Result<(), Refusal> {
+        self.wait_for_host().await?;
         let writer = self.identity();
         let piece = InputPiece { writer, offset, bytes, closes_input };
         self.link.session().await?.write_input(self.task.no, piece).await
@@ -130,6 +131,19 @@ impl StartedProgram {
         let session = self.link.session().await?;
         session.renew_lease(self.task.no, self.identity(), position, LEASE_DURATION).await?;
         Ok(())
+    }
+
+    /// Waits while the program is on another host. The session goes there, or the program ends as lost.
+    /// Nothing is sent to it meanwhile, so that no prompt is sent twice.
+    async fn wait_for_host(&self) -> Result<(), Refusal> {
+        loop {
+            let session = self.link.session().await?;
+            if !session.runs_elsewhere(self.task.no).await? {
+                return Ok(());
+            }
+            drop(session);
+            tokio::time::sleep(END_CHECK_INTERVAL).await;
+        }
     }
 
     /// Waits until the store says that the program has ended.
@@ -160,6 +174,7 @@ impl AgentProgram for StartedProgram {
 
     fn read_output(&self, offset: u64) -> BoxFuture<'_, Result<Box<dyn ProgramOutput>, Refusal>> {
         Box::pin(async move {
+            self.wait_for_host().await?;
             self.renew_lease(Some(offset)).await?;
             let output = self.link.session().await?.output(self.task.no).await?;
             let follower = output.follow(OutputView::Combined, ReadStart::At(offset));

@@ -75,12 +75,12 @@ impl CallReply {
     }
 }
 
-fn encode(value: &impl Serialize) -> SubmitResult<Vec<u8>> {
+pub(super) fn encode(value: &impl Serialize) -> SubmitResult<Vec<u8>> {
     codec::encode(value)
         .map_err(|error| Refusal::internal(format!("a call cannot be encoded: {error}")))
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> SubmitResult<T> {
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> SubmitResult<T> {
     codec::decode("a call of another node", bytes).map_err(|error| {
         Refusal::unavailable(format!("the nodes have different versions of Brigade: {error}"))
     })

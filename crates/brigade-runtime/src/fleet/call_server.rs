@@ -9,6 +9,8 @@ use brigade_store::{CallAnswer, CallId, CallTarget, OpenCall, OpenCallQuery, Sto
 
 use super::Node;
 use super::call_message::CallReply;
+#[cfg(feature = "processes")]
+use super::call_message::{decode, encode};
 use crate::loop_input::LoopInput;
 use crate::loops::LoopSenders;
 
@@ -101,7 +103,7 @@ pub(crate) async fn serve_calls(node: Arc<Node>, inputs: LoopSenders) {
     }
 }
 
-async fn serve_once(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError> {
+async fn serve_once(node: &Arc<Node>, inputs: &LoopSenders) -> Result<(), StoreError> {
     let before = node.served_calls.snapshot();
     let mut open = HashSet::new();
     let mut query = OpenCallQuery { node: node.id(), after: None, limit: PAGE_CALLS };
@@ -124,7 +126,7 @@ async fn serve_once(node: &Node, inputs: &LoopSenders) -> Result<(), StoreError>
 
 /// Gives the calls that the loops have not got to them, and answers those for the node itself.
 async fn serve_page(
-    node: &Node,
+    node: &Arc<Node>,
     inputs: &LoopSenders,
     page: Vec<OpenCall>,
 ) -> Result<(), StoreError> {
@@ -139,19 +141,44 @@ async fn serve_page(
     let calls = |part: Vec<_>| LoopInput::Calls(part.into_iter().map(|(_, call)| call).collect());
     inputs.send_parts(of_sessions, |(session, _)| *session, calls).await;
     for call in of_node {
-        if let Err(error) = answer_node_call(node, &call).await {
-            node.served_calls.forget(call.id);
-            return Err(error);
-        }
+        // Reading files must not delay the calls for sessions.
+        node.start(answer_node_call(node.clone(), call));
     }
     Ok(())
 }
 
-async fn answer_node_call(node: &Node, call: &OpenCall) -> Result<(), StoreError> {
-    let unknown = Refusal::unavailable("this node does not know the request");
-    if let Ok(reply) = CallReply::One(Err(unknown)).encode() {
-        node.fleet().answer(&CallAnswer { id: call.id, reply, must_exist: false }).await?;
-        node.served_calls.set_answered(call.id);
+async fn answer_node_call(node: Arc<Node>, call: OpenCall) {
+    let Ok(_permit) = node.host_calls.acquire().await else { return };
+    let answered = match node.answer_host(&call.request).await {
+        Ok(reply) => {
+            node.fleet().answer(&CallAnswer { id: call.id, reply, must_exist: false }).await
+        }
+        Err(refusal) => return tracing::error!(%refusal, "a reply cannot be encoded"),
+    };
+    match answered {
+        Ok(()) => {
+            node.served_calls.set_answered(call.id);
+            node.committed.notify_one();
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a call is answered later");
+            node.served_calls.forget(call.id);
+        }
     }
-    Ok(())
+}
+
+impl Node {
+    /// Carries out a request about the processes of this host, and encodes the reply.
+    async fn answer_host(&self, request: &[u8]) -> Result<Vec<u8>, Refusal> {
+        #[cfg(feature = "processes")]
+        if let Some(processes) = self.processes.get() {
+            let reply = match decode(request) {
+                Ok(request) => processes.answer_host(request).await,
+                Err(refusal) => Err(refusal),
+            };
+            return encode(&reply);
+        }
+        let _ = request;
+        CallReply::One(Err(Refusal::unavailable("this node runs no processes"))).encode()
+    }
 }

@@ -47,7 +47,7 @@ fn host_id(host: &str) -> &str {
 }
 
 /// Returns the name of the machine of a host.
-fn machine_name(host: &str) -> &str {
+pub(crate) fn machine_name(host: &str) -> &str {
     host.rsplit_once('/').map_or(host, |(machine, _)| machine)
 }
 

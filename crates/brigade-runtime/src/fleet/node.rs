@@ -1,5 +1,7 @@
 //! The shared state of a node.
 
+#[cfg(feature = "processes")]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +11,9 @@ use brigade_model::refusal::Refusal;
 use brigade_store::{
     Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad, NodeRow, Store, StoreError,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
+#[cfg(feature = "processes")]
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
@@ -25,10 +29,17 @@ use crate::error::store_refusal;
 use crate::feed::Feed;
 use crate::loops::LoopSenders;
 use crate::performer::PerformerRegistry;
+#[cfg(feature = "processes")]
+use crate::processes::ProcessService;
 use crate::view::CommittedView;
 
 /// The difference of clocks above which a node does not start.
 const SKEW_MAX: Duration = Duration::from_secs(30);
+/// The most requests of other nodes that are carried out at once.
+const HOST_CALLS_MAX: usize = 8;
+/// The time for which requests to other hosts use the nodes of one look.
+#[cfg(feature = "processes")]
+const NODES_KNOWN: Duration = Duration::from_millis(500);
 /// The least time between two hints.
 const HINT_PAUSE: Duration = Duration::from_millis(2);
 /// The pause between two looks at a name that an earlier process still has.
@@ -73,6 +84,14 @@ pub(crate) struct Node {
     /// The calls of other nodes that the loops have got.
     pub(crate) served_calls: ServedCalls,
     pub(crate) unreadable: UnreadableSessions,
+    /// The places for requests about the processes of this host.
+    pub(super) host_calls: Semaphore,
+    /// The processes of this host.
+    #[cfg(feature = "processes")]
+    pub(crate) processes: OnceLock<Arc<ProcessService>>,
+    /// The nodes at the last look of a request to one of them.
+    #[cfg(feature = "processes")]
+    recent_nodes: Mutex<Option<(Instant, Arc<[NodeRow]>)>>,
     /// Cancelled when the loops have ended.
     pub(crate) ended: CancellationToken,
 }
@@ -147,6 +166,11 @@ impl Node {
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            host_calls: Semaphore::new(HOST_CALLS_MAX),
+            #[cfg(feature = "processes")]
+            processes: OnceLock::new(),
+            #[cfg(feature = "processes")]
+            recent_nodes: Mutex::new(None),
             served_calls: ServedCalls::default(),
             unreadable: UnreadableSessions::default(),
             ended: CancellationToken::new(),
@@ -234,6 +258,23 @@ impl Node {
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// Returns the nodes of the fleet, as they were a moment ago.
+    #[cfg(feature = "processes")]
+    pub(super) async fn recent_nodes(&self) -> Result<Arc<[NodeRow]>, Refusal> {
+        let recent = self.recent_nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((read_at, nodes)) = recent
+            && read_at.elapsed() < NODES_KNOWN
+        {
+            return Ok(nodes);
+        }
+        let read_at = Instant::now();
+        let nodes: Arc<[NodeRow]> =
+            self.fleet().nodes().await.map_err(|error| store_refusal(&error))?.into();
+        let mut recent = self.recent_nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        *recent = Some((read_at, nodes.clone()));
+        Ok(nodes)
     }
 
     pub(crate) fn id(&self) -> NodeId {

@@ -15,8 +15,11 @@ use brigade_process::input_spool::{self, InputBytes, StoreInputResult};
 use brigade_process::output::{OutputFollower, OutputView, ReadStart};
 use brigade_process::{ProcessOutput, lease};
 
+use crate::fleet::{HostClient, is_same_host, machine_name};
 use crate::performer::TaskId;
+use crate::processes::ProcessExecution;
 use crate::processes::driver::{DriverRequest, run_blocking};
+use crate::processes::task_output::{FollowedHost, HostOutput, TaskOutput, TaskOutputFollower};
 use crate::send_message::SendMessage;
 use crate::session::Session;
 
@@ -96,16 +99,19 @@ impl Session {
         row: &TaskRow,
         piece: &InputPiece,
     ) -> Result<StoreInputResult, Refusal> {
-        let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, row)? else {
+        if !row.is_alive() {
             return Ok(StoreInputResult::Closed);
-        };
+        }
         if !matches!(&row.spec.work, Work::Process(work) if work.reads_messages()) {
             let address = row.address(no);
             return Err(Refusal::invalid(format!("{address} was started without an input")));
         }
-        if !row.is_alive() {
-            return Ok(StoreInputResult::Closed);
+        if let Some(output) = self.output_at_host(no, None, row) {
+            return output.write_input(piece).await;
         }
+        let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, row)? else {
+            return Ok(StoreInputResult::Closed);
+        };
         let piece = piece.clone();
         let stored = run_blocking(move || {
             let InputPiece { writer, offset, bytes, closes_input } = piece;
@@ -132,6 +138,70 @@ impl Session {
         let run = task.run;
         let StoredTask { no, row } = self.get(task).await?;
         self.output_of(no, run, &row)
+    }
+
+    /// Returns the output of a process as [`Session::output`] does, also of a process that another node
+    /// started: that node reads it.
+    pub async fn task_output(&self, task: impl Into<TaskRef>) -> Result<TaskOutput, Refusal> {
+        let task = task.into();
+        let run = task.run;
+        let StoredTask { no, row } = self.get(task).await?;
+        match self.output_at_host(no, run, &row) {
+            Some(output) => Ok(TaskOutput::at_host(output)),
+            None => Ok(TaskOutput::here(self.output_of(no, run, &row)?)),
+        }
+    }
+
+    /// Follows the output of a process as [`Session::follow`] does, also of a process that another node
+    /// started. That node is asked again and again.
+    pub async fn follow_output(
+        &self,
+        task: impl Into<TaskRef>,
+        view: OutputView,
+        start: ReadStart,
+    ) -> Result<TaskOutputFollower, Refusal> {
+        let task = task.into();
+        let run = task.run;
+        let StoredTask { no, row } = self.get(task.clone()).await?;
+        let Some(output) = self.output_at_host(no, run, &row) else {
+            return Ok(TaskOutputFollower::here(self.follow(task, view, start).await?));
+        };
+        Ok(TaskOutputFollower::at_host(FollowedHost {
+            output,
+            view,
+            start,
+            session: self.clone(),
+            no,
+            run: row.run,
+            pause: FollowedHost::FIRST_PAUSE,
+            has_ended: false,
+        }))
+    }
+
+    /// Returns the output of a run whose files another host has.
+    fn output_at_host(&self, no: TaskNo, run: Option<RunNo>, row: &TaskRow) -> Option<HostOutput> {
+        let host = self.other_host(row)?.clone();
+        if run.is_some_and(|run| run != row.run) {
+            return None;
+        }
+        let node = self.runtime.inner.node.clone()?;
+        let task = TaskId { session: self.id, no };
+        let execution = ProcessExecution { task, run: row.run, attempt: row.attempt };
+        Some(HostOutput { client: HostClient::new(node), execution, host })
+    }
+
+    /// Returns the host of the latest attempt, if it is not this one.
+    fn other_host<'a>(&self, row: &'a TaskRow) -> Option<&'a Arc<str>> {
+        let own = &self.runtime.inner.processes.as_ref()?.host;
+        let has_started = !matches!(row.state, TaskState::Queued(_));
+        row.host().filter(|host| has_started && !is_same_host(host, own))
+    }
+
+    /// Returns true for a process that may still run on another host.
+    #[cfg(feature = "agents")]
+    pub(crate) async fn runs_elsewhere(&self, no: TaskNo) -> Result<bool, Refusal> {
+        let row = self.get(no).await?.row;
+        Ok(row.is_alive() && self.other_host(&row).is_some())
     }
 
     /// Follows the output of a process to its end, also if its shim was killed.
@@ -162,6 +232,10 @@ impl Session {
         duration: Duration,
     ) -> Result<u64, Refusal> {
         let StoredTask { no, row } = self.get(task.into()).await?;
+        if let Some(output) = self.output_at_host(no, None, &row) {
+            output.renew_lease(holder, position, duration).await?;
+            return Ok(self.output_cap_of(&row));
+        }
         let Some(RunDir { path: dir, .. }) = self.run_dir(no, None, &row)? else {
             return Err(Refusal::not_found(format!("{} has no output", row.address(no))));
         };
@@ -178,10 +252,14 @@ impl Session {
             Err(error) if error.kind() == io::ErrorKind::NotFound && row.is_alive() => {}
             Err(error) => return Err(Refusal::unavailable(format!("its output: {error}"))),
         }
-        Ok(match (&row.spec.work, self.runtime.inner.processes.as_ref()) {
+        Ok(self.output_cap_of(&row))
+    }
+
+    fn output_cap_of(&self, row: &TaskRow) -> u64 {
+        match (&row.spec.work, self.runtime.inner.processes.as_ref()) {
             (Work::Process(work), Some(processes)) => processes.output_cap(work),
             _ => 0,
-        })
+        }
     }
 
     fn output_of(
@@ -221,6 +299,13 @@ impl Session {
         if run.is_some_and(|run| run != row.run) {
             let dir = run.and_then(|run| processes.run_dir(id, run));
             return Ok(dir.map(|path| RunDir { path, is_current: false }));
+        }
+        if let Some(host) = self.other_host(row) {
+            let address = row.address(no);
+            let machine = machine_name(host);
+            return Err(Refusal::unavailable(format!(
+                "the files of {address} are on {machine}; ask a node there"
+            )));
         }
         let starting = matches!(row.state, TaskState::Queued(_));
         let attempt = if starting { row.attempt.next() } else { row.attempt };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brigade_model::command::{Caller, Command, SpawnCommand};
-use brigade_model::ids::{Epoch, Seq, SessionId, TaskNo};
+use brigade_model::ids::{Attempt, Epoch, Seq, SessionId, TaskNo};
+use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::outcome::EndConfirmation;
 use brigade_model::outcome::Outcome;
@@ -13,7 +14,7 @@ use brigade_model::spec::TaskSpec;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::TaskTree;
 use brigade_model::transition::{CommandOutputs, SessionOpening, handle_command, open_session};
-use brigade_model::work::{CommandLine, ProcessWork, Work};
+use brigade_model::work::{CommandLine, JobWork, ProcessWork, RecoveryPolicy, Work};
 use brigade_runtime::{Clock, NodeOptions};
 use brigade_store::{Batch, JoinResult, JoinedNode, NewNode, SessionBatch, SessionClaim, Store};
 use brigade_testkit::{PausedClock, TestRuntime};
@@ -52,6 +53,12 @@ impl<'a> HostNode<'a> {
 
     /// Opens a session with a process that runs on this host.
     async fn open_with_process(&self, name: &str) -> (SessionId, TaskNo) {
+        let client = Caller::Client("cook".into());
+        self.open_with(name, vec![(client, process_spec())]).await
+    }
+
+    /// Opens a session with tasks that run on this host, the last of them a process.
+    async fn open_with(&self, name: &str, specs: Vec<(Caller, TaskSpec)>) -> (SessionId, TaskNo) {
         let now = PausedClock::starting_at(TestRuntime::START).now();
         let id = SessionId::from_uuid(uuid::Uuid::from_u128(name.len() as u128));
         let name = name.parse().unwrap();
@@ -59,16 +66,16 @@ impl<'a> HostNode<'a> {
             SessionOpening { id, name, limits: Limits::default(), at: now, epoch: Epoch::FIRST };
         let (mut tree, record) = open_session(opening);
         tree.set_host(Some(HOST.into()));
-        let spec = ProcessWork::new(CommandLine::Shell("sleep 600".into()));
-        let spawn = Command::Spawn(SpawnCommand {
-            caller: Caller::Client("cook".into()),
-            spec: Arc::new(TaskSpec::new(Work::Process(spec))),
-            call: None,
-        });
-        let mut outputs = handle_command(&mut tree, &spawn, now).unwrap().outputs;
-        outputs.events.insert(0, record);
-        self.commit(&mut tree, outputs).await;
-        (id, TaskNo::new(1).unwrap())
+        let mut all = CommandOutputs::default();
+        all.events.push(record);
+        for (caller, spec) in specs {
+            let spawn = Command::Spawn(SpawnCommand { caller, spec: Arc::new(spec), call: None });
+            let outputs = handle_command(&mut tree, &spawn, now).unwrap().outputs;
+            all.events.extend(outputs.events);
+        }
+        let last = tree.row().last_task.unwrap();
+        self.commit(&mut tree, all).await;
+        (id, last)
     }
 
     async fn commit(&self, tree: &mut TaskTree, outputs: CommandOutputs) {
@@ -95,6 +102,11 @@ impl<'a> HostNode<'a> {
         let claimed = self.fleet.store.fleet().unwrap().claim(&claim).await.unwrap();
         claimed.into_iter().map(|session| session.id).collect()
     }
+}
+
+fn process_spec() -> TaskSpec {
+    let work = ProcessWork::new(CommandLine::Shell("sleep 600".into()));
+    TaskSpec::new(Work::Process(work))
 }
 
 async fn row(fleet: &TestFleet, id: SessionId, no: TaskNo) -> TaskRow {
@@ -233,4 +245,31 @@ async fn a_stop_of_an_away_process_does_not_wait_for_its_host() {
     let _host = HostNode::join(&fleet, "kitchen-2").await;
     tokio::time::sleep(2 * GRACE).await;
     assert_eq!(row(&fleet, id, no).await, ended);
+}
+
+/// As an agent with its program: the task is restarted elsewhere, and its process is not.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_its_program_goes_to_the_host_with_it() {
+    let fleet = TestFleet::new();
+    let host = HostNode::join(&fleet, "kitchen-2").await;
+    let recovery = RecoveryPolicy::resume_max_crashes(5);
+    let args = Json::of(&4_000_u64).unwrap();
+    let job = TaskSpec::new(Work::Job(JobWork::Named { handler: "work".into(), args, recovery }));
+    let program = TaskSpec { part_of_parent: true, ..process_spec() };
+    let first = TaskNo::new(1).unwrap();
+    let parent = Caller::Task { no: first, attempt: Attempt(1) };
+    let specs = vec![(Caller::Client("cook".into()), job), (parent, program)];
+    let (id, no) = host.open_with("kitchen", specs).await;
+    host.close().await;
+    let one = fleet.node("one").await;
+    wait_for_state(&fleet, id, no, "away").await;
+    let session = one.session("kitchen").await;
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(row(&fleet, id, first).await.state.label(), "running", "it was restarted");
+    assert_eq!(one.owner(&session).await.as_deref(), Some("one"));
+    let host = HostNode::join(&fleet, "kitchen-2").await;
+    one.wait_for_owner(&session, None).await;
+    assert!(fleet.work.spans(&session, 1).iter().all(|span| span.to.is_some()), "it was halted");
+    assert_eq!(host.claim().await, [id]);
+    assert_eq!(row(&fleet, id, no).await.state.label(), "running");
 }

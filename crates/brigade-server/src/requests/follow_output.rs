@@ -4,7 +4,6 @@ use brigade_model::refusal::Refusal;
 use brigade_protocol::requests::{FollowOutputRequest, OutputPageItem};
 
 use crate::request_context::RequestContext;
-use crate::request_handler::output_unreadable;
 use crate::request_handler::{ItemSender, RequestHandler};
 
 impl RequestHandler for FollowOutputRequest {
@@ -15,8 +14,8 @@ impl RequestHandler for FollowOutputRequest {
     ) -> Result<(), Refusal> {
         let found = context.find_task(&self.target).await?;
         let view = self.streams.into();
-        let mut follow = found.session.follow(found.task_ref(), view, self.from.into()).await?;
-        while let Some(page) = follow.next().await.map_err(|e| output_unreadable(&e))? {
+        let mut follow = found.session.follow_output(found.task_ref(), view, self.from.into()).await?;
+        while let Some(page) = follow.next().await? {
             items.send(&OutputPageItem::of(&page)).await?;
         }
         Ok(())

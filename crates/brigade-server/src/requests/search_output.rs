@@ -6,17 +6,15 @@ use std::time::{Duration, Instant};
 
 use brigade_model::refusal::Refusal;
 use brigade_model::truncate::truncate_end;
-use brigade_process::output::{
-    OutputSearch, ProcessOutput, SearchBounds, SearchCursor, SearchError, SearchResult, StdStream,
-};
+use brigade_process::output::{SearchCursor, SearchResult, StdStream};
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{
     MatchedLineItem, SearchOutputReply, SearchOutputRequest, SearchPlace,
 };
+use brigade_runtime::{TaskOutput, TaskOutputSearch};
 use regex::RegexBuilder;
 
 use crate::request_context::RequestContext;
-use crate::request_handler::output_unreadable;
 use crate::request_handler::{ItemSender, RequestHandler, to_raw_json};
 
 const LINE_BYTES_MAX: usize = 2_000;
@@ -50,8 +48,8 @@ impl RequestHandler for SearchOutputRequest {
                 tokio::task::spawn_blocking(move || search_transcript(&self, &transcript, &time))
             }
             None => {
-                let output = found.session.output(found.task_ref()).await?;
-                tokio::task::spawn_blocking(move || search_process(&self, &output, &time))
+                let output = found.session.task_output(found.task_ref()).await?;
+                return search_process(&self, &output, &time).await;
             }
         };
         searched.await.map_err(|error| Refusal::internal(error.to_string()))?
@@ -84,35 +82,25 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn search_process(
+async fn search_process(
     request: &SearchOutputRequest,
-    output: &ProcessOutput,
+    output: &TaskOutput,
     time: &SearchTime,
 ) -> Result<SearchOutputReply, Refusal> {
     let from = request.from.map_or(SearchCursor::default(), |from| {
         let SearchPlace { read_from, searched_to } = from;
         SearchCursor { read_from, searched_to }.without_long_lines()
     });
-    let bounds = SearchBounds {
-        max_bytes: Some(SEARCH_BYTES_MAX),
-        deadline: Some(time.deadline),
-        stop: Some(&time.stop),
-    };
-    let mut search = OutputSearch {
+    let mut search = TaskOutputSearch {
         view: request.streams.into(),
-        pattern: &request.pattern,
+        pattern: request.pattern.clone(),
         ignore_case: request.ignore_case,
         cursor: from,
         max_matches: request.max_matches.min(MATCHES_MAX),
         max_line_bytes: LINE_BYTES_MAX,
-        bounds,
-    };
-    let run = |search| match output.search(search) {
-        Ok(found) => Ok(found),
-        Err(SearchError::Pattern(problem)) => {
-            Err(Refusal::invalid(format!("the pattern is wrong: {problem}")))
-        }
-        Err(SearchError::Io(error)) => Err(output_unreadable(&error)),
+        max_bytes: Some(SEARCH_BYTES_MAX),
+        deadline: Some(time.deadline),
+        stop: time.stop.clone(),
     };
     let new_lines = |found: &SearchResult| -> Vec<MatchedLineItem> {
         let items = found.lines.iter().map(|line| MatchedLineItem {
@@ -122,13 +110,13 @@ fn search_process(
         });
         items.collect()
     };
-    let mut found = run(search)?;
+    let mut found = output.search(search.clone()).await?;
     let mut lines = new_lines(&found);
     let fitting = count_fitting(&lines)?;
     if fitting < lines.len() {
         // The place after the last line that fits is known only to a search that ends there.
         search.max_matches = fitting;
-        found = run(search)?;
+        found = output.search(search).await?;
         lines = new_lines(&found);
         lines.truncate(count_fitting(&lines)?);
     }

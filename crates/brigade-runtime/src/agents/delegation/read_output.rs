@@ -1,5 +1,7 @@
 //! Reads the output of a process, or the transcript of a sub-agent.
 
+use std::sync::Arc;
+
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::output_tail::KeptPart;
 use brigade_delegation::{OutputMatches, OutputPart, OutputStream, ReadOutput};
@@ -7,13 +9,11 @@ use brigade_model::ids::TaskNo;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::StoredTask;
 use brigade_model::truncate::truncate_end;
-use brigade_process::output::{
-    OutputRead, OutputSearch, OutputView, ReadStart, SearchBounds, SearchCursor, SearchError,
-    page_text,
-};
+use brigade_process::output::{OutputRead, OutputView, ReadStart, SearchCursor, page_text};
 
 use super::summary::summarize_task;
 use super::{AgentDelegationTool, DelegationContext};
+use crate::processes::TaskOutputSearch;
 use crate::session::Session;
 
 const MATCHES_MAX: usize = 1_000;
@@ -61,13 +61,10 @@ impl OutputSource<'_> {
         if let Some(transcript) = &self.transcript {
             return Ok(transcript_part(transcript, args.from, max_bytes));
         }
-        let output = self.session.output(self.no).await?;
+        let output = self.session.task_output(self.no).await?;
         let start = args.from.map_or(ReadStart::FromEnd(max_bytes as u64), ReadStart::At);
         let read = OutputRead { view: output_view(args), start, max_bytes };
-        let page = tokio::task::spawn_blocking(move || output.read(read)).await;
-        let page = page.map_err(|error| Refusal::internal(error.to_string()))?;
-        let page = page.map_err(|error| Refusal::unavailable(format!("its output: {error}")))?;
-        let page = page.end_on_character();
+        let page = output.read(read).await?.end_on_character();
         Ok(OutputPart {
             text: page_text(&page),
             from: page.from,
@@ -83,31 +80,25 @@ impl OutputSource<'_> {
             let lines = find_matching_lines(transcript, from, pattern)?;
             return Ok(OutputMatches { lines, has_more: false, unsearched_bytes: 0 });
         }
-        let output = self.session.output(self.no).await?;
-        let view = output_view(args);
-        let pattern = pattern.to_owned();
-        let searched = tokio::task::spawn_blocking(move || {
-            output.search(OutputSearch {
-                view,
-                pattern: &pattern,
+        let output = self.session.task_output(self.no).await?;
+        let found = output
+            .search(TaskOutputSearch {
+                view: output_view(args),
+                pattern: pattern.to_owned(),
                 ignore_case: false,
                 cursor: SearchCursor::at(from),
                 max_matches: MATCHES_MAX,
                 max_line_bytes: LINE_BYTES_MAX,
-                bounds: SearchBounds::default(),
+                max_bytes: None,
+                deadline: None,
+                stop: Arc::default(),
             })
-        });
-        match searched.await.map_err(|error| Refusal::internal(error.to_string()))? {
-            Ok(found) => Ok(OutputMatches {
-                has_more: found.lines.len() >= MATCHES_MAX,
-                lines: found.lines.into_iter().map(|line| (line.at, line.text)).collect(),
-                unsearched_bytes: found.dropped_bytes,
-            }),
-            Err(SearchError::Pattern(problem)) => Err(pattern_error(&problem.to_string())),
-            Err(SearchError::Io(error)) => {
-                Err(Refusal::unavailable(format!("its output: {error}")))
-            }
-        }
+            .await?;
+        Ok(OutputMatches {
+            has_more: found.lines.len() >= MATCHES_MAX || !found.is_complete,
+            lines: found.lines.into_iter().map(|line| (line.at, line.text)).collect(),
+            unsearched_bytes: found.dropped_bytes,
+        })
     }
 }
 

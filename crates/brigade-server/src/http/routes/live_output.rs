@@ -5,10 +5,10 @@ use axum::response::Response;
 use brigade_agent::AgentOutput;
 use brigade_model::refusal::Refusal;
 use brigade_model::work::TaskKind;
-use brigade_process::output::{OutputFollower, PagePiece, ReadStart, StdStream, ViewPage};
+use brigade_process::output::{PagePiece, ReadStart, StdStream, ViewPage};
 use brigade_protocol::http::{AgentOutputBody, DroppedOutputBody, ProcessOutputBody, TaskId};
 use brigade_protocol::requests::StreamSelection;
-use brigade_runtime::ResultStream;
+use brigade_runtime::{ResultStream, TaskOutputFollower};
 use futures_util::stream::Fuse;
 use futures_util::{FutureExt, StreamExt};
 use http::header::HeaderMap;
@@ -22,7 +22,6 @@ use crate::http::problem::Problem;
 use crate::http::server_sent_events::{
     CHUNK_BYTES, FrameBuffer, FrameSource, follow, last_event_id,
 };
-use crate::request_handler::output_unreadable;
 
 /// Selects output to follow.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -74,7 +73,7 @@ pub(super) async fn follow_output(
         OutputStream::Stderr => StreamSelection::Stderr,
         OutputStream::Combined => StreamSelection::Combined,
     };
-    let follower = found.session.follow(found.task_ref(), view.into(), start).await?;
+    let follower = found.session.follow_output(found.task_ref(), view.into(), start).await?;
     Ok(follow(&state, &caller, OutputFrames { follower, held: None, next: None }))
 }
 
@@ -123,7 +122,7 @@ impl OutputSelection {
 
 /// The frames of a process's output.
 struct OutputFrames {
-    follower: OutputFollower,
+    follower: TaskOutputFollower,
     /// The start of a character whose other bytes are not there yet.
     held: Option<HeldBytes>,
     /// The offset after the last byte that was sent.
@@ -227,7 +226,7 @@ impl FrameSource for OutputFrames {
             Ok(Some(page)) => Some(Ok(Some(page))),
             // The last bytes may not be a character.
             Ok(None) => self.held.is_some().then_some(Ok(None)),
-            Err(error) => Some(Err(output_unreadable(&error))),
+            Err(refusal) => Some(Err(refusal)),
         }
     }
 

@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use brigade_model::ids::RunNo;
 use brigade_model::refusal::Refusal;
-use brigade_process::ProcessOutput;
 use brigade_process::output::{OutputRead, OutputView, PagePiece, ReadStart, ViewPage};
 use brigade_protocol::http::{OutputBytesBody, OutputPageBody, OutputSearchBody, TaskId};
 use brigade_protocol::requests::{SearchOutputRequest, StreamSelection};
+use brigade_runtime::TaskOutput;
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, HeaderMap};
@@ -21,7 +21,7 @@ use crate::http::path_target::target_of;
 use crate::http::problem::Problem;
 use crate::http::request_headers::{ByteRange, RangeHeader};
 use crate::request_context::LocatedTask;
-use crate::requests::read_output::{PAGE_BYTES_MAX, read_page};
+use crate::requests::read_output::PAGE_BYTES_MAX;
 
 pub(super) const NEXT: HeaderName = HeaderName::from_static("brigade-output-next");
 pub(super) const TOTAL: HeaderName = HeaderName::from_static("brigade-output-total");
@@ -106,7 +106,7 @@ pub(super) async fn read_output(
         Some(run) => caller.run(id, RunNo(run)).await?,
         None => caller.task(id).await?,
     };
-    let output = found.session.output(found.task_ref()).await?;
+    let output = found.session.task_output(found.task_ref()).await?;
     let view = OutputView::from(StreamSelection::from(query.stream));
     if query.tail.is_some_and(|bytes| bytes > PAGE_BYTES_MAX as u64) {
         return Err(Refusal::invalid(format!("a tail has at most {PAGE_BYTES_MAX} bytes")).into());
@@ -126,7 +126,7 @@ pub(super) async fn read_output(
 }
 
 async fn read_json(
-    output: ProcessOutput,
+    output: TaskOutput,
     view: OutputView,
     query: &OutputQuery,
 ) -> Result<Response, Problem> {
@@ -140,18 +140,14 @@ async fn read_json(
         let text = format!("the limit is {JSON_BYTES_MIN} to {PAGE_BYTES_MAX}");
         return Err(Refusal::invalid(text).into());
     }
-    let page = read_page(output, OutputRead { view, start, max_bytes }).await?;
+    let page = output.read(OutputRead { view, start, max_bytes }).await?;
     Ok(JsonBody(OutputPageBody::of(page)).into_response())
 }
 
 /// Answers with the last bytes, without those that are no longer stored.
-async fn read_tail(
-    output: ProcessOutput,
-    view: OutputView,
-    bytes: u64,
-) -> Result<Response, Problem> {
+async fn read_tail(output: TaskOutput, view: OutputView, bytes: u64) -> Result<Response, Problem> {
     let read = OutputRead { view, start: ReadStart::FromEnd(bytes), max_bytes: PAGE_BYTES_MAX };
-    let page = read_page(output, read).await?;
+    let page = output.read(read).await?;
     let dropped = page.pieces.iter().map(|piece| match piece {
         PagePiece::Dropped { bytes } => *bytes,
         PagePiece::Bytes { .. } => 0,
@@ -163,7 +159,7 @@ async fn read_tail(
 
 /// Answers with a part of the output that has no gap.
 async fn read_range(
-    output: ProcessOutput,
+    output: TaskOutput,
     view: OutputView,
     range: ByteRange,
 ) -> Result<Response, Problem> {
@@ -176,7 +172,7 @@ async fn read_range(
         ByteRange::From { last: None, .. } | ByteRange::Suffix(_) => u64::MAX,
     };
     let max_bytes = usize::try_from(wanted).unwrap_or(usize::MAX).min(PAGE_BYTES_MAX);
-    let mut page = read_page(output, OutputRead { view, start, max_bytes }).await?;
+    let mut page = output.read(OutputRead { view, start, max_bytes }).await?;
     let part = OutputPart::without_gap(&mut page, last);
     let headers = part.headers(&page);
     let total = page.total;
@@ -196,9 +192,9 @@ async fn read_range(
 }
 
 /// Answers with all stored bytes up to the present end.
-async fn read_whole(output: ProcessOutput, view: OutputView) -> Result<Response, Problem> {
+async fn read_whole(output: TaskOutput, view: OutputView) -> Result<Response, Problem> {
     let read = OutputRead { view, start: ReadStart::At(0), max_bytes: PIECE_BYTES };
-    let first = read_page(output.clone(), read).await?;
+    let first = output.read(read).await?;
     let total = first.total;
     let mut headers = OutputPart { start: first.from, dropped: None }.headers(&first);
     headers.insert(NEXT, total.into());
@@ -211,7 +207,7 @@ async fn read_whole(output: ProcessOutput, view: OutputView) -> Result<Response,
 
 /// The part of an output that was not read yet.
 struct WholeOutput {
-    output: ProcessOutput,
+    output: TaskOutput,
     view: OutputView,
     next: u64,
     total: u64,
@@ -230,7 +226,7 @@ impl WholeOutput {
                 start: ReadStart::At(rest.next),
                 max_bytes: remaining.min(PIECE_BYTES),
             };
-            let page = read_page(rest.output.clone(), read).await?;
+            let page = rest.output.read(read).await?;
             if page.next <= rest.next {
                 return Ok(None);
             }
