@@ -237,6 +237,7 @@ async fn finish_wait(
     result: TaskWaitResult,
 ) -> Result<FinishedWait, Refusal> {
     let timed_out = matches!(result, TaskWaitResult::TimedOut);
+    let has_collected = matches!(result, TaskWaitResult::Ended(_)) && context.consumes_results();
     let results = match result {
         TaskWaitResult::Ended(results) => results,
         TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
@@ -268,7 +269,9 @@ async fn finish_wait(
                 let info = info.clone().for_run(result);
                 WaitedTask { no, row: row.clone(), info }
             }));
-        } else if row.is_alive() {
+        } else if row.is_alive() || has_collected {
+            // A task that ended after the results were collected. Its own was not, so it is not
+            // returned: a later wait collects it.
             finished.still_running.push(WaitedTask { no, row, info });
         } else {
             finished.ended.push(WaitedTask { no, row, info });
