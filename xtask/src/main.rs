@@ -5,7 +5,7 @@
 //!   that outlives its tests is a failure too.
 //! - `tidy`: checks layers, licences and sources of dependencies, names, and the form of files.
 //! - `api`: writes the list of the facade's public API.
-//! - `chaos`: kills runtimes and shims at random moments.
+//! - `chaos`: kills runtimes and shims at random moments, or injects faults into a fleet.
 //! - `instructions`: counts the instructions of the hottest paths; `--update` stores the counts.
 //! - `bench`: compares Brigade with plain tokio and plain rusqlite, as ratios.
 
@@ -33,20 +33,25 @@ const HELP: &str = "\
 usage: cargo xtask COMMAND
 
   test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
-                       package (the crates can be published), clippy, features, tests, interop (MCP
-                       and A2A programs of other vendors), schemathesis (generated requests to
-                       the HTTP API), web (the dashboard in a browser), sdk (the Python and
-                       TypeScript clients), instructions (the hottest paths execute no more
-                       instructions than stored). NAME is one stage, a crate
+                       package (the crates can be published), clippy, features, tests, postgres (the
+                       crash stories on it), interop (MCP and A2A programs of other vendors),
+                       schemathesis (generated requests to the HTTP API), web (the dashboard in a
+                       browser), sdk (the Python and TypeScript clients), instructions (the hottest
+                       paths execute no more instructions than stored). NAME is one stage, a crate
                        (brigade-model, ...), or a stage that runs only by name: http (all tests of
-                       the HTTP server), model (agents with a small real model), attacks (on the
-                       daemon and the sandbox, a minute each), clients (coding agents of other
-                       vendors, as MCP clients and as agents of Brigade, offline)
+                       the HTTP server), fleet (simulations, and real nodes on a real database with
+                       faults), model (agents with a small real model), attacks (on the daemon and
+                       the sandbox, a minute each), clients (coding agents of other vendors, as MCP
+                       clients and as agents of Brigade, offline)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
   api                  write the public API of the facade to crates/brigade/public-api.txt
   chaos [KILLS]        kill runtimes (100 times, or KILLS) and shims (1,000 times) at random
                        moments, and check that nothing is lost, repeated or left behind
+  chaos --store postgres [--nodes N] [--sessions N] [--seed N] [--minutes N]
+                       inject faults into nodes (3) that share a private PostgreSQL server with a replica,
+                       while clients of sessions (200) work, for at least that time (10), and check their
+                       histories; the same seed chooses the same faults
   instructions [--update]
                        count the instructions of the hottest paths under valgrind and compare them
                        with crates/brigade-runtime/benches/instructions.toml, or write them there
@@ -62,8 +67,7 @@ fn main() -> ExitCode {
         ["test", "--only", name] => test_stages::run_stages(Some(name)),
         ["tidy"] => tidy::run(),
         ["api"] => public_api::write(),
-        ["chaos"] => chaos::run(None),
-        ["chaos", kills] => chaos::run(Some(kills)),
+        ["chaos", args @ ..] => chaos::run(args),
         ["instructions"] => instructions::check(),
         ["instructions", "--update"] => instructions::update(),
         ["bench"] => bench::run(None),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{instructions, interop, package, public_api, sdk, tidy, web};
+use crate::{chaos, instructions, interop, package, public_api, sdk, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -49,6 +49,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
             "attacks" => return run_timed(only, run_attacks),
             "http" => return run_timed(only, test_http),
             "postgres" => return run_timed(only, test_postgres),
+            "fleet" => return run_timed(only, test_fleet),
             _ => {}
         }
         return match stages.iter().find(|(name, _)| *name == only) {
@@ -149,6 +150,14 @@ fn test_postgres() -> Result<(), String> {
     test_alone(&["--package", "brigade-postgres"])?;
     test_alone(&["--package", "brigade-cli", "--test", "stories", "postgres"])?;
     run_stories_on_postgres()
+}
+
+/// Runs the model and the simulations of a fleet, which the stage `tests` runs too, and the short runs of
+/// real nodes.
+fn test_fleet() -> Result<(), String> {
+    test_alone(&["--package", "brigade-store", "--test", "fleet_protocol"])?;
+    test_alone(&["--package", "brigade-runtime", "--test", "fleet"])?;
+    chaos::run_short()
 }
 
 /// Runs the crash stories on PostgreSQL. The stage `tests` runs them on SQLite.

@@ -1,5 +1,6 @@
 //! A private PostgreSQL server for tests and benchmarks.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -107,7 +108,7 @@ impl TestServer {
             "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
              directory of its programs",
         );
-        let mut command = unprivileged_shell();
+        let mut command = unprivileged_command("sh");
         command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(SETTINGS);
         command.arg(port.to_string()).args(settings);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -238,7 +239,7 @@ impl Drop for TestServer {
 }
 
 /// Returns the directory of the server's programs.
-fn find_programs() -> Option<PathBuf> {
+pub fn find_programs() -> Option<PathBuf> {
     let programs = ["initdb", "postgres", "pg_isready", "psql"];
     let has_server = |dir: &Path| programs.iter().all(|program| dir.join(program).is_file());
     if let Some(dir) = std::env::var_os("PG_BIN") {
@@ -253,17 +254,23 @@ fn find_programs() -> Option<PathBuf> {
     })
 }
 
-/// Returns a shell that is not the superuser's, as whom the server does not run.
-fn unprivileged_shell() -> Command {
+/// Returns a command for a program as another user, if this one is the superuser: the server does not run
+/// as that.
+pub fn unprivileged_command(program: impl AsRef<OsStr>) -> Command {
+    if unprivileged_user().is_none() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"]).arg(program.as_ref());
+    command.current_dir("/");
+    command
+}
+
+/// Returns the user of [`unprivileged_command`] if that is another one.
+pub fn unprivileged_user() -> Option<&'static str> {
     let is_root = fs::metadata("/proc/self").is_ok_and(|about| {
         use std::os::unix::fs::MetadataExt;
         about.uid() == 0
     });
-    if !is_root {
-        return Command::new("sh");
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "sh"]);
-    command.current_dir("/");
-    command
+    is_root.then_some("nobody")
 }
