@@ -38,10 +38,11 @@ usage: cargo xtask COMMAND
                        schemathesis (generated requests to the HTTP API), web (the dashboard in a
                        browser), sdk (the Python and TypeScript clients), instructions (the hottest
                        paths execute no more instructions than stored). NAME is one stage, a crate
-                       (brigade-model, ...), or a stage that runs only by name: http (all tests of the HTTP server), fleet (simulations, and real
-                       nodes on a real database with faults), model (agents with a small real model),
-                       attacks (on the daemon and the sandbox, a minute each), clients (coding agents
-                       of other vendors, as MCP clients and as agents of Brigade, offline)
+                       (brigade-model, ...), or a stage that runs only by name: http (all tests of
+                       the HTTP server), fleet (simulations, and real nodes on a real database with
+                       faults), model (agents with a small real model), attacks (on the daemon and
+                       the sandbox, a minute each), clients (coding agents of other vendors, as MCP
+                       clients and as agents of Brigade, offline)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
   api                  write the public API of the facade to crates/brigade/public-api.txt
