@@ -26,7 +26,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
     ensure_postgres()?;
-    let stages: [(&str, CheckStage); 13] = [
+    let stages: [(&str, CheckStage); 14] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),

@@ -159,8 +159,8 @@ pub(crate) struct LoopMember {
 
 /// The wait of a loop without sessions for a new join of its node.
 #[derive(Debug)]
-pub(crate) struct RejoinWait<'a> {
-    group: &'a LoopGroup,
+pub(crate) struct RejoinWait {
+    group: Arc<LoopGroup>,
     rejoins_before: u64,
     is_leader: bool,
 }
@@ -209,13 +209,13 @@ impl LoopMember {
     }
 
     /// Notes that this loop has given up its sessions after the lease was lost.
-    pub(crate) fn wait_to_rejoin(&self) -> RejoinWait<'_> {
+    pub(crate) fn wait_to_rejoin(&self) -> RejoinWait {
         let mut rejoins_before = 0;
         self.group.state.send_modify(|state| {
             state.without_sessions += 1;
             rejoins_before = state.rejoins;
         });
-        RejoinWait { group: &self.group, rejoins_before, is_leader: false }
+        RejoinWait { group: self.group.clone(), rejoins_before, is_leader: false }
     }
 
     fn stop_performing(&mut self) {
@@ -231,7 +231,7 @@ impl Drop for LoopMember {
     }
 }
 
-impl RejoinWait<'_> {
+impl RejoinWait {
     /// Waits until no loop has sessions, or until another one has joined for all.
     pub(crate) async fn turn(&mut self) -> RejoinTurn {
         let mut changes = self.group.state.subscribe();
@@ -270,7 +270,7 @@ impl RejoinWait<'_> {
     }
 }
 
-impl Drop for RejoinWait<'_> {
+impl Drop for RejoinWait {
     /// Ends a wait without a join, because the runtime ends.
     fn drop(&mut self) {
         self.group.state.send_if_modified(|state| {

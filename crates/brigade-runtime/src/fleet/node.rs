@@ -209,10 +209,10 @@ impl Node {
     }
 
     /// Joins again, and tries for as long as it takes.
-    pub(super) async fn rejoin_until_joined(&self, pause: Duration) -> Lane {
+    pub(super) async fn rejoin_until_joined(&self, pause: Duration) -> Arc<[Lane]> {
         loop {
             match self.rejoin().await {
-                Ok(lane) => return lane,
+                Ok(lanes) => return lanes,
                 Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
             }
             tokio::time::sleep(pause).await;
