@@ -54,7 +54,9 @@ pub use new_task::{
     NewAgentBody, NewJobBody, NewProcessBody, NewTaskBody, PermissionsBody, ResourcesBody,
     SandboxBody,
 };
-pub use node::{DrainRequestBody, MoveRequestBody, NodeBody, NodeListBody};
+pub use node::{
+    DrainRequestBody, MoveRequestBody, NodeBody, NodeListBody, RequiredLabelsRequestBody,
+};
 pub use output::{
     OutputBytesBody, OutputLineBody, OutputPageBody, OutputPieceBody, OutputSearchBody,
 };

@@ -14,7 +14,8 @@ impl RequestHandler for FollowOutputRequest {
     ) -> Result<(), Refusal> {
         let found = context.find_task(&self.target).await?;
         let view = self.streams.into();
-        let mut follow = found.session.follow_output(found.task_ref(), view, self.from.into()).await?;
+        let mut follow =
+            found.session.follow_output(found.task_ref(), view, self.from.into()).await?;
         while let Some(page) = follow.next().await? {
             items.send(&OutputPageItem::of(&page)).await?;
         }
