@@ -11,11 +11,11 @@
 //! - `node`: the node's shared state; `node_lease`: the time for which it may act, `attempt_lease`: the
 //!   lease of one attempt; `fleet_clock`: the clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
-//! - `host_client`: requests to the nodes of other hosts; `host_watch`: the hosts of processes that other nodes started; `hosted_processes`: the processes of this
-//!   host in sessions of other nodes.
+//! - `host_client`: requests to the nodes of other hosts; `host_watch`: the hosts of processes that other
+//!   nodes started; `hosted_processes`: the processes of this host in sessions of other nodes.
 //! - `limit_keeper`: the node's part in the limits of providers; `limit_shares`: their division.
-//! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `session_rest`: the
-//!   sessions that need no owner; `rejoin`: a new join.
+//! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `forwarded_inputs`: inputs
+//!   for sessions of other nodes; `session_rest`: the sessions that need no owner; `rejoin`: a new join.
 //! - `unreadable_sessions`: sessions of newer versions, and damaged ones.
 //! - `call_message`: the encoding of calls.
 
@@ -25,6 +25,7 @@ mod call_message;
 mod call_server;
 mod feed_reader;
 mod fleet_clock;
+mod forwarded_inputs;
 #[cfg(feature = "processes")]
 mod host_client;
 #[cfg(feature = "processes")]

@@ -171,7 +171,11 @@ impl Supervisor {
             match self.load_session(row.id).await {
                 Err(_) if self.owned.as_ref().is_some_and(|owned| owned.is_elsewhere(row.id)) => {
                     let refreshing = refresh_view(&self.view, &*self.store, row.id);
-                    let _ = self.while_held(async { Ok(refreshing.await) }).await;
+                    let refreshed = async {
+                        refreshing.await;
+                        Ok(())
+                    };
+                    let _ = self.while_held(refreshed).await;
                 }
                 loaded => loaded?,
             }

@@ -14,19 +14,18 @@ use brigade_store::{
 };
 use futures_util::future::join_all;
 
-use super::call_client::CallerReply;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
 use super::unreadable_sessions::is_unreadable;
 use super::{AttemptLease, CallClient, CallReply, CallRequest, Node};
 use crate::commit::{Decided, DeferredReply};
-use crate::loop_input::{LoopInput, ReplyTo, SubmitResult, WaitInput};
+use crate::loop_input::{ReplyTo, SubmitResult, WaitInput};
 use crate::supervisor::Supervisor;
 
 /// The time at rest after which a session is given up.
 const RELEASE_DELAY: Millis = Millis(30_000);
 /// The time for which requests go to another owner without a look whether it still owns the session.
-const OWNER_KNOWN: Millis = Millis(5_000);
+pub(super) const OWNER_KNOWN: Millis = Millis(5_000);
 /// The number of sessions of other nodes above which old ones are forgotten.
 const ELSEWHERE_MAX: usize = 1_024;
 /// The most sessions that one turn gives up.
@@ -291,43 +290,8 @@ impl Supervisor {
     }
 
     /// Returns true if a session is in memory, or is to be loaded again.
-    fn holds(&self, id: SessionId) -> bool {
+    pub(super) fn holds(&self, id: SessionId) -> bool {
         self.trees.contains_key(&id) || self.discarded_trees.contains_key(&id)
-    }
-
-    /// Sends an input to the node that owns its session. Returns it if this node decides it.
-    pub(crate) async fn forward(&mut self, input: LoopInput) -> Option<LoopInput> {
-        let session = match &input {
-            LoopInput::Submit { session, .. }
-            | LoopInput::SubmitAll { session, .. }
-            | LoopInput::Move { session, .. }
-            | LoopInput::Report { session, .. } => *session,
-            LoopInput::Wait(wait) => wait.session,
-            _ => return Some(input),
-        };
-        if self.holds(session) {
-            return Some(input);
-        }
-        if let LoopInput::Report { command: Command::Report(_), .. } = &input {
-            // Its performer was halted when the session was given up.
-            return None;
-        }
-        let now = self.clock.now();
-        let looked_at = self.owned.as_ref().and_then(|owned| owned.elsewhere.get(&session));
-        let is_known = looked_at.is_some_and(|looked_at| now.since(*looked_at) < OWNER_KNOWN);
-        if !is_known {
-            if let Some(owned) = &mut self.owned {
-                owned.elsewhere.remove(&session);
-            }
-            if self.load_from_store(session).await.is_ok() {
-                return Some(input);
-            }
-        }
-        let Some(owned) = self.owned.as_ref().filter(|owned| owned.is_elsewhere(session)) else {
-            return Some(input);
-        };
-        owned.send_to_owner(session, input);
-        None
     }
 
     /// Decides calls of other nodes.
@@ -566,38 +530,5 @@ impl OwnedSessions {
             tracing::warn!(%error, "the node ends with its lease");
         }
         let _ = self.node.fleet().notify().await;
-    }
-
-    /// Sends an input to the node that owns its session.
-    pub(crate) fn send_to_owner(&self, session: SessionId, input: LoopInput) {
-        match input {
-            LoopInput::Submit { command, origin, reply, .. } => {
-                let request = CallRequest::Submit { command, origin };
-                self.calls.ask(session, &request, None, CallerReply::One(reply));
-            }
-            LoopInput::SubmitAll { commands, origin, reply, .. } => {
-                let count = commands.len();
-                let request = CallRequest::SubmitAll { commands, origin };
-                self.calls.ask(session, &request, None, CallerReply::Many { reply, count });
-            }
-            LoopInput::Wait(wait) => self.send_wait(wait),
-            LoopInput::Move { to, reply, .. } => {
-                let request = CallRequest::Move { to };
-                self.calls.ask(session, &request, None, CallerReply::One(reply));
-            }
-            _ => tracing::debug!(%session, "ignored a report for a session of another node"),
-        }
-    }
-
-    fn send_wait(&self, wait: WaitInput) {
-        let WaitInput { id, session, collect, origin, reply, .. } = wait;
-        let request = CallRequest::Wait { collect, origin };
-        match reply {
-            ReplyTo::Local(reply) => {
-                self.calls.ask(session, &request, Some(id), CallerReply::One(reply));
-            }
-            // The new owner gets the call itself.
-            ReplyTo::Call(id) => self.node.served_calls.forget(id),
-        }
     }
 }

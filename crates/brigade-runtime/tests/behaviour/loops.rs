@@ -157,7 +157,7 @@ async fn sessions_of_different_loops_take_turns() {
             tasks.push(session.spawn(task).await.unwrap());
         }
     }
-    join_all(tasks.iter().map(|task| outcome(task))).await;
+    join_all(tasks.iter().map(outcome)).await;
     let order = order.lock().unwrap().clone();
     assert_eq!(order.len(), 3 * sessions.len());
     // The first task starts at once, so its session has one turn more in the first round.
