@@ -15,7 +15,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two reports while calls wait, and the least time after a hint.
 const WAITING_INTERVAL: Duration = Duration::from_millis(250);
 /// The least time between two reports.
-const REPORT_PAUSE: Duration = Duration::from_millis(50);
+const REPORT_PAUSE: Duration = Duration::from_millis(100);
 /// The time after which a demand that is over is halved. An agent calls its model again after its tools.
 const DEMAND_DECAY: Duration = Duration::from_secs(2);
 /// The time that a report may take.
@@ -93,8 +93,15 @@ impl LimitKeeper {
             sleep_until(reported_at + WAITING_INTERVAL).await;
         };
         let needed = async {
-            self.share.wait_for_change().await;
-            sleep_until(reported_at + REPORT_PAUSE).await;
+            loop {
+                self.share.wait_for_change().await;
+                sleep_until(reported_at + REPORT_PAUSE).await;
+                // Most calls start at once and need no report.
+                let is_closed = self.share.lower(None).closed_for.is_some();
+                if is_closed || self.share.demand().waiting > 0 {
+                    return;
+                }
+            }
         };
         tokio::select! {
             () = sleep_until(reported_at + interval), if !is_idle => {}
@@ -173,8 +180,13 @@ impl LimitKeeper {
         let (earlier, processes) = demands.opening_turn(report.node);
         self.demands = Some(demands);
         self.exchanged_at = Instant::now();
+        let mut share = to_share(grant.held);
+        if grant.held.running <= report.held.running {
+            // Running calls that are too many are held until they end, and none takes their place.
+            share.running = share.running.min(wanted.running);
+        }
         self.share.grant(&ShareGrant {
-            share: to_share(grant.held),
+            share,
             added: ShareLevels { requests: grant.added.requests, tokens: grant.added.tokens },
             closed_for: grant.closed_for,
             turn: OpeningTurn { earlier, processes },

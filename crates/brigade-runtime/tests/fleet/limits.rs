@@ -191,7 +191,8 @@ async fn all_nodes_together_keep_the_running_limit() {
     assert_eq!(provider.started().len(), 30);
     for node in ["one", "two", "three"] {
         let first = provider.started_by(node)[0];
-        assert!(first < 6 * SECOND, "{node} has its first call after {first:?}");
+        let first = first - provider.started()[0].1;
+        assert!(first < 4 * SECOND, "{node} begins after {first:?}: {:?}", provider.started());
     }
     // 8 rounds of calls of 2 s would do; moves of the share cost some time.
     assert!(provider.since.elapsed() < 30 * SECOND, "{:?}", provider.since.elapsed());
@@ -273,10 +274,10 @@ async fn a_node_without_the_database_keeps_its_share_until_its_lease_is_over() {
     provider.wait_for_started(16).await;
     let cut_at = provider.since.elapsed();
     one.connection.set(ConnectionCondition::Cut);
-    tokio::time::sleep(7 * SECOND).await;
+    tokio::time::sleep(5 * SECOND).await;
     let meanwhile = provider.started_by("one").into_iter().filter(|at| *at > cut_at);
     let meanwhile = meanwhile.count();
-    assert!((4..=8).contains(&meanwhile), "two calls of 2 s go on: {meanwhile}");
+    assert!((4..=6).contains(&meanwhile), "two calls of 2 s go on: {:?}", provider.started());
     one.connection.set(ConnectionCondition::Works);
     finish(first).await;
     finish(second).await;
@@ -294,7 +295,7 @@ async fn check_closing(loses_hints: bool, delay_max: Duration) {
         }
     }
     let agents = join_all(
-        nodes.iter().zip(["a", "b", "c"]).map(|(node, session)| start_agents(node, session, 8)),
+        nodes.iter().zip(["a", "b", "c"]).map(|(node, session)| start_agents(node, session, 16)),
     );
     let agents = agents.await;
     provider.wait_for_started(8).await;
