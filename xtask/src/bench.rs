@@ -48,6 +48,9 @@ pub(crate) fn run(filter: Option<&str>) -> Result<(), String> {
     if filter.is_none_or(|filter| filter == "load") {
         measure_load()?;
     }
+    if filter.is_none_or(|filter| filter == "fleet") {
+        measure_fleet()?;
+    }
     Ok(())
 }
 
@@ -93,6 +96,14 @@ fn measure_load() -> Result<(), String> {
     let mut bench = cargo_command();
     bench.args(["bench", "--quiet", "--package", "brigade", "--bench", "load"]);
     run_command(&mut bench).map_err(|error| format!("measuring load: {error}"))
+}
+
+/// Measures a fleet on a private PostgreSQL server. The benchmark starts nodes as processes, alternates them with
+/// bare writers, and prints its own tables.
+fn measure_fleet() -> Result<(), String> {
+    let mut bench = cargo_command();
+    bench.args(["bench", "--quiet", "--package", "brigade", "--bench", "fleet"]);
+    run_command(&mut bench).map_err(|error| format!("measuring a fleet: {error}"))
 }
 
 /// Reads divan's table: rows of a tree, with the fastest time first and the median third.

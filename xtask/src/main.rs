@@ -56,7 +56,7 @@ usage: cargo xtask COMMAND
                        count the instructions of the hottest paths under valgrind and compare them
                        with crates/brigade-runtime/benches/instructions.toml, or write them there
   bench [FILTER]       measure Brigade and its baselines and print the ratios; FILTER is a part of the
-                       name of a benchmark, or agents, processes, http or load
+                       name of a benchmark, or agents, processes, http, load or fleet
 ";
 
 fn main() -> ExitCode {

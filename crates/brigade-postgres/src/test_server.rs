@@ -20,7 +20,7 @@ port=$3
 certificate=$4
 key=$5
 standby=$6
-dir=$(mktemp -d /tmp/brigade-postgres.XXXXXX)
+dir=$(mktemp -d "${BRIGADE_BENCH_DIR:-/tmp}/brigade-postgres.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
 "$bin/initdb" -D "$dir/data" -U brigade --auth-local=trust --auth-host=scram-sha-256 -E UTF8 \
     --locale=C --no-sync >"$dir/initdb.log" 2>&1 ||
@@ -58,6 +58,10 @@ wait "$server" || true
 const SETTINGS: &str = "fsync = off\nmax_connections = 200\nshared_buffers = 64MB\n\
                         autovacuum_naptime = 10s\nlog_min_messages = fatal";
 
+/// The settings of a server that syncs each commit to the disk, as one in production.
+const DURABLE_SETTINGS: &str = "max_connections = 200\nshared_buffers = 512MB\nmax_wal_size = 8GB\n\
+                                log_min_messages = fatal";
+
 /// The port of a server that does not listen on it, but names its socket after it.
 const SOCKET_PORT: u16 = 5432;
 
@@ -79,7 +83,17 @@ impl TestServer {
     ///
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start() -> Self {
-        Self::start_with(SOCKET_PORT, ["", "", ""])
+        Self::start_with(SOCKET_PORT, SETTINGS, ["", "", ""])
+    }
+
+    /// Starts a server that syncs each commit to the disk, for benchmarks. Its files are in a new directory
+    /// of `/tmp`, or of the directory that the variable `BRIGADE_BENCH_DIR` names.
+    ///
+    /// # Panics
+    ///
+    /// Panics if PostgreSQL is not installed or does not start.
+    pub fn start_durable() -> Self {
+        Self::start_with(SOCKET_PORT, DURABLE_SETTINGS, ["", "", ""])
     }
 
     /// Starts a server that is a replica, and accepts no writes.
@@ -88,7 +102,7 @@ impl TestServer {
     ///
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start_replica() -> Self {
-        Self::start_with(SOCKET_PORT, ["", "", "standby"])
+        Self::start_with(SOCKET_PORT, SETTINGS, ["", "", "standby"])
     }
 
     /// Starts a server that also listens on a free port of the loopback interface, with a certificate
@@ -99,18 +113,18 @@ impl TestServer {
     /// Panics if PostgreSQL is not installed or does not start.
     pub fn start_on_loopback(certificate: &str, key: &str) -> Self {
         let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        Self::start_with(free.expect("a port is free").port(), [certificate, key, ""])
+        Self::start_with(free.expect("a port is free").port(), SETTINGS, [certificate, key, ""])
     }
 
-    /// Starts a server with a certificate, its key, and a word that makes it a replica.
-    fn start_with(port: u16, settings: [&str; 3]) -> Self {
+    /// Starts a server with settings, a certificate, its key, and a word that makes it a replica.
+    fn start_with(port: u16, settings: &str, arguments: [&str; 3]) -> Self {
         let bin = find_programs().expect(
             "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
              directory of its programs",
         );
         let mut command = unprivileged_command("sh");
-        command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(SETTINGS);
-        command.arg(port.to_string()).args(settings);
+        command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(settings);
+        command.arg(port.to_string()).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a shell is started");
         let mut line = String::new();
