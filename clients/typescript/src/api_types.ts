@@ -386,7 +386,7 @@ export interface Node {
 export interface NodeList {
   /** The server is a node of a fleet. Without a fleet there are no items. */
   fleet: boolean;
-  /** The nodes that run, and those that ended in the last day, in the order in which they joined. */
+  /** The nodes that run, by name, then those that ended in the last day. */
   items: Array<Node>;
 }
 
@@ -543,6 +543,12 @@ export interface Remaining {
   total?: number;
 }
 
+/** The labels that a node must have to own a session. */
+export interface RequiredLabelsRequest {
+  /** They replace the earlier ones. Each node has the labels `node=NAME` and `host=HOST`. */
+  labels: Array<string>;
+}
+
 /** The limits of each OS process. */
 export interface Resources {
   /** Seconds of processor time. */
@@ -611,6 +617,8 @@ export interface Session {
   /** The node that owns it. Absent for a session at rest, without a fleet, and for a client's token. */
   node?: string;
   opened_at: ApiTime;
+  /** The labels that a node must have to own it. */
+  required_labels?: Array<string>;
   /** Open: `open`, `closing`, `closed`. */
   state: string;
   /**

@@ -2,8 +2,9 @@
 
 pub use brigade_store::{
     AcquireResult, AcquiredSession, CallAnswer, CallId, CallPlace, CallResult, CallTarget,
-    ClaimedSession, Fleet, JoinResult, JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode,
-    NodeId, NodeLoad, NodeRow, OpenCall, OpenCallQuery, RequiredLabels, SessionClaim, SessionOwner,
+    ClaimedSession, Fleet, JoinResult, JoinedNode, LeaseRenewal, LimitAmounts, LimitGrant,
+    LimitReport, NEXT_OWNER_TIME, NewCall, NewNode, NodeDemand, NodeId, NodeLoad, NodeRow,
+    OpenCall, OpenCallQuery, RateLevels, RequiredLabels, SessionClaim, SessionOwner,
     SessionRelease,
 };
 pub use brigade_store::{

@@ -475,7 +475,7 @@ class NodeList(TypedDict):
     fleet: bool
     """The server is a node of a fleet. Without a fleet there are no items."""
     items: list[Node]
-    """The nodes that run, and those that ended in the last day, in the order in which they joined."""
+    """The nodes that run, by name, then those that ended in the last day."""
 
 
 class Outcome(TypedDict):
@@ -626,6 +626,13 @@ class Remaining(TypedDict):
     """Further descendants."""
 
 
+class RequiredLabelsRequest(TypedDict):
+    """The labels that a node must have to own a session."""
+
+    labels: list[str]
+    """They replace the earlier ones. Each node has the labels `node=NAME` and `host=HOST`."""
+
+
 class Resources(TypedDict):
     """The limits of each OS process."""
 
@@ -700,6 +707,8 @@ class Session(TypedDict):
     node: NotRequired[str]
     """The node that owns it. Absent for a session at rest, without a fleet, and for a client's token."""
     opened_at: ApiTime
+    required_labels: NotRequired[list[str]]
+    """The labels that a node must have to own it."""
     state: str
     """Open: `open`, `closing`, `closed`."""
     uncollected_tasks: int

@@ -308,10 +308,12 @@ fn doctor_reports_the_database() {
     }
     assert!(!ran.out.contains("timeouts") && !ran.out.contains("pooler"), "{}", ran.out);
     daemon.stop();
-    SERVER.execute("CREATE ROLE waiter LOGIN SUPERUSER; ALTER ROLE waiter SET lock_timeout = '3s'");
+    SERVER.execute(
+        "CREATE ROLE waiter LOGIN SUPERUSER; ALTER ROLE waiter SET statement_timeout = '30s'",
+    );
     let ran = run_with_store(&story, &url_for("waiter", "healthy"), ["doctor"]);
     assert!(
-        ran.out.contains("apply to commits") && ran.out.contains("lock_timeout"),
+        ran.out.contains("apply to commits") && ran.out.contains("statement_timeout"),
         "{}",
         ran.out
     );

@@ -59,10 +59,15 @@ impl HostClient {
             return Err(absent_host(&nodes, host));
         }
         let _ = fleet.notify().await;
-        self.wait_for_reply(id, to).await
+        self.wait_for_reply(id, to, host).await
     }
 
-    async fn wait_for_reply(&self, id: CallId, to: &NodeRow) -> Result<HostReply, Refusal> {
+    async fn wait_for_reply(
+        &self,
+        id: CallId,
+        to: &NodeRow,
+        host: &str,
+    ) -> Result<HostReply, Refusal> {
         let fleet = self.node.fleet();
         let deadline = Instant::now() + REPLY_TIMEOUT;
         loop {
@@ -74,10 +79,9 @@ impl HostClient {
             match results.into_iter().find(|result| result.id == id) {
                 Some(result) => {
                     let Some(reply) = result.reply else {
-                        return Err(Refusal::unavailable(format!(
-                            "node {} has ended; try again when it is back",
-                            to.name
-                        )));
+                        // The node was closed meanwhile.
+                        let nodes = fleet.nodes().await.map_err(|error| store_refusal(&error))?;
+                        return Err(absent_host(&nodes, host));
                     };
                     return decode::<SubmitResult<HostReply>>(&reply)?;
                 }

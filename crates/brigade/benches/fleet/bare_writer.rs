@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use brigade::{Clock, SystemClock};
 use futures_util::future::try_join_all;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
@@ -160,9 +161,7 @@ impl BareWriter {
 
     async fn write_commit(&mut self) -> BenchResult<()> {
         let (rows, commits, lane) = (self.rows, self.commits, self.lane);
-        let now = i64::try_from(
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis(),
-        )?;
+        let now = i64::try_from(SystemClock.now().0)?;
         let new_tasks: Vec<(i64, i64)> = (0..count(rows.new_tasks, commits) as u64)
             .map(|number| self.place_of(self.written_tasks + number))
             .collect();
