@@ -117,6 +117,8 @@ impl RouteLog {
         self.call("PUT /v1/sessions/{session}/limits", &[session], limits).await;
         let node = Some(json!({ "node": "one" }));
         self.call("POST /v1/sessions/{session}/move", &[session], node).await;
+        let labels = Some(json!({ "labels": [] }));
+        self.call("PUT /v1/sessions/{session}/labels", &[session], labels).await;
         self.call("POST /v1/sessions/{session}/close", &[session], None).await;
     }
 
