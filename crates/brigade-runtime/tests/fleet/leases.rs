@@ -59,7 +59,8 @@ async fn a_node_without_a_lease_answers_unavailable_and_recovers() {
 #[tokio::test(start_paused = true)]
 async fn requests_to_a_node_that_loses_its_lease_are_answered() {
     let fleet = TestFleet::new();
-    let one = fleet.node("one").await;
+    // All requests wait behind the first one, in the same loop.
+    let one = fleet.node_with("one", |builder| builder.loops(1)).await;
     let session = one.session("kitchen").await;
     let echo = session.spawn(ECHO.with(())).await.unwrap();
     for is_commit in [true, false] {
