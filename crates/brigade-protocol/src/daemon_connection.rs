@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -251,12 +252,18 @@ impl DaemonConnection {
         let disconnected = disconnect.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the last handle")]
         tokio::spawn(async move {
-            let reading = read_frames(reader, &shared_pending);
-            tokio::pin!(reading);
+            let exchange = async {
+                let mut reading = pin!(read_frames(reader, &shared_pending));
+                tokio::select! {
+                    reason = &mut reading => reason,
+                    // Frames that the daemon sent before it closed its end are still read.
+                    () = outgoing.write(queue) => reading.await,
+                }
+            };
             let reason = tokio::select! {
-                reason = &mut reading => reason,
-                // Frames that the daemon sent before it closed its end are still read.
-                () = outgoing.write(queue) => reading.await,
+                reason = exchange => reason,
+                // The last handle also ends the lines to write, and the stream stays open until this
+                // task drops both of its halves.
                 () = disconnected.cancelled() => DisconnectReason::Lost,
             };
             *lock_pending(&shared_pending) = PendingRequests::Closed(reason);

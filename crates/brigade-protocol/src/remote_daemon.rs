@@ -175,6 +175,7 @@ mod tests {
         name: &'static str,
         state: Arc<Mutex<FakeState>>,
         heartbeats: Arc<AtomicUsize>,
+        ended_connections: Arc<AtomicUsize>,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +188,9 @@ mod tests {
 
     impl FakeServer {
         fn new(name: &'static str, state: FakeState) -> Self {
-            Self { name, state: Arc::new(Mutex::new(state)), heartbeats: Arc::default() }
+            let state = Arc::new(Mutex::new(state));
+            let (heartbeats, ended_connections) = Default::default();
+            Self { name, state, heartbeats, ended_connections }
         }
 
         fn set(&self, state: FakeState) {
@@ -204,6 +207,7 @@ mod tests {
                     let (near, far) = duplex(4096);
                     let version = self.name;
                     let heartbeats = self.heartbeats.clone();
+                    let ended_connections = self.ended_connections.clone();
                     #[expect(clippy::disallowed_methods, reason = "ends with the connection")]
                     tokio::spawn(async move {
                         let mut far = BufReader::new(far);
@@ -218,6 +222,7 @@ mod tests {
                             heartbeats.fetch_add(1, Ordering::Relaxed);
                             assert_eq!(line, r#"{"id":0,"cancel":true}"#);
                         }
+                        ended_connections.fetch_add(1, Ordering::Relaxed);
                     });
                     Ok(Box::new(near))
                 }
@@ -295,6 +300,22 @@ mod tests {
         tokio::time::sleep(HEARTBEAT_INTERVAL * 3 + HEARTBEAT_INTERVAL / 2).await;
         assert_eq!(server.heartbeats.load(Ordering::Relaxed), 3);
         drop(connection);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_handle_ends_its_connection() {
+        let server = FakeServer::new("only", FakeState::Up);
+        let remote = remote(&[&server]);
+        // The order of the ready branches in the connection's task is random.
+        for expected in 1..=20 {
+            let connection = remote.connect(ClientRole::Operator).await.expect("a server");
+            drop(connection.clone());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(server.ended_connections.load(Ordering::Relaxed), expected - 1);
+            drop(connection);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(server.ended_connections.load(Ordering::Relaxed), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]
