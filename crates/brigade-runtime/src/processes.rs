@@ -8,7 +8,8 @@
 //!   before the start.
 //! - [`task_output`]: the output of a process, also on another host; `host_request`, `host_server`: the
 //!   requests of other nodes about the processes of this host.
-//! - `stale_executions`: processes whose tasks have ended without them.
+//! - `watched_processes`: the processes that are followed; `stale_executions`: those whose tasks have
+//!   ended without them.
 //! - `state_dir`, `environment`, `execution_dirs`, `prepared_sandbox`: variables, directories, sandbox.
 //! - [`report`]: the report about a process that ended.
 
@@ -28,6 +29,7 @@ mod session;
 mod stale_executions;
 mod state_dir;
 pub mod task_output;
+mod watched_processes;
 
 pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
 pub(crate) use execution_dirs::ProcessExecution;

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
 use super::probe::{ExecutionProbe, ProbeResult};
 use super::report::{CommandDescription, end_from_record, parts_in_effect};
+use super::watched_processes::Watch;
 use crate::clock::Clock;
 use crate::performer::Reporter;
 
@@ -72,8 +73,7 @@ pub(crate) struct ProcessDriver {
     pub(crate) start_recorded: StartRecorded,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reporter: Reporter,
-    /// Bounded by the task's inbox and by the two stages of a stop.
-    pub(crate) requests: mpsc::UnboundedReceiver<DriverRequest>,
+    pub(super) watch: Watch,
 }
 
 impl ProcessDriver {
@@ -116,7 +116,7 @@ impl ProcessDriver {
                     }
                     return;
                 }
-                Some(request) = self.requests.recv() => match request {
+                Some(request) = self.watch.requests.recv() => match request {
                 // The writer exists as long as this loop.
                     DriverRequest::Message(message) => drop(lines.send(message)),
                     DriverRequest::Input => send_order(shim, ShimOrder::ReadInput),

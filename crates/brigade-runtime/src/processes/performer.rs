@@ -6,7 +6,7 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brigade_model::action::StartAction;
@@ -17,9 +17,8 @@ use brigade_model::task::TaskRow;
 use brigade_model::work::{CommandLine, ProcessWork, Work};
 use brigade_process::orphans::{DeadShim, MARK, end_orphans, inherit_orphans, reap_inherited};
 use brigade_process::process_identity::{BootId, read_boot_id};
-use brigade_process::{Companion, PeerProcess, ProcessId, Shim, ShimLaunch, ShimTiming};
+use brigade_process::{Companion, PeerProcess, Shim, ShimLaunch, ShimTiming};
 use brigade_store::{BoxFuture, Store};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,11 +28,12 @@ use super::driver::{DriverRequest, ProcessDriver, StartRecorded, run_blocking};
 use super::environment;
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
 use super::options::ProcessOptions;
-use super::peer_origin::{PeerOrigin, RegisteredShims, TaskAttempt};
+use super::peer_origin::PeerOrigin;
 use super::prepared_sandbox::{self, ExecutionPaths, NamespaceProbe, PreparedSandbox};
 use super::probe::{ExecutionProbe, ProbeResult};
 use super::report::CommandDescription;
 use super::state_dir::{check_state_dir, host_id, lock_state_dir, read_host};
+use super::watched_processes::{ShimLaunches, WatchedProcesses};
 use crate::clock::Clock;
 use crate::performer::{Delivery, Performer, ReconcileResult, Reporter, StopMode, TaskId};
 use crate::worktrees::WorktreeService;
@@ -56,25 +56,13 @@ pub(crate) struct ProcessService {
     /// The host of these processes, as it is stored with each start.
     pub(crate) host: Arc<str>,
     clock: Arc<dyn Clock>,
-    watched: Arc<Mutex<WatchedProcesses>>,
+    watched: WatchedProcesses,
+    launches: ShimLaunches,
     pub(crate) departed_readers: DepartedReaders,
     /// Held until the runtime shuts down, since a state directory has one owner.
     folder_lock: Mutex<Option<File>>,
     pub(super) tracker: TaskTracker,
     shutdown_token: CancellationToken,
-}
-
-type WatchedProcesses = HashMap<TaskId, WatchedProcess>;
-
-/// An attempt that is being watched.
-#[derive(Debug)]
-struct WatchedProcess {
-    attempt: Attempt,
-    requests: mpsc::UnboundedSender<DriverRequest>,
-    /// `None` until the shim is started.
-    shim: Option<ProcessId>,
-    /// Ends the watch, not the process.
-    halt: CancellationToken,
 }
 
 impl ProcessService {
@@ -102,7 +90,8 @@ impl ProcessService {
             boot_id: read_boot_id()?,
             host,
             clock,
-            watched: Arc::default(),
+            watched: WatchedProcesses::default(),
+            launches: ShimLaunches::default(),
             departed_readers: DepartedReaders::default(),
             folder_lock: Mutex::new(Some(lock)),
             tracker: TaskTracker::new(),
@@ -277,15 +266,7 @@ impl ProcessService {
     /// Starts to watch an attempt. Returns `None` if it is being watched already.
     fn watch(&self, options: WatchOptions) -> Option<ProcessDriver> {
         let WatchOptions { execution, dir, reads_input, names, start_recorded, reporter } = options;
-        let (sender, requests) = mpsc::unbounded_channel();
-        let mut watched = self.lock_watched();
-        let task = execution.task;
-        let attempt = execution.attempt;
-        if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
-            return None;
-        }
-        let halt = CancellationToken::new();
-        watched.insert(task, WatchedProcess { attempt, requests: sender, shim: None, halt });
+        let watch = self.watched.begin(execution.task, execution.attempt)?;
         Some(ProcessDriver {
             execution,
             dir,
@@ -295,35 +276,13 @@ impl ProcessService {
             start_recorded,
             clock: self.clock.clone(),
             reporter,
-            requests,
+            watch,
         })
-    }
-
-    /// Runs work for an attempt. A shutdown waits until it is over.
-    fn spawn_tracked(
-        &self,
-        execution: ProcessExecution,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
-        let watched = self.watched.clone();
-        let task = execution.task;
-        let attempt = execution.attempt;
-        self.tracker.spawn(async move {
-            work.await;
-            let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
-            if watched.get(&task).is_some_and(|watching| watching.attempt == attempt) {
-                watched.remove(&task);
-            }
-        });
-    }
-
-    fn halt_token(&self, task: TaskId) -> Option<CancellationToken> {
-        self.lock_watched().get(&task).map(|watching| watching.halt.clone())
     }
 
     /// Follows a process until it ends, the runtime shuts down, or the task is halted.
     async fn follow(&self, driver: ProcessDriver, shim: Shim) {
-        let Some(halt) = self.halt_token(driver.execution.task) else { return };
+        let halt = driver.watch.halt.clone();
         halt.run_until_cancelled(self.run_until_shutdown(driver.follow_shim(shim))).await;
     }
 
@@ -359,47 +318,25 @@ impl ProcessService {
         });
     }
 
-    fn lock_watched(&self) -> MutexGuard<'_, WatchedProcesses> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn send_request(&self, task: TaskId, attempt: Attempt, request: DriverRequest) {
-        if let Some(watching) = self.lock_watched().get(&task)
-            && watching.attempt == attempt
-        {
-            // Nobody receives requests for an attempt that has ended; its end is on its way.
-            let _ = watching.requests.send(request);
-        }
+        self.watched.send_request(task, attempt, request);
     }
 
     /// Registers a shim, so that its descendants are known as its task when they connect.
     fn register_shim(&self, execution: &ProcessExecution, shim: &Shim) {
-        if let Some(watching) = self.lock_watched().get_mut(&execution.task)
-            && watching.attempt == execution.attempt
-        {
-            watching.shim = Some(shim.id());
-        }
+        self.watched.set_shim(execution.task, execution.attempt, shim.id());
     }
 
     /// Returns the origin of a connected process. The descendants of a shim stay its descendants.
     pub(crate) fn origin_of(&self, peer: &PeerProcess) -> PeerOrigin {
         // Taken before the ancestors are read, so that a shim which ends meanwhile is still in the
         // list.
-        let shims = self.registered_shims();
+        let shims = self.watched.registered_shims();
         PeerOrigin::of(peer, &shims)
     }
 
     pub(crate) fn withholds(&self, variable: &str) -> bool {
         environment::is_withheld(&self.options.passed_variables, variable.as_ref())
-    }
-
-    fn registered_shims(&self) -> RegisteredShims {
-        let watched = self.lock_watched();
-        let shims = watched.iter().filter_map(|(task, watching)| {
-            let attempt = TaskAttempt { task: *task, attempt: watching.attempt };
-            Some((watching.shim?, attempt))
-        });
-        shims.collect()
     }
 }
 
@@ -440,23 +377,28 @@ impl Performer for ProcessPerformer {
         };
         let Some(driver) = self.0.watch(watch) else { return };
         let processes = self.0.clone();
-        self.0.spawn_tracked(execution, async move {
+        // A shutdown waits until it is over.
+        self.0.tracker.spawn(async move {
+            let halt = driver.watch.halt.clone();
             let placed = processes.worktrees.place_start(start, &reporter);
-            let start = match processes.until_shutdown(placed).await {
+            let placed = halt.run_until_cancelled(processes.until_shutdown(placed)).await;
+            let start = match placed.flatten() {
                 Some(Ok(start)) => start,
                 Some(Err(refusal)) => {
                     let ended = AttemptReport::Ended(not_started_end(refusal.message));
                     processes.run_until_shutdown(reporter.post(ended)).await;
                     return;
                 }
-                // The next runtime finds that the process was not started.
+                // The next owner finds that the process was not started.
                 None => return,
             };
             let launching = processes.clone();
             let starting = reporter.clone();
             // File operations can take long, so they block their own thread. A shutdown waits for
             // them: the next runtime must find a shim, or be sure that there will be none.
+            let launch = processes.launches.begin(execution.task);
             let launched = tokio::task::spawn_blocking(move || {
+                let _launch = launch;
                 starting.check_lease().is_ok().then(|| launching.start_shim(&start, &execution))
             });
             match launched.await.unwrap_or_else(|error| Some(Err(error.to_string()))) {
@@ -489,9 +431,7 @@ impl Performer for ProcessPerformer {
     }
 
     fn halt(&self, task: TaskId) {
-        if let Some(watching) = self.0.lock_watched().remove(&task) {
-            watching.halt.cancel();
-        }
+        self.0.watched.halt(task);
     }
 
     fn reconcile<'a>(
@@ -505,6 +445,7 @@ impl Performer for ProcessPerformer {
             return Box::pin(std::future::ready(ReconcileResult::Elsewhere { host }));
         }
         Box::pin(async move {
+            self.0.launches.wait_ended(task).await;
             let execution = ProcessExecution { task, run: row.run, attempt: row.attempt };
             let dir = self.0.execution_dirs.dir_of(&execution);
             let start_recorded = StartRecorded::of_row(row);
@@ -543,7 +484,7 @@ impl Performer for ProcessPerformer {
                     if let Some(driver) = self.0.watch(watch) {
                         self.0.register_shim(&execution, &shim);
                         let processes = self.0.clone();
-                        self.0.spawn_tracked(execution, async move {
+                        self.0.tracker.spawn(async move {
                             processes.follow(driver, shim).await;
                             processes.reap_orphans();
                         });
