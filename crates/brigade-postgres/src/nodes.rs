@@ -21,7 +21,8 @@ const NODE_COLUMNS: &str = "\
 
 pub(crate) async fn join(connection: &Connection<'_>, node: &NewNode) -> Result<JoinResult> {
     let sql = format!(
-        "SELECT {NODE_COLUMNS}, j.is_new, j.joined, j.joined_lanes, j.now_ms \
+        "SELECT {NODE_COLUMNS}, j.is_new, j.joined, j.joined_lanes, j.now_ms, \
+         {{schema}}.read_timeline() \
          FROM {{schema}}.join_node($1, $2, $3, $4, $5, $6, $7) AS j \
          LEFT JOIN {{schema}}.nodes AS n ON n.node = j.joined"
     );
@@ -44,6 +45,7 @@ pub(crate) async fn join(connection: &Connection<'_>, node: &NewNode) -> Result<
                 node: NodeId(to_u64(row.try_get(16)?)?),
                 lanes: lanes.collect::<Result<_>>()?,
                 renewal,
+                history: to_u64(row.try_get(19)?)?,
             }));
         }
         // A node that has joined since the statement began is not read by it.
@@ -61,7 +63,9 @@ pub(crate) async fn renew(
     let sql = "UPDATE {schema}.nodes \
                SET lease_until = clock_timestamp() + lease_ms * interval '1 ms', \
                    loaded_sessions = $2, running_tasks = $3, skew_ms = $4 \
-               WHERE node = $1 AND open \
+               WHERE node = $1 AND open AND NOT EXISTS (\
+                   SELECT FROM {schema}.lanes AS l WHERE l.node = $1 AND l.open \
+                       AND NOT {schema}.is_current(l.timeline)) \
                RETURNING {schema}.to_millis(clock_timestamp()), draining";
     let values: [Parameter<'_>; 4] = [
         (&node_code(node), Type::INT8),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use brigade_model::id_map::IdMap;
-use brigade_model::ids::{Owner, SessionId, TaskNo};
+use brigade_model::ids::{Owner, Seq, SessionId, TaskNo};
 #[cfg(feature = "agents")]
 use brigade_model::shared_values::SharedValue;
 use brigade_model::task::{StoredTask, TaskRow};
@@ -87,6 +87,15 @@ impl CommittedView {
         alive
     }
 
+    /// Discards the rows of all sessions that the loops do not hold, since the store may have lost them.
+    /// Returns the sessions.
+    pub(crate) fn discard_unheld(&self) -> Vec<SessionId> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let views: Vec<Arc<SessionView>> = sessions.values().filter_map(Weak::upgrade).collect();
+        drop(sessions);
+        views.iter().filter_map(|view| view.discard_unheld()).collect()
+    }
+
     /// Returns the view of a session that is in memory, or that somebody reads.
     pub(crate) fn get(&self, session: SessionId) -> Option<Arc<SessionView>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&session)?.upgrade()
@@ -146,6 +155,17 @@ impl SessionView {
         if !inner.is_held && row.seq >= inner.row.seq {
             inner.replace(row, tasks);
         }
+    }
+
+    /// Discards all rows unless the loop holds the session. The next refresh shows any state.
+    fn discard_unheld(&self) -> Option<SessionId> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if inner.is_held {
+            return None;
+        }
+        inner.row.seq = Seq(0);
+        inner.tasks.clear();
+        Some(inner.row.id)
     }
 
     /// Applies the changed rows of a commit.

@@ -30,7 +30,8 @@ pub trait Fleet: fmt::Debug + Send + Sync + 'static {
     fn join<'a>(&'a self, node: &'a NewNode) -> StoreFuture<'a, JoinResult>;
 
     /// Extends the lease of a node from now on, and stores its load. Returns the time of the store.
-    /// Returns `None` if the node is closed; it stays so.
+    /// Returns `None` if the node is closed, or if the store may have lost commits since it joined
+    /// ([`JoinedNode::history`]): its lanes accept no commit then, and it joins again. It stays so.
     fn renew<'a>(
         &'a self,
         node: NodeId,
@@ -180,6 +181,9 @@ pub struct JoinedNode {
     pub node: NodeId,
     pub lanes: Vec<Lane>,
     pub renewal: LeaseRenewal,
+    /// The history of the store. A store that may have lost commits has another one from then on, as
+    /// after the promotion of a replica.
+    pub history: u64,
 }
 
 /// A lease that was extended.

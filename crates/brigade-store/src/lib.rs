@@ -51,7 +51,7 @@ pub use fleet::{
     JoinedNode, LeaseRenewal, NEXT_OWNER_TIME, NewCall, NewNode, NodeId, NodeLoad, NodeRow,
     OpenCall, OpenCallQuery, RequiredLabels, SessionClaim, SessionOwner, SessionRelease,
 };
-pub use memory::{MemoryOptions, MemoryStore};
+pub use memory::{MemoryOptions, MemorySnapshot, MemoryStore};
 pub use needed_rows::load_needed_rows;
 pub use provider_limits::{LimitAmounts, LimitGrant, LimitReport, NodeDemand, RateLevels};
 pub use record::{

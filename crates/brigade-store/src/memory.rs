@@ -65,7 +65,7 @@ pub struct MemoryStore {
     pub(crate) hints: HintQueue,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryState {
     open_order: Vec<SessionId>,
     pub(crate) sessions: IdMap<SessionId, MemorySession>,
@@ -73,6 +73,13 @@ pub(crate) struct MemoryState {
     pub(crate) fleet: MemoryFleet,
     finished: VecDeque<(SessionId, TaskNo)>,
     processed_messages: VecDeque<(SessionId, MessageNo)>,
+}
+
+/// A copy of a [`MemoryStore`], as a replica or a backup has it.
+#[derive(Clone, Debug)]
+pub struct MemorySnapshot {
+    state: MemoryState,
+    records: MemoryRecords,
 }
 
 impl MemoryStore {
@@ -90,6 +97,22 @@ impl MemoryStore {
         let store = Self { lease_clock: Some(LeaseClock(Box::new(clock))), ..Self::default() };
         store.lock().fleet.is_enabled = true;
         store
+    }
+
+    /// Returns a copy of the present state.
+    pub fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot { state: self.lock().clone(), records: self.lock_records().clone() }
+    }
+
+    /// Puts the store back to an earlier state, as the promotion of a replica does that has not received
+    /// the later commits. Its nodes join again.
+    pub fn restore(&self, snapshot: MemorySnapshot) {
+        let MemorySnapshot { mut state, records } = snapshot;
+        let mut current = self.lock();
+        state.fleet.follow_lost(&current.fleet);
+        state.feed.follow_lost(&current.feed);
+        *current = state;
+        *self.lock_records() = records;
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, MemoryState> {

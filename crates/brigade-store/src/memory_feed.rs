@@ -10,7 +10,7 @@ use brigade_model::ids::{Lane, Position};
 use crate::store::{EventPage, EventQuery};
 
 /// The events of all lanes, in the order of their commits.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryFeed {
     items: VecDeque<FeedItem>,
     opened_lanes: u32,
@@ -25,6 +25,11 @@ impl MemoryFeed {
         let lane = Lane(self.opened_lanes);
         self.opened_lanes += 1;
         lane
+    }
+
+    /// Continues after later events that the store has lost. The numbers of their lanes are not given again.
+    pub(crate) fn follow_lost(&mut self, lost: &Self) {
+        self.opened_lanes = lost.opened_lanes;
     }
 
     pub(crate) fn cursor(&self) -> &FeedCursor {

@@ -63,7 +63,7 @@ impl HintQueue {
 }
 
 /// Nodes, the owners of sessions, calls, and providers' limits.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryFleet {
     /// True if nodes can join. Without them, nobody needs to know the owners.
     pub(crate) is_enabled: bool,
@@ -77,12 +77,16 @@ pub(crate) struct MemoryFleet {
     /// The number of calls so far.
     asked_calls: u64,
     limits: LimitLedgers,
+    /// The number of times that the store was put back to an earlier state.
+    history: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct MemoryNode {
     row: NodeRow,
     lease: std::time::Duration,
+    /// True if the store was put back to an earlier state since the join.
+    is_outdated: bool,
     /// The time at which the node was closed, if it is.
     closed_at: Option<Time>,
 }
@@ -91,11 +95,13 @@ struct MemoryNode {
 struct MemoryLane {
     node: NodeId,
     open: bool,
+    /// True if the store was put back to an earlier state since the lane was opened.
+    is_outdated: bool,
     /// True if the feed has no event of the lane any more. A closed lane never opens again.
     is_removed: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Ownership {
     lane: Option<Lane>,
     last: Option<Position>,
@@ -106,7 +112,7 @@ struct Ownership {
     required_labels: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct MemoryCall {
     call: NewCall,
     place: CallPlace,
@@ -159,9 +165,10 @@ impl MemoryFleet {
         }
     }
 
-    /// Refuses the writer of a closed lane.
+    /// Refuses the writer of a closed or outdated lane.
     pub(crate) fn check_open(&self, lane: Lane) -> Result<(), StoreError> {
-        match self.is_closed(lane) {
+        let is_outdated = self.lanes.get(&lane).is_some_and(|lane| lane.is_outdated);
+        match is_outdated || self.is_closed(lane) {
             true => Err(StoreError::Fenced(format!("lane {} is closed", lane.0))),
             false => Ok(()),
         }
@@ -210,6 +217,19 @@ impl MemoryFleet {
 
     fn is_open(&self, lane: Lane) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)
+    }
+
+    /// Continues after later states that the store has lost. Their nodes and lanes stay outdated, and
+    /// their numbers are not given again.
+    pub(crate) fn follow_lost(&mut self, lost: &Self) {
+        self.history = lost.history + 1;
+        self.joined_nodes = lost.joined_nodes;
+        self.nodes.values_mut().for_each(|node| node.is_outdated = true);
+        self.lanes.values_mut().for_each(|lane| lane.is_outdated = true);
+        for (lane, row) in &lost.lanes {
+            let closed = MemoryLane { open: false, is_outdated: true, ..*row };
+            self.lanes.entry(*lane).or_insert(closed);
+        }
     }
 
     fn is_open_node(&self, node: NodeId) -> bool {
@@ -341,13 +361,15 @@ impl MemoryState {
             load: NodeLoad::default(),
             owned_sessions: 0,
         };
-        self.fleet.nodes.insert(node, MemoryNode { row, lease: new.lease, closed_at: None });
+        let joined = MemoryNode { row, lease: new.lease, is_outdated: false, closed_at: None };
+        self.fleet.nodes.insert(node, joined);
         let lanes: Vec<Lane> = (0..new.lanes).map(|_| self.feed.open_lane()).collect();
         for lane in &lanes {
-            self.fleet.lanes.insert(*lane, MemoryLane { node, open: true, is_removed: false });
+            let opened = MemoryLane { node, open: true, is_outdated: false, is_removed: false };
+            self.fleet.lanes.insert(*lane, opened);
         }
         let renewal = LeaseRenewal { now, draining: false };
-        JoinResult::Joined(JoinedNode { node, lanes, renewal })
+        JoinResult::Joined(JoinedNode { node, lanes, renewal, history: self.fleet.history })
     }
 
     fn claim(&mut self, claim: &SessionClaim, now: Time) -> Vec<ClaimedSession> {
@@ -419,7 +441,10 @@ impl Fleet for MemoryStore {
         load: &'a NodeLoad,
     ) -> StoreFuture<'a, Option<LeaseRenewal>> {
         self.change(|state, now| {
-            let node = state.fleet.nodes.get_mut(&node).filter(|node| node.row.open)?;
+            let node = state.fleet.nodes.get_mut(&node)?;
+            if !node.row.open || node.is_outdated {
+                return None;
+            }
             node.row.lease_until = now.after(node.lease.into());
             node.row.load = *load;
             Some(LeaseRenewal { now, draining: node.row.draining })

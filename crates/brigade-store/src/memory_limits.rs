@@ -10,11 +10,11 @@ use crate::provider_limits::{LimitAmounts, LimitGrant, LimitReport, NodeDemand, 
 const SECONDS_PER_MINUTE: f64 = 60.0;
 
 /// The limits of all providers, by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LimitLedgers(BTreeMap<String, LimitLedger>);
 
 /// The limits of one provider.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LimitLedger {
     closed_until: Time,
     /// The levels of the amounts that nobody holds.
@@ -23,7 +23,7 @@ struct LimitLedger {
     holders: BTreeMap<NodeId, LimitHolder>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LimitHolder {
     last_report: u64,
     held: LimitAmounts,

@@ -15,7 +15,7 @@ use crate::record::{
 use crate::record_store::RecordStore;
 use crate::store::StoreFuture;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryRecords {
     kinds: BTreeMap<RecordKind, BTreeMap<String, Record>>,
     /// The records that expire, by their expiry.

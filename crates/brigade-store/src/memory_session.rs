@@ -16,7 +16,7 @@ use crate::batch::{SessionBatch, SupersededRun};
 use crate::residency::{Residency, add_required_tasks};
 use crate::store::{LoadedSession, Retention, RunRow};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MemorySession {
     pub(crate) row: SessionRow,
     pub(crate) tasks: BTreeMap<TaskNo, Arc<TaskRow>>,

@@ -13,23 +13,37 @@ CREATE OR REPLACE FUNCTION {schema}.to_millis(p_time timestamptz) RETURNS bigint
 CREATE OR REPLACE FUNCTION {schema}.to_micros(p_time timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS
     $$ SELECT (extract(epoch FROM p_time) * 1000000)::bigint $$;
 
+-- Returns the timeline of the server, which each promotion of a replica changes, or 0 if the server does not
+-- say it: some services have databases without these functions.
+CREATE OR REPLACE FUNCTION {schema}.read_timeline() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
+EXCEPTION WHEN OTHERS THEN
+    RETURN 0;
+END $$;
+
+-- Returns false for a lane of an earlier timeline: this server may not have all of its events. So their
+-- numbers are not given again.
+CREATE OR REPLACE FUNCTION {schema}.is_current(p_timeline bigint) RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN RETURN p_timeline = 0 OR p_timeline = {schema}.read_timeline(); END $$;
+
 -- Returns the time since which nodes were able to renew their leases: the start of the server, or the
 -- first look at it after a promotion.
 CREATE OR REPLACE FUNCTION {schema}.find_serving_since() RETURNS timestamptz LANGUAGE plpgsql AS $$
 DECLARE
-    timeline bigint := 0;
+    timeline constant bigint := {schema}.read_timeline();
     known bigint;
     since bigint;
 BEGIN
-    BEGIN
-        timeline := ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint;
-    EXCEPTION WHEN OTHERS THEN
-        -- Some services have databases without these functions.
-        timeline := 0;
-    END;
     SELECT m.value INTO known FROM {schema}.meta AS m WHERE m.name = 'timeline';
     IF known IS DISTINCT FROM timeline THEN
         since := CASE WHEN known IS NULL THEN 0 ELSE {schema}.to_millis(clock_timestamp()) END;
+        IF known IS NOT NULL THEN
+            -- The numbers of nodes and lanes that this server has not received are not given again.
+            PERFORM nextval(pg_get_serial_sequence('{schema}.nodes', 'node')),
+                nextval(pg_get_serial_sequence('{schema}.lanes', 'lane'))
+                FROM generate_series(1, 1000);
+        END IF;
         INSERT INTO {schema}.meta(name, value) VALUES ('timeline', timeline), ('timeline_since', since)
             ON CONFLICT (name) DO UPDATE SET value = excluded.value;
     END IF;
@@ -60,7 +74,8 @@ BEGIN
     END LOOP;
     IF is_new THEN
         WITH opened AS (
-            INSERT INTO {schema}.lanes(node) SELECT joined FROM generate_series(1, p_lanes) RETURNING lane
+            INSERT INTO {schema}.lanes(node, timeline)
+                SELECT joined, {schema}.read_timeline() FROM generate_series(1, p_lanes) RETURNING lane
         )
         SELECT array_agg(o.lane ORDER BY o.lane) INTO joined_lanes FROM opened AS o;
     END IF;

@@ -2,7 +2,7 @@
 -- quoted name of the schema.
 --
 -- A function raises one of these conditions:
---   BG001: another writer owns the session, the lane is closed, or a call has a reply
+--   BG001: another writer owns the session, the lane is closed or outdated, or a call has a reply
 --   BG002: the name of a session is taken; the detail is the name
 --   BG003: a kind of records is full
 --   BG004: the events of a day cannot be removed yet
@@ -30,6 +30,7 @@ CREATE OR REPLACE FUNCTION {schema}.commit_batch(
 DECLARE
     event_count constant bigint := cardinality(e_part);
     before_first bigint;
+    lane_timeline bigint;
     keys bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(s_id)]);
     after_lanes int[] := array_fill(NULL::int, ARRAY[cardinality(s_id)]);
     after_positions bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(s_id)]);
@@ -39,9 +40,11 @@ DECLARE
     removed_calls text;
 BEGIN
     UPDATE {schema}.lanes SET head = head + event_count WHERE lane = p_lane AND open AND generation = p_generation
-        RETURNING head - event_count INTO before_first;
+        RETURNING head - event_count, timeline INTO before_first, lane_timeline;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lane % is closed, or has a later writer', p_lane USING ERRCODE = 'BG001';
+    ELSIF NOT {schema}.is_current(lane_timeline) THEN
+        RAISE EXCEPTION 'lane % was opened before a replica was promoted', p_lane USING ERRCODE = 'BG001';
     END IF;
 
     -- All writers lock sessions in the order of their keys.

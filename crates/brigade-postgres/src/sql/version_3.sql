@@ -29,3 +29,6 @@ CREATE TABLE {schema}.provider_shares(
     demand bigint[] NOT NULL,
     PRIMARY KEY (provider, node)
 );
+
+-- The timeline of the server that the lane was opened on, or 0 if it is unknown.
+ALTER TABLE {schema}.lanes ADD COLUMN timeline bigint NOT NULL DEFAULT 0;

@@ -127,6 +127,34 @@ async fn no_node_is_closed_shortly_after_a_start_or_a_promotion() {
 }
 
 #[tokio::test]
+async fn a_lane_from_before_a_promotion_accepts_no_commit() {
+    let store = open("promoted", "").await;
+    let node = join(&store, "a", HOUR).await;
+    let lane = node.lanes[0];
+    open_sessions(&store, lane, &[1]).await;
+    assert!(store.renew(node.node, &NodeLoad::default()).await.unwrap().is_some());
+    // The server is on another timeline than the lane.
+    SERVER.execute("UPDATE promoted.lanes SET timeline = timeline + 1 WHERE timeline > 0");
+    let batch = Batch { lane, sessions: vec![opening(2)], ..Batch::default() };
+    let refused = store.commit(&batch).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Fenced(_)), "{refused}");
+    assert_eq!(store.session(id(2)).await.unwrap(), None);
+    assert_eq!(store.renew(node.node, &NodeLoad::default()).await.unwrap(), None);
+    // Nobody else takes its session before the node has closed itself, or its lease is over.
+    let other = join(&store, "b", HOUR).await;
+    assert_eq!(claim(&store, &other, 10).await, []);
+    store.close_node(node.node).await.unwrap();
+    assert_eq!(claim(&store, &other, 10).await.len(), 1);
+    // Numbers that a promoted server may not have received are not given again.
+    SERVER.execute("UPDATE promoted.meta SET value = 99 WHERE name = 'timeline'");
+    let later = join(&store, "a", HOUR).await;
+    assert!(later.node.0 > other.node.0 + 1_000, "{later:?}");
+    assert!(later.lanes[0].0 > other.lanes[0].0 + 1_000, "{later:?}");
+    assert_eq!(later.history, node.history, "the server has not changed");
+    open_sessions(&store, later.lanes[0], &[2]).await;
+}
+
+#[tokio::test]
 async fn a_renewal_waits_for_no_other_statement() {
     let store = open("renewed", "connections=1").await;
     let node = join(&store, "a", HOUR).await;

@@ -71,6 +71,8 @@ pub(crate) struct Node {
     pub(crate) clock: FleetClock,
     /// The lanes of the loops, in their order.
     lanes: Mutex<Arc<[Lane]>>,
+    /// The history of the store at the last join.
+    history: AtomicU64,
     pub(crate) loops: Vec<NodeLoop>,
     /// Notified when this node has committed something that others may wait for.
     pub(crate) committed: Notify,
@@ -81,6 +83,8 @@ pub(crate) struct Node {
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
     pub(crate) may_own_unheld: AtomicBool,
     pub(crate) is_draining: AtomicBool,
+    /// True while views may show what the store has lost.
+    pub(super) shows_lost_state: AtomicBool,
     /// The calls of other nodes that the loops have got.
     pub(crate) served_calls: ServedCalls,
     pub(crate) unreadable: UnreadableSessions,
@@ -160,12 +164,14 @@ impl Node {
             lease,
             clock,
             lanes: Mutex::new(joined.lanes.into()),
+            history: AtomicU64::new(joined.history),
             loops: (0..loops).map(|_| NodeLoop::default()).collect(),
             committed: Notify::new(),
             joined_again: Notify::new(),
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
+            shows_lost_state: AtomicBool::new(false),
             host_calls: Semaphore::new(HOST_CALLS_MAX),
             #[cfg(feature = "processes")]
             processes: OnceLock::new(),
@@ -178,7 +184,7 @@ impl Node {
     }
 
     /// Joins again after the lease was lost, with new lanes. The old ones are closed first.
-    pub(crate) async fn rejoin(&self) -> Result<Arc<[Lane]>, StoreError> {
+    async fn rejoin(&self) -> Result<Rejoined, StoreError> {
         self.fleet().close_node(self.lease.node()).await?;
         let joining = JoiningNode {
             store: &*self.store,
@@ -196,7 +202,8 @@ impl Node {
                 *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = lanes.clone();
                 self.lease.begin(joined.node, sent_at);
                 tracing::warn!(node = %joined.node, "joined the fleet again");
-                Ok(lanes)
+                let before = self.history.swap(joined.history, Ordering::Relaxed);
+                Ok(Rejoined { lanes, may_have_lost_commits: before != joined.history })
             }
             JoinAttempt::NameTaken(node) => {
                 if self.host.is_locked && node.host == self.host.name {
@@ -209,10 +216,10 @@ impl Node {
     }
 
     /// Joins again, and tries for as long as it takes.
-    pub(super) async fn rejoin_until_joined(&self, pause: Duration) -> Arc<[Lane]> {
+    pub(super) async fn rejoin_until_joined(&self, pause: Duration) -> Rejoined {
         loop {
             match self.rejoin().await {
-                Ok(lanes) => return lanes,
+                Ok(rejoined) => return rejoined,
                 Err(error) => tracing::warn!(%error, "the node cannot join again yet"),
             }
             tokio::time::sleep(pause).await;
@@ -329,6 +336,13 @@ async fn send_hints(node: Arc<Node>) {
         }
         tokio::time::sleep(HINT_PAUSE).await;
     }
+}
+
+/// A node that has joined the fleet again.
+pub(super) struct Rejoined {
+    pub(super) lanes: Arc<[Lane]>,
+    /// True if the store may have lost commits since the join before.
+    pub(super) may_have_lost_commits: bool,
 }
 
 /// A node on its way into the fleet.

@@ -1,6 +1,7 @@
 //! The loops of a node that has lost its lease: all give up their sessions, then one joins for all.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use brigade_model::ids::{Attempt, SessionId};
@@ -13,6 +14,7 @@ use crate::loop_input::LoopInput;
 use crate::loops::{RejoinTurn, RejoinWait};
 use crate::performer::{Reporter, TaskId};
 use crate::supervisor::Supervisor;
+use crate::view::CommittedView;
 
 /// The pause between two attempts to join again.
 const REJOIN_PAUSE: Duration = Duration::from_millis(250);
@@ -40,10 +42,11 @@ impl Supervisor {
         let shutdown = self.shutdown_token.clone();
         let wait = self.member.wait_to_rejoin();
         let feed = self.feed.clone();
+        let view = self.view.clone();
         let joining = async {
             tokio::select! {
                 biased;
-                () = join_for_all(wait, &node, &feed) => true,
+                () = join_for_all(wait, &node, &feed, &view) => true,
                 () = ended.cancelled() => false,
                 () = shutdown.cancelled() => false,
             }
@@ -150,14 +153,44 @@ pub(crate) async fn while_held<T>(
 }
 
 /// Joins again as soon as no loop has sessions, unless another loop does.
-async fn join_for_all(mut wait: RejoinWait, node: &Node, feed: &Feed) {
+async fn join_for_all(mut wait: RejoinWait, node: &Node, feed: &Feed, view: &CommittedView) {
     if wait.turn().await == RejoinTurn::Joined {
         return;
     }
     node.served_calls.forget_all();
-    let lanes = node.rejoin_until_joined(REJOIN_PAUSE).await;
-    feed.change_lanes(&lanes);
+    let rejoined = node.rejoin_until_joined(REJOIN_PAUSE).await;
+    if rejoined.may_have_lost_commits {
+        tracing::error!(
+            "the database continues from an earlier state; commits that it had not replicated are lost"
+        );
+        node.shows_lost_state.store(true, Ordering::Relaxed);
+    }
+    feed.change_lanes(&rejoined.lanes);
+    if node.shows_lost_state.load(Ordering::Relaxed) && forget_lost(node, view).await.is_ok() {
+        node.shows_lost_state.store(false, Ordering::Relaxed);
+    }
     wait.finish();
     node.claimable.notify_one();
     node.joined_again.notify_one();
+}
+
+/// Shows the sessions as the store has them, whatever was shown before. The next join goes on if this one
+/// is lost.
+async fn forget_lost(node: &Node, view: &CommittedView) -> Result<(), StoreError> {
+    for session in view.discard_unheld() {
+        let loaded = loop {
+            match while_held(Some(node), node.store().load(session)).await {
+                Ok(loaded) => break loaded,
+                Err(error) if node.lease.is_held() => {
+                    tracing::warn!(%error, "a session cannot be read again yet");
+                    tokio::time::sleep(REJOIN_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if let (Some(loaded), Some(view)) = (loaded, view.get(session)) {
+            view.refresh(&loaded.row, loaded.tasks);
+        }
+    }
+    Ok(())
 }

@@ -15,6 +15,8 @@ mod limits;
 #[cfg(test)]
 mod loops;
 #[cfg(test)]
+mod promotion;
+#[cfg(test)]
 mod refused_turns;
 #[cfg(test)]
 mod rest;
