@@ -15,7 +15,7 @@
 //! - [`error`]: the errors of a store.
 //! - [`needed_rows`]: the rows that a command needs in memory.
 //! - [`residency`]: the tasks that must be in memory, and those that retention may remove.
-//! - [`memory`], `memory_feed`, `memory_session`, `memory_records`, `memory_fleet`, `memory_limits`: the
+//! - [`memory`], `memory_feed`, `memory_session`, `memory_records`, `memory_fleet`, `memory_hints`, `memory_limits`: the
 //!   store in memory.
 //! - [`store_copy`]: copies of whole stores.
 //! - [`codec`]: the encoding of rows on disk; [`columns`]: the codes of their columns.
@@ -33,6 +33,7 @@ pub mod fleet;
 pub mod memory;
 mod memory_feed;
 mod memory_fleet;
+mod memory_hints;
 mod memory_limits;
 mod memory_records;
 mod memory_session;

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::future::{poll_fn, ready};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::future::ready;
 
 use brigade_model::id_map::IdMap;
 use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
@@ -29,36 +26,6 @@ pub(crate) struct LeaseClock(pub(crate) Box<dyn Fn() -> Time + Send + Sync>);
 impl fmt::Debug for LeaseClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LeaseClock")
-    }
-}
-
-/// Wakes the nodes that wait for a hint.
-#[derive(Debug, Default)]
-pub(crate) struct HintQueue {
-    sent: AtomicU64,
-    wakers: Mutex<Vec<Waker>>,
-}
-
-impl HintQueue {
-    fn send(&self) {
-        self.sent.fetch_add(1, Ordering::Release);
-        let wakers =
-            std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Waits for a hint that is sent from now on.
-    async fn next(&self) {
-        let before = self.sent.load(Ordering::Acquire);
-        poll_fn(|context| {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.sent.load(Ordering::Acquire) != before {
-                return Poll::Ready(());
-            }
-            wakers.push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
     }
 }
 
