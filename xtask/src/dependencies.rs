@@ -61,7 +61,8 @@ struct CargoMetadata {
     is_whole: bool,
 }
 
-/// Reads the packages for all platforms, or for this platform if the others were never downloaded.
+/// Reads the packages for all platforms. Downloads those that are missing, and reads those for this
+/// platform if that fails.
 fn read_metadata(root: &Path) -> Result<CargoMetadata, String> {
     let run = |extra: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
@@ -69,6 +70,9 @@ fn read_metadata(root: &Path) -> Result<CargoMetadata, String> {
         cargo.current_dir(root).output().map_err(|error| format!("cargo metadata: {error}"))
     };
     let mut output = run(&[])?;
+    if !output.status.success() && fetch(root)? {
+        output = run(&[])?;
+    }
     let is_whole = output.status.success();
     if !is_whole {
         output = run(&["--filter-platform", &host_platform()?])?;
@@ -80,6 +84,14 @@ fn read_metadata(root: &Path) -> Result<CargoMetadata, String> {
     let document = serde_json::from_slice(&output.stdout);
     let document = document.map_err(|error| format!("cargo metadata: {error}"))?;
     Ok(CargoMetadata { document, is_whole })
+}
+
+/// Downloads the locked packages. Returns false if that fails.
+fn fetch(root: &Path) -> Result<bool, String> {
+    println!("downloading the locked packages");
+    let mut cargo = Command::new(env!("CARGO"));
+    let status = cargo.args(["fetch", "--locked"]).current_dir(root).status();
+    status.map(|status| status.success()).map_err(|error| format!("cargo fetch: {error}"))
 }
 
 fn host_platform() -> Result<String, String> {
