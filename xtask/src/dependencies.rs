@@ -90,7 +90,7 @@ fn read_metadata(root: &Path) -> Result<CargoMetadata, String> {
 fn fetch(root: &Path) -> Result<bool, String> {
     println!("downloading the locked packages");
     let mut cargo = Command::new(env!("CARGO"));
-    let status = cargo.args(["fetch", "--locked"]).current_dir(root).status();
+    let status = cargo.args(["fetch", "--locked", "--quiet"]).current_dir(root).status();
     status.map(|status| status.success()).map_err(|error| format!("cargo fetch: {error}"))
 }
 

@@ -9,9 +9,10 @@ pub use brigade_store::{
 };
 pub use brigade_store::{
     Batch, BoxFuture, EventPage, EventQuery, ExpectedVersion, JournalQuery, LoadedSession,
-    MemoryOptions, MemoryStore, MessagePage, MessageQuery, NewRecord, PruneResult, PutRecordResult,
-    RECORD_KEY_BYTES_MAX, RECORD_KIND_BYTES_MAX, RECORD_PAGE_MAX, RECORD_VALUE_BYTES_MAX,
-    RECORDS_PER_KIND_MAX, Record, RecordError, RecordItem, RecordKey, RecordKind, RecordPage,
-    RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Residency, Retention, RunRow,
-    SessionBatch, Store, StoreError, StoreFuture, SupersededRun, TaskOrder, TaskQuery,
+    MemoryOptions, MemorySnapshot, MemoryStore, MessagePage, MessageQuery, NewRecord, PruneResult,
+    PutRecordResult, RECORD_KEY_BYTES_MAX, RECORD_KIND_BYTES_MAX, RECORD_PAGE_MAX,
+    RECORD_VALUE_BYTES_MAX, RECORDS_PER_KIND_MAX, Record, RecordError, RecordItem, RecordKey,
+    RecordKind, RecordPage, RecordQuery, RecordStore, RecordVersion, RemoveRecordResult, Residency,
+    Retention, RunRow, SessionBatch, Store, StoreError, StoreFuture, SupersededRun, TaskOrder,
+    TaskQuery,
 };
