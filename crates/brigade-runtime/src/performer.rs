@@ -178,6 +178,7 @@ pub struct Reporter {
 
 impl Reporter {
     /// Refuses if another node may perform the task now. Each effect begins only while this succeeds.
+    #[cfg(feature = "processes")]
     pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
         self.lease.as_ref().map_or(Ok(()), |lease| lease.check())
     }
