@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use brigade_llm::{KeySource, PriceTable, ProviderOptions};
 use brigade_mcp::client::{McpServerConfig, check_name};
-use brigade_model::sandbox::parse_bytes;
 use brigade_protocol::daemon_launcher::CONFIG_VARIABLE;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::config_error;
+use crate::config_values::{SharedWorkspaces, deserialize_count, deserialize_size};
+use crate::configured_limits::{LimitConfig, check_limits};
 use crate::configured_node::NodeConfig;
 use crate::configured_server::ServerConfig;
 use crate::configured_store::StoreSetting;
@@ -61,6 +61,9 @@ pub(crate) struct UserConfig {
     /// Providers by name: new ones, and settings of known ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) providers: BTreeMap<String, ProviderOptions>,
+    /// Limits of providers by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) limits: BTreeMap<String, LimitConfig>,
     /// MCP servers by name, for the tools of agents.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
@@ -81,59 +84,10 @@ fn has_config_path_from_env() -> bool {
     config_path_from_env().is_some()
 }
 
-/// Deserializes a number of bytes, or a size such as `"64M"`.
-fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum SizeField {
-        Bytes(u64),
-        Text(String),
-    }
-    // The error must not quote the file.
-    let wrong = || D::Error::custom("write a number of bytes, or a size such as \"64M\"");
-    match SizeField::deserialize(from).map_err(|_| wrong())? {
-        SizeField::Bytes(bytes) => Ok(bytes),
-        SizeField::Text(text) => parse_bytes(&text).map_err(|_| wrong()),
-    }
-}
-
-/// Deserializes a number of tasks.
-fn deserialize_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<NonZeroU32>, D::Error> {
-    // The error must not quote the file.
-    let wrong = || {
-        let max = u32::MAX;
-        D::Error::custom(format!(
-            "write a whole number from 1 to {max}; for no limit, omit the key"
-        ))
-    };
-    let count = i64::deserialize(from).map_err(|_| wrong())?;
-    let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
-    count.map(Some).ok_or_else(wrong)
-}
-
-/// `true`, or a list of workspaces.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum SharedWorkspaces {
-    All(bool),
-    These(Vec<String>),
-}
-
-impl Default for SharedWorkspaces {
-    fn default() -> Self {
-        Self::All(false)
-    }
-}
-
-impl SharedWorkspaces {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "drain",
     "idle_exit",
+    "limits",
     "max_running",
     "mcp_servers",
     "model",
@@ -156,12 +110,15 @@ const DRAIN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const RETENTION_MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
 /// The fields of providers, servers and prices, in the order in which they are printed.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 21] = [
     "kind",
     "base_url",
     "key",
     "allow_http",
     "extra",
+    "calls",
+    "requests_per_minute",
+    "tokens_per_minute",
     "command",
     "url",
     "env",
@@ -212,6 +169,7 @@ impl Default for UserConfig {
             node: NodeConfig::default(),
             server: ServerConfig::default(),
             providers: BTreeMap::new(),
+            limits: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
             prices: PriceTable::default(),
             telemetry: TelemetryConfig::default(),
@@ -288,6 +246,7 @@ impl UserConfig {
             }
             options.check().map_err(|error| wrong(format!("providers.{name}: {error}")))?;
         }
+        check_limits(&config.limits, &config.providers).map_err(wrong)?;
         for name in config.mcp_servers.keys() {
             check_name(name).map_err(|error| wrong(error.to_string()))?;
         }
@@ -297,12 +256,13 @@ impl UserConfig {
     /// Renders the configuration as TOML, with each inner table on one line.
     pub(crate) fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let providers = BTreeMap::new();
+        let limits = BTreeMap::new();
         let mcp_servers = BTreeMap::new();
         let prices = PriceTable::default();
-        let plain = Self { providers, mcp_servers, prices, ..self.clone() };
+        let plain = Self { providers, limits, mcp_servers, prices, ..self.clone() };
         let mut text = toml::to_string(&plain)?;
         let table = toml::Table::try_from(self)?;
-        for part in ["providers", "mcp_servers", "prices"] {
+        for part in ["providers", "limits", "mcp_servers", "prices"] {
             let entries = table.get(part).and_then(toml::Value::as_table);
             for (name, entry) in entries.into_iter().flatten() {
                 text.push_str(&format!("\n[{part}.{}]\n", render_toml_key(name)));
@@ -394,6 +354,11 @@ key = "none"
 [providers.openai]
 kind = "openai"
 key = { file = "/home/me/.secrets/openai" }
+
+[limits.openai]
+calls = 8
+requests_per_minute = 500
+tokens_per_minute = 200000
 
 [mcp_servers.docs]
 url = "https://mcp.example.com/mcp"

@@ -33,6 +33,9 @@ pub(crate) fn agent_options(config: &UserConfig) -> Result<AgentOptions, CliErro
     for (name, options) in &config.providers {
         providers = providers.provider(name, options.clone());
     }
+    for (name, limit) in &config.limits {
+        providers = providers.provider_rate_limit(name, limit.options());
+    }
     let models =
         ConfiguredModels { providers, playbacks: Mutex::default(), recorders: Mutex::default() };
     let options = AgentOptions::new(models);

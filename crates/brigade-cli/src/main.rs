@@ -23,6 +23,8 @@ mod byte_forward;
 mod call_card;
 mod config;
 mod config_error;
+mod config_values;
+mod configured_limits;
 mod configured_models;
 mod configured_node;
 mod configured_server;
