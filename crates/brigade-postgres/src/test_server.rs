@@ -65,6 +65,9 @@ const DURABLE_SETTINGS: &str = "max_connections = 200\nshared_buffers = 512MB\nm
 /// The port of a server that does not listen on it, but names its socket after it.
 const SOCKET_PORT: u16 = 5432;
 
+/// The directory of the small disk of a server.
+pub const SMALL_DISK: &str = "/mnt";
+
 /// A private server that listens on a socket in a directory of its own. It ends when the value is
 /// dropped, or with this process.
 #[derive(Debug)]
@@ -116,13 +119,37 @@ impl TestServer {
         Self::start_with(free.expect("a port is free").port(), SETTINGS, [certificate, key, ""])
     }
 
+    /// Starts a server with a file system of `megabytes` at [`SMALL_DISK`], which only the server sees.
+    /// Returns `None` if this process cannot mount one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if PostgreSQL is not installed or does not start.
+    pub fn start_with_small_disk(megabytes: u32) -> Option<Self> {
+        let mut mounting = Command::new("unshare");
+        let mount = format!("mount -t tmpfs -o size={megabytes}m,mode=1777 none {SMALL_DISK}");
+        mounting.args(["--mount", "sh", "-c"]);
+        let can_mount = Command::new("unshare").args(["--mount", "sh", "-c", &mount]).output();
+        if !can_mount.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        mounting.arg(format!("{mount} && exec \"$@\"")).arg("sh");
+        Some(Self::start_below(mounting, SOCKET_PORT, SETTINGS, ["", "", ""]))
+    }
+
     /// Starts a server with settings, a certificate, its key, and a word that makes it a replica.
     fn start_with(port: u16, settings: &str, arguments: [&str; 3]) -> Self {
+        Self::start_below(Command::new("env"), port, settings, arguments)
+    }
+
+    /// Starts a server with a command that executes its arguments.
+    fn start_below(mut command: Command, port: u16, settings: &str, arguments: [&str; 3]) -> Self {
         let bin = find_programs().expect(
             "PostgreSQL is not installed: install it (Debian: postgresql), or set PG_BIN to the \
              directory of its programs",
         );
-        let mut command = unprivileged_command("sh");
+        let shell = unprivileged_command("sh");
+        command.arg(shell.get_program()).args(shell.get_args()).current_dir("/");
         command.arg("-c").arg(SCRIPT).arg("brigade-postgres").arg(&bin).arg(settings);
         command.arg(port.to_string()).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -11,6 +11,8 @@ mod encryption;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod full_disk;
+#[cfg(test)]
 mod hints;
 #[cfg(test)]
 mod inspection;
