@@ -9,7 +9,7 @@ use brigade_model::call::{Condition, RunResult, WaitMode};
 use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::refusal::Refusal;
-use brigade_model::task::{EarlierRun, StoredTask, TaskRow};
+use brigade_model::task::{EarlierRun, EndedState, ResultDelivery, StoredTask, TaskRow};
 use brigade_protocol::TaskTarget;
 use brigade_protocol::call::NoItems;
 use brigade_protocol::requests::{WaitReply, WaitRequest, WaitUntil};
@@ -237,7 +237,6 @@ async fn finish_wait(
     result: TaskWaitResult,
 ) -> Result<FinishedWait, Refusal> {
     let timed_out = matches!(result, TaskWaitResult::TimedOut);
-    let has_collected = matches!(result, TaskWaitResult::Ended(_)) && context.consumes_results();
     let results = match result {
         TaskWaitResult::Ended(results) => results,
         TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
@@ -269,15 +268,19 @@ async fn finish_wait(
                 let info = info.clone().for_run(result);
                 WaitedTask { no, row: row.clone(), info }
             }));
-        } else if row.is_alive() || has_collected {
-            // A task that ended after the results were collected. Its own was not, so it is not
-            // returned: a later wait collects it.
+        } else if is_shown_as_running(row.ended(), scope.consumes_results) {
             finished.still_running.push(WaitedTask { no, row, info });
         } else {
             finished.ended.push(WaitedTask { no, row, info });
         }
     }
     Ok(finished)
+}
+
+/// Returns whether a reply lists a task without a selected result as running. A task that ended after the
+/// collection, or after the timeout, has a result that nobody collected: a later wait does.
+fn is_shown_as_running(ended: Option<&EndedState>, consumes_results: bool) -> bool {
+    ended.is_none_or(|ended| consumes_results && ended.delivery != ResultDelivery::Collected)
 }
 
 fn timeout(request: &WaitRequest) -> Option<Duration> {
@@ -463,4 +466,28 @@ fn has_open_question(row: &TaskRow) -> bool {
     row.parked_calls.iter().any(|call| {
         matches!(call.condition, Condition::Question { .. } | Condition::ClientTool { .. })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use brigade_model::ids::Time;
+    use brigade_model::json::Json;
+    use brigade_model::outcome::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn a_result_that_a_wait_has_not_collected_is_not_in_its_reply() {
+        let ended = |delivery| EndedState {
+            outcome: Arc::new(Outcome::Succeeded { result: Json::null() }),
+            at: Time(1),
+            delivery,
+            lingering: false,
+        };
+        let pending = ended(ResultDelivery::Pending);
+        assert!(is_shown_as_running(Some(&pending), true));
+        assert!(!is_shown_as_running(Some(&pending), false), "the operator collects nothing");
+        assert!(!is_shown_as_running(Some(&ended(ResultDelivery::Collected)), true));
+        assert!(is_shown_as_running(None, true));
+    }
 }
