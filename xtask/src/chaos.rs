@@ -3,8 +3,12 @@
 //! The tests use their own directories and processes, have a bound on count and time, and check the
 //! process table at their end.
 
+use std::env::consts::ARCH;
+use std::path::Path;
+
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
+use crate::test_stages::install;
 
 /// The number of kills of a runtime while its processes run.
 const DEFAULT_KILLS: u32 = 100;
@@ -55,8 +59,17 @@ pub(crate) fn run_short() -> Result<(), String> {
     run_fleet(&[])
 }
 
+/// Installs the library that gives a process another clock, if it is missing.
+fn ensure_faketime() {
+    let path = format!("/usr/lib/{ARCH}-linux-gnu/faketime/libfaketime.so.1");
+    if !Path::new(&path).is_file() && !install(&["libfaketime"]) {
+        println!("skipped: nodes with another clock (libfaketime cannot be installed)");
+    }
+}
+
 /// Runs the tests of a fleet with these variables.
 fn run_fleet(variables: &[(&str, String)]) -> Result<(), String> {
+    ensure_faketime();
     run_cargo(&[&FLEET_TESTS[..], &["--no-run"]].concat())?;
     let mut tests = cargo_command();
     tests.args(FLEET_TESTS).args(["--", "--ignored", "--nocapture"]);

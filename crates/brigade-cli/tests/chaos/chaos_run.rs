@@ -91,7 +91,7 @@ fn start(settings: &ChaosSettings, directory: &Path, effects: &Path) -> FaultInj
     let mut injector = FaultInjector {
         settings: settings.clone(),
         database,
-        deck: FaultDeck::new(random, nodes.len(), settings.lease),
+        deck: FaultDeck::new(random, nodes.len(), settings.lease, has_faketime()),
         nodes,
         token,
         takeovers: Vec::new(),

@@ -77,6 +77,20 @@ impl ReplicatedDatabase {
         self.servers[self.primary].query(sql)
     }
 
+    /// Opens a transaction that has read all tables, and returns. It ends after this time.
+    pub(crate) fn hold_transaction(&self, pause: Duration) {
+        let tables =
+            ["lanes", "nodes", "sessions", "tasks", "journal", "messages", "events", "calls"];
+        let reads = tables.map(|table| format!("SELECT count(*) FROM brigade.{table}; ")).concat();
+        let seconds = pause.as_secs_f64();
+        let sql = format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; {reads}SELECT pg_sleep({seconds}); COMMIT"
+        );
+        let mut psql = self.servers[self.primary].psql(&sql);
+        // A restart of the server ends it earlier.
+        std::thread::spawn(move || psql.output());
+    }
+
     /// Ends the primary without a checkpoint, and starts it again.
     pub(crate) fn restart_primary(&mut self) {
         self.primary().stop();
@@ -169,11 +183,16 @@ impl DatabaseServer {
         process.wait().expect("it is our child");
     }
 
-    fn query(&self, sql: &str) -> Result<String, String> {
+    fn psql(&self, sql: &str) -> Command {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "brigade"]);
         psql.args(["-d", "postgres", "-p", &self.port.to_string(), "-h"]).arg(&self.directory);
-        let output = psql.args(["-c", sql]).output().expect("psql is installed");
+        psql.args(["-c", sql]);
+        psql
+    }
+
+    fn query(&self, sql: &str) -> Result<String, String> {
+        let output = self.psql(sql).output().expect("psql is installed");
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
             false => Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned()),

@@ -108,6 +108,7 @@ impl FaultInjector {
                 self.database.pause_replica(pause);
                 self.database_fault_at = Instant::now();
             }
+            Fault::HoldTransaction { pause } => self.database.hold_transaction(pause),
             Fault::SkewClock { node, seconds } => {
                 self.nodes[node].kill();
                 self.nodes[node].skew = seconds;

@@ -63,6 +63,10 @@ pub(crate) enum Fault {
     PauseReplica {
         pause: Duration,
     },
+    /// A transaction that has read all tables stays open, while other faults happen.
+    HoldTransaction {
+        pause: Duration,
+    },
     /// The node starts again with a clock that differs by so many seconds.
     SkewClock {
         node: usize,
@@ -71,7 +75,9 @@ pub(crate) enum Fault {
 }
 
 /// The kinds of faults. Each is chosen once before one is chosen again.
-const KINDS: u64 = 15;
+const KINDS: u64 = 17;
+/// The kind that needs libfaketime, the last one.
+const SKEW_KIND: u64 = KINDS - 1;
 
 /// Chooses faults.
 #[derive(Debug)]
@@ -79,19 +85,21 @@ pub(crate) struct FaultDeck {
     random: ChaosRandom,
     nodes: usize,
     lease: Duration,
+    /// True if the clock of a node can differ.
+    has_skew: bool,
     kinds: Vec<u64>,
 }
 
 impl FaultDeck {
-    pub(crate) fn new(random: ChaosRandom, nodes: usize, lease: Duration) -> Self {
-        Self { random, nodes, lease, kinds: Vec::new() }
+    pub(crate) fn new(random: ChaosRandom, nodes: usize, lease: Duration, has_skew: bool) -> Self {
+        Self { random, nodes, lease, has_skew, kinds: Vec::new() }
     }
 
     /// Returns the next fault, and true if it begins a new round of all kinds.
     pub(crate) fn next_fault(&mut self) -> (Fault, bool) {
         let is_new_round = self.kinds.is_empty();
         if is_new_round {
-            self.kinds = (0..KINDS).collect();
+            self.kinds = (0..KINDS).filter(|kind| *kind != SKEW_KIND || self.has_skew).collect();
         }
         let kind = self.kinds.swap_remove(self.random.index(self.kinds.len()));
         (self.fault(kind), is_new_round)
@@ -127,11 +135,10 @@ impl FaultDeck {
             10 => Fault::PauseBackend { pause: either },
             11 => Fault::LockLane { pause: short },
             12 => Fault::RestartDatabase,
-            13 => match self.random.is_hit(70) {
-                true => Fault::PromoteReplica,
-                false => Fault::PauseReplica { pause: short },
-            },
-            _ => {
+            13 => Fault::PromoteReplica,
+            14 => Fault::PauseReplica { pause: short },
+            15 => Fault::HoldTransaction { pause: 6 * self.lease },
+            SKEW_KIND.. => {
                 let seconds = i64::try_from(self.random.below(41)).unwrap_or(0) - 20;
                 Fault::SkewClock { node, seconds }
             }
@@ -163,7 +170,8 @@ mod tests {
     #[test]
     fn a_seed_names_its_faults() {
         let faults = |seed| {
-            let mut deck = FaultDeck::new(ChaosRandom::new(seed), 3, Duration::from_secs(4));
+            let random = ChaosRandom::new(seed);
+            let mut deck = FaultDeck::new(random, 3, Duration::from_secs(4), true);
             (0..3 * KINDS).map(|_| deck.next_fault()).collect::<Vec<_>>()
         };
         assert_eq!(faults(7), faults(7));

@@ -1,5 +1,6 @@
 //! A node: a real daemon with a state directory of its own.
 
+use std::env::consts::ARCH;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,6 @@ use crate::proxy::FaultProxy;
 
 pub(crate) const BRIGADE: &str = env!("CARGO_BIN_EXE_brigade");
 
-/// The libraries that give a process another clock, on Debian.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 /// The time after which a node that does not answer is a failed run.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -82,8 +81,9 @@ impl ChaosNode {
         command.args(["serve", "--node", &self.name, "--listen", &self.address.to_string()]);
         command.arg("--state").arg(self.state());
         command.env("BRIGADE_LOG", "info");
-        if self.skew != 0 && has_faketime() {
-            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{:+}s", self.skew));
+        if self.skew != 0 {
+            command.env("LD_PRELOAD", faketime_path());
+            command.env("FAKETIME", format!("{:+}s", self.skew));
             command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         command.stdout(Stdio::null()).stderr(log.expect("it is ours"));
@@ -154,12 +154,18 @@ impl ChaosNode {
     /// Returns the lines of the log that report a defect.
     pub(crate) fn read_defects(&self) -> Vec<String> {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
-        let is_defect = |line: &&str| line.contains("panicked at");
+        let signs = ["panicked at", "a commit of an open lane was refused"];
+        let is_defect = |line: &&str| signs.iter().any(|sign| line.contains(sign));
         log.lines().filter(is_defect).map(|line| format!("{}: {line}", self.name)).collect()
     }
 }
 
 /// Returns true if a process can get another clock.
 pub(crate) fn has_faketime() -> bool {
-    Path::new(FAKETIME).is_file()
+    faketime_path().is_file()
+}
+
+/// Returns the path of the library that gives a process another clock, on Debian.
+fn faketime_path() -> PathBuf {
+    PathBuf::from(format!("/usr/lib/{ARCH}-linux-gnu/faketime/libfaketime.so.1"))
 }
