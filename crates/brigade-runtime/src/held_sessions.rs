@@ -138,7 +138,10 @@ impl Supervisor {
         self.timers.set(id, None);
         self.sweeping_sessions.retain(|other| *other != id);
         self.slots.forget(id);
-        if self.owned.is_some() {
+        if let Some(owned) = &mut self.owned {
+            if let Some(tree) = trees.iter().flatten().next() {
+                owned.note_given_up(id, tree.row().epoch);
+            }
             // The next turn sends them to the new owner.
             let waits = self.waiters.take_all_of(id);
             self.retry_reports.extend(waits.into_iter().map(LoopInput::Wait));

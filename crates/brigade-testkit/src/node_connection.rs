@@ -2,6 +2,7 @@
 //! and answers.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,18 @@ pub struct NodeConnection {
     faults: Mutex<FaultPlan>,
     /// The session that the node cannot read.
     unreadable: Mutex<Option<SessionId>>,
+    late_load: watch::Sender<LateLoad>,
+    fenced_commits: AtomicU64,
+}
+
+/// A load of a session whose answer arrives late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LateLoad {
+    None,
+    /// The next load is late.
+    Next,
+    /// The load has happened, and its answer is held.
+    Held,
 }
 
 /// The condition of a connection.
@@ -67,7 +80,14 @@ enum RequestFault {
 impl NodeConnection {
     pub fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         let (condition, _) = watch::channel(ConnectionCondition::Works);
-        Arc::new(Self { inner, condition, faults: Mutex::default(), unreadable: Mutex::default() })
+        Arc::new(Self {
+            inner,
+            condition,
+            faults: Mutex::default(),
+            unreadable: Mutex::default(),
+            late_load: watch::Sender::new(LateLoad::None),
+            fenced_commits: AtomicU64::new(0),
+        })
     }
 
     /// Changes the condition of the connection.
@@ -92,6 +112,41 @@ impl NodeConnection {
     /// Lets the node be too old to read a session.
     pub fn set_unreadable(&self, session: SessionId) {
         *self.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    }
+
+    /// Holds the answer of the next load of a session, until it is released.
+    pub fn hold_next_load(&self) {
+        self.late_load.send_replace(LateLoad::Next);
+    }
+
+    /// Waits until the answer of a load is held.
+    pub async fn wait_load_held(&self) {
+        let mut load = self.late_load.subscribe();
+        let _ = load.wait_for(|load| *load == LateLoad::Held).await;
+    }
+
+    pub fn release_load(&self) {
+        self.late_load.send_replace(LateLoad::None);
+    }
+
+    /// Returns the number of commits that were refused because the node does not own a session.
+    pub fn fenced_commits(&self) -> u64 {
+        self.fenced_commits.load(Ordering::Relaxed)
+    }
+
+    /// Holds the answer of a load that is to be late.
+    async fn delay_load(&self) {
+        let is_late = self.late_load.send_if_modified(|load| {
+            let is_next = *load == LateLoad::Next;
+            if is_next {
+                *load = LateLoad::Held;
+            }
+            is_next
+        });
+        if is_late {
+            let mut load = self.late_load.subscribe();
+            let _ = load.wait_for(|load| *load == LateLoad::None).await;
+        }
     }
 
     fn check_readable(&self, session: SessionId) -> Result<(), StoreError> {
@@ -169,7 +224,13 @@ fn unavailable(reason: &str) -> StoreError {
 
 impl Store for NodeConnection {
     fn commit<'a>(&'a self, batch: &'a Batch) -> StoreFuture<'a, Position> {
-        self.pass(async move { self.inner.commit(batch).await })
+        self.pass(async move {
+            let committed = self.inner.commit(batch).await;
+            if matches!(committed, Err(StoreError::Fenced(_))) {
+                self.fenced_commits.fetch_add(1, Ordering::Relaxed);
+            }
+            committed
+        })
     }
 
     fn fleet(&self) -> Option<&dyn Fleet> {
@@ -198,7 +259,9 @@ impl Store for NodeConnection {
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {
         self.pass(async move {
             self.check_readable(id)?;
-            self.inner.load(id).await
+            let loaded = self.inner.load(id).await;
+            self.delay_load().await;
+            loaded
         })
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct Node {
     pub(crate) claimable: Notify,
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
     pub(crate) may_own_unheld: AtomicBool,
+    /// True while a claim is on its way from the store to the loops.
+    pub(crate) is_claiming: AtomicBool,
     pub(crate) is_draining: AtomicBool,
     /// True while views may show what the store has lost.
     pub(super) shows_lost_state: AtomicBool,
@@ -170,6 +172,7 @@ impl Node {
             joined_again: Notify::new(),
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
+            is_claiming: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             shows_lost_state: AtomicBool::new(false),
             host_calls: Semaphore::new(HOST_CALLS_MAX),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use brigade_model::command::Command;
 use brigade_model::decide::CommandReply;
-use brigade_model::ids::{Lane, Millis, Position, SessionId, Time};
+use brigade_model::ids::{Epoch, Lane, Millis, Position, SessionId, Time};
 use brigade_model::refusal::Refusal;
 use brigade_model::transition::SubmittedCommand;
 use brigade_store::{
@@ -41,6 +41,9 @@ pub(crate) struct OwnedSessions {
     pub(super) lease: Arc<AttemptLease>,
     /// Sessions that another node owned at the last look, and the time of that.
     pub(super) elsewhere: HashMap<SessionId, Time>,
+    /// Sessions that this loop has given up while a claim was on its way, with their last epochs. A claim
+    /// that was made before is outdated.
+    given_up: HashMap<SessionId, Epoch>,
     /// Sessions that were acquired and not recovered yet.
     unrecovered: HashSet<SessionId>,
     /// Sessions that were recovered in this turn.
@@ -87,6 +90,7 @@ impl OwnedSessions {
             loop_index,
             calls,
             elsewhere: HashMap::new(),
+            given_up: HashMap::new(),
             unrecovered: HashSet::new(),
             recovered: Vec::new(),
             failed_recoveries: Vec::new(),
@@ -265,7 +269,8 @@ impl Supervisor {
         }
         for LoadedClaim { session, last } in claimed.sessions {
             let id = session.row.id;
-            if self.holds(id) {
+            let given_up = self.owned.as_ref().and_then(|owned| owned.given_up.get(&id));
+            if self.holds(id) || given_up.is_some_and(|epoch| session.row.epoch <= *epoch) {
                 continue;
             }
             self.hold_claimed(session, last);
@@ -487,7 +492,10 @@ impl Supervisor {
 
     /// Removes a session from memory that this node has released. Its view stays as it is.
     fn drop_session(&mut self, id: SessionId) {
-        self.trees.remove(&id);
+        let tree = self.trees.remove(&id);
+        if let (Some(owned), Some(tree)) = (&mut self.owned, tree) {
+            owned.note_given_up(id, tree.row().epoch);
+        }
         if let Some(view) = self.views.remove(&id) {
             view.release();
         }
@@ -508,6 +516,15 @@ impl Supervisor {
 }
 
 impl OwnedSessions {
+    /// Notes the last epoch of a session that this loop gives up. Without a claim on its way, no older one
+    /// can arrive.
+    pub(crate) fn note_given_up(&mut self, id: SessionId, epoch: Epoch) {
+        if !self.node.is_claiming.load(Ordering::Relaxed) {
+            self.given_up.clear();
+        }
+        self.given_up.insert(id, epoch);
+    }
+
     pub(super) fn note_hosted_elsewhere(&mut self, id: SessionId) {
         self.hosted_elsewhere.insert(id);
         self.count_hosted_elsewhere();

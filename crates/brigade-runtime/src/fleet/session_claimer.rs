@@ -72,28 +72,39 @@ pub(crate) async fn claim_all(node: &Node, inputs: &LoopSenders) -> Result<(), S
         if limit == 0 {
             break;
         }
-        let lanes = node.lanes();
-        let lane = lanes.first().copied().unwrap_or_default();
-        let skipped = node.unreadable.skipped(node.lease.now());
-        let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit, skipped };
-        let claimed = node.fleet().claim(&claim).await?;
-        if claimed.is_empty() {
+        node.is_claiming.store(true, Ordering::Relaxed);
+        let claimed = claim_slice(node, inputs, limit).await;
+        node.is_claiming.store(false, Ordering::Relaxed);
+        if claimed? == 0 {
             break;
         }
-        let mut loaded = load_all(node, lane, &claimed).await;
-        release_unreadable(node).await;
-        loaded.retain_mut(|claim| {
-            let row = &claim.session.row;
-            let found = claimed.iter().find(|it| it.id == row.id && it.epoch == row.epoch);
-            claim.last = found.map(|session| session.last);
-            found.is_some()
-        });
-        let loaded = move_to_lanes(node, &lanes, loaded).await;
-        give_to_loops(inputs, &lanes, loaded).await;
         // The other nodes get a part of many sessions.
         tokio::time::sleep(SLICE_PAUSE.mul_f64(random_share())).await;
     }
     Ok(())
+}
+
+/// Claims a slice, and waits until the loops have it. Returns the number of claimed sessions.
+async fn claim_slice(node: &Node, inputs: &LoopSenders, limit: usize) -> Result<usize, StoreError> {
+    let lanes = node.lanes();
+    let lane = lanes.first().copied().unwrap_or_default();
+    let skipped = node.unreadable.skipped(node.lease.now());
+    let claim = SessionClaim { node: node.id(), lane, now: node.clock.now(), limit, skipped };
+    let claimed = node.fleet().claim(&claim).await?;
+    if claimed.is_empty() {
+        return Ok(0);
+    }
+    let mut loaded = load_all(node, lane, &claimed).await;
+    release_unreadable(node).await;
+    loaded.retain_mut(|claim| {
+        let row = &claim.session.row;
+        let found = claimed.iter().find(|it| it.id == row.id && it.epoch == row.epoch);
+        claim.last = found.map(|session| session.last);
+        found.is_some()
+    });
+    let loaded = move_to_lanes(node, &lanes, loaded).await;
+    give_to_loops(inputs, &lanes, loaded).await;
+    Ok(claimed.len())
 }
 
 /// Lets the loops acquire sessions that the store has for this node's lanes, and the loops have not.

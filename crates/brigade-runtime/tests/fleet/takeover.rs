@@ -139,3 +139,34 @@ async fn a_restarted_node_takes_its_name_after_its_lease() {
         1
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_after_its_session_has_moved_on_is_dropped() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let session = one.session("kitchen").await;
+    let task = session.spawn(ECHO.with(())).await.unwrap().no();
+    let there = two.session("kitchen").await;
+    drop((session, one));
+    tokio::time::sleep(LEASE / 2).await;
+    two.connection.hold_next_load();
+    // The second node claims the session. Before the claim arrives, a request acquires the session, and the
+    // node gives it to the third.
+    two.connection.wait_load_held().await;
+    assert_eq!(two.owner(&there).await.as_deref(), Some("two"));
+    there.spawn(ECHO.with(())).await.unwrap();
+    let three = fleet.node("three").await;
+    two.runtime.move_session(there.id(), "three").await.unwrap();
+    three.wait_for_owner(&there, Some("three")).await;
+    let elsewhere = three.session("kitchen").await;
+    elsewhere.send(task, "read").await.unwrap();
+    while elsewhere.get(task).await.unwrap().row.is_alive() {
+        tokio::time::sleep(SECOND).await;
+    }
+    two.connection.release_load();
+    tokio::time::sleep(SECOND).await;
+    assert!(!there.get(task).await.unwrap().row.is_alive(), "it is read as it is stored");
+    assert_eq!(two.owner(&there).await.as_deref(), Some("three"));
+    assert_eq!(two.connection.fenced_commits(), 0, "it does nothing for a session of another node");
+}
