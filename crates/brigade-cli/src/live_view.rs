@@ -323,8 +323,8 @@ impl<'a> LiveView<'a> {
             {
                 let line_end = if self.prompt.is_shown() { "\n" } else { "" };
                 self.freeze_frame();
-                write_stderr(&format!("{line_end}{text}"))?;
-                self.prompt.show(input, flush_terminal_input());
+                let is_flushed = write_question(&format!("{line_end}{text}"))?;
+                self.prompt.show(input, is_flushed);
                 Ok(())
             }
             // It was answered elsewhere, or is no longer pending.
@@ -485,8 +485,19 @@ fn failure_reason(task: &TaskInfo) -> Option<String> {
     Some(inner.unwrap_or(reason).to_owned()).filter(|reason| !reason.is_empty())
 }
 
+/// Writes a text whose last line asks for input. Input counts that was typed after the other lines were
+/// shown. Returns false if earlier input cannot be dropped.
+pub(crate) fn write_question(text: &str) -> Result<bool, CliError> {
+    let (shown, question) = text.split_at(text.rfind('\n').map_or(0, |end| end + 1));
+    write_stderr(shown)?;
+    // After the question, an answer could be dropped that somebody has typed at once.
+    let is_flushed = flush_terminal_input();
+    write_stderr(question)?;
+    Ok(is_flushed)
+}
+
 /// Drops typed input that was not read, also of an unfinished line. Returns false if that fails.
-pub(crate) fn flush_terminal_input() -> bool {
+fn flush_terminal_input() -> bool {
     use rustix::termios::{QueueSelector, tcflush};
     tcflush(std::io::stdin(), QueueSelector::IFlush).is_ok()
 }

@@ -1,6 +1,6 @@
 //! `brigade approve`: lists, allows and denies pending approvals.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use brigade_agent::permission::PermissionRule;
 use brigade_model::approval::{self, ApprovalVerdict, CallDigest};
@@ -274,10 +274,7 @@ fn confirm_call(
             "It is longer than this screen. Digest: {digest}\nType the digest to allow it {extent}: "
         ),
     });
-    let mut err = io::stderr();
-    err.write_all(text.as_bytes()).and_then(|()| err.flush()).map_err(render::output_error)?;
-    // Input typed before the question does not count.
-    live_view::flush_terminal_input();
+    live_view::write_question(&text)?;
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
     let answer = line.trim();
