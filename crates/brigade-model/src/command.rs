@@ -368,7 +368,11 @@ impl CallRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushResult {
     Delivered,
-    Refused { reason: Arc<str> },
+    Refused {
+        reason: Arc<str>,
+    },
+    /// It was on its way when the connection to its host was lost.
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -380,13 +384,13 @@ pub enum AfterPark {
     Suspend { parked_count: usize },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndReport {
     pub result: WorkResult,
     pub confirmation: EndConfirmation,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkResult {
     Returned(Json),
     Failed {

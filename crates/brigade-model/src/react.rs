@@ -40,7 +40,7 @@ pub(crate) fn react(
             start(tree, spawned.no, actions);
         }
         Event::Started { no, .. } => start(tree, *no, actions),
-        Event::Returned { no } => push_unread(tree, *no, actions),
+        Event::Returned { no } | Event::Unattended { no } => push_unread(tree, *no, actions),
         Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));
@@ -178,7 +178,7 @@ fn wake(tree: &TaskTree, no: TaskNo, row: &TaskRow) -> Vec<Draft> {
 
 /// Brings a message to the attempt that executes its recipient.
 fn push_or_interrupt(tree: &TaskTree, no: TaskNo, message: &Arc<Message>) -> Option<Action> {
-    let row = tree.get(no).filter(|row| row.is_performed() && !row.is_unattended())?;
+    let row = tree.get(no).filter(|row| row.is_performed())?;
     let attempt = row.attempt;
     if row.spec.work.policy().inbox_mode == InboxMode::Push {
         return Some(Action::Push { no, attempt, message: message.clone() });

@@ -12,7 +12,8 @@
 //!   lease of one attempt; `fleet_clock`: the clock of the store.
 //! - `lease_keeper`, `session_claimer`, `call_server`, `call_client`, `feed_reader`: its background tasks.
 //! - `host_client`: requests to the nodes of other hosts; `host_watch`: the hosts of processes that other
-//!   nodes started; `hosted_processes`: the processes of this host in sessions of other nodes.
+//!   nodes started; `host_stop`, `host_push`, `host_ends`: their stops, messages and ends while another node
+//!   owns their session; `hosted_processes`: the processes of this host in sessions of other nodes.
 //! - `limit_keeper`: the node's part in the limits of providers; `limit_shares`: their division.
 //! - `owned_sessions`: the loop's part: claims, releases, and calls of other nodes; `forwarded_inputs`: inputs
 //!   for sessions of other nodes; `session_rest`: the sessions that need no owner; `rejoin`: a new join.
@@ -28,6 +29,10 @@ mod fleet_clock;
 mod forwarded_inputs;
 #[cfg(feature = "processes")]
 mod host_client;
+#[cfg(feature = "processes")]
+mod host_ends;
+#[cfg(feature = "processes")]
+mod host_push;
 #[cfg(feature = "processes")]
 mod host_stop;
 mod host_watch;

@@ -93,7 +93,8 @@ impl Supervisor {
         };
         let reporter = self.reporter(task, attempt);
         #[cfg(feature = "processes")]
-        if self.stop_at_host(row, &action, &reporter) {
+        if self.stop_at_host(row, &action, &reporter) || self.push_at_host(row, &action, &reporter)
+        {
             return;
         }
         self.performers.perform(&row.spec.work.kind(), action, reporter);

@@ -32,10 +32,14 @@ pub mod task_output;
 mod watched_processes;
 
 pub use brigade_model::process_report::{ProcessReport, SandboxPart, sandbox_parts};
+pub(crate) use driver::{NO_INPUT, StartRecorded, render_line};
 pub(crate) use execution_dirs::ProcessExecution;
-pub(crate) use host_request::{HostReply, HostRequest};
+pub(crate) use host_request::{
+    FIND_ENDS_MAX, HostEnd, HostMessage, HostProcess, HostPushResult, HostReply, HostRequest,
+};
 pub use options::ProcessOptions;
 pub use peer_origin::PeerOrigin;
 pub(crate) use performer::{ProcessPerformer, ProcessService};
+pub(crate) use report::CommandDescription;
 pub use session::InputPiece;
 pub use task_output::{TaskOutput, TaskOutputFollower, TaskOutputSearch};

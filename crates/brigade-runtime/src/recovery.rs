@@ -135,10 +135,16 @@ impl Supervisor {
                 Command::Report(ReportCommand { no, attempt, report: AttemptReport::Ended(end) })
             });
             let now = self.clock.now();
+            #[cfg(feature = "processes")]
+            let is_present = matches!(finding, RecoveryFinding::HostPresent);
             for command in
                 [Some(Command::Recover(RecoverCommand { no, finding })), ended].iter().flatten()
             {
                 let _ = self.decide(id, command.into(), now, decided).await;
+            }
+            #[cfg(feature = "processes")]
+            if is_present {
+                self.await_end_at_host(id, no);
             }
         }
         Ok(())

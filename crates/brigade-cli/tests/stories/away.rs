@@ -190,3 +190,36 @@ fn a_busy_session_reaches_its_processes_on_both_nodes() {
     daemon.stop();
     other.stop();
 }
+
+#[test]
+fn a_message_reaches_a_process_of_another_node_while_its_session_is_busy() {
+    let nodes = TwoNodes::new("pushed_messages", "10m");
+    let daemon = nodes.start_first();
+    let other = ServingDaemon::start(&nodes.second, &nodes.url);
+    let script = "while read -r line; do echo \"got $line\"; done; echo end";
+    nodes.first.ok(["exec", "-d", "--stdin", "--name", "Reader", "--shell", script]);
+    nodes.first.until_state("Reader", "running");
+    daemon.kill();
+    nodes.wait_on_second("Reader", "away");
+    // A process of the second node keeps the session there.
+    let started = nodes.on_second(["exec", "-d", "--name", "Here", "--", "sleep", "1000"]);
+    assert_eq!(started.code, 0, "{started:?}");
+    nodes.wait_on_second("Here", "running");
+    let send = |words: [&str; 3]| {
+        let ran = nodes.on_second(words);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    };
+    send(["send", "Reader", "while away"]);
+    let daemon = nodes.start_first();
+    nodes.wait_on_second("Reader", "running");
+    send(["send", "Reader", "when back"]);
+    send(["send", "Reader", "--close"]);
+    let ended = nodes.wait_on_second("Reader", "succeeded");
+    assert_eq!(ended["alive"], false);
+    let expected = "got while away\ngot when back\nend\n";
+    assert_eq!(nodes.on_second(["logs", "Reader"]).out, expected);
+    poll("three deliveries", || (nodes.count_events("message_delivered") == 3).then_some(()));
+    nodes.first.ok(["stop", "Here"]);
+    daemon.stop();
+    other.stop();
+}

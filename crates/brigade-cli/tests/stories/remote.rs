@@ -215,9 +215,16 @@ fn everything_continues_while_servers_are_killed() {
     remote.ok(["send", "Cat", "--close"]);
     let ran: Ran = cat.wait_with_output().unwrap().into();
     let sent = ["connected", "before First", "after First", "before Second", "after Second"];
-    let numbered = sent.iter().enumerate().map(|(no, line)| format!("{:>6}\t{line}\n", no + 1));
-    let expect: String = numbered.collect();
-    assert_eq!((ran.code, ran.out), (0, expect), "each line once: {}", ran.err);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let arrived: Vec<&str> =
+        ran.out.lines().filter_map(|line| Some(line.split_once('\t')?.1)).collect();
+    let missing = sent.iter().filter(|line| !arrived.contains(line)).count();
+    let in_order: Vec<&str> = sent.into_iter().filter(|line| arrived.contains(line)).collect();
+    assert_eq!(arrived, in_order, "each line at most once: {}", ran.err);
+    // A line that a killed server was writing may be missing, and is stored as such.
+    let stored = remote.story.ok(["events", "--json"]);
+    let unknown = stored.matches("\"message_delivery_unknown\"").count();
+    assert!(missing <= unknown, "{missing} of {unknown}: {}", ran.err);
     remote.go();
     let mut rest = String::new();
     output.read_line(&mut rest).unwrap();

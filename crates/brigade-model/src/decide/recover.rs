@@ -47,7 +47,7 @@ pub(super) fn recover(
         RecoveryFinding::Adopted
         | RecoveryFinding::NotFound { .. }
         | RecoveryFinding::HostPresent
-        | RecoveryFinding::HostAway(_) => !row.is_unattended(),
+        | RecoveryFinding::HostAway(_) => true,
         RecoveryFinding::NeverStarted => false,
     };
     if row.is_performed() && policy.inbox_mode == InboxMode::Push && was_pushed {

@@ -101,6 +101,7 @@ fn decide_report(
                         let reason = reason.clone();
                         Event::DeadLettered { to, messages: vec![message], reason }
                     }
+                    PushResult::Unknown => Event::MessageDeliveryUnknown { to, message },
                 },
                 CommandReply::Done,
             ))

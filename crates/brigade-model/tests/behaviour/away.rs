@@ -2,7 +2,7 @@
 
 use brigade_model::action::Action;
 use brigade_model::command::{
-    AttemptReport, EndReport, HostAbsence, Recipient, RecoveryFinding, WorkResult,
+    AttemptReport, EndReport, HostAbsence, PushResult, Recipient, RecoveryFinding, WorkResult,
 };
 use brigade_model::event::Event;
 use brigade_model::ids::{Millis, Owner, TaskNo, Time};
@@ -193,37 +193,42 @@ fn a_message_waits_for_the_host_and_is_pushed_once() {
 }
 
 #[test]
-fn a_process_whose_host_is_there_gets_its_messages_when_it_is_adopted() {
+fn a_process_whose_host_is_there_gets_its_messages_through_it() {
+    let unknown = |event: &Event| matches!(event, Event::MessageDeliveryUnknown { .. });
     for was_away in [true, false] {
         let mut env = env_with(Limits::default());
         let no = env.spawn(process());
         if was_away {
             env.recover(no, absent());
         }
-        let before = (!was_away).then(|| env.send_to(no));
+        let before = env.send_to(no);
         env.clear();
         env.recover(no, RecoveryFinding::HostPresent);
         assert!(env.row(no).is_unattended() && env.state(no) == "running");
-        let unknown = env.count(|event| matches!(event, Event::MessageDeliveryUnknown { .. }));
-        assert_eq!(unknown, before.iter().count(), "an earlier owner may have pushed it");
+        assert_eq!(
+            env.count(unknown),
+            usize::from(!was_away),
+            "an earlier owner may have pushed it"
+        );
+        let pushed = |number| move |action: &Action| matches!(action, Action::Push { message, .. } if message.no == number);
+        assert_eq!(env.acted(pushed(before)), usize::from(was_away), "nobody has pushed it yet");
         env.clear();
-        env.recover(no, RecoveryFinding::HostPresent);
-        assert!(env.events.is_empty());
         let sent = env.send_to(no);
-        env.recover(no, absent());
-        assert_eq!(env.state(no), "away");
+        assert_eq!(env.acted(pushed(sent)), 1, "its host pushes it");
+        for message in std::iter::once(sent).chain(was_away.then_some(before)) {
+            env.report(no, AttemptReport::Pushed { message, result: PushResult::Delivered });
+        }
         env.recover(no, RecoveryFinding::HostPresent);
+        let lost = env.send_to(no);
+        env.report(no, AttemptReport::Pushed { message: lost, result: PushResult::Unknown });
+        assert_eq!(env.count(unknown), 1, "its host has not replied");
+        env.clear();
+        let last = env.send_to(no);
         env.clear();
         env.recover(no, RecoveryFinding::Adopted);
         assert!(!env.row(no).is_unattended());
-        assert_eq!(env.count(|event| matches!(event, Event::MessageDeliveryUnknown { .. })), 0);
-        let pushed =
-            |action: &Action| matches!(action, Action::Push { message, .. } if message.no == sent);
-        assert_eq!(env.acted(pushed), 1);
-        env.clear();
-        env.recover(no, RecoveryFinding::Adopted);
-        let unknown = env.count(|event| matches!(event, Event::MessageDeliveryUnknown { .. }));
-        assert_eq!(unknown, 1, "now it was pushed");
+        assert_eq!(env.count(unknown), 1, "an earlier owner may have asked the host to push it");
+        assert_eq!(env.acted(pushed(last)), 0);
     }
 }
 

@@ -150,8 +150,17 @@ impl Supervisor {
                 Ok(finding) => finding,
                 Err(refusal) => return tracing::debug!(%refusal, "the hosts are looked at again"),
             };
+            let is_present = matches!(finding, RecoveryFinding::HostPresent);
+            let row = self.trees.get(&id).and_then(|tree| tree.get(no));
+            if is_present && row.is_some_and(|row| row.is_unattended()) {
+                continue;
+            }
             let command = Command::Recover(RecoverCommand { no, finding });
             let _ = self.decide(id, (&command).into(), now, decided).await;
+            #[cfg(feature = "processes")]
+            if is_present {
+                self.await_end_at_host(id, no);
+            }
         }
         let seq = self.trees.get(&id).map(|tree| tree.row().seq);
         let is_moving = self.owned.as_ref().is_some_and(|owned| owned.moving.contains_key(&id));

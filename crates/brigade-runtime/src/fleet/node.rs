@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_server::{ServedCalls, serve_calls};
 use super::feed_reader::follow_events;
+#[cfg(feature = "processes")]
+use super::host_ends::{HostEnds, watch_host_ends};
 use super::host_watch::{is_same_host, watch_hosts};
 use super::lease_keeper::{close_expired_nodes, halt_at_end, keep_lease};
 use super::node_lease::NodeLease;
@@ -82,6 +84,8 @@ pub(crate) struct Node {
     pub(crate) claimable: Notify,
     /// True after a claim or a release without an answer: the node may own sessions without knowing.
     pub(crate) may_own_unheld: AtomicBool,
+    #[cfg(feature = "processes")]
+    pub(super) host_ends: HostEnds,
     /// True while a claim is on its way from the store to the loops.
     pub(crate) is_claiming: AtomicBool,
     pub(crate) is_draining: AtomicBool,
@@ -172,6 +176,8 @@ impl Node {
             joined_again: Notify::new(),
             claimable: Notify::new(),
             may_own_unheld: AtomicBool::new(false),
+            #[cfg(feature = "processes")]
+            host_ends: HostEnds::default(),
             is_claiming: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             shows_lost_state: AtomicBool::new(false),
@@ -240,6 +246,8 @@ impl Node {
         self.start(keep_lease(self.clone()));
         self.start(close_expired_nodes(self.clone()));
         self.start(watch_hosts(self.clone(), inputs.clone()));
+        #[cfg(feature = "processes")]
+        self.start(watch_host_ends(self.clone()));
         self.start(halt_at_end(self.clone(), performers.clone(), view.clone()));
         self.start(claim_sessions(self.clone(), inputs.clone()));
         self.start(serve_calls(self.clone(), inputs.clone()));

@@ -14,6 +14,8 @@ use brigade_store::{
 };
 use futures_util::future::join_all;
 
+#[cfg(feature = "processes")]
+use super::host_push::HostPushes;
 use super::host_watch::{KnownNodes, next_host_check};
 use super::session_rest::{halt_movable, is_at_rest, is_movable};
 use super::unreadable_sessions::is_unreadable;
@@ -53,6 +55,8 @@ pub(crate) struct OwnedSessions {
     resting: RestingSessions,
     /// Sessions with processes that were started on other hosts.
     pub(super) hosted_elsewhere: BTreeSet<SessionId>,
+    #[cfg(feature = "processes")]
+    pub(super) host_pushes: HostPushes,
     /// The nodes of the last look.
     pub(super) known_nodes: Option<KnownNodes>,
     /// Nodes to which sessions are to be given.
@@ -96,6 +100,8 @@ impl OwnedSessions {
             failed_recoveries: Vec::new(),
             resting: RestingSessions::default(),
             hosted_elsewhere: BTreeSet::new(),
+            #[cfg(feature = "processes")]
+            host_pushes: HostPushes::default(),
             known_nodes: None,
             moving: HashMap::new(),
             next_call_wait: u64::MAX / 2,
@@ -510,6 +516,11 @@ impl Supervisor {
             owned.resting.remove(id);
             owned.unrecovered.remove(&id);
             owned.moving.remove(&id);
+            #[cfg(feature = "processes")]
+            {
+                owned.host_pushes.forget(id);
+                owned.node.host_ends.forget(id);
+            }
             owned.forget_hosted_elsewhere(id);
         }
     }

@@ -11,7 +11,7 @@ use crate::performer::{PerformerRegistry, TaskId};
 /// Returns true if nothing of a session needs this process: all its tasks wait, have ended, or run on
 /// another host.
 pub(super) fn is_at_rest(tree: &TaskTree, host: &NodeHost) -> bool {
-    !tree.has_sweep() && tree.rows().all(|(_, row)| rests(row, host))
+    !tree.has_sweep() && tree.rows().all(|(no, row)| rests(tree, no, row, host))
 }
 
 /// Returns true if a session can be given to another node: it is at rest, except for agents that wait here
@@ -23,7 +23,7 @@ pub(super) fn is_movable(tree: &TaskTree, host: &NodeHost) -> bool {
     };
     !tree.has_sweep()
         && tree.rows().all(|(no, row)| {
-            rests(row, host) || row.state == TaskState::Running && waits_for_program(no)
+            rests(tree, no, row, host) || row.state == TaskState::Running && waits_for_program(no)
         })
 }
 
@@ -36,13 +36,15 @@ pub(super) fn halt_movable(tree: &TaskTree, performers: &PerformerRegistry) {
     }
 }
 
-fn rests(row: &TaskRow, host: &NodeHost) -> bool {
+fn rests(tree: &TaskTree, no: TaskNo, row: &TaskRow, host: &NodeHost) -> bool {
+    // The next owner could not know whether a message that is on its way has arrived.
+    let is_pushing = || tree.inbox(Owner::Task(no)).next().is_some();
     match &row.state {
         TaskState::Waiting => row.spec.attachment.is_none(),
         TaskState::Closing { .. } | TaskState::Away(_) => true,
         // Nothing of a stop that was not confirmed on another host is here.
         TaskState::Ended(ended) => !ended.lingering || is_elsewhere(row, host),
-        TaskState::Running | TaskState::Stopping(_) => is_elsewhere(row, host),
+        TaskState::Running | TaskState::Stopping(_) => is_elsewhere(row, host) && !is_pushing(),
         _ => false,
     }
 }

@@ -257,11 +257,11 @@ impl InputWriter<'_> {
     }
 }
 
-const NO_INPUT: &str = "it was started without an input";
+pub(crate) const NO_INPUT: &str = "it was started without an input";
 
 /// Renders a text as it is and any other body as JSON. Returns `None` for a message that only
 /// closes the input.
-fn render_line(message: &Message) -> Option<String> {
+pub(crate) fn render_line(message: &Message) -> Option<String> {
     if message.closes_input && message.body == Json::null() {
         return None;
     }

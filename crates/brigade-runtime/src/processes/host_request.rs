@@ -1,6 +1,7 @@
 //! The requests about a process that its host answers, and the replies. They are calls to the node of the
 //! host.
 
+use brigade_model::command::EndReport;
 use brigade_model::ids::{Attempt, Millis, RunNo, SessionId, TaskNo};
 use brigade_model::refusal::Refusal;
 use brigade_process::input_spool::StoreInputResult;
@@ -11,10 +12,14 @@ use brigade_process::output::{
 use serde::{Deserialize, Serialize};
 
 use super::execution_dirs::ProcessExecution;
+use super::report::CommandDescription;
 use crate::performer::TaskId;
 
 /// The most bytes of a page that another node gets. Calls are rows of the database.
 pub(crate) const HOST_PAGE_BYTES: usize = 256 * 1024;
+
+/// The most processes of one [`HostRequest::FindEnds`].
+pub(crate) const FIND_ENDS_MAX: usize = 256;
 
 /// A request to the node of a process's host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +30,10 @@ pub(crate) enum HostRequest {
     WriteInput(HostInput),
     /// Renews the lease of a reader of the output, or ends it.
     RenewLease(HostLease),
+    /// Writes a message to the input of the process. The same message is requested once.
+    Push(HostMessage),
+    /// Finds out which of these processes have ended.
+    FindEnds(Vec<HostProcess>),
     /// Ends the process, and replies when nothing of it is left.
     Stop {
         execution: HostExecution,
@@ -39,12 +48,29 @@ pub(crate) enum HostReply {
     Matches(HostMatches),
     Input(HostInputResult),
     LeaseRenewed,
+    Pushed(HostPushResult),
+    /// The processes that have ended.
+    Ends(Vec<HostEnd>),
     /// Nothing of the process is left.
     Stopped,
 }
 
+/// A process that its session's owner believes to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostProcess {
+    pub(crate) execution: HostExecution,
+    pub(crate) names: CommandDescription,
+    pub(crate) was_started: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostEnd {
+    pub(crate) execution: HostExecution,
+    pub(crate) end: EndReport,
+}
+
 /// An execution of a process on its host.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostExecution {
     session: SessionId,
     no: TaskNo,
@@ -88,6 +114,25 @@ pub(crate) struct HostLease {
     /// The position of the reader; `None` if it has left.
     pub(crate) position: Option<u64>,
     pub(crate) duration: Millis,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct HostMessage {
+    pub(crate) execution: HostExecution,
+    /// The line to write; `None` for a message that only closes the input.
+    pub(crate) line: Option<String>,
+    pub(crate) closes_input: bool,
+}
+
+/// The result of [`HostRequest::Push`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum HostPushResult {
+    Delivered,
+    Refused {
+        reason: String,
+    },
+    /// The process has not read it in time. A part of it may have arrived.
+    Unknown,
 }
 
 /// The result of [`HostRequest::WriteInput`].

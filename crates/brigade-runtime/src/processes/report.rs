@@ -10,6 +10,7 @@ use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::process_report::{ProcessReport, SandboxPart};
 use brigade_model::work::{CommandLine, Work};
 use brigade_process::{ProcessExit, ProcessOutput, SandboxParts, ShimRecord, StartStep, Survivor};
+use serde::{Deserialize, Serialize};
 
 /// The largest part of the output's end that goes into a result. All of it is in the output itself.
 const TAIL_MAX_BYTES: usize = 4 * 1024;
@@ -110,7 +111,7 @@ fn build_report(
 }
 
 /// The program and directory of a process, for the text of a failed start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct CommandDescription {
     /// `None` for the shell.
     program: Option<Arc<str>>,
