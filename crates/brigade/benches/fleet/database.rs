@@ -1,6 +1,7 @@
 //! The server, its schemas, and what it says about them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use brigade_postgres::test_server::TestServer;
 use brigade_postgres::{PostgresOptions, PostgresStore};
@@ -59,6 +60,25 @@ impl BenchDatabase {
 
     pub(crate) async fn drop_schema(&self, name: &str) -> BenchResult<()> {
         Ok(self.client.batch_execute(&format!("DROP SCHEMA {name} CASCADE")).await?)
+    }
+
+    /// Makes each commit wait longer before it is synced, whatever else commits. New connections do so.
+    pub(crate) async fn set_commit_wait(&self, wait: Duration) -> BenchResult<()> {
+        let micros = wait.as_micros();
+        for sql in [
+            &*format!("ALTER SYSTEM SET commit_delay = {micros}"),
+            "ALTER SYSTEM SET commit_siblings = 0",
+            "SELECT pg_reload_conf()",
+        ] {
+            self.client.batch_execute(sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the processes of the server.
+    pub(crate) async fn server_processes(&self) -> BenchResult<Vec<u32>> {
+        let rows = self.client.query("SELECT pid FROM pg_stat_activity", &[]).await?;
+        rows.iter().map(|row| Ok(u32::try_from(row.try_get::<_, i32>(0)?)?)).collect()
     }
 
     /// Writes everything that is in memory, so that a round does not pay for the one before.

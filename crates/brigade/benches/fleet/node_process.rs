@@ -58,6 +58,10 @@ impl BenchProcess {
         line.ok_or_else(|| "a process of the benchmark has ended".into())
     }
 
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Ends the process in good order.
     pub(crate) async fn end(mut self) -> BenchResult<()> {
         drop(self.input);

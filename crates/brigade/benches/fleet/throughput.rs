@@ -1,6 +1,7 @@
 //! Tasks per second, from the spawn to the stored end, beside bare writers of the same rows.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
@@ -13,11 +14,18 @@ use crate::{BenchResult, loops, median};
 const DURATION: Duration = Duration::from_secs(8);
 const NODES: [usize; 3] = [1, 2, 3];
 
+/// The waits of commits: for this disk alone, and 5 ms more, as for a disk or a standby far away. Unlike
+/// this disk, the wait takes no processor.
+const COMMIT_WAITS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(5)];
+
 /// The result of nodes or bare writers.
 #[derive(Clone, Copy, Debug)]
 struct TaskRate {
     per_second: f64,
     log_bytes_per_task: f64,
+    /// The processor time of the nodes or writers, and of the server, as a number of cores.
+    client_cores: f64,
+    server_cores: f64,
 }
 
 /// The sizes of the rows of a round.
@@ -33,13 +41,22 @@ struct RoundSizes {
 pub(crate) async fn measure(rounds: usize) -> BenchResult<()> {
     println!("\n## Throughput: {rounds} alternating rounds of {DURATION:?}, durable\n");
     let database = BenchDatabase::start().await?;
+    for wait in COMMIT_WAITS {
+        println!("\nEach commit waits {wait:?} longer than for the disk:\n");
+        database.set_commit_wait(wait).await?;
+        measure_rounds(&database, rounds).await?;
+    }
+    Ok(())
+}
+
+async fn measure_rounds(database: &BenchDatabase, rounds: usize) -> BenchResult<()> {
     let mut results = NODES.map(|_| Vec::new());
     for round in 0..rounds {
         for (result, nodes) in results.iter_mut().zip(NODES) {
             let schema = format!("nodes_{round}_{nodes}");
-            let (rate, rows, sizes) = measure_nodes(&database, &schema, nodes).await?;
+            let (rate, rows, sizes) = measure_nodes(database, &schema, nodes).await?;
             let schema = format!("bare_{round}_{nodes}");
-            let bare = measure_bare(&database, &schema, nodes, rows).await?;
+            let bare = measure_bare(database, &schema, nodes, rows).await?;
             eprintln!("round {round}, {nodes} nodes: {rate:.0?}, bare {bare:.0?}, {sizes:.1?}");
             result.push((rate, bare, sizes));
         }
@@ -50,9 +67,10 @@ pub(crate) async fn measure(rounds: usize) -> BenchResult<()> {
 
 fn print(results: &[Vec<(TaskRate, TaskRate, RoundSizes)>; 3]) {
     println!(
-        "| nodes | tasks/s | bare rows, as tasks/s | of bare | of one node | tasks per commit | WAL per task | bare WAL |"
+        "| nodes | tasks/s | bare rows, as tasks/s | of bare | of one node | tasks per commit | WAL per task \
+         | bare WAL | cores: nodes + server | cores: bare writers + server |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let by = |nodes: usize, value: fn(&(TaskRate, TaskRate, RoundSizes)) -> f64| {
         median(results[nodes].iter().map(value).collect())
     };
@@ -63,7 +81,7 @@ fn print(results: &[Vec<(TaskRate, TaskRate, RoundSizes)>; 3]) {
             .zip(&results[0])
             .map(|(it, one)| it.0.per_second / one.0.per_second);
         println!(
-            "| {nodes} | {:.0} | {:.0} | {:.2} | {:.2} | {:.1} | {:.0} B | {:.0} B |",
+            "| {nodes} | {:.0} | {:.0} | {:.2} | {:.2} | {:.1} | {:.0} B | {:.0} B | {:.2} + {:.2} | {:.2} + {:.2} |",
             by(place, |it| it.0.per_second),
             by(place, |it| it.1.per_second),
             by(place, |it| it.0.per_second / it.1.per_second),
@@ -71,6 +89,10 @@ fn print(results: &[Vec<(TaskRate, TaskRate, RoundSizes)>; 3]) {
             by(place, |it| it.2.tasks_per_commit),
             by(place, |it| it.0.log_bytes_per_task),
             by(place, |it| it.1.log_bytes_per_task),
+            by(place, |it| it.0.client_cores),
+            by(place, |it| it.0.server_cores),
+            by(place, |it| it.1.client_cores),
+            by(place, |it| it.1.server_cores),
         );
     }
     println!(
@@ -97,6 +119,7 @@ async fn measure_nodes(
     }
     database.checkpoint().await?;
     let log_before = database.log_bytes().await?;
+    let cpu = CpuMeter::start(database, &processes).await?;
     let command = format!("tasks {}", DURATION.as_millis());
     let running = try_join_all(processes.iter_mut().map(|process| process.ask(&command)));
     let looking = async {
@@ -106,6 +129,7 @@ async fn measure_nodes(
     };
     let (answers, connections) = tokio::join!(running, looking);
     let (answers, connections) = (answers?, connections?);
+    let (client_cores, server_cores) = cpu.finish(database, &processes).await?;
     let log_bytes = database.log_bytes().await? - log_before;
     for process in processes {
         process.end().await?;
@@ -146,7 +170,9 @@ async fn measure_nodes(
         events_per_task: events / tasks,
         connections_per_node: connections / nodes as f64,
     };
-    let rate = TaskRate { per_second: sum_rates(&answers)?, log_bytes_per_task: log_bytes / tasks };
+    let per_second = sum_rates(&answers)?;
+    let log_bytes_per_task = log_bytes / tasks;
+    let rate = TaskRate { per_second, log_bytes_per_task, client_cores, server_cores };
     database.drop_schema(schema).await?;
     Ok((rate, rows, sizes))
 }
@@ -166,16 +192,69 @@ async fn measure_bare(
     }
     database.checkpoint().await?;
     let log_before = database.log_bytes().await?;
+    let cpu = CpuMeter::start(database, &processes).await?;
     let command = DURATION.as_millis().to_string();
     let running = try_join_all(processes.iter_mut().map(|process| process.ask(&command)));
     let answers = running.await?;
+    let (client_cores, server_cores) = cpu.finish(database, &processes).await?;
     let log_bytes = database.log_bytes().await? - log_before;
     for process in processes {
         process.end().await?;
     }
     let tasks = database.number(&format!("SELECT count(*) FROM {schema}.tasks")).await?;
     database.drop_schema(schema).await?;
-    Ok(TaskRate { per_second: sum_rates(&answers)?, log_bytes_per_task: log_bytes / tasks })
+    let per_second = sum_rates(&answers)?;
+    let log_bytes_per_task = log_bytes / tasks;
+    Ok(TaskRate { per_second, log_bytes_per_task, client_cores, server_cores })
+}
+
+/// Measures processor time from its start.
+struct CpuMeter {
+    started_at: Instant,
+    /// In ticks of the kernel, by process.
+    clients: HashMap<u32, f64>,
+    server: HashMap<u32, f64>,
+}
+
+impl CpuMeter {
+    async fn start(database: &BenchDatabase, clients: &[BenchProcess]) -> BenchResult<Self> {
+        let (clients, server) = (client_ticks(clients)?, server_ticks(database).await?);
+        Ok(Self { started_at: Instant::now(), clients, server })
+    }
+
+    /// Returns the number of cores that the clients and the server have used.
+    async fn finish(
+        self,
+        database: &BenchDatabase,
+        clients: &[BenchProcess],
+    ) -> BenchResult<(f64, f64)> {
+        // The kernel counts 100 ticks a second for programs, whatever its own clock is.
+        let ticks = self.started_at.elapsed().as_secs_f64() * 100.0;
+        let since = |now: HashMap<u32, f64>, before: &HashMap<u32, f64>| {
+            let used = now.iter().map(|(pid, now)| now - before.get(pid).copied().unwrap_or(0.0));
+            used.sum::<f64>() / ticks
+        };
+        let server = server_ticks(database).await?;
+        Ok((since(client_ticks(clients)?, &self.clients), since(server, &self.server)))
+    }
+}
+
+fn client_ticks(clients: &[BenchProcess]) -> BenchResult<HashMap<u32, f64>> {
+    clients.iter().filter_map(BenchProcess::pid).map(|pid| Ok((pid, cpu_ticks(pid)?))).collect()
+}
+
+async fn server_ticks(database: &BenchDatabase) -> BenchResult<HashMap<u32, f64>> {
+    let pids = database.server_processes().await?;
+    // A connection can end meanwhile.
+    Ok(pids.into_iter().filter_map(|pid| Some((pid, cpu_ticks(pid).ok()?))).collect())
+}
+
+/// Returns the processor time of a process, in user mode and in the kernel.
+fn cpu_ticks(pid: u32) -> BenchResult<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').ok_or("an unknown format")?;
+    let times = fields.split_whitespace().skip(11).take(2);
+    times.map(|ticks| Ok(ticks.parse::<f64>()?)).sum()
 }
 
 fn sum_rates(answers: &[String]) -> BenchResult<f64> {
