@@ -19,8 +19,9 @@ const NAME_TAKEN: &str = "BG002";
 pub(crate) const KIND_FULL: &str = "BG003";
 /// Raised by the functions of the schema: the events of a day cannot be removed yet.
 pub(crate) const DAY_NEEDED: &str = "BG004";
-/// Raised by the functions of the schema: calls that a batch answers, and that must exist, were removed.
-const CALL_REMOVED: &str = "BG005";
+/// Raised by the functions of the schema: calls that a batch answers have a reply, or must exist and were
+/// removed.
+const CALL_CLOSED: &str = "BG005";
 
 impl From<StoreError> for PostgresError {
     fn from(error: StoreError) -> Self {
@@ -46,12 +47,12 @@ impl From<tokio_postgres::Error> for PostgresError {
                 None => unavailable(text),
             };
         }
-        if state.code() == CALL_REMOVED {
+        if state.code() == CALL_CLOSED {
             // The loop drops their waits, and decides the rest again.
             let detail = error.as_db_error().and_then(DbError::detail).unwrap_or_default();
             let calls = detail.split(',').map(|id| id.parse().map(CallId));
             return match calls.collect() {
-                Ok(calls) => Self(StoreError::CallRemoved { calls }),
+                Ok(calls) => Self(StoreError::CallClosed { calls }),
                 Err(_) => unavailable(text),
             };
         }

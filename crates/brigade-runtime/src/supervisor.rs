@@ -410,7 +410,7 @@ impl Supervisor {
         self.meters.count_commit_failure();
         let is_refused = matches!(
             error,
-            StoreError::Fenced(_) | StoreError::NameTaken(_) | StoreError::CallRemoved { .. }
+            StoreError::Fenced(_) | StoreError::NameTaken(_) | StoreError::CallClosed { .. }
         );
         let found = match is_refused {
             true => Ok(None),

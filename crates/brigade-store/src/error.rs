@@ -17,9 +17,10 @@ pub enum StoreError {
     /// Another writer owns the session. The caller must stop writing to it.
     #[error("another writer owns the session: {0}")]
     Fenced(String),
-    /// A batch that answers calls which must exist, and were removed. Their waits have consumed nothing.
-    #[error("{} of the calls that the batch answers were removed", calls.len())]
-    CallRemoved { calls: Vec<CallId> },
+    /// A batch that answers calls which have a reply, or which must exist and were removed. Its own replies
+    /// have consumed nothing.
+    #[error("{} of the calls that the batch answers have a reply or were removed", calls.len())]
+    CallClosed { calls: Vec<CallId> },
     /// Another session of this name is open or closing.
     #[error("there is a session named {0}")]
     NameTaken(SessionName),

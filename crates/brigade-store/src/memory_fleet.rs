@@ -111,15 +111,13 @@ impl MemoryFleet {
             }
         }
         let stored = |id: CallId| self.calls.iter().find(|stored| stored.call.id == id);
-        let is_answered = |id: CallId| stored(id).is_some_and(|stored| stored.reply.is_some());
-        if let Some(answer) = batch.answers.iter().find(|answer| is_answered(answer.id)) {
-            return Err(StoreError::Fenced(format!("{:?} has a reply", answer.id)));
-        }
-        let needed = batch.answers.iter().filter(|answer| answer.must_exist);
-        let removed = needed.map(|answer| answer.id).filter(|id| stored(*id).is_none());
-        match removed.collect::<Vec<_>>() {
+        let is_closed = |answer: &&CallAnswer| {
+            stored(answer.id).map_or(answer.must_exist, |stored| stored.reply.is_some())
+        };
+        let closed = batch.answers.iter().filter(is_closed).map(|answer| answer.id);
+        match closed.collect::<Vec<_>>() {
             calls if calls.is_empty() => Ok(()),
-            calls => Err(StoreError::CallRemoved { calls }),
+            calls => Err(StoreError::CallClosed { calls }),
         }
     }
 

@@ -54,9 +54,9 @@ pub trait Store: RecordStore + Debug + Send + Sync + 'static {
     /// The store refuses a batch with [`StoreError::Fenced`] if its `base` or its epoch is not the
     /// stored one. It also refuses a change of a task that [`Store::prune`] has removed. A batch that
     /// opens a session is refused with [`StoreError::NameTaken`] if another session of its name is
-    /// not closed. A batch that answers a call with a reply is refused with `Fenced`, too. An answer to
-    /// a removed call is ignored, unless it says that the call must exist: then the batch is refused with
-    /// [`StoreError::CallRemoved`], which names all such calls of the batch.
+    /// not closed. An answer to a removed call is ignored, unless it says that the call must exist. Then,
+    /// and if a call has a reply, the batch is refused with [`StoreError::CallClosed`], which names all such
+    /// calls of the batch.
     ///
     /// Returns the position of the batch's first event in its lane. The others follow without a gap,
     /// in the order of [`Batch::events`].

@@ -2,11 +2,11 @@
 -- quoted name of the schema.
 --
 -- A function raises one of these conditions:
---   BG001: another writer owns the session, the lane is closed or outdated, or a call has a reply
+--   BG001: another writer owns the session, or the lane is closed or outdated
 --   BG002: the name of a session is taken; the detail is the name
 --   BG003: a kind of records is full
 --   BG004: the events of a day cannot be removed yet
---   BG005: calls that must exist were removed; the detail names them, separated by commas
+--   BG005: calls have a reply, or must exist and were removed; the detail names them, separated by commas
 
 -- Writes a batch. Arrays with the same prefix describe one kind of rows: `s_` sessions, `t_` tasks, `r_`
 -- ended runs, `j_` journal entries, `m_` messages, `e_` events, `a_` answers to calls. `_part` is the index of
@@ -37,7 +37,7 @@ DECLARE
     stored record;
     new_key bigint;
     changed bigint;
-    removed_calls text;
+    closed_calls text;
 BEGIN
     UPDATE {schema}.lanes SET head = head + event_count WHERE lane = p_lane AND open AND generation = p_generation
         RETURNING head - event_count, timeline INTO before_first, lane_timeline;
@@ -91,14 +91,13 @@ BEGIN
 
     IF cardinality(a_id) > 0 THEN
         PERFORM FROM {schema}.calls AS c WHERE c.id = ANY (a_id) ORDER BY c.id FOR UPDATE;
-        IF EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = ANY (a_id) AND c.reply IS NOT NULL) THEN
-            RAISE EXCEPTION 'a call has a reply already' USING ERRCODE = 'BG001';
-        END IF;
-        SELECT string_agg(a.id::text, ',' ORDER BY a.no) INTO removed_calls
+        SELECT string_agg(a.id::text, ',' ORDER BY a.no) INTO closed_calls
             FROM unnest(a_id, a_must_exist) WITH ORDINALITY AS a(id, must_exist, no)
-            WHERE a.must_exist AND NOT EXISTS (SELECT FROM {schema}.calls AS c WHERE c.id = a.id);
-        IF removed_calls IS NOT NULL THEN
-            RAISE EXCEPTION 'calls were removed' USING ERRCODE = 'BG005', DETAIL = removed_calls;
+            LEFT JOIN {schema}.calls AS c ON c.id = a.id
+            WHERE c.reply IS NOT NULL OR a.must_exist AND c.id IS NULL;
+        IF closed_calls IS NOT NULL THEN
+            RAISE EXCEPTION 'calls have a reply or were removed'
+                USING ERRCODE = 'BG005', DETAIL = closed_calls;
         END IF;
         UPDATE {schema}.calls AS c SET reply = a.reply
             FROM unnest(a_id, a_reply) AS a(id, reply) WHERE c.id = a.id;

@@ -1,5 +1,7 @@
 //! Checks of calls between the nodes that share a store.
 
+use std::sync::Arc;
+
 use brigade_model::command::{Caller, CloseCommand, Command};
 use brigade_model::ids::Millis;
 
@@ -8,9 +10,10 @@ use super::fleet_nodes::{
     FleetNode, answered, assert_fenced, call_id, fleet_of, release_of, spawn,
 };
 use super::writer::{all_events, session_id};
+use crate::batch::Batch;
 use crate::error::StoreError;
 use crate::fleet::{CallAnswer, CallId, CallResult, CallTarget, NewCall, NodeId};
-use crate::store::Retention;
+use crate::store::{Retention, Store};
 
 /// Checks that the owner of a session answers a call once, in the commit of its events.
 pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness) {
@@ -33,10 +36,10 @@ pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness)
     assert_eq!(asker.replies(&[call]).await, [(call, Some(vec![7]))]);
     assert!(node.open_requests().await.is_empty());
     let part = spawn(&mut writer).await;
-    assert_fenced(&store, &answered(node.lane, vec![part.clone()], &[(call, 8)])).await;
+    assert_closed(&store, &answered(node.lane, vec![part.clone()], &[(call, 8)]), &[call]).await;
     let two = [(call_id(2), 1), (call, 8)];
     asker.ask_session(2, 1).await;
-    assert_fenced(&store, &answered(node.lane, vec![part.clone()], &two)).await;
+    assert_closed(&store, &answered(node.lane, vec![part.clone()], &two), &[call]).await;
     assert_eq!(asker.replies(&[call_id(2)]).await, []);
     assert_eq!(asker.replies(&[call]).await, [(call, Some(vec![7]))]);
     // An answer to a removed call is ignored.
@@ -46,15 +49,22 @@ pub async fn a_call_is_answered_once_with_its_events(harness: &dyn FleetHarness)
     for needed in [&[1][..], &[0, 1]] {
         needed.iter().for_each(|at| batch.answers[*at].must_exist = true);
         let removed: Vec<CallId> = needed.iter().map(|at| batch.answers[*at].id).collect();
-        match store.commit(&batch).await {
-            Err(StoreError::CallRemoved { calls }) => assert_eq!(calls, removed),
-            other => panic!("removed calls were answered: {other:?}"),
-        }
+        assert_closed(&store, &batch, &removed).await;
     }
     batch.answers.iter_mut().for_each(|answer| answer.must_exist = false);
     store.commit(&batch).await.expect("a commit");
     assert_eq!(asker.replies(&[call]).await, [(call, None)]);
     assert_eq!(all_events(&*store, None).await.expect("events").len(), 3);
+}
+
+/// Checks that a batch is refused because these calls have a reply or were removed, and changes nothing.
+async fn assert_closed(store: &Arc<dyn Store>, batch: &Batch, expected: &[CallId]) {
+    let before = store.sessions().await.expect("sessions are read");
+    match store.commit(batch).await {
+        Err(StoreError::CallClosed { calls }) => assert_eq!(calls, expected),
+        other => panic!("closed calls were answered: {other:?}"),
+    }
+    assert_eq!(store.sessions().await.expect("sessions are read"), before);
 }
 
 /// Checks that a batch of answers alone is a commit of its lane.
@@ -71,7 +81,7 @@ pub async fn answers_without_events_are_a_commit(harness: &dyn FleetHarness) {
     assert_eq!((position.lane, position.no), (node.lane, 2));
     assert_eq!(store.cursor().await.expect("a cursor"), cursor);
     assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
-    assert_fenced(&store, &batch).await;
+    assert_closed(&store, &batch, &calls[..1]).await;
     node.fleet().close_node(node.id).await.expect("a leave");
     assert_fenced(&store, &answered(node.lane, Vec::new(), &[(calls[1], 7)])).await;
     assert_eq!(asker.replies(&calls).await, [(calls[0], Some(vec![7]))]);
