@@ -26,7 +26,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
     ensure_postgres()?;
-    let stages: [(&str, CheckStage); 14] = [
+    let stages: [(&str, CheckStage); 15] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -36,6 +36,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("tests", run_tests),
         ("loops", run_with_loops),
         ("postgres", run_stories_on_postgres),
+        ("chaos", chaos::run_short),
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
