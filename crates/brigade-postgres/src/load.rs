@@ -12,6 +12,7 @@ use brigade_model::task_tree::{KeyMark, MessageKeyMark};
 use brigade_store::LoadedSession;
 use brigade_store::columns::{ALIVE, PENDING, parse_owner, parse_task_no};
 use brigade_store::residency::add_required_tasks;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connections::{Connection, TransactionMode};
@@ -27,11 +28,16 @@ pub(crate) async fn load(
     let loaded = match session_with_key(connection, id).await? {
         Some((key, row)) => {
             let loading = Loading { connection, key, id };
-            let (tasks, alive) = loading.open_tasks().await?;
+            // The driver sends these statements without waiting for an answer in between.
+            let ((tasks, alive), unread, keys, message_keys) = tokio::try_join!(
+                loading.open_tasks(),
+                loading.unread_messages(),
+                loading.rows_of_keys(),
+                loading.rows_of_message_keys(),
+            )?;
             let tasks = loading.with_required_tasks(tasks).await?;
-            let unread = loading.unread_messages().await?;
-            let keys = loading.key_marks(&alive).await?;
-            let message_keys = loading.message_keys(&alive).await?;
+            let keys = decode_keys(&keys, &alive)?;
+            let message_keys = decode_message_keys(&message_keys, &alive)?;
             Some(LoadedSession { row, tasks, unread, keys, message_keys })
         }
         None => None,
@@ -104,44 +110,51 @@ impl Loading<'_> {
         rows.iter().map(|row| Ok(decode_message(row, self.id)?.message)).collect()
     }
 
-    async fn key_marks(&self, alive: &AliveTasks) -> Result<Vec<KeyMark>> {
+    async fn rows_of_keys(&self) -> Result<Vec<Row>> {
         let sql = "SELECT owner, owner_run, idempotency_key, no FROM {schema}.tasks \
                    WHERE session = $1 AND idempotency_key IS NOT NULL \
                    UNION ALL SELECT owner, owner_run, idempotency_key, no FROM {schema}.key_marks \
                    WHERE session = $1";
-        let rows = self.connection.query(sql, &[(&self.key, Type::INT8)]).await?;
-        let mut marks = Vec::new();
-        for row in rows {
-            let owner: i64 = row.try_get(0)?;
-            if alive.contains(owner) {
-                let run = parse_run(row.try_get(1)?)?;
-                let key = parse_key(row.try_get(2)?)?;
-                let no = parse_task_no(row.try_get(3)?)?;
-                marks.push(KeyMark::new(parse_owner(owner)?, run, &key, no));
-            }
-        }
-        Ok(marks)
+        self.connection.query(sql, &[(&self.key, Type::INT8)]).await
     }
 
-    async fn message_keys(&self, alive: &AliveTasks) -> Result<Vec<MessageKeyMark>> {
+    async fn rows_of_message_keys(&self) -> Result<Vec<Row>> {
         let sql = "SELECT recipient, sender, key_run, idempotency_key, no FROM {schema}.messages \
                    WHERE session = $1 AND idempotency_key IS NOT NULL";
-        let rows = self.connection.query(sql, &[(&self.key, Type::INT8)]).await?;
-        let mut marks = Vec::new();
-        for row in rows {
-            let (recipient, sender): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-            // A key to the session can be repeated only by its sender.
-            if !alive.contains(recipient) || recipient == 0 && !alive.contains(sender) {
-                continue;
-            }
-            let from = if sender == 0 { None } else { Some(parse_task_no(sender)?) };
-            let run = parse_run(row.try_get(2)?)?;
-            let scope = MessageKeyScope { to: parse_owner(recipient)?, from, run };
-            let no = MessageNo(to_u64(row.try_get(4)?)?);
-            marks.push(MessageKeyMark::new(scope, &parse_key(row.try_get(3)?)?, no));
-        }
-        Ok(marks)
+        self.connection.query(sql, &[(&self.key, Type::INT8)]).await
     }
+}
+
+/// Decodes the keys of those owners that are alive. Nobody can repeat a key of another one.
+fn decode_keys(rows: &[Row], alive: &AliveTasks) -> Result<Vec<KeyMark>> {
+    let mut marks = Vec::new();
+    for row in rows {
+        let owner: i64 = row.try_get(0)?;
+        if alive.contains(owner) {
+            let run = parse_run(row.try_get(1)?)?;
+            let key = parse_key(row.try_get(2)?)?;
+            let no = parse_task_no(row.try_get(3)?)?;
+            marks.push(KeyMark::new(parse_owner(owner)?, run, &key, no));
+        }
+    }
+    Ok(marks)
+}
+
+fn decode_message_keys(rows: &[Row], alive: &AliveTasks) -> Result<Vec<MessageKeyMark>> {
+    let mut marks = Vec::new();
+    for row in rows {
+        let (recipient, sender): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        // A key to the session can be repeated only by its sender.
+        if !alive.contains(recipient) || recipient == 0 && !alive.contains(sender) {
+            continue;
+        }
+        let from = if sender == 0 { None } else { Some(parse_task_no(sender)?) };
+        let run = parse_run(row.try_get(2)?)?;
+        let scope = MessageKeyScope { to: parse_owner(recipient)?, from, run };
+        let no = MessageNo(to_u64(row.try_get(4)?)?);
+        marks.push(MessageKeyMark::new(scope, &parse_key(row.try_get(3)?)?, no));
+    }
+    Ok(marks)
 }
 
 fn parse_run(number: i64) -> Result<RunNo> {
