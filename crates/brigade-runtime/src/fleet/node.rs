@@ -194,7 +194,9 @@ impl Node {
 
     /// Joins again after the lease was lost, with new lanes. The old ones are closed first.
     async fn rejoin(&self) -> Result<Rejoined, StoreError> {
-        self.fleet().close_node(self.lease.node()).await?;
+        let before = self.lease.node();
+        self.fleet().close_node(before).await?;
+        let is_draining = self.is_draining_as(before).await?;
         let joining = JoiningNode {
             store: &*self.store,
             options: &self.options,
@@ -205,14 +207,14 @@ impl Node {
         match joining.join().await? {
             JoinAttempt::Joined(joined, sent_at) => {
                 let lanes: Arc<[Lane]> = joined.lanes.into();
-                if self.is_draining.load(Ordering::Relaxed) {
+                if is_draining {
                     self.fleet().set_draining(joined.node, true).await?;
                 }
                 *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = lanes.clone();
                 self.lease.begin(joined.node, sent_at);
                 tracing::warn!(node = %joined.node, "joined the fleet again");
-                let before = self.history.swap(joined.history, Ordering::Relaxed);
-                Ok(Rejoined { lanes, may_have_lost_commits: before != joined.history })
+                let history = self.history.swap(joined.history, Ordering::Relaxed);
+                Ok(Rejoined { lanes, may_have_lost_commits: history != joined.history })
             }
             JoinAttempt::NameTaken(node) => {
                 if self.host.is_locked && node.host == self.host.name {
@@ -222,6 +224,13 @@ impl Node {
                 Err(StoreError::Unavailable(format!("another node has the name {:?}", node.name)))
             }
         }
+    }
+
+    /// Returns true if this closed node was draining. Its row has requests that no renewal has returned.
+    async fn is_draining_as(&self, closed: NodeId) -> Result<bool, StoreError> {
+        let nodes = self.fleet().nodes().await?;
+        let row = nodes.iter().find(|row| row.id == closed);
+        Ok(row.map_or_else(|| self.is_draining.load(Ordering::Relaxed), |row| row.draining))
     }
 
     /// Joins again, and tries for as long as it takes.

@@ -150,6 +150,26 @@ async fn no_effect_begins_after_a_stop_of_the_process_past_its_lease() {
     assert_eq!(effects.load(Ordering::Relaxed), 1);
 }
 
+/// The last request counts, not the last one that the node has heard of.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_again_drains_as_it_was_asked() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    for draining in [true, false] {
+        two.runtime.drain_node("one", !draining).await.unwrap();
+        tokio::time::sleep(5 * SECOND).await;
+        one.connection.set(ConnectionCondition::Hangs);
+        two.runtime.drain_node("one", draining).await.unwrap();
+        tokio::time::sleep(2 * LEASE).await;
+        one.connection.set(ConnectionCondition::Works);
+        tokio::time::sleep(5 * SECOND).await;
+        let nodes = two.runtime.nodes().await.unwrap();
+        let row = &nodes.iter().find(|it| it.row.open && it.row.name == "one").unwrap().row;
+        assert_eq!(row.draining, draining);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nodes_report_their_load() {
     let fleet = TestFleet::new();
