@@ -105,7 +105,9 @@ fn top_survives_narrow_terminals_and_a_killed_daemon() {
     terminal.shows("the daemon was replaced");
     eventually("the list", || terminal.screen().contains("running"));
     for _ in 0..3 {
+        // The key removes the note. It must not remove the next one.
         terminal.press(&["Down"]);
+        eventually("no note", || !terminal.screen().contains("the daemon was replaced"));
         terminal.brigade(&["daemon", "stop"]);
         terminal.shows("the daemon was replaced");
     }
