@@ -127,7 +127,8 @@ fn check_features() -> Result<(), String> {
 fn run_tests() -> Result<(), String> {
     // Tests run the examples. Without a selection of targets, cargo builds them with the tests, and
     // with the same features.
-    test_alone(&["--workspace"])
+    // The other crates are tested after a failure, too: a run takes long.
+    test_alone(&["--workspace", "--no-fail-fast"])
 }
 
 /// Runs tests in a run of their own. Builds them before it, so that a compiler cache that the build
