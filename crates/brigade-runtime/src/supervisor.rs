@@ -120,6 +120,7 @@ impl Supervisor {
             }
             if self.owned.is_some() {
                 self.release_resting().await;
+                self.set_load();
             }
             if self.slots.is_idle() {
                 self.drain.finish();

@@ -423,14 +423,18 @@ impl Supervisor {
         }
     }
 
+    /// Sets the load that the next renewal reports.
+    pub(crate) fn set_load(&self) {
+        let Some(owned) = &self.owned else { return };
+        let load = &owned.node.loops[owned.loop_index];
+        load.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
+        load.running_tasks.store(u64::from(self.slots.own_running()), Ordering::Relaxed);
+    }
+
     /// Gives up sessions that have been at rest for long.
     pub(crate) async fn release_resting(&mut self) {
         let now = self.clock.now();
         let Some(owned) = &mut self.owned else { return };
-        let reported = &owned.node.loops[owned.loop_index];
-        reported.held_sessions.store(self.trees.len() as u64, Ordering::Relaxed);
-        let running = u64::from(self.slots.own_running());
-        reported.running_tasks.store(running, Ordering::Relaxed);
         if !owned.node.lease.is_held() {
             return;
         }

@@ -67,6 +67,20 @@ async fn a_busy_session_stays_with_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_reports_no_load_for_what_it_has_given_up() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let here = one.session("kitchen").await;
+    here.spawn(SLEEP.with(600)).await.unwrap();
+    let load = async || one.runtime.nodes().await.unwrap()[0].row.load;
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(load().await.sessions, 1);
+    one.wait_for_owner(&here, None).await;
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(load().await.sessions, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_draining_node_gives_up_what_rests_and_claims_nothing() {
     let fleet = TestFleet::new();
     let one = fleet.node("one").await;
