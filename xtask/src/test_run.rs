@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time for processes to exit after a run. A private database also removes its files, which are many.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The time for processes to exit after a run. A private database also removes its files: there are many, and the
+/// disk may be busy.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A run of tests with its own directory.
