@@ -15,6 +15,7 @@ use crate::config_error;
 use crate::config_values::{SharedWorkspaces, deserialize_count, deserialize_size};
 use crate::configured_limits::{LimitConfig, check_limits};
 use crate::configured_node::NodeConfig;
+use crate::configured_notifiers::NotifySetting;
 use crate::configured_server::ServerConfig;
 use crate::configured_store::StoreSetting;
 use crate::exit_code::CliError;
@@ -67,6 +68,9 @@ pub(crate) struct UserConfig {
     /// MCP servers by name, for the tools of agents.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) mcp_servers: BTreeMap<String, McpServerConfig>,
+    /// The receivers of notifications: one command, or tables by name.
+    #[serde(skip_serializing_if = "NotifySetting::is_default")]
+    pub(crate) notify: NotifySetting,
     /// Prices and context sizes of models that Brigade does not know.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) prices: PriceTable,
@@ -84,7 +88,7 @@ fn has_config_path_from_env() -> bool {
     config_path_from_env().is_some()
 }
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "drain",
     "idle_exit",
     "limits",
@@ -92,6 +96,7 @@ const KEYS: [&str; 17] = [
     "mcp_servers",
     "model",
     "node",
+    "notify",
     "output_cap",
     "pass_env",
     "prices",
@@ -109,8 +114,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest retention. A longer one is a mistake, or means `never`.
 const RETENTION_MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
-/// The fields of providers, servers and prices, in the order in which they are printed.
-const FIELDS: [&str; 21] = [
+/// The fields of providers, servers, prices and notifiers, in the order in which they are printed.
+const FIELDS: [&str; 28] = [
     "kind",
     "base_url",
     "key",
@@ -132,6 +137,13 @@ const FIELDS: [&str; 21] = [
     "price",
     "context",
     "max_output",
+    "on",
+    "tasks",
+    "sessions",
+    "timeout",
+    "first_pause",
+    "max_pause",
+    "give_up_after",
 ];
 
 fn is_default(prices: &PriceTable) -> bool {
@@ -171,6 +183,7 @@ impl Default for UserConfig {
             providers: BTreeMap::new(),
             limits: BTreeMap::new(),
             mcp_servers: BTreeMap::new(),
+            notify: NotifySetting::default(),
             prices: PriceTable::default(),
             telemetry: TelemetryConfig::default(),
         }
@@ -246,6 +259,7 @@ impl UserConfig {
             }
             options.check().map_err(|error| wrong(format!("providers.{name}: {error}")))?;
         }
+        config.notify.notifiers().map_err(|problem| wrong(format!("notify: {problem}")))?;
         check_limits(&config.limits, &config.providers).map_err(wrong)?;
         for name in config.mcp_servers.keys() {
             check_name(name).map_err(|error| wrong(error.to_string()))?;
@@ -259,10 +273,14 @@ impl UserConfig {
         let limits = BTreeMap::new();
         let mcp_servers = BTreeMap::new();
         let prices = PriceTable::default();
-        let plain = Self { providers, limits, mcp_servers, prices, ..self.clone() };
+        let notify = match &self.notify {
+            NotifySetting::Command(_) => self.notify.clone(),
+            NotifySetting::Notifiers(_) => NotifySetting::default(),
+        };
+        let plain = Self { providers, limits, mcp_servers, notify, prices, ..self.clone() };
         let mut text = toml::to_string(&plain)?;
         let table = toml::Table::try_from(self)?;
-        for part in ["providers", "limits", "mcp_servers", "prices"] {
+        for part in ["providers", "limits", "mcp_servers", "notify", "prices"] {
             let entries = table.get(part).and_then(toml::Value::as_table);
             for (name, entry) in entries.into_iter().flatten() {
                 text.push_str(&format!("\n[{part}.{}]\n", render_toml_key(name)));
@@ -369,6 +387,11 @@ command = ["npx", "-y", "server"]
 env = { TOKEN = { file = "/home/me/.secrets/github" } }
 call_timeout = "5m"
 
+[notify.desktop]
+command = ["notify-send", "Brigade"]
+on = ["ended", "approval"]
+tasks = "all"
+
 [prices."local/qwen3*"]
 price = { input = 0.1, output = 0.4 }
 context = 131072
@@ -446,6 +469,9 @@ context = 131072
     fn a_rendered_configuration_is_read_back_unchanged() {
         let config: UserConfig = toml::from_str(ALL).unwrap();
         assert_eq!(config.to_toml().unwrap(), ALL);
+        let command: UserConfig = toml::from_str("notify = [\"true\"]").unwrap();
+        let text = command.to_toml().unwrap();
+        assert_eq!(toml::from_str::<UserConfig>(&text).unwrap(), command, "{text}");
         let plain = UserConfig::default().to_toml().unwrap();
         assert_eq!(toml::from_str::<UserConfig>(&plain).unwrap(), UserConfig::default());
     }

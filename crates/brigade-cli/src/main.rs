@@ -27,6 +27,7 @@ mod config_values;
 mod configured_limits;
 mod configured_models;
 mod configured_node;
+mod configured_notifiers;
 mod configured_server;
 mod configured_store;
 mod context;

@@ -22,6 +22,8 @@ use crate::conversations::ConversationRegistry;
 use crate::external_programs::ExternalPrograms;
 use crate::http::listeners::{HttpListeners, ListenOptions};
 use crate::http::shared_state::HttpShared;
+use crate::notifications::notifier::NotifierSet;
+use crate::notifications::service::NotificationService;
 use crate::request_context::{DaemonState, MetricsRenderer};
 use crate::shutdown_handle::ShutdownHandle;
 use crate::store_id::ensure_runtime_store_id;
@@ -141,6 +143,7 @@ impl Daemon {
             trust_store: OnceLock::new(),
             external_programs: OnceLock::new(),
             metrics_renderer: OnceLock::new(),
+            notifications: NotificationService::default(),
             shutdown,
         });
         let DaemonOptions { idle_timeout, drain_timeout, listen, .. } = options;
@@ -166,6 +169,13 @@ impl Daemon {
     #[must_use]
     pub fn with_external_programs(self, programs: Arc<ExternalPrograms>) -> Self {
         let _ = self.state.external_programs.set(programs);
+        self
+    }
+
+    /// Sets the notifiers, which are called for outcomes, questions and approvals.
+    #[must_use]
+    pub fn with_notifiers(self, notifiers: NotifierSet) -> Self {
+        self.state.notifications.set_notifiers(notifiers);
         self
     }
 
@@ -197,6 +207,7 @@ impl Daemon {
     pub async fn run(self) -> Result<(), Refusal> {
         let Self { state, mut socket, idle_timeout, drain_timeout, state_dir_lock } = self;
         let mut clients = JoinSet::new();
+        let mut notifications = spawn_notifications(&state);
         let mut idle_timer = IdleTimer { limit: idle_timeout, since: Instant::now() };
         let mut socket_checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
         socket_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -242,9 +253,11 @@ impl Daemon {
         let drained = async {
             while clients.join_next().await.is_some() {}
             state.http_listeners.join().await;
+            while notifications.join_next().await.is_some() {}
         };
         let _ = tokio::time::timeout(SHUTDOWN_GRACE, drained).await;
         clients.shutdown().await;
+        notifications.shutdown().await;
         let result = state.runtime.clone().shutdown().await;
         // The store is closed before the lock is released, so that the next daemon finds both free.
         drop(state);
@@ -266,6 +279,17 @@ async fn drain_when_requested(state: Arc<DaemonState>, timeout: Option<Duration>
         }
         Err(error) => tracing::warn!(%error, "the drain failed"),
     }
+}
+
+/// Starts the service of notifications, which ends with the shutdown.
+fn spawn_notifications(state: &Arc<DaemonState>) -> JoinSet<()> {
+    let mut service = JoinSet::new();
+    let state = state.clone();
+    service.spawn(async move {
+        let shutdown_token = state.shutdown.shutdown_token.clone();
+        state.notifications.run(&state.runtime, &shutdown_token).await;
+    });
+    service
 }
 
 fn spawn_connection(clients: &mut JoinSet<()>, state: Arc<DaemonState>, stream: UnixStream) {
@@ -320,7 +344,7 @@ impl IdleTimer {
         let Some(limit) = self.limit else { return false };
         let has_clients = state.client_count.load(Ordering::Relaxed) > 0
             || state.http_listeners.has_connections();
-        if has_clients || is_busy(&state.runtime).await {
+        if has_clients || state.notifications.has_pending() || is_busy(&state.runtime).await {
             self.since = Instant::now();
             return false;
         }

@@ -17,6 +17,7 @@
 //!   of a handler, and the handlers, one file each.
 //! - [`http`]: the HTTP API and the dashboard, on the same handlers.
 //! - `conversations`: the conversations of MCP clients. `fleet_view`: nodes and their sessions.
+//! - [`notifications`]: calls of the operator's commands for outcomes, questions and approvals.
 //! - [`task_lookup`]: a task as clients name it. [`trust_store`]: the definitions that the operator
 //!   trusts. [`external_programs`]: the agents of other vendors.
 
@@ -28,6 +29,7 @@ pub mod daemon;
 pub mod external_programs;
 mod fleet_view;
 pub mod http;
+pub mod notifications;
 mod request_context;
 mod request_handler;
 mod requests;

@@ -24,6 +24,7 @@ use crate::http::listeners::HttpListeners;
 use crate::http::local_requests::LocalRequests;
 use crate::http::open_requests::TokenValidity;
 use crate::http::shared_state::HttpShared;
+use crate::notifications::service::NotificationService;
 use crate::shutdown_handle::ShutdownHandle;
 use crate::task_lookup;
 use crate::trust_store::TrustStore;
@@ -90,6 +91,7 @@ pub(crate) struct DaemonState {
     pub(crate) trust_store: OnceLock<Arc<TrustStore>>,
     pub(crate) external_programs: OnceLock<Arc<ExternalPrograms>>,
     pub(crate) metrics_renderer: OnceLock<MetricsRenderer>,
+    pub(crate) notifications: NotificationService,
     pub(crate) shutdown: ShutdownHandle,
 }
 

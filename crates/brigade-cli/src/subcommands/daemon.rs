@@ -290,7 +290,8 @@ pub(super) async fn run_daemon(
     let builder = apply_config(&context.config, builder)?;
     let daemon = brigade_server::Daemon::open(lock, options, builder).await?;
     let daemon = daemon.with_metrics(telemetry.metrics_renderer()).with_trust_store(trust);
-    let daemon = daemon.with_external_programs(programs);
+    let notifiers = context.config.notify.notifiers().map_err(CliError::usage)?;
+    let daemon = daemon.with_external_programs(programs).with_notifiers(notifiers);
     tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "serving");
     // A caller that has read the addresses may send a signal at once.
     let signal_task = shut_down_on_signal(daemon.shutdown_handle())?;

@@ -43,6 +43,7 @@ mod mcp_guide;
 mod mcp_servers;
 mod no_threads;
 mod nodes;
+mod notifications;
 mod offers;
 mod postgres;
 mod private;

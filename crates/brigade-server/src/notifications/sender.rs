@@ -1,0 +1,196 @@
+//! Sends pending notifications: makes their attempts, and stores what came of each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use brigade_model::ids::Time;
+use brigade_model::refusal::Refusal;
+use brigade_runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::command_delivery::run_command;
+use super::notifier::{Notifier, NotifierSet, NotifierTarget};
+use super::pending_notification::{PendingNotification, QueuedNotification, StoredPending};
+use super::retry_policy::RetryPolicy;
+use super::send_queue::SendQueue;
+
+/// The time for attempts to end when the daemon shuts down. The next daemon repeats the others.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// The pause after an error of the store.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// The number of times that a change of a record is tried.
+const STORE_TRIES: usize = 5;
+
+/// The result of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DeliveryResult {
+    Delivered,
+    /// Another attempt may succeed.
+    Failed(String),
+}
+
+pub(super) struct Sender {
+    runtime: Runtime,
+    notifiers: Arc<NotifierSet>,
+    created: mpsc::Receiver<QueuedNotification>,
+    queue: SendQueue,
+    /// The number of pending notifications, for others.
+    pending_count: Arc<AtomicUsize>,
+}
+
+/// The change of a record after an attempt.
+#[derive(Clone, Copy)]
+enum RecordChange<'a> {
+    Remove,
+    Replace(&'a PendingNotification),
+    GiveUp(&'a PendingNotification),
+}
+
+/// The end of one attempt.
+struct Attempted {
+    queued: QueuedNotification,
+    next: Option<Time>,
+}
+
+impl Sender {
+    /// Creates a sender of all stored notifications and of those that the reader creates.
+    pub(super) async fn open(
+        runtime: Runtime,
+        notifiers: Arc<NotifierSet>,
+        created: mpsc::Receiver<QueuedNotification>,
+        pending_count: Arc<AtomicUsize>,
+    ) -> Result<Self, Refusal> {
+        let mut queue = SendQueue::default();
+        for stored in PendingNotification::list(&runtime).await? {
+            queue.add(stored);
+        }
+        Ok(Self { runtime, notifiers, created, queue, pending_count })
+    }
+
+    /// Sends until the shutdown. Attempts that run then have a short time to end.
+    pub(super) async fn run(mut self, shutdown: &CancellationToken) {
+        let mut attempts = JoinSet::new();
+        loop {
+            self.pending_count.store(self.queue.len(), Ordering::Relaxed);
+            let clock = self.runtime.clock();
+            while let Some(queued) = self.queue.take_due(clock.now()) {
+                let notifier = self.notifiers.find(&queued.notifier).cloned();
+                attempts.spawn(attempt(self.runtime.clone(), notifier, queued));
+            }
+            let next_due = async {
+                match self.queue.next_due() {
+                    Some(due) => clock.sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some(ended) = attempts.join_next() => finish(&mut self.queue, ended),
+                Some(created) = self.created.recv() => self.queue.add(created),
+                () = next_due => {}
+            }
+        }
+        let ended = async { while attempts.join_next().await.is_some() {} };
+        let _ = timeout(SHUTDOWN_GRACE, ended).await;
+    }
+}
+
+fn finish(queue: &mut SendQueue, ended: Result<Attempted, JoinError>) {
+    match ended {
+        Ok(Attempted { queued, next }) => queue.finish(&queued, next),
+        // The notification stays stored, and the next daemon sends it.
+        Err(error) => tracing::error!(%error, "an attempt to notify ended early"),
+    }
+}
+
+/// Makes one attempt, and stores its result.
+async fn attempt(
+    runtime: Runtime,
+    notifier: Option<Arc<Notifier>>,
+    queued: QueuedNotification,
+) -> Attempted {
+    let now = || runtime.clock().now();
+    let stored = match PendingNotification::read(&runtime, &queued.record).await {
+        Ok(Some(stored)) => stored,
+        // It was delivered, or given up.
+        Ok(None) => return Attempted { queued, next: None },
+        Err(problem) => {
+            tracing::warn!(%problem, "a notification cannot be read");
+            return Attempted { queued, next: Some(now().after(STORE_PAUSE.into())) };
+        }
+    };
+    if stored.pending.next_attempt_at > now() {
+        return Attempted { queued, next: Some(stored.pending.next_attempt_at) };
+    }
+    let result = match &notifier {
+        Some(notifier) => deliver(notifier, &stored.pending).await,
+        None => DeliveryResult::Failed("no notifier of this name is configured".to_owned()),
+    };
+    let retry = notifier.map(|notifier| notifier.retry).unwrap_or_default();
+    let next = match result {
+        DeliveryResult::Delivered => {
+            store_result(&runtime, &stored, RecordChange::Remove).await;
+            None
+        }
+        DeliveryResult::Failed(problem) => store_failure(&runtime, &stored, retry, problem).await,
+    };
+    Attempted { queued, next }
+}
+
+async fn deliver(notifier: &Notifier, pending: &PendingNotification) -> DeliveryResult {
+    match &notifier.target {
+        NotifierTarget::Command(command) => {
+            run_command(command, &pending.notification, notifier.timeout).await
+        }
+    }
+}
+
+/// Stores a failed attempt, or gives the notification up. Returns the time of the next attempt.
+async fn store_failure(
+    runtime: &Runtime,
+    stored: &StoredPending,
+    retry: RetryPolicy,
+    problem: String,
+) -> Option<Time> {
+    let mut pending = stored.pending.clone();
+    pending.attempts = pending.attempts.saturating_add(1);
+    pending.last_problem = Some(problem.clone());
+    let now = runtime.clock().now();
+    let pause = retry.pause_after(pending.attempts, brigade_runtime::new_lease_holder());
+    let next = retry.next_attempt(pending.created_at, now, pause);
+    let notifier = &pending.notification.notifier;
+    let key = &pending.notification.key;
+    match next {
+        Some(next) => {
+            let attempts = pending.attempts;
+            tracing::warn!(notifier, key, attempts, problem, ?pause, "a notification failed");
+            let pending = PendingNotification { next_attempt_at: next, ..pending };
+            store_result(runtime, stored, RecordChange::Replace(&pending)).await;
+        }
+        None => {
+            let attempts = pending.attempts;
+            tracing::error!(notifier, key, attempts, problem, "a notification was given up");
+            store_result(runtime, stored, RecordChange::GiveUp(&pending)).await;
+        }
+    }
+    next
+}
+
+/// Changes a record, several times if the store fails. If it never succeeds, the next daemon makes
+/// the attempt again.
+async fn store_result(runtime: &Runtime, stored: &StoredPending, change: RecordChange<'_>) {
+    for _ in 0..STORE_TRIES {
+        let changed = match change {
+            RecordChange::Remove => stored.remove(runtime).await,
+            RecordChange::Replace(pending) => stored.replace(runtime, pending).await,
+            RecordChange::GiveUp(pending) => stored.give_up(runtime, pending).await,
+        };
+        let Err(problem) = changed else { return };
+        tracing::warn!(%problem, "a notification cannot be changed");
+        sleep(STORE_PAUSE).await;
+    }
+}

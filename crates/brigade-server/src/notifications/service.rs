@@ -1,0 +1,103 @@
+//! The notifications of a daemon: one reader of the feed and one sender, on one node of a fleet.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use brigade_model::refusal::Refusal;
+use brigade_runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::feed_place::FeedPlace;
+use super::feed_reader::FeedReader;
+use super::notifier::NotifierSet;
+use super::sender::Sender;
+use super::sender_lease::SenderLease;
+
+/// The notifications between reader and sender. More of them wait for the sender.
+const CHANNEL_CAPACITY: usize = 256;
+/// The pause after an error of the store, or of the reader.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The notifiers of a daemon, and the state of their service.
+#[derive(Debug, Default)]
+pub(crate) struct NotificationService {
+    notifiers: OnceLock<Arc<NotifierSet>>,
+    pending_count: Arc<AtomicUsize>,
+}
+
+impl NotificationService {
+    /// Sets the notifiers, once and before the service runs.
+    pub(crate) fn set_notifiers(&self, notifiers: NotifierSet) {
+        let _ = self.notifiers.set(Arc::new(notifiers));
+    }
+
+    /// Returns whether this daemon has notifications to send.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Creates and sends notifications until the shutdown.
+    pub(crate) async fn run(&self, runtime: &Runtime, shutdown: &CancellationToken) {
+        let notifiers = self.notifiers.get().cloned().unwrap_or_default();
+        if notifiers.is_empty() {
+            forget_place(runtime).await;
+            return;
+        }
+        while !shutdown.is_cancelled() {
+            let mut lease = tokio::select! {
+                () = shutdown.cancelled() => return,
+                lease = SenderLease::acquire(runtime) => lease,
+            };
+            let ended = tokio::select! {
+                ended = self.send(runtime, notifiers.clone(), shutdown) => Some(ended),
+                () = lease.keep(runtime) => None,
+            };
+            self.pending_count.store(0, Ordering::Relaxed);
+            match ended {
+                None => tracing::warn!("another node sends notifications from now on"),
+                Some(ended) => {
+                    if let Err(problem) = ended {
+                        tracing::warn!(%problem, "notifications begin again");
+                    }
+                    lease.release(runtime).await;
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = sleep(RETRY_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Reads and sends until the shutdown or an error.
+    async fn send(
+        &self,
+        runtime: &Runtime,
+        notifiers: Arc<NotifierSet>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Refusal> {
+        let (created, from_reader) = mpsc::channel(CHANNEL_CAPACITY);
+        let pending_count = self.pending_count.clone();
+        let sender = Sender::open(runtime.clone(), notifiers.clone(), from_reader, pending_count);
+        let sender = sender.await?;
+        let reader = FeedReader::open(runtime.clone(), notifiers, created).await?;
+        tokio::select! {
+            () = sender.run(shutdown) => Ok(()),
+            Err(refusal) = reader.run() => Err(refusal),
+        }
+    }
+}
+
+/// Forgets the place in the feed of a daemon without notifiers, so that a notifier that is added
+/// later gets no old events. Other nodes of a fleet may have notifiers.
+async fn forget_place(runtime: &Runtime) {
+    if runtime.is_in_fleet() {
+        return;
+    }
+    if let Err(problem) = FeedPlace::remove(runtime).await {
+        tracing::warn!(%problem, "the place of notifications cannot be removed");
+    }
+}
