@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use brigade_model::duration::parse_duration;
 use brigade_model::name::SessionName;
+use brigade_model::spec::RequestedNotifier;
 use brigade_server::notifications::notification::NotificationKind;
 use brigade_server::notifications::notifier::{
     NOTIFIERS_MAX, Notifier, NotifierSet, NotifierTarget, TaskSelection, is_notifier_name,
@@ -72,6 +73,7 @@ pub(crate) struct NotifierConfig {
 pub(crate) enum ConfiguredTasks {
     TopLevel,
     All,
+    Requested,
 }
 
 impl Default for NotifySetting {
@@ -148,9 +150,11 @@ impl NotifierConfig {
             parsed.map_err(|refusal| format!("sessions: {}", refusal.message))?;
         }
         notifier.sessions.clone_from(&self.sessions);
-        if self.tasks == Some(ConfiguredTasks::All) {
-            notifier.tasks = TaskSelection::All;
-        }
+        notifier.tasks = match self.tasks {
+            None | Some(ConfiguredTasks::TopLevel) => TaskSelection::TopLevel,
+            Some(ConfiguredTasks::All) => TaskSelection::All,
+            Some(ConfiguredTasks::Requested) => TaskSelection::Requested,
+        };
         let timeout = parse_bounded("timeout", self.timeout.as_deref(), TIMEOUT_MAX)?;
         notifier.timeout = timeout.unwrap_or(notifier.timeout);
         notifier.retry = self.retry_policy(notifier.retry)?;
@@ -206,6 +210,14 @@ fn parse_bounded(
         return Err(format!("{key}: it is longer than {} minutes", longest.as_secs() / 60));
     }
     Ok(Some(time))
+}
+
+/// Returns the request of `--notify` or `--notify=NAME`.
+pub(crate) fn to_requested_notifier(flag: Option<&Option<String>>) -> Option<RequestedNotifier> {
+    flag.map(|name| match name {
+        None => RequestedNotifier::All,
+        Some(name) => RequestedNotifier::Named(name.as_str().into()),
+    })
 }
 
 #[cfg(test)]

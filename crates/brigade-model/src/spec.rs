@@ -39,6 +39,9 @@ pub struct TaskSpec {
     /// True if a git worktree of its own was requested for the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
+    /// The notifiers that were requested for the task, beside those that select it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<RequestedNotifier>,
     /// A value that only this process can hold, such as a closure. It is never stored.
     #[serde(skip)]
     pub attachment: Option<LocalAttachment>,
@@ -56,6 +59,7 @@ impl TaskSpec {
             grace: None,
             part_of_parent: false,
             worktree: false,
+            notify: None,
             attachment: None,
         }
     }
@@ -112,6 +116,7 @@ impl TaskSpec {
             ("grace", self.grace == other.grace),
             ("part of its parent", self.part_of_parent == other.part_of_parent),
             ("worktree", self.worktree == other.worktree),
+            ("notify", self.notify == other.notify),
         ];
         let differing = fields.into_iter().filter(|(_, same)| !same);
         names.extend(differing.map(|(name, _)| name.to_owned()));
@@ -131,10 +136,30 @@ impl PartialEq for TaskSpec {
             && self.grace == other.grace
             && self.part_of_parent == other.part_of_parent
             && self.worktree == other.worktree
+            && self.notify == other.notify
     }
 }
 
 impl Eq for TaskSpec {}
+
+/// The notifiers that were requested for one task. It names what the operator configured, and never a
+/// command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestedNotifier {
+    All,
+    Named(Arc<str>),
+}
+
+impl RequestedNotifier {
+    /// Returns whether a notifier of this name was requested.
+    pub fn includes(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(requested) => **requested == *name,
+        }
+    }
+}
 
 /// A value that travels with a spec through the model. The model does not read it.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ use brigade_model::refusal::Refusal;
 #[cfg(feature = "processes")]
 use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
 use brigade_model::spawn_rate::SpawnRate;
-use brigade_model::spec::{LocalAttachment, TaskSpec};
+use brigade_model::spec::{LocalAttachment, RequestedNotifier, TaskSpec};
 use brigade_model::stall::StallPolicy;
 #[cfg(feature = "agents")]
 use brigade_model::work::AgentWork;
@@ -152,6 +152,7 @@ pub(crate) struct TaskDraft {
     keep: bool,
     kept_deadline: Option<KeptDeadline>,
     worktree: bool,
+    notify: Option<RequestedNotifier>,
     grace: Option<Duration>,
     #[cfg(feature = "processes")]
     sandbox_request: Option<SandboxRequest>,
@@ -188,6 +189,7 @@ impl<K> NewTask<K> {
             keep: false,
             kept_deadline: None,
             worktree: false,
+            notify: None,
             grace: None,
             #[cfg(feature = "processes")]
             sandbox_request: None,
@@ -231,6 +233,14 @@ impl<K> NewTask<K> {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.draft.limits = Some(limits);
+        self
+    }
+
+    /// Requests notifications about the task from a configured notifier. A runtime without a daemon
+    /// has none.
+    #[must_use]
+    pub fn notify(mut self, notifier: RequestedNotifier) -> Self {
+        self.draft.notify = Some(notifier);
         self
     }
 
@@ -358,6 +368,7 @@ impl TaskDraft {
         spec.kept_deadline = self.kept_deadline;
         spec.grace = self.grace.map(Into::into);
         spec.worktree = self.worktree;
+        spec.notify = self.notify;
         #[cfg(feature = "processes")]
         execution::check_worktree(&spec, parent)?;
         Ok(spec)

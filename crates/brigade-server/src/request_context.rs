@@ -12,6 +12,7 @@ use brigade_model::event_author::CallerOrigin;
 use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{Attempt, ClientIdentity, RunNo, SessionId, TaskNo};
 use brigade_model::refusal::{Refusal, RefusalKind};
+use brigade_model::spec::RequestedNotifier;
 use brigade_model::task::TaskRow;
 use brigade_model::task_tree::SessionState;
 use brigade_runtime::{FeedSubscription, Runtime, Session, TaskId};
@@ -387,6 +388,16 @@ impl RequestContext {
                 Err(Refusal::forbidden(format!("only the operator may {action}")))
             }
         }
+    }
+
+    /// Refuses a request for a notifier that is not configured, or that is not the operator's.
+    pub(crate) fn check_notifier(
+        &self,
+        requested: Option<&RequestedNotifier>,
+    ) -> Result<(), Refusal> {
+        let Some(requested) = requested else { return Ok(()) };
+        self.require_operator("choose a notifier")?;
+        self.daemon.notifications.check_requested(requested)
     }
 
     pub(crate) async fn status(&self) -> Result<StatusReply, Refusal> {

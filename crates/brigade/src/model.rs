@@ -48,7 +48,7 @@ pub use brigade_model::sandbox::{
 };
 pub use brigade_model::shared_values::{SharedValue, SharedValues, SharedWrite};
 pub use brigade_model::spawn_rate::{SpawnMeter, SpawnRate};
-pub use brigade_model::spec::{DeadlineScope, LocalAttachment, TaskSpec};
+pub use brigade_model::spec::{DeadlineScope, LocalAttachment, RequestedNotifier, TaskSpec};
 pub use brigade_model::stall::{NudgeState, StallPolicy, StallWatch};
 pub use brigade_model::task::{
     AwayState, DecidedApproval, EarlierRun, EndedState, InheritedDeadline, QueueReason,

@@ -17,6 +17,7 @@ use brigade_protocol::{TaskInfo, TaskTarget};
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
 use crate::byte_forward::{StdinReader, forward_bytes};
+use crate::configured_notifiers::to_requested_notifier;
 use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
@@ -91,6 +92,9 @@ pub(crate) struct ExecArgs {
     /// Run in a git worktree of its own, on a new branch from HEAD; removed if it holds no work
     #[arg(long)]
     worktree: bool,
+    /// Call this notifier of the daemon's configuration for the task, else all of them
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    notify: Option<Option<String>>,
     /// Run on a terminal of this size, else of ours, else 80x24; type into it with --stdin
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, value_parser = parse_terminal_size)]
     pty: Option<Option<TerminalSize>>,
@@ -194,6 +198,7 @@ impl ExecArgs {
             grace_ms: self.grace.map(millis),
             keep: self.keep,
             worktree: self.worktree,
+            notify: to_requested_notifier(self.notify.as_ref()),
             terminal: self.pty.map(|size| size.or_else(render::terminal_size).unwrap_or_default()),
             resources: self.sandbox.to_resources(),
             sandbox: self.sandbox.to_sandbox_request()?,

@@ -19,6 +19,7 @@ use brigade_protocol::{TaskInfo, TaskTarget};
 use tokio::io::AsyncReadExt;
 
 use crate::attach::{AttachResult, OutputDisplay, TaskAttachment, listen_for_interrupts};
+use crate::configured_notifiers::to_requested_notifier;
 use crate::context::{CliContext, call_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::limit_args::LimitArgs;
@@ -98,6 +99,9 @@ pub(crate) struct RunArgs {
     /// Work in a git worktree of its own, on a new branch from HEAD; removed if it holds no work
     #[arg(long)]
     worktree: bool,
+    /// Call this notifier of the daemon's configuration for the task, else all of them
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    notify: Option<Option<String>>,
     /// Print the address and return at once
     #[arg(long, short)]
     detach: bool,
@@ -217,6 +221,7 @@ impl RunArgs {
             permissions: self.permissions(definition, &overrides)?,
             unattended: self.is_unattended(context),
             worktree: self.worktree,
+            notify: to_requested_notifier(self.notify.as_ref()),
             sandbox: self.sandbox.to_sandbox_request()?,
             resources: self.sandbox.to_resources(),
             mcp_servers: self.mcp.clone(),

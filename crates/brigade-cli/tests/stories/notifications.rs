@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::story_env::{StoryEnv, is_there, poll};
+use crate::story_env::{BRIGADE, StoryEnv, is_there, poll};
 
 /// Pauses short enough for a story.
 const FAST: &str = "first_pause = \"20ms\"\nmax_pause = \"100ms\"\n";
@@ -280,4 +280,30 @@ fn a_notifier_that_is_added_later_gets_no_old_events() {
     configure(&story, RECEIVE, "", "");
     story.ok(["exec", "--name", "New", "--", "true"]);
     assert_eq!(until_received(&story, 2)[1]["name"], "New");
+}
+
+#[test]
+fn a_task_can_request_a_notifier_that_is_configured() {
+    let story = StoryEnv::new();
+    configure(&story, RECEIVE, "tasks = \"requested\"\n", "agent *\nturn\n  say Done.\n");
+    story.ok(["exec", "--name", "Quiet", "--", "true"]);
+    story.ok(["exec", "--notify=receiver", "--name", "Oven", "--", "true"]);
+    story.ok(["run", "--notify", "--name", "Cook", "Go"]);
+    let all = until_received(&story, 2);
+    assert_eq!((&all[0]["name"], &all[1]["name"]), (&"Oven".into(), &"Cook".into()));
+    let wrong = story.run(["exec", "--notify=reciever", "--", "true"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.err.contains("did you mean receiver?"), "{wrong:?}");
+    let line = format!("'{BRIGADE}' exec --notify -- true");
+    let within = story.run(["exec", "--", "sh", "-c", &line]);
+    assert_eq!(within.code, 126, "{within:?}");
+    assert!(within.err.contains("only the operator may choose a notifier"), "{within:?}");
+}
+
+#[test]
+fn without_a_notifier_a_request_for_one_is_refused() {
+    let story = StoryEnv::new();
+    let ran = story.run(["exec", "--notify", "--", "true"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("no notifier is configured"), "{ran:?}");
 }

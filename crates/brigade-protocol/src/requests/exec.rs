@@ -2,6 +2,7 @@
 
 use brigade_model::limits::{Limits, Money};
 use brigade_model::sandbox::{ResourceLimits, SandboxRequest, TerminalSize};
+use brigade_model::spec::RequestedNotifier;
 use brigade_model::work::ProcessWork;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub struct ExecRequest {
     /// The process works in a git worktree of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
+    /// The configured notifiers to call for the task. Only for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<RequestedNotifier>,
     /// A terminal instead of pipes.
     #[serde(default)]
     pub terminal: Option<TerminalSize>,
@@ -80,6 +84,7 @@ impl ExecRequest {
             grace_ms: None,
             keep: false,
             worktree: false,
+            notify: None,
             terminal: None,
             resources: ResourceLimits::default(),
             sandbox: None,

@@ -5,6 +5,7 @@ use brigade_agent::permission::{PermissionRule, PermissionRules};
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
 use brigade_model::sandbox::{ResourceLimits, SandboxRequest};
+use brigade_model::spec::RequestedNotifier;
 use serde::{Deserialize, Serialize};
 
 use super::StartReply;
@@ -45,6 +46,9 @@ pub struct RunRequest {
     /// The agent works in a git worktree of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
+    /// The configured notifiers to call for the task. Only for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<RequestedNotifier>,
     /// No person is present who could approve calls.
     #[serde(default)]
     pub unattended: bool,
@@ -77,6 +81,7 @@ impl RunRequest {
             mcp_servers: Vec::new(),
             keep: false,
             worktree: false,
+            notify: None,
             unattended: false,
             sandbox: None,
             resources: ResourceLimits::default(),

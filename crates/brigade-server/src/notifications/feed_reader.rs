@@ -146,8 +146,9 @@ impl FeedReader {
         }
         let notification = event.describe(&session.name, row);
         let now = self.runtime.clock().now();
+        let requested = row.and_then(|row| row.spec.notify.as_ref());
         for notifier in self.notifiers.iter() {
-            if !notifier.selects(event.kind(), &notification.task) {
+            if !notifier.selects(event.kind(), &notification.task, requested) {
                 continue;
             }
             let mut notification = notification.clone();

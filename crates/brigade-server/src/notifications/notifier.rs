@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brigade_model::spec::RequestedNotifier;
+
 use super::notification::{NotificationKind, NotifiedTask};
 use super::retry_policy::RetryPolicy;
 
@@ -44,6 +46,8 @@ pub enum TaskSelection {
     #[default]
     TopLevel,
     All,
+    /// Tasks that were started with a request for the notifier, and no others.
+    Requested,
 }
 
 /// The notifiers of a daemon, by name.
@@ -64,11 +68,21 @@ impl Notifier {
         }
     }
 
-    /// Returns whether the notifier gets an event of a task.
-    pub(super) fn selects(&self, kind: NotificationKind, task: &NotifiedTask) -> bool {
+    /// Returns whether the notifier gets an event of a task. A request for it selects the task in any
+    /// session.
+    pub(super) fn selects(
+        &self,
+        kind: NotificationKind,
+        task: &NotifiedTask,
+        requested: Option<&RequestedNotifier>,
+    ) -> bool {
+        if requested.is_some_and(|requested| requested.includes(&self.name)) {
+            return self.on.contains(&kind);
+        }
         let has_session = self.sessions.is_empty() || self.sessions.contains(&task.session);
         let has_task = match self.tasks {
             TaskSelection::All => true,
+            TaskSelection::Requested => false,
             TaskSelection::TopLevel => kind != NotificationKind::Ended || task.is_top_level(),
         };
         self.on.contains(&kind) && has_session && has_task
@@ -124,15 +138,21 @@ mod tests {
         let all = Notifier::new("desktop", target);
         let top = task("kitchen", None);
         let child = task("kitchen", Some("1"));
-        assert!(all.selects(Ended, &top) && !all.selects(Ended, &child));
-        assert!(all.selects(Approval, &child) && all.selects(Question, &child));
+        assert!(all.selects(Ended, &top, None) && !all.selects(Ended, &child, None));
+        assert!(all.selects(Approval, &child, None) && all.selects(Question, &child, None));
+        let request = |name: &str| Some(RequestedNotifier::Named(name.into()));
+        let requested = Notifier { tasks: TaskSelection::Requested, ..all.clone() };
+        assert!(!requested.selects(Ended, &top, None));
+        assert!(!requested.selects(Ended, &top, request("other").as_ref()));
+        assert!(requested.selects(Ended, &child, request("desktop").as_ref()));
+        assert!(requested.selects(Ended, &child, Some(&RequestedNotifier::All)));
         let everything = Notifier { tasks: TaskSelection::All, ..all.clone() };
-        assert!(everything.selects(Ended, &child));
+        assert!(everything.selects(Ended, &child, None));
         let approvals = Notifier { on: [Approval].into(), ..all.clone() };
-        assert!(approvals.selects(Approval, &top) && !approvals.selects(Ended, &top));
+        assert!(approvals.selects(Approval, &top, None) && !approvals.selects(Ended, &top, None));
         let elsewhere = Notifier { sessions: ["garden".to_owned()].into(), ..all };
-        assert!(!elsewhere.selects(Ended, &top));
-        assert!(elsewhere.selects(Ended, &task("garden", None)));
+        assert!(!elsewhere.selects(Ended, &top, None));
+        assert!(elsewhere.selects(Ended, &task("garden", None), None));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
+use brigade_model::spec::RequestedNotifier;
+use brigade_model::suggestion::find_nearest;
 use brigade_runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -32,6 +34,31 @@ impl NotificationService {
     /// Sets the notifiers, once and before the service runs.
     pub(crate) fn set_notifiers(&self, notifiers: NotifierSet) {
         let _ = self.notifiers.set(Arc::new(notifiers));
+    }
+
+    /// Refuses a notifier that is not configured.
+    pub(crate) fn check_requested(&self, requested: &RequestedNotifier) -> Result<(), Refusal> {
+        let notifiers = self.notifiers.get().cloned().unwrap_or_default();
+        let name = match requested {
+            _ if notifiers.is_empty() => {
+                return Err(Refusal::invalid(
+                    "no notifier is configured: write `notify` into the configuration of the \
+                     daemon, and restart it",
+                ));
+            }
+            RequestedNotifier::All => return Ok(()),
+            RequestedNotifier::Named(name) => name,
+        };
+        if notifiers.find(name).is_some() {
+            return Ok(());
+        }
+        let names: Vec<&str> = notifiers.iter().map(|notifier| &*notifier.name).collect();
+        let near = find_nearest(name, names.iter().copied());
+        let hint = match near {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("the daemon has {}", names.join(", ")),
+        };
+        Err(Refusal::invalid(format!("no notifier is called {name:?}; {hint}")))
     }
 
     /// Returns whether this daemon has notifications to send.

@@ -40,6 +40,9 @@ fn new_task(request: &ExecRequest) -> NewTask<ProcessTask> {
     if request.worktree {
         task = task.worktree();
     }
+    if let Some(notifier) = &request.notify {
+        task = task.notify(notifier.clone());
+    }
     if let Some(size) = request.terminal {
         task = task.terminal(size);
     }
@@ -74,6 +77,7 @@ impl RequestHandler for ExecRequest {
         _: &ItemSender<NoItems>,
     ) -> Result<StartReply, Refusal> {
         reject_withheld_env(&self, context)?;
+        context.check_notifier(self.notify.as_ref())?;
         // Git runs outside of the client's sandbox, in a repository that the client may change.
         if self.worktree && context.session_scope.is_some() {
             return Err(Refusal::forbidden("only the operator starts processes with a worktree"));

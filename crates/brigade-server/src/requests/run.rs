@@ -52,6 +52,9 @@ fn new_task(request: &RunRequest) -> NewTask<AgentTask<Json>> {
     if request.worktree {
         task = task.worktree();
     }
+    if let Some(notifier) = &request.notify {
+        task = task.notify(notifier.clone());
+    }
     let task = task.resources(request.resources);
     if request.keep { task.keep() } else { task }
 }
@@ -92,6 +95,7 @@ impl RequestHandler for RunRequest {
         if context.session_scope.is_some() {
             check_scoped_agent(&self, context).await?;
         }
+        context.check_notifier(self.notify.as_ref())?;
         let key = context.stored_key(self.key.as_deref())?;
         let request = Self { key, ..self };
         let session = context.open_session(&request.session).await?;
