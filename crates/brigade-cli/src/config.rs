@@ -12,7 +12,9 @@ use brigade_protocol::daemon_launcher::CONFIG_VARIABLE;
 use serde::{Deserialize, Serialize};
 
 use crate::config_error;
-use crate::config_values::{SharedWorkspaces, deserialize_count, deserialize_size};
+use crate::config_values::{
+    SharedWorkspaces, deserialize_count, deserialize_size, is_variable_name,
+};
 use crate::configured_limits::{LimitConfig, check_limits};
 use crate::configured_node::NodeConfig;
 use crate::configured_notifiers::NotifySetting;
@@ -115,7 +117,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const RETENTION_MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
 
 /// The fields of providers, servers, prices and notifiers, in the order in which they are printed.
-const FIELDS: [&str; 28] = [
+const FIELDS: [&str; 31] = [
     "kind",
     "base_url",
     "key",
@@ -137,6 +139,9 @@ const FIELDS: [&str; 28] = [
     "price",
     "context",
     "max_output",
+    "url_file",
+    "secret_file",
+    "secret_env",
     "on",
     "tasks",
     "sessions",
@@ -148,12 +153,6 @@ const FIELDS: [&str; 28] = [
 
 fn is_default(prices: &PriceTable) -> bool {
     *prices == PriceTable::default()
-}
-
-/// Returns true for a valid name of an environment variable.
-fn is_variable_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Renders a key as TOML, with quotes if it needs them.

@@ -38,6 +38,12 @@ pub(crate) fn deserialize_count<'de, D: Deserializer<'de>>(
     count.map(Some).ok_or_else(wrong)
 }
 
+/// Returns true for a valid name of an environment variable.
+pub(crate) fn is_variable_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
 /// `true`, or a list of workspaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brigade_model::duration::parse_duration;
@@ -17,9 +17,12 @@ use brigade_server::notifications::notifier::{
     NOTIFIERS_MAX, Notifier, NotifierSet, NotifierTarget, TaskSelection, is_notifier_name,
 };
 use brigade_server::notifications::retry_policy::RetryPolicy;
+use brigade_server::notifications::webhook::{Webhook, WebhookText};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::config_values::is_variable_name;
 
 /// The name of the notifier that is one command.
 const DEFAULT_NAME: &str = "default";
@@ -45,6 +48,21 @@ pub(crate) struct NotifierConfig {
     /// The program with its arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) command: Vec<String>,
+    /// The URL of a webhook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url: Option<String>,
+    /// The file with the URL of a webhook, if the URL is a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) url_file: Option<PathBuf>,
+    /// The file with the secret that signs requests to the webhook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The variable of the daemon with that secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) secret_env: Option<String>,
+    /// Plain HTTP is allowed to other hosts than this machine.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) allow_http: bool,
     /// The kinds of events. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on: Option<BTreeSet<NotificationKind>>,
@@ -138,7 +156,7 @@ impl NotifySetting {
 
 impl NotifierConfig {
     fn to_notifier(&self, name: &str) -> Result<Notifier, String> {
-        let mut notifier = Notifier::new(name, command_target(&self.command)?);
+        let mut notifier = Notifier::new(name, self.target()?);
         if let Some(on) = &self.on {
             if on.is_empty() {
                 return Err("on: name at least one of ended, question and approval".to_owned());
@@ -161,6 +179,37 @@ impl NotifierConfig {
         Ok(notifier)
     }
 
+    fn target(&self) -> Result<NotifierTarget, String> {
+        let secret = match (&self.secret_file, &self.secret_env) {
+            (Some(_), Some(_)) => {
+                return Err("secret_file and secret_env name two secrets; write one".to_owned());
+            }
+            (Some(file), None) => Some(WebhookText::File(absolute("secret_file", file)?)),
+            (None, Some(name)) if !is_variable_name(name) => {
+                return Err("secret_env: it is not the name of a variable".to_owned());
+            }
+            (None, Some(name)) => Some(WebhookText::Env(name.clone())),
+            (None, None) => None,
+        };
+        let url = match (&self.url, &self.url_file) {
+            (Some(_), Some(_)) => {
+                return Err("url and url_file name two URLs; write one".to_owned());
+            }
+            (Some(url), None) => WebhookText::Plain(url.clone().into()),
+            (None, Some(file)) => WebhookText::File(absolute("url_file", file)?),
+            (None, None) if secret.is_some() || self.allow_http => {
+                return Err("url: name the URL of the webhook".to_owned());
+            }
+            (None, None) => return command_target(&self.command),
+        };
+        if !self.command.is_empty() {
+            return Err("command and url are two receivers; write a table for each".to_owned());
+        }
+        let webhook = Webhook { url, secret, allow_http: self.allow_http };
+        webhook.check()?;
+        Ok(NotifierTarget::Webhook(webhook))
+    }
+
     fn retry_policy(&self, default: RetryPolicy) -> Result<RetryPolicy, String> {
         let parse = |key, text: &Option<String>| parse_bounded(key, text.as_deref(), GIVE_UP_MAX);
         let first_pause = parse("first_pause", &self.first_pause)?.unwrap_or(default.first_pause);
@@ -171,6 +220,14 @@ impl NotifierConfig {
         let give_up_after = parse("give_up_after", &self.give_up_after)?;
         let give_up_after = give_up_after.unwrap_or(default.give_up_after);
         Ok(RetryPolicy { first_pause, max_pause, give_up_after })
+    }
+}
+
+fn absolute(key: &str, file: &Path) -> Result<PathBuf, String> {
+    match file.is_absolute() {
+        true => Ok(file.to_owned()),
+        // The daemon has another working directory.
+        false => Err(format!("{key}: it is not an absolute path")),
     }
 }
 
@@ -272,6 +329,19 @@ mod tests {
     }
 
     #[test]
+    fn a_webhook_has_a_url_and_a_secret_that_is_not_in_the_file() {
+        let text = "[notify.hook]\nurl = \"https://a.example/x\"\nsecret_file = \"/secret\"\n";
+        let webhook = Webhook {
+            url: WebhookText::Plain("https://a.example/x".to_owned().into()),
+            secret: Some(WebhookText::File("/secret".into())),
+            allow_http: false,
+        };
+        let expect = Notifier::new("hook", NotifierTarget::Webhook(webhook));
+        assert_eq!(notifiers(text), Ok(NotifierSet::new([expect])));
+        assert!(notifiers("[notify.hook]\nurl_file = \"/url\"\n").is_ok());
+    }
+
+    #[test]
     fn wrong_notifiers_are_refused_with_the_key() {
         for (wrong, expect) in [
             ("notify = []", "command: name a program"),
@@ -284,6 +354,13 @@ mod tests {
             ("[notify.a]\ncommand = [\"x\"]\ntimeout = \"0s\"", "a: timeout: it is 0"),
             ("[notify.a]\ncommand = [\"x\"]\ntimeout = \"2h\"", "longer than 10 minutes"),
             ("[notify.a]\ncommand = [\"x\"]\nmax_pause = \"1ms\"", "max_pause: it is shorter"),
+            ("[notify.a]\nurl = \"http://a.example/key\"", "a: url: over http"),
+            ("[notify.a]\nurl = \"key\"", "a: url: write a URL"),
+            ("[notify.a]\ncommand = [\"x\"]\nurl = \"https://a.example\"", "two receivers"),
+            ("[notify.a]\nsecret_env = \"A\"\nsecret_file = \"/a\"", "two secrets"),
+            ("[notify.a]\nurl = \"https://a.example\"\nsecret_file = \"a\"", "absolute path"),
+            ("[notify.a]\nurl = \"https://a.example\"\nsecret_env = \"a b\"", "a variable"),
+            ("[notify.a]\nsecret_env = \"A\"", "a: url: name the URL"),
             ("[notify.a]\ncommnd = [\"x\"]", "unknown field"),
         ] {
             let error = notifiers(wrong).unwrap_err();

@@ -1,7 +1,7 @@
-//! Notifications: calls of the operator's commands for outcomes, questions and approvals.
+//! Notifications: calls of the operator's commands and URLs for outcomes, questions and approvals.
 //!
 //! ```text
-//! feed ─> feed_reader ─> pending_notification (a record) ─> sender ─> command
+//! feed ─> feed_reader ─> pending_notification (a record) ─> sender ─> command or webhook
 //!             └─ then: the place in the feed (a record)        └─ then: removes the record
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! - `feed_reader`, `feed_place`: creates pending notifications, and stores the place in the feed.
 //! - `pending_notification`: a notification on its way to one receiver, and dead letters.
 //! - `sender`, `send_queue`, [`retry_policy`]: makes the attempts, at most a few at a time.
-//! - `command_delivery`: one attempt with a command.
+//! - `command_delivery`, `webhook_delivery`, [`webhook`]: one attempt with a command or a URL.
 //! - `sender_lease`: the one node of a fleet that sends.
 //! - `service`: the life of all this in a daemon.
 
@@ -28,3 +28,5 @@ mod send_queue;
 mod sender;
 mod sender_lease;
 pub(crate) mod service;
+pub mod webhook;
+mod webhook_delivery;

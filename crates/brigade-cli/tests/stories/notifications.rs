@@ -1,12 +1,15 @@
-//! Notifications: commands that are called for outcomes, questions and approvals.
+//! Notifications: commands and webhooks that are called for outcomes, questions and approvals.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use crate::story_env::{BRIGADE, StoryEnv, is_there, poll};
+use crate::story_env::{BRIGADE, StoryEnv, TOO_LONG, is_there, poll};
 
 /// Pauses short enough for a story.
 const FAST: &str = "first_pause = \"20ms\"\nmax_pause = \"100ms\"\n";
@@ -306,4 +309,99 @@ fn without_a_notifier_a_request_for_one_is_refused() {
     let ran = story.run(["exec", "--notify", "--", "true"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.err.contains("no notifier is configured"), "{ran:?}");
+}
+
+/// Answers each request with the next status, and returns the requests: head and body.
+fn serve(listener: &TcpListener, statuses: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let answer = |status: &&str| {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(TOO_LONG)).unwrap();
+        let mut bytes = Vec::new();
+        loop {
+            let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+            if let Some(end) = end {
+                let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
+                let length = header(&head, "content-length").parse::<usize>().unwrap();
+                if bytes.len() >= end + 4 + length {
+                    write!(
+                        stream,
+                        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                    )
+                    .unwrap();
+                    return (head, bytes[end + 4..].to_vec());
+                }
+            }
+            let mut buffer = [0; 4096];
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "the request ended early");
+            bytes.extend(&buffer[..count]);
+        }
+    };
+    statuses.iter().map(answer).collect()
+}
+
+#[track_caller]
+fn header(head: &str, name: &str) -> String {
+    let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.unwrap_or_else(|| panic!("no {name}: {head}")).to_owned()
+}
+
+#[test]
+fn a_webhook_that_fails_gets_the_signed_notification_again() {
+    const SECRET: &str = "0123456789abcdef0123";
+    let story = StoryEnv::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/secret-path", listener.local_addr().unwrap());
+    let file = home_file(&story, "secret");
+    fs::write(&file, format!("{SECRET}\n")).unwrap();
+    story.configure(&format!(
+        "[notify.hook]\nurl = \"{url}\"\nsecret_file = \"{}\"\n{FAST}",
+        file.display()
+    ));
+    assert_eq!(story.run(["exec", "--name", "Oven", "--", "sh", "-c", "exit 3"]).code, 3);
+    let statuses =
+        ["500 Oops", "503 Busy\r\nretry-after: 1", "302 Found\r\nlocation: /x", "204 Done"];
+    let requests = serve(&listener, &statuses);
+    for (head, body) in &requests {
+        assert!(head.starts_with("post /secret-path http/1.1"), "{head}");
+        let notification: Value = serde_json::from_slice(body).unwrap();
+        assert_eq!(notification["outcome"]["exit_code"], 3);
+        assert_eq!(header(head, "brigade-notification-key"), notification["key"]);
+        let time = header(head, "brigade-timestamp");
+        let mut signed = format!("{time}.").into_bytes();
+        signed.extend(body);
+        let expect = format!("t={time},v1={}", hmac_sha256(SECRET.as_bytes(), &signed));
+        assert_eq!(header(head, "brigade-signature"), expect);
+        assert_eq!(*body, requests[0].1, "a repeat is the same");
+    }
+    let log = log(&story);
+    assert!(log.contains("the receiver answered 503"), "{log}");
+    assert!(!log.contains("secret-path") && !log.contains(SECRET), "{log}");
+}
+
+#[test]
+fn a_webhook_that_rejects_a_notification_gets_it_three_times() {
+    let story = StoryEnv::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = home_file(&story, "url");
+    fs::write(&file, format!("http://{}/\n", listener.local_addr().unwrap())).unwrap();
+    story.configure(&format!("[notify.hook]\nurl_file = \"{}\"\n{FAST}", file.display()));
+    story.ok(["exec", "--", "true"]);
+    serve(&listener, &["404 No"; 3]);
+    poll("it is given up", || log(&story).contains("a notification was given up").then_some(()));
+    story.ok(["exec", "--name", "Pan", "--", "true"]);
+    let next = serve(&listener, &["200 Ok"]);
+    let next: Value = serde_json::from_slice(&next[0].1).unwrap();
+    assert_eq!(next["name"], "Pan");
+}
+
+/// Returns an HMAC as the standard defines it: H(key ^ opad, H(key ^ ipad, text)).
+fn hmac_sha256(key: &[u8], text: &[u8]) -> String {
+    let pad = |byte: u8| {
+        let key = key.iter().copied().chain(std::iter::repeat(0)).take(64);
+        key.map(|part| part ^ byte).collect::<Vec<u8>>()
+    };
+    let inner = Sha256::digest([pad(0x36), text.to_vec()].concat());
+    let outer = Sha256::digest([pad(0x5c), inner.to_vec()].concat());
+    outer.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -46,10 +46,10 @@ pub(super) async fn run_command(
 ) -> DeliveryResult {
     let body = match serde_json::to_vec(notification) {
         Ok(body) => body,
-        Err(error) => return DeliveryResult::Failed(error.to_string()),
+        Err(error) => return DeliveryResult::failed(error.to_string()),
     };
     let Some(mut built) = build_command(command, notification) else {
-        return DeliveryResult::Failed("the command is empty".to_owned());
+        return DeliveryResult::failed("the command is empty".to_owned());
     };
     let dropped = CancellationToken::new();
     let _guard = dropped.clone().drop_guard();
@@ -61,9 +61,9 @@ pub(super) async fn run_command(
     let program = &command[0];
     match ended.await {
         Ok(Ok(output)) if output.status.success() => DeliveryResult::Delivered,
-        Ok(Ok(output)) => DeliveryResult::Failed(render_failure(&output)),
-        Ok(Err(error)) => DeliveryResult::Failed(render_error(program, &error, timeout)),
-        Err(error) => DeliveryResult::Failed(error.to_string()),
+        Ok(Ok(output)) => DeliveryResult::failed(render_failure(&output)),
+        Ok(Err(error)) => DeliveryResult::failed(render_error(program, &error, timeout)),
+        Err(error) => DeliveryResult::failed(error.to_string()),
     }
 }
 

@@ -8,6 +8,7 @@ use brigade_model::spec::RequestedNotifier;
 
 use super::notification::{NotificationKind, NotifiedTask};
 use super::retry_policy::RetryPolicy;
+use super::webhook::Webhook;
 
 /// The most notifiers of one daemon.
 pub const NOTIFIERS_MAX: usize = 16;
@@ -36,6 +37,8 @@ pub struct Notifier {
 pub enum NotifierTarget {
     /// A program with its arguments, which reads the notification from stdin.
     Command(Vec<String>),
+    /// A URL that gets the notification as a POST.
+    Webhook(Webhook),
 }
 
 /// The tasks that a notifier selects.

@@ -17,11 +17,14 @@ use super::notifier::{Notifier, NotifierSet, NotifierTarget};
 use super::pending_notification::{PendingNotification, QueuedNotification, StoredPending};
 use super::retry_policy::RetryPolicy;
 use super::send_queue::SendQueue;
+use super::webhook_delivery::WebhookClients;
 
 /// The time for attempts to end when the daemon shuts down. The next daemon repeats the others.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// The pause after an error of the store.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// The number of rejections after which a notification is given up.
+const REJECTIONS_MAX: u32 = 3;
 /// The number of times that a change of a record is tried.
 const STORE_TRIES: usize = 5;
 
@@ -29,8 +32,20 @@ const STORE_TRIES: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeliveryResult {
     Delivered,
-    /// Another attempt may succeed.
-    Failed(String),
+    /// Another attempt may succeed, after the pause that the receiver asked for.
+    Failed {
+        problem: String,
+        retry_after: Option<Duration>,
+    },
+    /// The receiver does not want the notification. A few more attempts show whether that was for a
+    /// moment only.
+    Rejected(String),
+}
+
+impl DeliveryResult {
+    pub(super) fn failed(problem: impl Into<String>) -> Self {
+        Self::Failed { problem: problem.into(), retry_after: None }
+    }
 }
 
 pub(super) struct Sender {
@@ -38,6 +53,7 @@ pub(super) struct Sender {
     notifiers: Arc<NotifierSet>,
     created: mpsc::Receiver<QueuedNotification>,
     queue: SendQueue,
+    webhooks: Arc<WebhookClients>,
     /// The number of pending notifications, for others.
     pending_count: Arc<AtomicUsize>,
 }
@@ -68,7 +84,8 @@ impl Sender {
         for stored in PendingNotification::list(&runtime).await? {
             queue.add(stored);
         }
-        Ok(Self { runtime, notifiers, created, queue, pending_count })
+        let webhooks = Arc::default();
+        Ok(Self { runtime, notifiers, created, queue, webhooks, pending_count })
     }
 
     /// Sends until the shutdown. Attempts that run then have a short time to end.
@@ -79,7 +96,12 @@ impl Sender {
             let clock = self.runtime.clock();
             while let Some(queued) = self.queue.take_due(clock.now()) {
                 let notifier = self.notifiers.find(&queued.notifier).cloned();
-                attempts.spawn(attempt(self.runtime.clone(), notifier, queued));
+                attempts.spawn(attempt(
+                    self.runtime.clone(),
+                    self.webhooks.clone(),
+                    notifier,
+                    queued,
+                ));
             }
             let next_due = async {
                 match self.queue.next_due() {
@@ -110,6 +132,7 @@ fn finish(queue: &mut SendQueue, ended: Result<Attempted, JoinError>) {
 /// Makes one attempt, and stores its result.
 async fn attempt(
     runtime: Runtime,
+    webhooks: Arc<WebhookClients>,
     notifier: Option<Arc<Notifier>>,
     queued: QueuedNotification,
 ) -> Attempted {
@@ -127,8 +150,8 @@ async fn attempt(
         return Attempted { queued, next: Some(stored.pending.next_attempt_at) };
     }
     let result = match &notifier {
-        Some(notifier) => deliver(notifier, &stored.pending).await,
-        None => DeliveryResult::Failed("no notifier of this name is configured".to_owned()),
+        Some(notifier) => deliver(notifier, &webhooks, &stored.pending, now()).await,
+        None => DeliveryResult::failed("no notifier of this name is configured"),
     };
     let retry = notifier.map(|notifier| notifier.retry).unwrap_or_default();
     let next = match result {
@@ -136,17 +159,39 @@ async fn attempt(
             store_result(&runtime, &stored, RecordChange::Remove).await;
             None
         }
-        DeliveryResult::Failed(problem) => store_failure(&runtime, &stored, retry, problem).await,
+        DeliveryResult::Failed { problem, retry_after } => {
+            let failure = FailedAttempt { problem, retry_after, is_rejection: false };
+            store_failure(&runtime, &stored, retry, failure).await
+        }
+        DeliveryResult::Rejected(problem) => {
+            let failure = FailedAttempt { problem, retry_after: None, is_rejection: true };
+            store_failure(&runtime, &stored, retry, failure).await
+        }
     };
     Attempted { queued, next }
 }
 
-async fn deliver(notifier: &Notifier, pending: &PendingNotification) -> DeliveryResult {
+async fn deliver(
+    notifier: &Notifier,
+    webhooks: &WebhookClients,
+    pending: &PendingNotification,
+    now: Time,
+) -> DeliveryResult {
     match &notifier.target {
         NotifierTarget::Command(command) => {
             run_command(command, &pending.notification, notifier.timeout).await
         }
+        NotifierTarget::Webhook(webhook) => {
+            webhooks.post(notifier, webhook, &pending.notification, now).await
+        }
     }
+}
+
+/// The failure of one attempt.
+struct FailedAttempt {
+    problem: String,
+    retry_after: Option<Duration>,
+    is_rejection: bool,
 }
 
 /// Stores a failed attempt, or gives the notification up. Returns the time of the next attempt.
@@ -154,14 +199,17 @@ async fn store_failure(
     runtime: &Runtime,
     stored: &StoredPending,
     retry: RetryPolicy,
-    problem: String,
+    failure: FailedAttempt,
 ) -> Option<Time> {
+    let FailedAttempt { problem, retry_after, is_rejection } = failure;
     let mut pending = stored.pending.clone();
     pending.attempts = pending.attempts.saturating_add(1);
     pending.last_problem = Some(problem.clone());
     let now = runtime.clock().now();
     let pause = retry.pause_after(pending.attempts, brigade_runtime::new_lease_holder());
+    let pause = pause.max(retry_after.unwrap_or_default());
     let next = retry.next_attempt(pending.created_at, now, pause);
+    let next = next.filter(|_| !is_rejection || pending.attempts < REJECTIONS_MAX);
     let notifier = &pending.notification.notifier;
     let key = &pending.notification.key;
     match next {
