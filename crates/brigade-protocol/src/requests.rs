@@ -24,6 +24,7 @@ macro_rules! with_requests {
             list_agents::ListAgents(ListAgentsRequest),
             list_approvals::ListApprovals(ListApprovalsRequest),
             list_nodes::ListNodes(ListNodesRequest),
+            list_notifiers::ListNotifiers(ListNotifiersRequest),
             list_programs::ListPrograms(ListProgramsRequest),
             list_sessions::ListSessions(ListSessionsRequest),
             list_subtree::ListSubtree(ListSubtreeRequest),

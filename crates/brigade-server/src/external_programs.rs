@@ -149,6 +149,15 @@ impl BackendSource for ExternalPrograms {
 }
 
 /// Looks for a program, without starting it.
+/// Returns the file that is executed for a program: in the search path of this process, or by its
+/// absolute path.
+pub fn find_executable(program: &str) -> Option<PathBuf> {
+    match find_program(program) {
+        ProgramFile::Executable(path) => Some(path),
+        ProgramFile::NotExecutable(_) | ProgramFile::Missing => None,
+    }
+}
+
 fn describe_file(program: &str) -> ProgramFileInfo {
     let (path, problem) = match find_program(program) {
         ProgramFile::Executable(path) => (Some(path.display().to_string()), None),

@@ -26,13 +26,14 @@ use crate::styled_line::StyledLine;
 
 mod agent_programs;
 mod database;
+mod notifiers;
 mod server;
 
 /// Check the installation and suggest fixes
 ///
 /// Checks the state directory and its permissions, the daemon, the store and its database, the shim,
-/// the kernel, the service manager, leftover processes, whether the configured MCP servers can be reached, and the
-/// agent programs that definitions of this directory run. Starts MCP servers that are programs and
+/// the kernel, the service manager, leftover processes, whether the configured MCP servers can be reached, the
+/// notifiers with what they have not delivered, and the agent programs that definitions of this directory run. Starts MCP servers that are programs and
 /// asks agent programs for their version, changes nothing, and starts no daemon. The exit code is
 /// 120 if a check fails. With --server it checks only the connection to each server.
 #[derive(Debug, clap::Args)]
@@ -78,6 +79,7 @@ async fn check_machine(context: &CliContext) -> Vec<HealthFinding> {
         }
         findings.extend(check_host(context.state_dir.path()));
         findings.extend(check_leftover_processes(client.as_ref()).await);
+        findings.extend(notifiers::check_notifiers(context, client.as_ref()).await);
     }
     findings.extend(database::check_database(&context.store).await);
     findings.extend(check_mcp_servers(context).await);

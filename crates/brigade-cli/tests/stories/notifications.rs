@@ -240,7 +240,7 @@ fn a_missing_command_is_named_in_the_log_and_given_up() {
     let story = StoryEnv::new();
     let settings = format!("{FAST}give_up_after = \"300ms\"\n");
     story.configure(&format!(
-        "idle_exit = \"1s\"\n[notify.receiver]\ncommand = [\"no-such-notifier\"]\n{settings}"
+        "idle_exit = \"5s\"\n[notify.receiver]\ncommand = [\"no-such-notifier\"]\n{settings}"
     ));
     story.ok(["exec", "--", "true"]);
     let pid = story.daemon_pid();
@@ -248,6 +248,14 @@ fn a_missing_command_is_named_in_the_log_and_given_up() {
         Some(log(&story)).filter(|log| log.contains("a notification was given up"))
     });
     assert!(log.contains("no-such-notifier cannot be found"), "{log}");
+    let doctor = story.run(["doctor"]).out;
+    assert!(doctor.contains("receiver: no-such-notifier cannot be found"), "{doctor}");
+    let expect =
+        "receiver: 0 notifications pending, 1 dead letter; the last problem: no-such-notifier";
+    assert!(doctor.contains(expect), "{doctor}");
+    let metrics = story.ok(["metrics"]);
+    let expect = "brigade_notifications_total{notifier=\"receiver\",result=\"dead_letter\"} 1";
+    assert!(metrics.contains(expect), "{metrics}");
     poll("the daemon is idle", || (!is_there(pid)).then_some(()));
 }
 

@@ -84,6 +84,15 @@ impl FeedPlace {
         }
     }
 
+    /// Returns the number of gaps of the stored place, and the time of the last one.
+    pub(super) async fn read_gaps(runtime: &Runtime) -> Result<(u64, Option<Time>), Refusal> {
+        let Some(stored) = runtime.records().get(&place_key()?).await? else {
+            return Ok((0, None));
+        };
+        let Self { record, .. } = Self::decode(&stored.value, stored.version)?;
+        Ok((record.gaps, record.last_gap_at))
+    }
+
     /// Removes the place of a daemon without notifiers: a later one begins at the end of the feed
     /// then.
     pub(super) async fn remove(runtime: &Runtime) -> Result<(), Refusal> {

@@ -40,6 +40,14 @@ pub(super) struct QueuedNotification {
     pub(super) due: Time,
 }
 
+/// The state of a notification in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeliveryState {
+    Pending,
+    /// It was given up.
+    DeadLetter,
+}
+
 /// A pending notification as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct StoredPending {
@@ -84,15 +92,21 @@ impl PendingNotification {
         Ok(Some(StoredPending { pending: decode(&found.value)?, version: found.version }))
     }
 
-    /// Lists all pending notifications.
-    pub(super) async fn list(runtime: &Runtime) -> Result<Vec<QueuedNotification>, Refusal> {
-        let mut all = Vec::new();
-        let mut query = RecordQuery::new(PENDING_KIND);
+    /// Visits all notifications of a state.
+    pub(super) async fn visit(
+        runtime: &Runtime,
+        state: DeliveryState,
+        mut visit: impl FnMut(&Self),
+    ) -> Result<(), Refusal> {
+        let mut query = RecordQuery::new(match state {
+            DeliveryState::Pending => PENDING_KIND,
+            DeliveryState::DeadLetter => DEAD_KIND,
+        });
         loop {
             let page = runtime.records().list(&query).await?;
             for item in &page.items {
                 match decode(&item.record.value) {
-                    Ok(pending) => all.push(Self::queued(&pending)),
+                    Ok(pending) => visit(&pending),
                     // A newer version may have written it, and can send it.
                     Err(problem) => {
                         tracing::warn!(record = item.key, %problem, "a notification is skipped");
@@ -101,7 +115,7 @@ impl PendingNotification {
             }
             match page.next {
                 Some(next) => query = query.after(next),
-                None => return Ok(all),
+                None => return Ok(()),
             }
         }
     }

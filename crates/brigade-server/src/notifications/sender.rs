@@ -14,10 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::command_delivery::run_command;
 use super::notifier::{Notifier, NotifierSet, NotifierTarget};
-use super::pending_notification::{PendingNotification, QueuedNotification, StoredPending};
+use super::pending_notification::{
+    DeliveryState, PendingNotification, QueuedNotification, StoredPending,
+};
 use super::retry_policy::RetryPolicy;
 use super::send_queue::SendQueue;
 use super::webhook_delivery::WebhookClients;
+
+/// The attempts to notify, by notifier and result.
+const NOTIFICATIONS: &str = "brigade_notifications_total";
 
 /// The time for attempts to end when the daemon shuts down. The next daemon repeats the others.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
@@ -81,9 +86,8 @@ impl Sender {
         pending_count: Arc<AtomicUsize>,
     ) -> Result<Self, Refusal> {
         let mut queue = SendQueue::default();
-        for stored in PendingNotification::list(&runtime).await? {
-            queue.add(stored);
-        }
+        let add = |pending: &PendingNotification| queue.add(pending.queued());
+        PendingNotification::visit(&runtime, DeliveryState::Pending, add).await?;
         let webhooks = Arc::default();
         Ok(Self { runtime, notifiers, created, queue, webhooks, pending_count })
     }
@@ -156,6 +160,7 @@ async fn attempt(
     let retry = notifier.map(|notifier| notifier.retry).unwrap_or_default();
     let next = match result {
         DeliveryResult::Delivered => {
+            count_attempt(&queued.notifier, "delivered");
             store_result(&runtime, &stored, RecordChange::Remove).await;
             None
         }
@@ -215,17 +220,24 @@ async fn store_failure(
     match next {
         Some(next) => {
             let attempts = pending.attempts;
+            count_attempt(notifier, "failed");
             tracing::warn!(notifier, key, attempts, problem, ?pause, "a notification failed");
             let pending = PendingNotification { next_attempt_at: next, ..pending };
             store_result(runtime, stored, RecordChange::Replace(&pending)).await;
         }
         None => {
             let attempts = pending.attempts;
+            count_attempt(notifier, "dead_letter");
             tracing::error!(notifier, key, attempts, problem, "a notification was given up");
             store_result(runtime, stored, RecordChange::GiveUp(&pending)).await;
         }
     }
     next
+}
+
+fn count_attempt(notifier: &str, result: &'static str) {
+    metrics::counter!(NOTIFICATIONS, "notifier" => notifier.to_owned(), "result" => result)
+        .increment(1);
 }
 
 /// Changes a record, several times if the store fails. If it never succeeds, the next daemon makes

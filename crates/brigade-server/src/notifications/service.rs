@@ -1,5 +1,6 @@
 //! The notifications of a daemon: one reader of the feed and one sender, on one node of a fleet.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use brigade_model::refusal::Refusal;
 use brigade_model::spec::RequestedNotifier;
 use brigade_model::suggestion::find_nearest;
+use brigade_protocol::requests::{ListNotifiersReply, NotifierInfo};
 use brigade_runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -15,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::feed_place::FeedPlace;
 use super::feed_reader::FeedReader;
 use super::notifier::NotifierSet;
+use super::pending_notification::{DeliveryState, PendingNotification};
 use super::sender::Sender;
 use super::sender_lease::SenderLease;
 
@@ -64,6 +67,34 @@ impl NotificationService {
     /// Returns whether this daemon has notifications to send.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the notifiers with what they have not delivered.
+    pub(crate) async fn describe(&self, runtime: &Runtime) -> Result<ListNotifiersReply, Refusal> {
+        let mut notifiers: BTreeMap<String, NotifierInfo> = BTreeMap::new();
+        for notifier in self.notifiers.get().iter().flat_map(|set| set.iter()) {
+            notifiers.entry(notifier.name.to_string()).or_default().is_configured = true;
+        }
+        for state in [DeliveryState::Pending, DeliveryState::DeadLetter] {
+            let count = |one: &PendingNotification| {
+                let info = notifiers.entry(one.notification.notifier.clone()).or_default();
+                match state {
+                    DeliveryState::Pending => info.pending += 1,
+                    DeliveryState::DeadLetter => info.dead_letters += 1,
+                }
+                if one.last_problem.is_some() {
+                    info.problem.clone_from(&one.last_problem);
+                }
+            };
+            PendingNotification::visit(runtime, state, count).await?;
+        }
+        let (gaps, last_gap_at) = FeedPlace::read_gaps(runtime).await?;
+        let named = notifiers.into_iter().map(|(name, info)| NotifierInfo { name, ..info });
+        Ok(ListNotifiersReply {
+            notifiers: named.collect(),
+            gaps,
+            last_gap_at: last_gap_at.map(|time| time.0),
+        })
     }
 
     /// Creates and sends notifications until the shutdown.
