@@ -78,6 +78,7 @@ impl FeedReader {
                 Some(Err(problem)) => {
                     tracing::warn!(%problem, "the feed cannot be read for notifications");
                     sleep(RETRY_PAUSE).await;
+                    return true;
                 }
                 Some(Ok(update)) => self.take(update).await,
             }

@@ -8,7 +8,7 @@ use brigade_model::ids::Time;
 use brigade_model::refusal::Refusal;
 use brigade_runtime::Runtime;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -92,8 +92,9 @@ impl Sender {
         Ok(Self { runtime, notifiers, created, queue, webhooks, pending_count })
     }
 
-    /// Sends until the shutdown. Attempts that run then have a short time to end.
-    pub(super) async fn run(mut self, shutdown: &CancellationToken) {
+    /// Sends until the shutdown, or until an attempt panics. Attempts that run at the shutdown have a
+    /// short time to end.
+    pub(super) async fn run(mut self, shutdown: &CancellationToken) -> Result<(), Refusal> {
         let mut attempts = JoinSet::new();
         loop {
             self.pending_count.store(self.queue.len(), Ordering::Relaxed);
@@ -115,21 +116,20 @@ impl Sender {
             };
             tokio::select! {
                 () = shutdown.cancelled() => break,
-                Some(ended) = attempts.join_next() => finish(&mut self.queue, ended),
+                Some(ended) = attempts.join_next() => {
+                    // The next sender lists all records, and makes the attempt again.
+                    let Attempted { queued, next } = ended.map_err(|error| {
+                        Refusal::internal(format!("an attempt to notify ended early: {error}"))
+                    })?;
+                    self.queue.finish(&queued, next);
+                }
                 Some(created) = self.created.recv() => self.queue.add(created),
                 () = next_due => {}
             }
         }
         let ended = async { while attempts.join_next().await.is_some() {} };
         let _ = timeout(SHUTDOWN_GRACE, ended).await;
-    }
-}
-
-fn finish(queue: &mut SendQueue, ended: Result<Attempted, JoinError>) {
-    match ended {
-        Ok(Attempted { queued, next }) => queue.finish(&queued, next),
-        // The notification stays stored, and the next daemon sends it.
-        Err(error) => tracing::error!(%error, "an attempt to notify ended early"),
+        Ok(())
     }
 }
 

@@ -143,7 +143,7 @@ impl NotificationService {
         let sender = sender.await?;
         let reader = FeedReader::open(runtime.clone(), notifiers, created).await?;
         tokio::select! {
-            () = sender.run(shutdown) => Ok(()),
+            ended = sender.run(shutdown) => ended,
             Err(refusal) = reader.run() => Err(refusal),
         }
     }
