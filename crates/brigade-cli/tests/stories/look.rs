@@ -1,5 +1,7 @@
 //! `ps`, `tree`, `show`, `logs`, `events`, `sessions`, `doctor` and `demo`.
 
+use std::fs;
+
 use crate::story_env::{StoryEnv, poll};
 
 #[test]
@@ -321,6 +323,19 @@ fn doctor_config_and_completions_print() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(story.ok(["completions", shell]).contains("exec"), "{shell}");
     }
+}
+
+#[test]
+fn each_subcommand_has_a_manual_page() {
+    let story = StoryEnv::new();
+    let dir = story.directory("manual").join("man1");
+    story.ok(["completions", "--man", dir.to_str().unwrap()]);
+    let page = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    assert!(page("brigade.1").contains("brigade\\-exec(1)"));
+    assert!(page("brigade-exec.1").contains("\\-\\-detach"));
+    assert!(page("brigade-daemon-stop.1").contains("SYNOPSIS"));
+    assert_eq!(story.run(["completions"]).code, 2);
+    assert_eq!(story.run(["completions", "zsh", "--man", "x"]).code, 2);
 }
 
 #[test]
