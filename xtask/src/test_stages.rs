@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::cargo::{cargo_command, run_cargo, run_command};
 use crate::test_run::run_alone;
-use crate::{chaos, instructions, interop, package, public_api, sdk, tidy, web};
+use crate::{chaos, dist, instructions, interop, package, public_api, sdk, tidy, web};
 
 /// Directories of modules that a macro declares. `cargo fmt` does not find them.
 const MACRO_MODULE_DIRS: [&str; 3] = [
@@ -48,6 +48,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         match only {
             "model" => return run_timed(only, interop::test_real_model),
             "clients" => return run_timed(only, interop::test_coding_agents),
+            "dist" => return run_timed(only, dist::installs::run),
             "attacks" => return run_timed(only, run_attacks),
             "http" => return run_timed(only, test_http),
             "postgres" => return run_timed(only, test_postgres),
