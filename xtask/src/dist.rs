@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! toolchain -> program -> release (program, manual pages, completions, date)
-//!                            |-> archive, npm, wheel
+//!                            |-> archive, deb, npm, wheel
 //!                            `-> SHA256SUMS
 //! ```
 //!
@@ -10,10 +10,11 @@
 //! - [`glibc`]: measures the glibc that a program needs.
 //! - [`release`]: the input of all packages: the stripped program and the files that belong to it.
 //! - [`files`]: files, digests and archives that depend on nothing but their content.
-//! - [`archive`], [`npm`], [`wheel`]: one package format each.
+//! - [`archive`], [`deb`], [`npm`], [`wheel`]: one package format each.
 //! - [`installs`]: the stage `dist` of `cargo xtask test`, which installs each package and runs it.
 
 mod archive;
+mod deb;
 mod files;
 mod glibc;
 pub(crate) mod installs;
@@ -39,8 +40,12 @@ const DIGESTS: &str = "SHA256SUMS";
 type WriteFormat = fn(&Release, &Path) -> Result<Vec<String>, String>;
 
 /// The formats by name.
-const FORMATS: [(&str, WriteFormat); 3] =
-    [("archive", archive::write), ("npm", npm::write), ("wheel", wheel::write)];
+const FORMATS: [(&str, WriteFormat); 4] = [
+    ("archive", archive::write),
+    ("npm", npm::write),
+    ("wheel", wheel::write),
+    ("deb", deb::write),
+];
 
 /// The arguments of `cargo xtask dist`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

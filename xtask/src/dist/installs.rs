@@ -3,6 +3,7 @@
 //! Each installed program has a private state directory and home. Its daemon is stopped, and a process
 //! that is left behind is a failure. With `BRIGADE_DIST_BINARY`, an existing program is packaged.
 
+mod debian;
 mod installed_program;
 mod node;
 mod python;
@@ -39,8 +40,12 @@ pub(crate) fn run() -> Result<(), String> {
     write_packages(&options)?;
     check_digests(&packages)?;
     check_reproducible(&packages, &options)?;
-    let tests: [(&str, TestFormat); 3] =
-        [("archive", test_archive), ("npm", node::test_packages), ("wheel", python::test_wheel)];
+    let tests: [(&str, TestFormat); 4] = [
+        ("archive", test_archive),
+        ("npm", node::test_packages),
+        ("wheel", python::test_wheel),
+        ("deb", debian::test_package),
+    ];
     for (name, test) in tests {
         println!("install: {name}");
         let test_dirs = InstallTest { packages: packages.clone(), run: TestRun::begin()? };
@@ -117,14 +122,15 @@ fn test_archive(test: &InstallTest) -> Result<(), String> {
     InstalledProgram::new(test, &root.join("brigade"))?.check()
 }
 
-/// Checks a manual page with the formatter, if there is one.
+/// Checks a manual page, compressed or not, with the formatter, if there is one.
 fn check_manual(page: &Path) -> Result<(), String> {
     if Command::new("groff").arg("--version").output().is_err() {
         println!("skipped: the form of manual pages (groff is not installed)");
         return Ok(());
     }
-    let mut groff = Command::new("groff");
-    groff.args(["-man", "-Tascii", "-ww", "-z"]).arg(page);
+    let script = "gzip --decompress --force --stdout \"$1\" | groff -man -Tascii -ww -z";
+    let mut groff = Command::new("sh");
+    groff.args(["-c", script, "sh"]).arg(page);
     let output = groff.output().map_err(|error| format!("groff: {error}"))?;
     if output.status.success() && output.stderr.is_empty() {
         return Ok(());
