@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! toolchain -> program -> release (program, manual pages, completions, date)
-//!                            |-> archive, deb, npm, wheel
+//!                            |-> archive, deb, npm, oci, sbom, wheel
 //!                            `-> SHA256SUMS
 //! ```
 //!
@@ -10,7 +10,7 @@
 //! - [`glibc`]: measures the glibc that a program needs.
 //! - [`release`]: the input of all packages: the stripped program and the files that belong to it.
 //! - [`files`]: files, digests and archives that depend on nothing but their content.
-//! - [`archive`], [`deb`], [`npm`], [`wheel`]: one package format each.
+//! - [`archive`], [`deb`], [`npm`], [`oci`], [`sbom`], [`wheel`]: one package format each.
 //! - [`installs`]: the stage `dist` of `cargo xtask test`, which installs each package and runs it.
 
 mod archive;
@@ -19,7 +19,9 @@ mod files;
 mod glibc;
 pub(crate) mod installs;
 mod npm;
+mod oci;
 mod release;
+mod sbom;
 mod toolchain;
 mod wheel;
 mod zip;
@@ -40,11 +42,13 @@ const DIGESTS: &str = "SHA256SUMS";
 type WriteFormat = fn(&Release, &Path) -> Result<Vec<String>, String>;
 
 /// The formats by name.
-const FORMATS: [(&str, WriteFormat); 4] = [
+const FORMATS: [(&str, WriteFormat); 6] = [
     ("archive", archive::write),
     ("npm", npm::write),
     ("wheel", wheel::write),
     ("deb", deb::write),
+    ("oci", oci::write),
+    ("sbom", sbom::write),
 ];
 
 /// The arguments of `cargo xtask dist`.

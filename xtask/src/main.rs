@@ -63,7 +63,8 @@ usage: cargo xtask COMMAND
                        name of a benchmark, or agents, processes, http, load or fleet
   dist [FORMAT...] [--out DIR] [--binary PATH]
                        build the program for an old glibc and write its packages to target/dist, or
-                       package an existing program; FORMAT is archive, npm, wheel or deb (all)
+                       package an existing program; FORMAT is archive, npm, wheel, deb, oci or
+                       sbom (all)
 ";
 
 fn main() -> ExitCode {

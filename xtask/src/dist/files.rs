@@ -121,6 +121,13 @@ pub(super) fn gzip(content: &[u8]) -> Result<Vec<u8>, String> {
     Err(format!("gzip failed with {}", output.status))
 }
 
+/// Returns a time in the form of RFC 3339.
+pub(super) fn format_date(seconds: u64) -> Result<String, String> {
+    let mut date = Command::new("date");
+    date.args(["--utc", "+%Y-%m-%dT%H:%M:%SZ", "--date"]).arg(format!("@{seconds}"));
+    Ok(String::from_utf8_lossy(&run_quiet(&mut date)?).trim().to_owned())
+}
+
 /// Returns the SHA-256 digest in lower-case hexadecimal digits.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -166,10 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn digests_have_the_published_values() {
+    fn digests_and_dates_have_the_published_values() {
         // The example "abc" of the standard.
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256_hex(b"abc"), hex);
+        assert_eq!(format_date(1_000_000_000), Ok("2001-09-09T01:46:40Z".into()));
         assert_eq!(sha256_base64(b"abc"), "ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0");
     }
 }

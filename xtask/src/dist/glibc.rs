@@ -62,13 +62,19 @@ impl fmt::Display for GlibcVersion {
 
 /// Returns the oldest glibc with which the program starts. Fails if it needs other libraries.
 pub(super) fn measure(program: &Path) -> Result<GlibcVersion, String> {
-    let read = |section: &str| {
-        let mut readelf = Command::new("readelf");
-        readelf.env("LC_ALL", "C").args(["--wide", section]).arg(program);
-        run_quiet(&mut readelf).map(|output| String::from_utf8_lossy(&output).into_owned())
-    };
-    check_libraries(&read("--dynamic")?)?;
-    newest_version(&read("--version-info")?)
+    check_libraries(&needed_libraries(program)?)?;
+    newest_version(&read_section(program, "--version-info")?)
+}
+
+/// Returns the names of the libraries that a program or a library needs.
+pub(super) fn needed_libraries(program: &Path) -> Result<Vec<String>, String> {
+    Ok(parse_needed(&read_section(program, "--dynamic")?))
+}
+
+fn read_section(program: &Path, section: &str) -> Result<String, String> {
+    let mut readelf = Command::new("readelf");
+    readelf.env("LC_ALL", "C").args(["--wide", section]).arg(program);
+    run_quiet(&mut readelf).map(|output| String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Fails if the measured version is newer than the promised one.
@@ -82,14 +88,18 @@ pub(super) fn check_promise(needed: GlibcVersion, promised: GlibcVersion) -> Res
     ))
 }
 
-fn check_libraries(dynamic: &str) -> Result<(), String> {
+/// Returns the libraries in the output of `readelf --dynamic`.
+fn parse_needed(dynamic: &str) -> Vec<String> {
     let needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
-    let names = needed.filter_map(|line| line.split(['[', ']']).nth(1));
-    let foreign: Vec<&str> = names.filter(|name| !SYSTEM_LIBRARIES.contains(name)).collect();
-    if foreign.is_empty() {
-        return Ok(());
+    needed.filter_map(|line| line.split(['[', ']']).nth(1).map(str::to_owned)).collect()
+}
+
+fn check_libraries(needed: &[String]) -> Result<(), String> {
+    let is_foreign = |name: &&String| !SYSTEM_LIBRARIES.contains(&name.as_str());
+    match needed.iter().find(is_foreign) {
+        Some(foreign) => Err(format!("the program needs {foreign}, which packages do not have")),
+        None => Ok(()),
     }
-    Err(format!("the program needs {}, which packages do not have", foreign.join(" and ")))
 }
 
 /// Returns the newest version in the output of `readelf --version-info`, but none that Rust does not
@@ -155,8 +165,9 @@ mod tests {
     #[test]
     fn foreign_libraries_are_refused() {
         let needs = |name: &str| format!(" 0x1 (NEEDED)  Shared library: [{name}]\n");
-        assert!(check_libraries(&[needs("libc.so.6"), needs("libm.so.6")].concat()).is_ok());
-        let error = check_libraries(&[needs("libc.so.6"), needs("libssl.so.3")].concat());
-        assert!(error.expect_err("a foreign library").contains("libssl.so.3"));
+        let check = |names: [&str; 2]| check_libraries(&parse_needed(&names.map(needs).concat()));
+        assert_eq!(check(["libc.so.6", "libm.so.6"]), Ok(()));
+        let error = check(["libc.so.6", "libssl.so.3"]).expect_err("a foreign library");
+        assert!(error.contains("libssl.so.3"), "{error}");
     }
 }

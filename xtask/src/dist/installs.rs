@@ -4,6 +4,7 @@
 //! that is left behind is a failure. With `BRIGADE_DIST_BINARY`, an existing program is packaged.
 
 mod debian;
+mod image;
 mod installed_program;
 mod node;
 mod python;
@@ -40,11 +41,13 @@ pub(crate) fn run() -> Result<(), String> {
     write_packages(&options)?;
     check_digests(&packages)?;
     check_reproducible(&packages, &options)?;
-    let tests: [(&str, TestFormat); 4] = [
+    let tests: [(&str, TestFormat); 6] = [
         ("archive", test_archive),
         ("npm", node::test_packages),
         ("wheel", python::test_wheel),
         ("deb", debian::test_package),
+        ("oci", image::test_image),
+        ("sbom", python::validate_sbom),
     ];
     for (name, test) in tests {
         println!("install: {name}");

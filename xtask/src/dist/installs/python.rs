@@ -1,4 +1,4 @@
-//! Installs the wheel with pip and with uv.
+//! Installs the wheel with pip and with uv, and validates the list of crates with a Python package.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,14 @@ use crate::interop::install_venv;
 /// Another installer, and the checker of platform tags.
 const UV: &str = "uv==0.13.8";
 const AUDITWHEEL: &str = "auditwheel==6.8.2";
+const CYCLONEDX: &str = "cyclonedx-python-lib[json-validation]==11.12.0";
+const VALIDATE: &str = "\
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(sys.argv[1]).read())
+sys.exit(str(error) if error else 0)
+";
 
 pub(super) fn test_wheel(test: &InstallTest) -> Result<(), String> {
     let wheel = test.package("brigade_run-", ".whl")?;
@@ -78,4 +86,16 @@ fn check_tag(wheel: &Path) -> Result<(), String> {
 fn first_minor(text: &str, tag: &str) -> Option<u32> {
     let (_, rest) = text.split_once(tag)?;
     rest.split('_').next()?.parse().ok()
+}
+
+/// Validates the list of crates against the schema of its format.
+pub(super) fn validate_sbom(test: &InstallTest) -> Result<(), String> {
+    let venv = tools_dir()?.join("cyclonedx");
+    let Some(python) = install_venv(&venv, "jsonschema", &[&[CYCLONEDX]]) else {
+        println!("skipped: the schema of the list of crates ({CYCLONEDX} cannot be installed)");
+        return Ok(());
+    };
+    let mut validate = Command::new(python);
+    validate.args(["-c", VALIDATE]).arg(test.package("brigade-", ".cdx.json")?);
+    files::run_quiet(&mut validate).map(drop)
 }
