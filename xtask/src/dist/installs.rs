@@ -3,6 +3,7 @@
 //! Each installed program has a private state directory and home. Its daemon is stopped, and a process
 //! that is left behind is a failure. With `BRIGADE_DIST_BINARY`, an existing program is packaged.
 
+mod claude_plugin;
 mod debian;
 mod image;
 mod installed_program;
@@ -41,13 +42,14 @@ pub(crate) fn run() -> Result<(), String> {
     write_packages(&options)?;
     check_digests(&packages)?;
     check_reproducible(&packages, &options)?;
-    let tests: [(&str, TestFormat); 6] = [
+    let tests: [(&str, TestFormat); 7] = [
         ("archive", test_archive),
         ("npm", node::test_packages),
         ("wheel", python::test_wheel),
         ("deb", debian::test_package),
         ("oci", image::test_image),
         ("sbom", python::validate_sbom),
+        ("plugin", claude_plugin::test_plugin),
     ];
     for (name, test) in tests {
         println!("install: {name}");

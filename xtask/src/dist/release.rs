@@ -92,3 +92,18 @@ fn read_commit_date() -> Result<String, String> {
         .map_err(|error| format!("{error}; set SOURCE_DATE_EPOCH outside of a checkout"))?;
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plugin_has_the_version_of_the_workspace() {
+        let plugin = include_str!("../../../dist/claude-plugin/.claude-plugin/plugin.json");
+        let plugin: serde_json::Value = serde_json::from_str(plugin).expect("JSON");
+        assert_eq!(
+            Ok(plugin["version"].as_str().unwrap_or_default().to_owned()),
+            workspace_version()
+        );
+    }
+}

@@ -42,6 +42,10 @@ impl<'a> InstalledProgram<'a> {
         Ok(Self { test, line: line.into_iter().collect(), home: test.dir("home")? })
     }
 
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Checks the version, the exit code of a process, and the MCP server and its ends. Stops the daemon.
     pub(super) fn check(&self) -> Result<(), String> {
         let passed = self.check_version().and_then(|()| self.check_work());
