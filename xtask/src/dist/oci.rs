@@ -19,7 +19,7 @@ const LIBRARY_DIRS: [&str; 2] = ["lib64", "lib/x86_64-linux-gnu"];
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 /// The user of the image. It owns no file.
 const USER: &str = "65532";
-const HOME: &str = "/var/lib/brigade";
+const HOME: &str = "/brigade";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -154,7 +154,7 @@ fn image_config(release: &Release, layers: &[ImageLayer]) -> Result<Value, Strin
         "config": {
             "User": format!("{USER}:{USER}"),
             "Env": [
-                "PATH=/usr/local/bin:/usr/bin:/bin",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 format!("HOME={HOME}"),
                 format!("BRIGADE_STATE={HOME}/state"),
             ],

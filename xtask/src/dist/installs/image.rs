@@ -1,18 +1,23 @@
 //! Unpacks the image and runs its program in it, in namespaces of its own.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 use super::{InstallTest, files};
+use crate::test_stages::{has_program, install};
 
 /// Mounts what a container has, and runs the program of the image. The end of the first process ends all
 /// others.
 const RUN: &str = "\
-mkdir -p \"$1/dev\" \"$1/proc\" && mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" || exit
-root=$1; shift
-exec chroot \"$root\" /usr/bin/brigade \"$@\"";
+root=$1 user=$2; shift 2
+mkdir -p \"$root/dev\" \"$root/proc\" || exit
+mount --rbind /dev \"$root/dev\" && mount -t proc proc \"$root/proc\" || exit
+exec chroot --userspec=\"$user\" \"$root\" \"$@\"";
+/// The user to which a namespace of another user maps its creator. It has no other.
+const MAPPED_USER: &str = "0:0";
 
 pub(super) fn test_image(test: &InstallTest) -> Result<(), String> {
     let dir = test.dir("image")?;
@@ -36,12 +41,14 @@ pub(super) fn test_image(test: &InstallTest) -> Result<(), String> {
         }
         unpack(&path, &root)?;
     }
-    let version = run_in(&root, &["--version"])?;
+    check_with_skopeo(&test.package("brigade-", "-oci.tar")?, &test.dir("image-copy")?)?;
+    let version = run_in(&root, &config["config"], &["--version"])?;
     if !version.starts_with("brigade ") {
         return Err(format!("--version printed {version:?}"));
     }
     // The only program in the image.
-    let inner = run_in(&root, &["exec", "--", "/usr/bin/brigade", "--version"])?;
+    let again = ["exec", "--", "/usr/bin/brigade", "--version"];
+    let inner = run_in(&root, &config["config"], &again)?;
     if inner == version { Ok(()) } else { Err(format!("exec printed {inner:?}")) }
 }
 
@@ -74,13 +81,35 @@ fn read_blob(image: &Path, descriptor: &Value) -> Result<Value, String> {
     read_json(&blob_path(image, descriptor)?)
 }
 
-/// Runs the program of the image with nothing of the caller's settings.
-fn run_in(root: &Path, args: &[&str]) -> Result<String, String> {
+/// Copies the image with a tool that checks its form.
+fn check_with_skopeo(image: &Path, to: &Path) -> Result<(), String> {
+    if !has_program("skopeo") && !install(&["skopeo"]) {
+        println!("skipped: the form of the image (skopeo cannot be installed)");
+        return Ok(());
+    }
+    let mut skopeo = Command::new("skopeo");
+    skopeo.args(["--insecure-policy", "copy", "--quiet"]);
+    skopeo.arg(format!("oci-archive:{}", image.display())).arg(format!("dir:{}", to.display()));
+    files::run_quiet(&mut skopeo).map(drop)
+}
+
+/// Runs the entry point of the image with its settings and none of the caller. Only root can become the
+/// user of the image; another caller keeps its own identity.
+fn run_in(root: &Path, config: &Value, args: &[&str]) -> Result<String, String> {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0);
+    let user = config["User"].as_str().filter(|_| is_root).unwrap_or(MAPPED_USER);
+    let texts = |field: &str| {
+        let values = config[field].as_array().into_iter().flatten();
+        values.filter_map(|value| value.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
     let mut unshare = Command::new("unshare");
-    unshare.args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
-    unshare.args(["sh", "-c", RUN, "sh"]).arg(root).args(args);
-    unshare.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    unshare.env("HOME", "/var/lib/brigade").env("BRIGADE_STATE", "/var/lib/brigade/state");
+    unshare.args(["--mount", "--pid", "--fork", "--kill-child"]);
+    if !is_root {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["sh", "-c", RUN, "sh"]).arg(root).arg(user).args(texts("Entrypoint")).args(args);
+    // The path of the image has `sh` and `chroot` of this machine too.
+    unshare.env_clear().envs(texts("Env").iter().filter_map(|setting| setting.split_once('=')));
     let output = files::run_quiet(&mut unshare)?;
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
