@@ -63,11 +63,11 @@ struct DistOptions {
 
 /// Parses the arguments, makes the program and writes the packages.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
-    write_packages(&parse_options(args)?).map(drop)
+    write_packages(&parse_options(args)?)
 }
 
-/// Writes packages and their digests. Returns the directory that has them.
-fn write_packages(options: &DistOptions) -> Result<PathBuf, String> {
+/// Writes packages and their digests.
+fn write_packages(options: &DistOptions) -> Result<(), String> {
     toolchain::check_platform(std::env::consts::OS, std::env::consts::ARCH)?;
     let out = options.out.clone().unwrap_or_else(|| target_dir().join("dist"));
     fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
@@ -87,8 +87,7 @@ fn write_packages(options: &DistOptions) -> Result<PathBuf, String> {
         let bytes = fs::metadata(out.join(name)).map_or(0, |metadata| metadata.len());
         println!("{:>12} bytes  {}", bytes, out.join(name).display());
     }
-    write_digests(&out, &written)?;
-    Ok(out)
+    write_digests(&out, &written)
 }
 
 fn parse_options(args: &[&str]) -> Result<DistOptions, String> {

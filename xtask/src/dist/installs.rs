@@ -65,12 +65,15 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 impl InstallTest {
-    /// Returns the package whose file name begins and ends so.
+    /// Returns the package whose file name begins and ends so. Of several, returns the shortest name:
+    /// the launcher and the program of npm begin in the same way.
     fn package(&self, prefix: &str, suffix: &str) -> Result<PathBuf, String> {
-        let found = files::list_files(&self.packages)?.into_iter().find(|path| {
+        let is_named = |path: &PathBuf| {
             let name = path.to_string_lossy();
             name.starts_with(prefix) && name.ends_with(suffix)
-        });
+        };
+        let found = files::list_files(&self.packages)?.into_iter().filter(is_named);
+        let found = found.min_by_key(|path| path.as_os_str().len());
         let found = found.ok_or_else(|| format!("there is no package {prefix}*{suffix}"))?;
         Ok(self.packages.join(found))
     }

@@ -75,6 +75,8 @@ fn platform_manifest(release: &Release) -> Value {
         "os": ["linux"],
         "cpu": ["x64"],
         "libc": ["glibc"],
+        // Yarn keeps other packages in archives, from which no program can be executed.
+        "preferUnplugged": true,
     })
 }
 
