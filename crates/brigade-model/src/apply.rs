@@ -71,11 +71,13 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
                 _ => record.seq,
             };
             stop_clock(row, at);
+            clear_readiness(row);
             row.state = TaskState::Queued(QueuedState { ticket, reason: reason.clone() });
         }),
         Event::Recovered { no, crashes, until } => tree.edit(*no, |row| {
             stop_clock(row, at);
             row.crashes = *crashes;
+            clear_readiness(row);
             row.state = TaskState::Queued(QueuedState {
                 ticket: record.seq,
                 reason: crate::task::QueueReason::Backoff { until: *until },
@@ -92,6 +94,10 @@ pub fn apply(tree: &mut TaskTree, record: &EventRecord) {
         Event::Returned { no } => tree.edit(*no, |row| {
             row.extras_mut().unattended = false;
             note_host(row, at);
+        }),
+        Event::Ready { no } => tree.edit(*no, |row| {
+            row.extras_mut().ready_at = Some(at);
+            note_activity(row, at);
         }),
         Event::Recorded { no, .. } => tree.edit(*no, |row| {
             row.journal_len += 1;
@@ -371,6 +377,7 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
     row.state = TaskState::Running;
     row.attempt = attempt;
     row.last_activity_at = at;
+    clear_readiness(row);
     if row.run_start == RunStart::Pending {
         row.run_start = RunStart::At(at);
     }
@@ -380,6 +387,13 @@ fn start_attempt(row: &mut TaskRow, attempt: Attempt, at: Time) {
         if let RunClock::Stopped { remaining } = extra.clock {
             extra.clock = RunClock::Ticking { until: at.after(remaining) };
         }
+    }
+}
+
+/// Forgets that an earlier attempt was ready.
+fn clear_readiness(row: &mut TaskRow) {
+    if let Some(extra) = &mut row.extras {
+        extra.ready_at = None;
     }
 }
 
@@ -538,6 +552,7 @@ fn apply_run_opened(
             extra.nudges = NudgeState::default();
             // These belonged to the run that ended.
             extra.progress = None;
+            extra.ready_at = None;
             extra.inherited_deadline = None;
             extra.descendants_deadline = None;
         }

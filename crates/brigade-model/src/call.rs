@@ -82,6 +82,9 @@ pub struct TasksCondition {
     pub until: Option<Time>,
     /// True if a message completes the wait too.
     pub interruptible: bool,
+    /// True if the tasks are awaited until they are ready. Nothing is consumed then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub until_ready: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +134,13 @@ pub enum ConditionRequest {
         timeout: Option<Millis>,
         interruptible: bool,
     },
+    /// A wait until tasks with a readiness check are ready, or have ended before.
+    Ready {
+        tasks: Vec<TaskNo>,
+        mode: WaitMode,
+        timeout: Option<Millis>,
+        interruptible: bool,
+    },
     Message {
         timeout: Option<Millis>,
         name: Option<Arc<str>>,
@@ -162,7 +172,7 @@ impl ConditionRequest {
     /// Returns the label of the call in the journal.
     pub fn label(&self) -> EntryLabel {
         match self {
-            Self::Tasks { .. } => EntryLabel::Wait,
+            Self::Tasks { .. } | Self::Ready { .. } => EntryLabel::Wait,
             Self::Message { .. } | Self::Messages => EntryLabel::Receive,
             Self::Inbox => EntryLabel::Inbox,
             Self::Timer { .. } => EntryLabel::Sleep,
@@ -192,6 +202,8 @@ pub enum CallCompletion {
     Sent(Vec<MessageNo>),
     /// The outcomes of the awaited runs.
     Results(Vec<RunResult>),
+    /// The readiness of the awaited tasks. Nothing was consumed.
+    Readiness(Vec<TaskReadiness>),
     /// A message arrived before the awaited runs ended. Nothing was consumed.
     Interrupted,
     Message(Arc<Message>),
@@ -240,6 +252,18 @@ pub struct RunResult {
     pub ended_at: Time,
     /// True if it had been delivered before.
     pub collected_before: bool,
+}
+
+/// The readiness of a task after a wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskReadiness {
+    pub no: TaskNo,
+    /// The time at which its latest run became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Time>,
+    /// The result of a run that has ended, which stays for its owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<RunResult>,
 }
 
 /// A journal entry with the number of its task.

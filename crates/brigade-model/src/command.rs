@@ -329,6 +329,8 @@ pub enum AttemptReport {
     State(Json),
     /// Stores the git worktree in which the work is about to start.
     Worktree(Box<Worktree>),
+    /// Reports that the work meets its readiness check.
+    Ready,
     /// Reserves up to the estimate's maximum. Less than its minimum exhausts the budget.
     Reserve(CostEstimate),
     /// Charges the real cost and releases the reservation.

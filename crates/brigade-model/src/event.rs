@@ -87,6 +87,10 @@ pub enum Event {
     Returned {
         no: TaskNo,
     },
+    /// The work of an attempt is ready to be used.
+    Ready {
+        no: TaskNo,
+    },
     /// A call completed without parking. The journal has the completion.
     Recorded {
         no: TaskNo,
@@ -295,6 +299,7 @@ impl Event {
             | Self::Away { no, .. }
             | Self::Unattended { no }
             | Self::Returned { no }
+            | Self::Ready { no }
             | Self::Recorded { no, .. }
             | Self::Parked { no, .. }
             | Self::CallCompleted { no, .. }

@@ -15,7 +15,8 @@
 //! - [`work`], [`sandbox`], [`spec`], [`limits`], [`stall`], [`spawn_rate`]: a task as requested.
 //! - [`permission`], [`approval`]: permission rules and the approvals that they require.
 //! - [`plain_text`]: foreign text, filtered for display to a person.
-//! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`], [`worktree`]: a task as stored.
+//! - [`task`], [`call`], [`message`], [`outcome`], [`error_details`], [`worktree`],
+//!   [`readiness`]: a task as stored.
 //! - [`task_tree`]: a session and its tasks in memory; [`shared_values`]: values that the tasks
 //!   share.
 //! - [`command`], [`event`], [`event_author`], [`action`], [`refusal`]: inputs, stored facts and their
@@ -56,6 +57,7 @@ pub mod process_report;
 pub mod program_access;
 pub mod quote_mark;
 mod react;
+pub mod readiness;
 pub mod refusal;
 pub mod result_text;
 pub mod sandbox;

@@ -71,7 +71,9 @@ pub fn needs(tree: &TaskTree, command: &Command) -> Vec<NeededRow> {
             needs.add_task(report.no);
             if let AttemptReport::Park { calls, .. } = &report.report {
                 for (_, asked) in calls {
-                    if let ConditionRequest::Tasks { tasks, .. } = asked {
+                    if let ConditionRequest::Tasks { tasks, .. }
+                    | ConditionRequest::Ready { tasks, .. } = asked
+                    {
                         tasks.iter().for_each(|no| needs.add_task(*no));
                     }
                 }

@@ -41,6 +41,11 @@ pub(crate) fn react(
         }
         Event::Started { no, .. } => start(tree, *no, actions),
         Event::Returned { no } | Event::Unattended { no } => push_unread(tree, *no, actions),
+        Event::Ready { no } => {
+            if let Some(Owner::Task(owner)) = tree.owner_of(*no) {
+                reaction.drafts = complete_next_call(tree, owner, now);
+            }
+        }
         Event::RunOpened { no, owner, .. } => {
             let row = tree.get(*no);
             reaction.drafts.extend(row.map(|row| start_or_queue(tree, *no, row).into()));

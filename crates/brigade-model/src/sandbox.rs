@@ -124,6 +124,11 @@ impl Sandbox {
         Self { terminal: self.terminal, resources, layers }
     }
 
+    /// Returns whether a process in it can serve no TCP port of the machine.
+    pub(crate) fn denies_tcp(&self) -> bool {
+        self.layers.iter().any(|layer| !layer.tcp.is_allowed() || !layer.network.is_allowed())
+    }
+
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         if self.terminal.is_some_and(|size| size.rows == 0 || size.columns == 0) {
             return Err(Refusal::invalid("a terminal has at least one row and one column"));

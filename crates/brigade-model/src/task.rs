@@ -12,6 +12,8 @@ use crate::json::{Json, present};
 use crate::limits::{Limits, Usage};
 use crate::name::TaskName;
 use crate::outcome::{Failure, Outcome, StopOrder};
+use crate::readiness::Readiness;
+use crate::refusal::Refusal;
 use crate::spawn_rate::SpawnMeter;
 use crate::spec::TaskSpec;
 use crate::stall::{NudgeState, StallWatch};
@@ -173,6 +175,9 @@ pub struct TaskExtras {
     /// The newest git worktree of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worktree: Option<Box<Worktree>>,
+    /// The time at which the latest attempt became ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Time>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -343,6 +348,33 @@ impl TaskRow {
     /// Returns the host on which the latest attempt of a process started.
     pub fn host(&self) -> Option<&Arc<str>> {
         self.extras.as_ref()?.host.as_ref()
+    }
+
+    /// Returns whether the latest run became ready. A run that was ready stays so after its end.
+    pub fn readiness(&self) -> Readiness {
+        match (self.ready_at(), self.ended()) {
+            (Some(at), _) => Readiness::Ready(at),
+            (None, Some(_)) => Readiness::EndedBefore,
+            (None, None) => Readiness::Pending,
+        }
+    }
+
+    /// Refuses a wait until it is ready, if it was started without a readiness check.
+    pub fn check_readiness_check(&self, no: TaskNo) -> Result<(), Refusal> {
+        match self.spec.work.readiness_check() {
+            Some(_) => Ok(()),
+            None => Err(Refusal::invalid(format!(
+                "{} was started without a readiness check; start it with one: `brigade exec --ready \
+                 REGEX`, or `ready` in run_process",
+                self.address(no)
+            ))),
+        }
+    }
+
+    /// Returns when the work of the latest attempt became ready. It stays ready until it is started
+    /// again.
+    pub fn ready_at(&self) -> Option<Time> {
+        self.extras.as_ref()?.ready_at
     }
 
     pub fn ended(&self) -> Option<&EndedState> {

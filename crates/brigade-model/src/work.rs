@@ -4,6 +4,7 @@
 //! [`KindPolicy`] of a kind instead.
 
 mod process_work;
+mod readiness_check;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::stall::StallPolicy;
 use crate::truncate::truncate_chars;
 
 pub use process_work::{CommandLine, EnvValue, ProcessWork, RESERVED_ENV_PREFIX, StdinSource};
+pub use readiness_check::ReadinessCheck;
 
 /// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,6 +261,14 @@ impl Work {
             Self::Process(process) => process.cwd.as_deref(),
             Self::Agent(agent) => agent.cwd.as_deref(),
             Self::Job(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// Returns the condition under which the work counts as ready, if it was started with one.
+    pub fn readiness_check(&self) -> Option<&ReadinessCheck> {
+        match self {
+            Self::Process(process) => process.ready.as_ref(),
+            Self::Agent(_) | Self::Job(_) | Self::Custom(_) => None,
         }
     }
 

@@ -165,6 +165,7 @@ pub use brigade_model::limits::{Limits, Money, Usage};
 pub use brigade_model::message::{Message, Receipt};
 pub use brigade_model::name::TaskName;
 pub use brigade_model::outcome::{Failure, Outcome};
+pub use brigade_model::readiness::Readiness;
 pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::sandbox::{
     NetworkPolicy, ResourceLimits, SandboxRequest, TcpPolicy, TerminalSize,
@@ -172,7 +173,9 @@ pub use brigade_model::sandbox::{
 pub use brigade_model::spawn_rate::SpawnRate;
 pub use brigade_model::stall::{StallPolicy, StallWatch};
 pub use brigade_model::task::{StoredTask, TaskRow, TaskState};
-pub use brigade_model::work::{EnvValue, KeptDeadline, KindPolicy, RecoveryPolicy, TaskKind};
+pub use brigade_model::work::{
+    EnvValue, KeptDeadline, KindPolicy, ReadinessCheck, RecoveryPolicy, TaskKind,
+};
 #[cfg(feature = "agents")]
 pub use brigade_runtime::agents::{
     BackendChoice, BackendSource, DefinitionFolderLookup, DefinitionTrust, PrivateDirectory,

@@ -8,7 +8,7 @@ pub use brigade_model::approval::{
 };
 pub use brigade_model::call::{
     CallCompletion, Condition, ConditionRequest, InboxBatch, JournalEntry, ParkedCall, RetryPause,
-    RunResult, SpawnedTask, TaskEntry, TasksCondition, WaitMode,
+    RunResult, SpawnedTask, TaskEntry, TaskReadiness, TasksCondition, WaitMode,
 };
 pub use brigade_model::command::{
     AfterPark, AnswerCommand, AttemptReport, CallRecord, Caller, ClientCaller, ClientControl,
@@ -42,6 +42,7 @@ pub use brigade_model::plain_text::PlainText;
 pub use brigade_model::process_report::SandboxPart;
 pub use brigade_model::program_access::ProgramAccess;
 pub use brigade_model::quote_mark::QuoteMark;
+pub use brigade_model::readiness::Readiness;
 pub use brigade_model::refusal::{Refusal, RefusalKind};
 pub use brigade_model::sandbox::{
     NetworkPolicy, ResourceLimits, Sandbox, SandboxLayer, SandboxRequest, TcpPolicy, TerminalSize,
@@ -61,7 +62,7 @@ pub use brigade_model::task_tree::{
 pub use brigade_model::truncate::truncate_chars;
 pub use brigade_model::work::{
     AgentWork, CommandLine, CustomWork, EnvValue, FollowUp, InboxMode, JobWork, KeptDeadline,
-    KindPolicy, ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, TaskKind, WakeOn,
-    Work,
+    KindPolicy, ParentClosePolicy, ProcessWork, ReadinessCheck, RecoveryPolicy, StdinSource,
+    TaskKind, WakeOn, Work,
 };
 pub use brigade_model::worktree::{Worktree, WorktreeState};

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use super::collect::{collected_event, results_of};
 use super::{CommandReply, Decision, Draft, approve, inbox};
 use crate::call::{
-    CallCompletion, Condition, ConditionRequest, ParkedCall, RetryPause, TasksCondition, WaitMode,
+    CallCompletion, Condition, ConditionRequest, ParkedCall, RetryPause, TaskReadiness,
+    TasksCondition, WaitMode,
 };
 use crate::command::AfterPark;
 use crate::event::Event;
 use crate::ids::{CallIndex, MessageNo, Millis, Owner, RunNo, TaskNo, Time};
 use crate::message::{Message, MessagePurpose, MessageSender};
 use crate::name::check_message_name;
+use crate::readiness::Readiness;
 use crate::refusal::Refusal;
 use crate::task::{TaskRow, TaskState};
 use crate::task_tree::{TaskTree, TaskView};
@@ -114,6 +116,24 @@ fn resolve_condition(
                 mode: *mode,
                 until: until(timeout),
                 interruptible: *interruptible,
+                until_ready: false,
+            })
+        }
+        ConditionRequest::Ready { tasks, mode, timeout, interruptible } => {
+            if tasks.is_empty() {
+                return Err(Refusal::invalid("name the tasks that are to become ready"));
+            }
+            for &awaited in tasks {
+                check_wait(tree, task, awaited)?;
+                tree.get(awaited).map_or(Ok(()), |row| row.check_readiness_check(awaited))?;
+            }
+            let tasks: BTreeSet<TaskNo> = tasks.iter().copied().collect();
+            Condition::Tasks(TasksCondition {
+                tasks: tasks.into_iter().collect(),
+                mode: *mode,
+                until: until(timeout),
+                interruptible: *interruptible,
+                until_ready: true,
             })
         }
         ConditionRequest::Message { timeout, name } => {
@@ -224,8 +244,19 @@ fn next_message<'a>(
     tree.inbox(Owner::Task(no)).find(|message| message.matches_name(name))
 }
 
-/// Returns whether the awaited tasks have ended. Once the call is parked, a counter answers that.
+/// Returns the readiness of an awaited task, which is in memory as long as the wait.
+fn readiness(tree: &TaskTree, no: TaskNo) -> Readiness {
+    tree.get(no).map_or(Readiness::EndedBefore, TaskRow::readiness)
+}
+
+/// Returns whether the awaited tasks have ended, or are ready. Once the call is parked, a counter answers that.
 fn is_wait_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, wait: &TasksCondition) -> bool {
+    if wait.until_ready {
+        return Readiness::is_wait_over(
+            wait.mode,
+            wait.tasks.iter().map(|no| readiness(tree, *no)),
+        );
+    }
     let counts = tree.links(Owner::Task(no)).map(|node| &node.wait_counts);
     let count = counts.and_then(|counts| counts.iter().find(|count| count.index == call.index));
     let is_alive = |no: &&TaskNo| tree.get(**no).is_some_and(TaskRow::is_alive);
@@ -239,6 +270,11 @@ fn is_wait_met(tree: &TaskTree, no: TaskNo, call: &ParkedCall, wait: &TasksCondi
     }
 }
 
+fn task_readiness(no: TaskNo, row: &TaskRow) -> TaskReadiness {
+    let result = results_of(no, row).find(|result| result.run == row.run);
+    TaskReadiness { no, ready_at: row.ready_at(), result }
+}
+
 /// Returns the events that complete a call whose condition is met. They consume its results and
 /// messages.
 pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> Vec<Draft> {
@@ -249,8 +285,11 @@ pub(crate) fn complete_call(tree: &TaskTree, no: TaskNo, call: &ParkedCall) -> V
             return approve::decide_without_operator(tree, no, call, request);
         }
         Condition::Tasks(wait) => {
-            let ended = is_wait_met(tree, no, call, wait);
-            if ended {
+            let met = is_wait_met(tree, no, call, wait);
+            if met && wait.until_ready {
+                let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
+                CallCompletion::Readiness(rows.map(|(no, row)| task_readiness(no, row)).collect())
+            } else if met {
                 let rows = wait.tasks.iter().filter_map(|no| Some((*no, tree.get(*no)?)));
                 let results: Vec<_> = rows.flat_map(|(no, row)| results_of(no, row)).collect();
                 drafts.extend(collected_event(&results).map(Draft::from));

@@ -81,6 +81,7 @@ fn decide_report(
             Ok(Decision::event(Event::StateSet { no, state: state.clone() }, CommandReply::Done))
         }
         AttemptReport::Worktree(worktree) => super::worktree::set(task, worktree),
+        AttemptReport::Ready => ready(task),
         AttemptReport::Reserve(cost) => Ok(budget::reserve(tree, no, *cost, now)),
         AttemptReport::Charge(spent) => Ok(Decision::event(
             Event::Charged { no, spent: Box::new(*spent), at_most: false },
@@ -127,6 +128,20 @@ fn decide_report(
             })
         }
     }
+}
+
+/// Stores that an attempt is ready. A repeated report changes nothing, nor does one of work that is
+/// being stopped.
+fn ready(task: TaskView<'_>) -> Result<Decision, Refusal> {
+    let TaskView { no, row } = task;
+    if row.spec.work.readiness_check().is_none() {
+        let address = task.address();
+        return Err(Refusal::invalid(format!("{address} was started without a readiness check")));
+    }
+    Ok(match (&row.state, row.ready_at()) {
+        (TaskState::Running, None) => Decision::event(Event::Ready { no }, CommandReply::Done),
+        _ => Decision::reply(CommandReply::Done),
+    })
 }
 
 /// Decides a report with records, which come first in the same commit. The report is decided as if

@@ -9,6 +9,7 @@ use crate::ids::Millis;
 use crate::refusal::Refusal;
 use crate::sandbox::Sandbox;
 use crate::truncate::truncate_chars;
+use crate::work::ReadinessCheck;
 
 /// An OS process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,6 +36,9 @@ pub struct ProcessWork {
     /// The time for which output waits for a first reader that must not miss any of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_reader_timeout: Option<Millis>,
+    /// The condition under which it counts as ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadinessCheck>,
 }
 
 /// Two values are equal when the same was requested, regardless of the first reader. The machine
@@ -51,6 +55,7 @@ impl PartialEq for ProcessWork {
             output_cap,
             sandbox,
             first_reader_timeout: _,
+            ready,
         } = self;
         *command == other.command
             && *cwd == other.cwd
@@ -58,6 +63,7 @@ impl PartialEq for ProcessWork {
             && *stdin == other.stdin
             && *output_cap == other.output_cap
             && *sandbox == other.sandbox
+            && *ready == other.ready
     }
 }
 
@@ -121,6 +127,7 @@ impl ProcessWork {
             output_cap: None,
             sandbox: None,
             first_reader_timeout: None,
+            ready: None,
         }
     }
 
@@ -143,6 +150,7 @@ impl ProcessWork {
             same("input", self.stdin == other.stdin),
             same("output cap", self.output_cap == other.output_cap),
             same("sandbox or terminal", self.sandbox == other.sandbox),
+            same("readiness check", self.ready == other.ready),
         ]
     }
 
@@ -172,6 +180,15 @@ impl ProcessWork {
         }
         if let Some(sandbox) = &self.sandbox {
             sandbox.check()?;
+        }
+        if let Some(ready) = &self.ready {
+            ready.check()?;
+            if ready.needs_network() && self.sandbox.as_ref().is_some_and(|it| it.denies_tcp()) {
+                return Err(Refusal::invalid(
+                    "a sandbox without network has no port to be ready on; use a pattern of its \
+                     output",
+                ));
+            }
         }
         self.env.iter().try_for_each(|(name, value)| check_variable(name, value))
     }

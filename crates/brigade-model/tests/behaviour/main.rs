@@ -13,6 +13,7 @@ mod memory;
 mod message_keys;
 mod messages;
 mod parts;
+mod readiness;
 mod recovery;
 mod remaining_budgets;
 mod results;

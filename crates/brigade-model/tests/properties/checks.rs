@@ -49,6 +49,7 @@ pub(crate) fn all(world: &World, command: &Command) {
     for (no, row) in world.folded.rows() {
         has_an_alive_owner(world, no, row);
         is_performed_only_if_started(world, no, row);
+        is_ready_as_reported(world, no, row);
         queues_only_where_it_is_full(world, no, row);
         has_no_pending_completion(world, no, row);
         has_its_holders_in_memory(world, no, row);
@@ -117,6 +118,12 @@ fn is_performed_only_if_started(world: &World, no: TaskNo, row: &TaskRow) {
         assert!(started, "{no:?} runs and was not started");
     }
     assert!(!is_away || row.host().is_some(), "{no:?} is away from no host");
+}
+
+/// Checks that a task is ready if its latest attempt reported that, and since that time.
+fn is_ready_as_reported(world: &World, no: TaskNo, row: &TaskRow) {
+    let expected = world.ledger.ready_at(no, row.attempt);
+    assert_eq!(row.ready_at(), expected, "{no:?} is {}", row.state.label());
 }
 
 fn queues_only_where_it_is_full(world: &World, no: TaskNo, row: &TaskRow) {

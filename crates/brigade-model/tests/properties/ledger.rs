@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     /// Runs that were stopped while they were active. They end as cancelled.
     pub(crate) doomed: BTreeSet<(TaskNo, RunNo)>,
     last_collected: Vec<CollectedRun>,
+    /// The attempts that became ready and were not queued again, with the time.
+    ready: BTreeMap<(TaskNo, Attempt), Time>,
     /// The tasks that got a completion from the current command.
     completed: BTreeSet<TaskNo>,
 }
@@ -82,6 +84,17 @@ impl Ledger {
             Event::Started { no, attempt, .. } => {
                 let owner = before.owner_of(*no).expect("a starting task exists");
                 self.started(naive, *no, owner, *attempt);
+            }
+            Event::Ready { no } => {
+                let row = before.get(*no).expect("a ready task exists");
+                assert!(matches!(row.state, TaskState::Running), "{no:?} is ready and not running");
+                let again = self.ready.insert((*no, row.attempt), record.at);
+                assert_eq!(again, None, "attempt {} of {no:?} was ready twice", row.attempt);
+            }
+            Event::Queued { no, .. }
+            | Event::Recovered { no, .. }
+            | Event::RunOpened { no, .. } => {
+                self.ready.retain(|(ready, _), _| ready != no);
             }
             Event::Suspended { no, .. } => {
                 assert!(
@@ -177,6 +190,11 @@ impl Ledger {
         self.starts.contains(&(no, attempt))
     }
 
+    /// Returns when an attempt became ready.
+    pub(crate) fn ready_at(&self, no: TaskNo, attempt: Attempt) -> Option<Time> {
+        self.ready.get(&(no, attempt)).copied()
+    }
+
     fn arrived(&mut self, message: MessageNo) {
         assert!(self.sent.contains(&message), "message {message} was never sent");
         assert!(self.arrived.insert(message), "message {message} arrived twice");
@@ -230,10 +248,19 @@ impl Ledger {
         completion: &CallCompletion,
         just_collected: &[CollectedRun],
     ) {
-        let ended = naive.ended_enough(&wait.tasks, wait.mode);
+        let ended = naive.is_wait_over(wait);
         match completion {
+            CallCompletion::Readiness(tasks) => {
+                assert!(wait.until_ready && ended, "{no:?} got the readiness of pending tasks");
+                assert!(tasks.iter().map(|task| task.no).eq(wait.tasks.iter().copied()));
+                for task in tasks {
+                    let row = naive.row(task.no).expect("an awaited task exists");
+                    assert_eq!(task.ready_at, row.ready_at());
+                    assert_eq!(task.result.is_some(), !is_alive(row));
+                }
+            }
             CallCompletion::Results(results) => {
-                assert!(ended, "{no:?} got results of alive tasks");
+                assert!(ended && !wait.until_ready, "{no:?} got results of alive tasks");
                 let fresh: BTreeSet<_> = results
                     .iter()
                     .filter(|result| !result.collected_before)

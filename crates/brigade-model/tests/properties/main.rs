@@ -10,6 +10,7 @@ mod finale;
 mod ledger;
 mod naive;
 mod naive_messages;
+mod naive_waits;
 mod player;
 mod rows;
 mod world;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brigade_model::address::{TaskRef, TaskSelector};
-use brigade_model::call::{Condition, ConditionRequest, WaitMode};
+use brigade_model::call::{ConditionRequest, WaitMode};
 use brigade_model::command::{
     AnswerCommand, AttemptReport, Caller, ClientControl, CollectCommand, Command, GivenAnswer,
     ReportCommand, StopTarget, WorkResult,
@@ -514,6 +514,11 @@ impl<'a> Naive<'a> {
                 matches!(end.result, WorkResult::Returned(_)) && self.must_collect(no, row);
             return uncollected.then_some(Expected::Refused(RefusalKind::Conflict));
         }
+        if matches!(report.report, AttemptReport::Ready) {
+            let has_check = row.spec.work.readiness_check().is_some();
+            let refused = Expected::Refused(RefusalKind::Invalid);
+            return Some(if has_check { Expected::Accepted } else { refused });
+        }
         let AttemptReport::Park { calls, .. } = &report.report else { return None };
         if matches!(row.state, TaskState::Stopping(_)) {
             return Some(Expected::Refused(RefusalKind::Ended));
@@ -523,10 +528,21 @@ impl<'a> Naive<'a> {
             if pushed && takes_messages(request) {
                 return Some(Expected::Refused(RefusalKind::Invalid));
             }
-            let ConditionRequest::Tasks { tasks, .. } = request else { continue };
+            let (tasks, until_ready) = match request {
+                ConditionRequest::Tasks { tasks, .. } => (tasks, false),
+                ConditionRequest::Ready { tasks, .. } => (tasks, true),
+                _ => continue,
+            };
+            if until_ready && tasks.is_empty() {
+                return Some(Expected::Refused(RefusalKind::Invalid));
+            }
             for task in tasks {
                 if let Err(kind) = self.may_wait(no, *task) {
                     return Some(Expected::Refused(kind));
+                }
+                let row = self.row(*task).filter(|row| row.spec.work.readiness_check().is_none());
+                if until_ready && row.is_some() {
+                    return Some(Expected::Refused(RefusalKind::Invalid));
                 }
             }
         }
@@ -564,31 +580,6 @@ impl<'a> Naive<'a> {
             Err(RefusalKind::Invalid)
         } else {
             Err(RefusalKind::Forbidden)
-        }
-    }
-
-    /// Returns whether something other than the clock should have completed this call.
-    pub(crate) fn is_condition_met(self, no: TaskNo, condition: &Condition) -> bool {
-        let has_message = self.all.inbox(Owner::Task(no)).next().is_some();
-        match condition {
-            Condition::Message { name: None, .. } | Condition::Messages => has_message,
-            Condition::Message { name, .. } => {
-                self.all.inbox(Owner::Task(no)).any(|message| message.name == *name)
-            }
-            Condition::Inbox => self.has_inbox_items(no),
-            Condition::Approval { request, .. } => self.is_decided(no, request),
-            Condition::Tasks(wait) => {
-                wait.interruptible && has_message || self.ended_enough(&wait.tasks, wait.mode)
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn ended_enough(self, tasks: &[TaskNo], mode: WaitMode) -> bool {
-        let mut ended = tasks.iter().map(|no| self.row(*no).is_some_and(|row| !is_alive(row)));
-        match mode {
-            WaitMode::Any => tasks.is_empty() || ended.any(|ended| ended),
-            WaitMode::All => ended.all(|ended| ended),
         }
     }
 }

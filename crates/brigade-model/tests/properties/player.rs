@@ -24,7 +24,7 @@ use brigade_model::stall::{StallPolicy, StallWatch};
 use brigade_model::task::TaskRow;
 use brigade_model::work::{
     AgentWork, CommandLine, CustomWork, FollowUp, InboxMode, JobWork, KeptDeadline, KindPolicy,
-    ParentClosePolicy, ProcessWork, RecoveryPolicy, StdinSource, WakeOn, Work,
+    ParentClosePolicy, ProcessWork, ReadinessCheck, RecoveryPolicy, StdinSource, WakeOn, Work,
 };
 
 use crate::approvals;
@@ -246,6 +246,7 @@ fn spec(dice: &mut Dice) -> TaskSpec {
         }
         5 => Work::Process(ProcessWork {
             stdin: [StdinSource::Null, StdinSource::Messages][dice.roll(2)],
+            ready: dice.one_in(2).then_some(ReadinessCheck::Port(8_000)),
             ..ProcessWork::new(CommandLine::Shell("true".into()))
         }),
         6 => {
@@ -310,7 +311,17 @@ fn condition_request(world: &World, dice: &mut Dice, no: TaskNo) -> ConditionReq
                 tasks.extend(TaskNo::new(dice.roll(12) as u32 + 1));
             }
             let mode = [WaitMode::Any, WaitMode::All][dice.roll(2)];
-            ConditionRequest::Tasks { tasks, mode, timeout, interruptible: dice.one_in(2) }
+            let interruptible = dice.one_in(2);
+            if dice.one_in(3) {
+                // Mostly tasks that can become ready.
+                tasks.retain(|no| {
+                    let row = world.folded.get(*no);
+                    let check = row.and_then(|row| row.spec.work.readiness_check());
+                    check.is_some() || dice.one_in(12)
+                });
+                return ConditionRequest::Ready { tasks, mode, timeout, interruptible };
+            }
+            ConditionRequest::Tasks { tasks, mode, timeout, interruptible }
         }
     }
 }
@@ -345,7 +356,7 @@ fn report(world: &mut World, dice: &mut Dice) {
         .map(|row| row.parked_calls.iter().map(|c| c.index).collect())
         .unwrap_or_default();
     let usage = |tokens: usize| Usage { tokens: tokens as u64, money: Money(tokens as u64 / 2) };
-    let report = match dice.roll(14) {
+    let report = match dice.roll(16) {
         0 => {
             let index = world.next_call();
             let completion = Arc::new(CallCompletion::Value(Json::null()));
@@ -385,6 +396,7 @@ fn report(world: &mut World, dice: &mut Dice) {
             acked_entries: u32::MAX,
             then: AfterPark::Suspend { parked_count: open.len() },
         },
+        14 | 15 => AttemptReport::Ready,
         _ => {
             let unread: Vec<_> =
                 world.folded.inbox(Owner::Task(no)).map(|message| message.no).collect();

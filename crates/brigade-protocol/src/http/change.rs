@@ -144,6 +144,7 @@ fn describe(session: SessionId, event: &Event) -> ChangeFields {
         }
         Event::Unattended { .. } => ("unattended", none),
         Event::Returned { .. } => ("returned", none),
+        Event::Ready { .. } => ("ready", none),
         Event::Recorded { index, .. } => ("recorded", none.with("call", index.0)),
         Event::Parked { call, .. } => ("parked", none.with("wait", WaitBody::of(session, call))),
         Event::CallCompleted { index, .. } => ("call_completed", none.with("call", index.0)),

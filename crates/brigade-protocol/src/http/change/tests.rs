@@ -77,6 +77,7 @@ fn all_events() -> Vec<[Value; 2]> {
         ],
         [json!({ "unattended": { "no": 3 } }), json!({})],
         [json!({ "returned": { "no": 3 } }), json!({})],
+        [json!({ "ready": { "no": 3 } }), json!({})],
         [call("recorded"), json!({ "call": 4 })],
         [
             json!({ "parked": { "no": 3, "call": parked } }),
