@@ -26,6 +26,8 @@
 //!   output, and readers that must not miss any of it.
 //! * [`helper_program`]: a short program of the runtime itself, such as git.
 //! * [`process_identity`]: boot, pid and start time, and a handle to a process.
+//! * [`loopback_url`], [`loopback_probe`] and [`listening_port`]: asks a server of this machine, and
+//!   finds its process.
 //! * [`peer`] and `lineage`: the shim above a connected process. [`hardening`]: protects the
 //!   daemon's own process. [`doctor`]: checks the host.
 //!
@@ -48,6 +50,9 @@ pub mod landlock_rules;
 pub mod launch;
 pub mod lease;
 mod lineage;
+pub mod listening_port;
+pub mod loopback_probe;
+pub mod loopback_url;
 pub mod orphans;
 pub mod output;
 pub mod peer;

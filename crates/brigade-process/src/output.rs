@@ -17,13 +17,14 @@
 //! Bytes that may have been overwritten meanwhile become a `Dropped` piece.
 //!
 //! Reading order: this file, `page` (one read), `arrival_order` (the combined view), `files`,
-//! `text`, `follow` with `file_watch`, `search` with `line_matcher`.
+//! `text`, `follow` with `file_watch`, `search` with `line_matcher`, `line_watch`.
 
 mod arrival_order;
 mod file_watch;
 mod files;
 mod follow;
 mod line_matcher;
+mod line_watch;
 mod page;
 mod search;
 mod text;
@@ -33,6 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use follow::OutputFollower;
+pub use line_watch::LineWatch;
 pub use page::{PagePiece, ViewPage};
 pub use search::{LineMatch, OutputSearch, SearchBounds, SearchCursor, SearchError, SearchResult};
 pub use text::{TextDecoder, page_text};

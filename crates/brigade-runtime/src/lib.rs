@@ -10,7 +10,8 @@
 //! ```
 //!
 //! In reading order:
-//! - [`runtime`], [`builder`], [`session`], `session_waits`, [`task_handle`], [`new_task`], [`task_error`]: the handles that a
+//! - [`runtime`], [`builder`], [`session`], `session_waits`, `readiness_waits`, [`task_handle`],
+//!   [`new_task`], [`task_error`]: the handles that a
 //!   program holds.
 //! - `supervisor`, `commit`, `perform`: the loop; `held_sessions`: the sessions that it holds;
 //!   `recovery`: its work before the first turn; `shutdown`: after the last.
@@ -50,6 +51,7 @@ mod perform;
 pub mod performer;
 #[cfg(feature = "processes")]
 pub mod processes;
+mod readiness_waits;
 pub mod records;
 mod recovery;
 mod retention;
@@ -105,6 +107,7 @@ pub use processes::{
     InputPiece, PeerOrigin, ProcessOptions, ProcessReport, SandboxPart, TaskOutput,
     TaskOutputFollower, TaskOutputSearch, sandbox_parts,
 };
+pub use readiness_waits::ReadinessWaitResult;
 pub use records::RuntimeRecords;
 pub use runtime::Runtime;
 pub use send_message::SendMessage;

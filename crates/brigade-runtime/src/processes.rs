@@ -3,6 +3,7 @@
 //! - [`options`]: the directories and settings of processes.
 //! - `performer`: the performer; `driver`: follows one process; `probe`: turns an execution's
 //!   record or its absence into an end report.
+//! - `readiness`: watches a process until it is ready.
 //! - `session`: the methods of a session that are for processes only.
 //! - `peer_origin`: the origin of a connected process; `departed_readers`: readers of output that left
 //!   before the start.
@@ -24,6 +25,7 @@ mod peer_origin;
 mod performer;
 mod prepared_sandbox;
 mod probe;
+pub(crate) mod readiness;
 pub mod report;
 mod session;
 mod stale_executions;

@@ -141,7 +141,7 @@ impl Session {
         }
     }
 
-    async fn cancelled(&self) {
+    pub(crate) async fn cancelled(&self) {
         match &self.cancellation {
             Some(cancellation) => cancellation.cancelled().await,
             None => std::future::pending().await,

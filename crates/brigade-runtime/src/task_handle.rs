@@ -15,6 +15,7 @@ use brigade_model::feed_cursor::FeedCursor;
 use brigade_model::ids::{RunNo, TaskNo};
 use brigade_model::json::Json;
 use brigade_model::outcome::Outcome;
+use brigade_model::readiness::Readiness;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::TaskRow;
 use brigade_model::work::TaskKind;
@@ -148,6 +149,22 @@ impl<T> TaskHandle<T> {
         match self.session.wait_within(tasks, WaitMode::All, timeout).await? {
             WaitResult::Ended(mut results) => Ok(results.pop()),
             WaitResult::TimedOut(_) => Ok(None),
+        }
+    }
+
+    /// Waits until the task is ready, and consumes nothing. Returns its outcome as an error if it
+    /// ends before. Refused for a task that was started without a readiness check.
+    ///
+    /// In a job, the wait is not recorded: an attempt that is entered again waits again.
+    pub async fn wait_ready(&self) -> Result<Arc<TaskRow>, TaskError> {
+        let waited = self.session.wait_ready(vec![self.no.into()], WaitMode::All, None).await?;
+        let task = waited.tasks.into_iter().next();
+        let task = task.ok_or_else(|| Refusal::internal("a wait returned no task"))?;
+        match (task.row.readiness(), task.row.ended()) {
+            (Readiness::EndedBefore, Some(ended)) => {
+                Err(TaskError::Ended { address: task.address(), outcome: ended.outcome.clone() })
+            }
+            _ => Ok(task.row),
         }
     }
 

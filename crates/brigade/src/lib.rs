@@ -190,10 +190,10 @@ pub use brigade_runtime::{
     AliveTask, AnyTask, ChildTask, ChildWaitResult, Clock, CustomTask, Delivery, DrainResult,
     EventStream, FeedSubscription, FeedUpdate, ForegroundResult, HandlerGuard, Job, JobContext,
     JobError, JobHandler, JobTask, JoinAll, JoinedResults, NewTask, NodeInfo, NodeOptions,
-    OpenSession, OpenedSession, PendingApproval, Performer, ReconcileResult, RemoteError,
-    RemotePerformer, RemoteService, RemoteStatus, Reporter, ResultStream, RetriedStep, RetryPolicy,
-    Runtime, RuntimeBuilder, RuntimeRecords, SendMessage, Session, Step, StepBody, StopMode,
-    SystemClock, TaskError, TaskHandle, TaskId, TaskType, TaskUsage, WaitResult,
+    OpenSession, OpenedSession, PendingApproval, Performer, ReadinessWaitResult, ReconcileResult,
+    RemoteError, RemotePerformer, RemoteService, RemoteStatus, Reporter, ResultStream, RetriedStep,
+    RetryPolicy, Runtime, RuntimeBuilder, RuntimeRecords, SendMessage, Session, Step, StepBody,
+    StopMode, SystemClock, TaskError, TaskHandle, TaskId, TaskType, TaskUsage, WaitResult,
 };
 #[cfg(feature = "processes")]
 pub use brigade_runtime::{

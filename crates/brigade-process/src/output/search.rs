@@ -118,7 +118,7 @@ pub(super) fn search(
     output: &ProcessOutput,
     search: &OutputSearch<'_>,
 ) -> Result<SearchResult, SearchError> {
-    let pattern = compile(search)?;
+    let pattern = compile_pattern(search.pattern, search.ignore_case)?;
     let excerpt_max_bytes = search.max_line_bytes.min(EXCERPT_MAX_BYTES);
     let mut state = SearchState {
         lines: LineMatcher::new(&pattern, excerpt_max_bytes, search.cursor.searched_to),
@@ -172,10 +172,11 @@ enum SearchEnd {
     Output,
 }
 
-fn compile(search: &OutputSearch<'_>) -> Result<Regex, SearchError> {
-    RegexBuilder::new(search.pattern)
+/// Compiles a pattern whose execution takes time in proportion to the bytes, and bounded memory.
+pub(super) fn compile_pattern(pattern: &str, ignore_case: bool) -> Result<Regex, SearchError> {
+    RegexBuilder::new(pattern)
         .unicode(false)
-        .case_insensitive(search.ignore_case)
+        .case_insensitive(ignore_case)
         .size_limit(PATTERN_BYTES)
         .dfa_size_limit(PATTERN_CACHE_BYTES)
         .build()

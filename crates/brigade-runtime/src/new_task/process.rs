@@ -5,9 +5,10 @@ use std::time::Duration;
 use brigade_model::limits::Limits;
 use brigade_model::refusal::Refusal;
 use brigade_model::sandbox::{ResourceLimits, Sandbox, SandboxRequest, TerminalSize};
-use brigade_model::work::{CommandLine, EnvValue, ProcessWork, StdinSource};
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, ReadinessCheck, StdinSource};
 
 use super::{DraftWork, NewTask, ProcessTask};
+use crate::processes::readiness::check_usable;
 use crate::sandbox;
 use crate::spawn_parent::SpawnParent;
 
@@ -67,6 +68,18 @@ impl NewTask<ProcessTask> {
         })
     }
 
+    /// Sets the condition under which the process counts as ready, for
+    /// [`TaskHandle::wait_ready`](crate::TaskHandle::wait_ready). Regular expressions support ASCII
+    /// classes, and their size is limited. A port or URL belongs to the process: if it answers
+    /// before the start, the task fails and nothing is started.
+    #[must_use]
+    pub fn ready(self, check: ReadinessCheck) -> Self {
+        self.update_process(|work| {
+            work.ready = Some(check);
+            Ok(())
+        })
+    }
+
     /// Gives the process a terminal of this size instead of pipes. Its output is one stream, and
     /// messages to it are typed.
     #[must_use]
@@ -118,6 +131,7 @@ pub(super) fn sandbox_process(
         None => own,
     };
     work.sandbox = (!own.is_empty()).then(|| Box::new(own));
+    work.ready.as_ref().map_or(Ok(()), check_usable)?;
     Ok(work)
 }
 

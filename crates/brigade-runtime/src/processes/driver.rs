@@ -15,11 +15,14 @@ use brigade_model::outcome::{EndConfirmation, Failure};
 use brigade_model::process_report::StartedProcess;
 use brigade_model::task::TaskRow;
 use brigade_process::shim::layout::{CLAIM, GRACE};
-use brigade_process::{BootId, ProcessInput, Shim, ShimOrder, ShimPhase, ShimRecord, input_spool};
+use brigade_process::{
+    BootId, ProcessId, ProcessInput, Shim, ShimOrder, ShimPhase, ShimRecord, input_spool,
+};
 use tokio::sync::mpsc;
 
 use super::execution_dirs::{ExecutionDirs, ProcessExecution};
 use super::probe::{ExecutionProbe, ProbeResult};
+use super::readiness::ReadinessWatch;
 use super::report::{CommandDescription, end_from_record, parts_in_effect};
 use super::watched_processes::Watch;
 use crate::clock::Clock;
@@ -32,6 +35,9 @@ const START_RECORD_DELAY: Duration = Duration::from_millis(50);
 /// The number of probes of an execution whose shim died, and the pause between them.
 const PROBE_TRIES: u32 = 60;
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
+
+/// The time in which the last output of a process that has ended is searched.
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request to a running process.
 #[derive(Debug)]
@@ -71,6 +77,8 @@ pub(crate) struct ProcessDriver {
     pub(crate) reads_input: bool,
     pub(crate) names: CommandDescription,
     pub(crate) start_recorded: StartRecorded,
+    /// The watch of a process that is not ready yet.
+    pub(crate) readiness: Option<ReadinessWatch>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) reporter: Reporter,
     pub(super) watch: Watch,
@@ -100,6 +108,11 @@ impl ProcessDriver {
             InputWriter { reads_input: self.reads_input, shim, reporter: self.reporter.clone() };
         let mut writing = pin!(writer.run(ProcessInput::new(&self.dir), &mut waiting));
         let mut exited = pin!(shim.wait_exit());
+        let readiness = self.readiness.take();
+        let mut is_awaited = readiness.is_some();
+        let reads_output = readiness.as_ref().is_some_and(ReadinessWatch::reads_output);
+        let mut ready =
+            pin!(report_readiness(readiness, self.dir.clone(), shim.id(), self.reporter.clone()));
         // A runtime may have died between storing bytes and notifying the shim.
         if self.reads_input && input_spool::has_input(&self.dir) {
             send_order(shim, ShimOrder::ReadInput);
@@ -114,16 +127,26 @@ impl ProcessDriver {
                     if let Err(error) = result {
                         tracing::error!(%error, dir = %self.dir.display(), "lost track of a shim");
                     }
+                    if is_awaited && reads_output {
+                        let _ = tokio::time::timeout(LAST_OUTPUT_TIMEOUT, ready).await;
+                    }
                     return;
                 }
                 Some(request) = self.watch.requests.recv() => match request {
                 // The writer exists as long as this loop.
                     DriverRequest::Message(message) => drop(lines.send(message)),
                     DriverRequest::Input => send_order(shim, ShimOrder::ReadInput),
-                    DriverRequest::Stop { deadline } => self.request_stop(shim, deadline),
-                    DriverRequest::Kill => send_order(shim, ShimOrder::Kill),
+                    DriverRequest::Stop { deadline } => {
+                        is_awaited = false;
+                        self.request_stop(shim, deadline);
+                    }
+                    DriverRequest::Kill => {
+                        is_awaited = false;
+                        send_order(shim, ShimOrder::Kill);
+                    }
                 },
                 () = &mut writing => {}
+                () = &mut ready, if is_awaited => is_awaited = false,
                 _ = start_check.tick(), if self.start_recorded == StartRecorded::No => self.record_start(shim).await,
             }
         }
@@ -185,6 +208,19 @@ impl ProcessDriver {
             tried += 1;
             tokio::time::sleep(PROBE_PAUSE).await;
         }
+    }
+}
+
+/// Reports that a process is ready, once it is.
+async fn report_readiness(
+    watch: Option<ReadinessWatch>,
+    dir: PathBuf,
+    shim: ProcessId,
+    reporter: Reporter,
+) {
+    let Some(watch) = watch else { return };
+    if watch.wait(&dir, shim).await {
+        reporter.post(AttemptReport::Ready).await;
     }
 }
 

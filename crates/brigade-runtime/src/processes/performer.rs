@@ -31,6 +31,7 @@ use super::options::ProcessOptions;
 use super::peer_origin::PeerOrigin;
 use super::prepared_sandbox::{self, ExecutionPaths, NamespaceProbe, PreparedSandbox};
 use super::probe::{ExecutionProbe, ProbeResult};
+use super::readiness::{ReadinessWatch, check_ports_free};
 use super::report::CommandDescription;
 use super::state_dir::{check_state_dir, host_id, lock_state_dir, read_host};
 use super::watched_processes::{ShimLaunches, WatchedProcesses};
@@ -265,7 +266,15 @@ impl ProcessService {
 
     /// Starts to watch an attempt. Returns `None` if it is being watched already.
     fn watch(&self, options: WatchOptions) -> Option<ProcessDriver> {
-        let WatchOptions { execution, dir, reads_input, names, start_recorded, reporter } = options;
+        let WatchOptions {
+            execution,
+            dir,
+            reads_input,
+            names,
+            start_recorded,
+            readiness,
+            reporter,
+        } = options;
         let watch = self.watched.begin(execution.task, execution.attempt)?;
         Some(ProcessDriver {
             execution,
@@ -274,6 +283,7 @@ impl ProcessService {
             reads_input,
             names,
             start_recorded,
+            readiness,
             clock: self.clock.clone(),
             reporter,
             watch,
@@ -346,6 +356,7 @@ struct WatchOptions {
     reads_input: bool,
     names: CommandDescription,
     start_recorded: StartRecorded,
+    readiness: Option<ReadinessWatch>,
     reporter: Reporter,
 }
 
@@ -373,6 +384,7 @@ impl Performer for ProcessPerformer {
             reads_input: reads_input(&start.spec.work),
             names: CommandDescription::from_work(&start.spec.work),
             start_recorded: StartRecorded::No,
+            readiness: start.spec.work.readiness_check().and_then(ReadinessWatch::new),
             reporter: reporter.clone(),
         };
         let Some(driver) = self.0.watch(watch) else { return };
@@ -392,6 +404,17 @@ impl Performer for ProcessPerformer {
                 // The next owner finds that the process was not started.
                 None => return,
             };
+            let check = start.spec.work.readiness_check();
+            let free = halt.run_until_cancelled(processes.until_shutdown(check_ports_free(check)));
+            match free.await.flatten() {
+                Some(Ok(())) => {}
+                Some(Err(problem)) => {
+                    let ended = AttemptReport::Ended(not_started_end(problem));
+                    processes.run_until_shutdown(reporter.post(ended)).await;
+                    return;
+                }
+                None => return,
+            }
             let launching = processes.clone();
             let starting = reporter.clone();
             // File operations can take long, so they block their own thread. A shutdown waits for
@@ -479,6 +502,7 @@ impl Performer for ProcessPerformer {
                         reads_input: reads_input(&row.spec.work),
                         names,
                         start_recorded,
+                        readiness: ReadinessWatch::of_row(row),
                         reporter,
                     };
                     if let Some(driver) = self.0.watch(watch) {

@@ -8,6 +8,7 @@ mod lost;
 mod outcomes;
 mod output;
 mod pruning;
+mod readiness;
 mod sandbox;
 mod shells;
 mod stop;
