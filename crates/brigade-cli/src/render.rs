@@ -110,7 +110,7 @@ pub(crate) fn render_until(time: u64) -> String {
     }
 }
 
-/// Renders the state, with the exit code, signal, stall or absent node.
+/// Renders the state, with the exit code, signal, stall, readiness or absent node.
 pub(crate) fn render_state(task: &TaskInfo) -> String {
     if let Some(away) = &task.away {
         return format!("{} ({}, {})", task.state, away.node, render_age(away.since));
@@ -119,6 +119,7 @@ pub(crate) fn render_state(task: &TaskInfo) -> String {
         (Some(code), _) if code != 0 => format!("{} ({code})", task.state),
         (_, Some(signal)) => format!("{} (signal {signal})", task.state),
         _ if task.stalled => format!("{} (stalled)", task.state),
+        _ if task.is_ready() => format!("{} (ready)", task.state),
         _ => task.state.clone(),
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use brigade_model::refusal::Refusal;
+use brigade_model::work::ReadinessCheck;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -47,9 +48,27 @@ pub struct RunProcess {
     /// The same key with the same arguments is the same run, however often you call.
     #[serde(default)]
     pub key: Option<String>,
+    /// The condition under which it counts as ready.
+    #[serde(default)]
+    pub ready: Option<ReadyWhen>,
     /// Keep its standard input open for send_message.
     #[serde(default)]
     pub stdin: bool,
+}
+
+/// The condition under which a command counts as ready: exactly one of the fields.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadyWhen {
+    /// A line of its output matches this regular expression.
+    #[serde(default)]
+    pub output: Option<String>,
+    /// It accepts connections on this port of localhost.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// This URL of localhost answers with a success.
+    #[serde(default)]
+    pub http: Option<String>,
 }
 
 impl ToolArgs for RunProcess {
@@ -107,9 +126,15 @@ impl ToolArgs for RunProcess {
             ArgumentDoc::new("background", background),
             ArgumentDoc::new("wait_secs", wait),
             ArgumentDoc::new("keep", keep),
+            ArgumentDoc::new("ready", READY_DOC.to_owned()),
         ]
     }
 }
+
+const READY_DOC: &str = "For a server in the background: counts as ready when a line of its output \
+    matches a regular expression (output), when it accepts connections on a port of localhost (port), or \
+    when a URL such as http://localhost:8000/ answers (http). Then call wait_tasks with until: \
+    \"ready\".";
 
 /// Renders the bounds of `wait_secs` for its description.
 fn render_wait_range(audience: Audience) -> String {
@@ -144,6 +169,15 @@ impl RunProcess {
     }
 
     pub fn check(&self) -> Result<(), Refusal> {
-        require_text("command", &self.command)
+        require_text("command", &self.command)?;
+        self.readiness_check().map(|_| ())
+    }
+
+    /// Returns the condition under which the process counts as ready.
+    pub fn readiness_check(&self) -> Result<Option<ReadinessCheck>, Refusal> {
+        let check = self.ready.as_ref().map(|ready| {
+            ReadinessCheck::from_fields(ready.output.as_deref(), ready.port, ready.http.as_deref())
+        });
+        check.transpose()
     }
 }

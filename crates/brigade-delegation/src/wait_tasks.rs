@@ -31,6 +31,9 @@ pub struct WaitTasks {
     /// Return when any of them has ended (default), or when all have.
     #[serde(default)]
     pub mode: Option<WaitTasksMode>,
+    /// Wait until they have ended (default), or until commands started with `ready` are ready.
+    #[serde(default)]
+    pub until: Option<WaitTasksUntil>,
     /// Seconds to wait.
     #[serde(default)]
     #[schemars(with = "Option<u64>")]
@@ -42,6 +45,13 @@ pub struct WaitTasks {
 pub enum WaitTasksMode {
     Any,
     All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitTasksUntil {
+    Ended,
+    Ready,
 }
 
 impl ToolArgs for WaitTasks {
@@ -116,6 +126,17 @@ impl WaitTasks {
         Ok(names)
     }
 
+    /// Returns whether the wait is for readiness. The tasks have to be named then.
+    pub fn awaits_readiness(&self) -> Result<bool, Refusal> {
+        let awaits = self.until == Some(WaitTasksUntil::Ready);
+        match awaits && self.task_names()?.is_empty() {
+            true => Err(Refusal::invalid(
+                "with until: \"ready\", name the tasks in the argument `tasks`",
+            )),
+            false => Ok(awaits),
+        }
+    }
+
     pub fn mode(&self) -> WaitMode {
         match self.mode {
             Some(WaitTasksMode::All) => WaitMode::All,
@@ -144,6 +165,8 @@ pub enum WaitEnd {
     /// Tasks have ended.
     Ended,
     TimedOut(Duration),
+    /// A wait for readiness is over: each task is ready, or one has ended before.
+    Ready,
     /// A sub-agent asks a question.
     InputRequired,
     /// The user has to approve a call.
@@ -162,6 +185,8 @@ pub struct WaitTasksReply {
     /// Named tasks that exceed the results of one reply, so that the call did not wait for them.
     pub not_waited_for: Vec<String>,
     pub still_running: Vec<TaskSummary>,
+    /// The tasks that are ready, after a wait for that.
+    pub ready: Vec<TaskSummary>,
     /// Tasks of other conversations and of the user, which a wait without names does not cover.
     pub others: Vec<TaskSummary>,
     /// The pending approvals that the user must decide.
@@ -178,6 +203,13 @@ impl WaitTasksReply {
             self.ended.iter().map(|task| task.render(max_bytes)).collect();
         for task in &ended {
             reply.add_body(&task.text());
+        }
+        if !self.ready.is_empty() {
+            reply.add_body(&render_list("Ready:", &self.ready));
+            reply.set_field(
+                "ready",
+                self.ready.iter().map(|task| Value::Object(task.fields())).collect(),
+            );
         }
         if !self.still_running.is_empty() {
             reply.add_body(&render_running(&self.still_running));
@@ -239,6 +271,16 @@ impl WaitTasksReply {
                  again.",
                 render_secs(waited)
             ),
+            (WaitEnd::Ready, 0) => match self.ready.len() {
+                1 => "1 task is ready.".to_owned(),
+                count => format!("{count} tasks are ready."),
+            },
+            (WaitEnd::Ready, 1) => {
+                "1 task ended before it was ready. No result was taken.".to_owned()
+            }
+            (WaitEnd::Ready, count) => {
+                format!("{count} tasks ended before they were ready. No result was taken.")
+            }
             (WaitEnd::InputRequired, _) => {
                 "The wait is over because input is needed. No result was taken.".to_owned()
             }
@@ -255,7 +297,11 @@ impl WaitTasksReply {
 
 /// Lists tasks that are still running.
 pub fn render_running(tasks: &[TaskSummary]) -> String {
-    let mut lines = vec!["Still running:".to_owned()];
+    render_list("Still running:", tasks)
+}
+
+fn render_list(heading: &str, tasks: &[TaskSummary]) -> String {
+    let mut lines = vec![heading.to_owned()];
     lines.extend(tasks.iter().take(LISTED_RUNNING_MAX).map(TaskSummary::list_line));
     if tasks.len() > LISTED_RUNNING_MAX {
         lines.push(format!("and {} more: call list_tasks.", tasks.len() - LISTED_RUNNING_MAX));

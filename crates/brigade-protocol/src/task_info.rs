@@ -17,7 +17,7 @@ use brigade_model::task::{
     AwayState, InheritedDeadline, QueueReason, ResultDelivery, TaskRow, TaskState,
 };
 use brigade_model::truncate::truncate_chars;
-use brigade_model::work::{TaskKind, Work};
+use brigade_model::work::{ReadinessCheck, TaskKind, Work};
 use serde::{Deserialize, Serialize};
 
 use crate::worktree_info::WorktreeInfo;
@@ -50,6 +50,12 @@ pub struct TaskInfo {
     /// The host of the process has no node in the fleet. The process may still run there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<AwayInfo>,
+    /// The condition under which it counts as ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_check: Option<ReadinessCheck>,
+    /// The time at which its latest run became ready, in milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// The process is the program of its parent, not a task that the parent started.
@@ -351,6 +357,8 @@ impl TaskInfo {
             detail: render_state_reason(&row.state).or(retry),
             alive: row.is_alive(),
             away: row.away().map(AwayInfo::of),
+            readiness_check: row.spec.work.readiness_check().cloned(),
+            ready_at: row.ready_at().map(|at| at.0),
             parent: match row.owner {
                 Owner::Session => None,
                 Owner::Task(parent) => Some(parent.to_string()),
@@ -423,6 +431,7 @@ impl TaskInfo {
             self.run = result.run.0;
             self.ended_at = Some(result.ended_at.0);
             self.progress = None;
+            self.ready_at = None;
             self.collected = result.collected_before;
             self.questions.clear();
             self.retries.clear();
@@ -469,6 +478,11 @@ impl TaskInfo {
             _ => {}
         }
         self.outcome = Some(outcome.clone());
+    }
+
+    /// Returns whether it runs and is ready.
+    pub fn is_ready(&self) -> bool {
+        self.state == "running" && self.ready_at.is_some()
     }
 
     pub fn is_agent(&self) -> bool {

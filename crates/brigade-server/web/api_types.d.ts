@@ -332,6 +332,8 @@ export interface NewProcess {
   kind: 'process';
   limits?: Limits;
   name?: string;
+  /** The condition under which the process counts as ready. */
+  ready?: Readiness;
   resources?: Resources;
   /** The sandbox, which a client's token must request. */
   sandbox?: Sandbox;
@@ -525,6 +527,16 @@ export interface ReadRequest {
   numbers: Array<number>;
 }
 
+/** The condition under which a process counts as ready: exactly one of these fields. */
+export interface Readiness {
+  /** This http URL of the loopback address answers with a status from 200 to 299. */
+  http?: string;
+  /** A line of its output matches this regular expression, whose classes are of ASCII. */
+  output?: string;
+  /** The process accepts a connection on this TCP port of the loopback address. */
+  port?: number;
+}
+
 /** The delivery state of a message. */
 export interface Receipt {
   /** The reason why it cannot be delivered. */
@@ -712,6 +724,10 @@ export interface Task {
   /** The last progress note. */
   progress?: { [name: string]: unknown };
   questions: Array<Question>;
+  /** The condition under which it counts as ready. */
+  readiness?: Readiness;
+  /** When this run became ready. */
+  ready_at?: ApiTime;
   /** The reason why it is queued, away or tries again, or the way it ended. */
   reason?: string;
   run: number;
@@ -923,7 +939,10 @@ export interface Wait {
   name?: string;
   /** The tasks that are waited for. */
   tasks?: Array<TaskId>;
-  /** Open: `tasks`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`, `client_tool`. */
+  /**
+   * Open: `tasks`, `readiness`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`,
+   * `client_tool`.
+   */
   type: string;
   /** The end of the wait. */
   until?: ApiTime;
@@ -948,11 +967,16 @@ export interface WaitResult {
   ended: Array<EndedTask>;
   /** The approvals that these tasks and their descendants wait for, if they can end the wait. */
   pending_approvals: Array<PendingApproval>;
+  /** The tasks that are ready, after a wait until `ready`. Those that have ended since are here too. */
+  ready?: Array<Task>;
   running: Array<Task>;
 }
 
-/** The event that ends a wait: the end of tasks, or also a question or approval of one. */
-export type WaitUntil = 'ended' | 'ended_or_input' | (string & {});
+/**
+ * The event that ends a wait: the end of tasks, or also a question or approval of one; or their
+ * readiness, or the end of one that was not ready before. A wait for readiness collects nothing.
+ */
+export type WaitUntil = 'ended' | 'ended_or_input' | 'ready' | (string & {});
 
 /** The identity of the caller. */
 export interface WhoAmI {

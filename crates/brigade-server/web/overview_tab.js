@@ -85,13 +85,14 @@ export class OverviewTab extends PanelTab {
   #wait(wait) {
     /** @type {(Node | string)[]} */
     const parts = [];
-    if (wait.type === 'tasks' && wait.tasks) {
+    if ((wait.type === 'tasks' || wait.type === 'readiness') && wait.tasks) {
       const count = wait.tasks.length;
       parts.push(
         count > 1
           ? `${wait.mode === 'any' ? 'Any' : 'All'} of ${formatCount(count, 'task')}`
           : 'A task',
       );
+      if (wait.type === 'readiness') parts.push(' to be ready');
       parts.push(el('ul', {}, ...wait.tasks.map((id) => this.#waitedTask(id))));
     } else {
       parts.push(`${/^[aeiou]/.test(wait.type) ? 'An' : 'A'} ${formatName(wait.type)}`);

@@ -34,7 +34,8 @@ export function stateSymbol(state) {
  */
 export function describeState(task) {
   if (task.away) return `${task.state} (${visibleLine(task.away.node)})`;
-  return task.stalled ? `${task.state}, stalled` : task.state;
+  if (task.stalled) return `${task.state}, stalled`;
+  return task.ready_at && task.state === 'running' ? `${task.state} (ready)` : task.state;
 }
 
 /**

@@ -172,6 +172,10 @@ class Task(TypedDict):
     progress: NotRequired[dict[str, Any]]
     """The last progress note."""
     questions: list[Question]
+    readiness: NotRequired[Readiness]
+    """The condition under which it counts as ready."""
+    ready_at: NotRequired[ApiTime]
+    """When this run became ready."""
     reason: NotRequired[str]
     """The reason why it is queued, away or tries again, or the way it ended."""
     run: int
@@ -421,6 +425,8 @@ class NewProcess(TypedDict):
     kind: Literal["process"]
     limits: NotRequired[Limits]
     name: NotRequired[str]
+    ready: NotRequired[Readiness]
+    """The condition under which the process counts as ready."""
     resources: NotRequired[Resources]
     sandbox: NotRequired[Sandbox]
     """The sandbox, which a client's token must request."""
@@ -604,6 +610,17 @@ class Question(TypedDict):
 class ReadRequest(TypedDict):
     numbers: list[int]
     """The messages to mark as read, from 1 to 1000."""
+
+
+class Readiness(TypedDict):
+    """The condition under which a process counts as ready: exactly one of these fields."""
+
+    http: NotRequired[str]
+    """This http URL of the loopback address answers with a status from 200 to 299."""
+    output: NotRequired[str]
+    """A line of its output matches this regular expression, whose classes are of ASCII."""
+    port: NotRequired[int]
+    """The process accepts a connection on this TCP port of the loopback address."""
 
 
 class Receipt(TypedDict):
@@ -942,7 +959,9 @@ class Wait(TypedDict):
     tasks: NotRequired[list[TaskId]]
     """The tasks that are waited for."""
     type: str
-    """Open: `tasks`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`, `client_tool`."""
+    """Open: `tasks`, `readiness`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`,
+    `client_tool`.
+    """
     until: NotRequired[ApiTime]
     """The end of the wait."""
 
@@ -965,6 +984,8 @@ class WaitResult(TypedDict):
     """The ended tasks, in the order of the request."""
     pending_approvals: list[PendingApproval]
     """The approvals that these tasks and their descendants wait for, if they can end the wait."""
+    ready: NotRequired[list[Task]]
+    """The tasks that are ready, after a wait until `ready`. Those that have ended since are here too."""
     running: list[Task]
 
 
@@ -1060,5 +1081,7 @@ WaitMode: TypeAlias = 'Literal["any", "all"]'
 """`any` ends with the first of the tasks, `all` with the last."""
 
 
-WaitUntil: TypeAlias = 'Literal["ended", "ended_or_input"]'
-"""The event that ends a wait: the end of tasks, or also a question or approval of one."""
+WaitUntil: TypeAlias = 'Literal["ended", "ended_or_input", "ready"]'
+"""The event that ends a wait: the end of tasks, or also a question or approval of one; or their
+readiness, or the end of one that was not ready before. A wait for readiness collects nothing.
+"""

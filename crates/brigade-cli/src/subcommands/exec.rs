@@ -1,7 +1,7 @@
 //! `brigade exec`: runs a process.
 
 use brigade_model::duration::parse_duration;
-use brigade_model::work::{CommandLine, EnvValue, ProcessWork, StdinSource};
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, ReadinessCheck, StdinSource};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,6 +62,15 @@ pub(crate) struct ExecArgs {
     /// Grace period between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     grace: Option<Duration>,
+    /// Count it as ready when a line of its output matches; wait with `brigade wait --ready`
+    #[arg(long, value_name = "REGEX", group = "readiness")]
+    ready: Option<String>,
+    /// Count it as ready when it accepts connections on this port of the loopback address
+    #[arg(long, value_name = "PORT", group = "readiness", value_parser = clap::value_parser!(u16).range(1..))]
+    ready_port: Option<u16>,
+    /// Count it as ready when this URL of the loopback address answers with 200 to 299
+    #[arg(long, value_name = "URL", group = "readiness")]
+    ready_http: Option<String>,
     /// Forward stdin byte by byte; with --detach, lines come from `brigade send`
     #[arg(long)]
     stdin: bool,
@@ -125,6 +134,7 @@ Examples:
   brigade exec --timeout 30s -- make        then it keeps running
   brigade exec -d --name Server -- ./serve --port 8000
   brigade exec -d --shell 'make && make install'
+  brigade exec -d --name Server --ready-port 8000 -- ./serve
   brigade exec --key nightly-2026-01-31 --deadline 2h -- ./nightly
   brigade exec --env-file TOKEN=/run/secrets/token -- ./deploy
   seq 3 | brigade exec --stdin -- wc -l
@@ -188,6 +198,7 @@ impl ExecArgs {
             env: self.environment(context),
             stdin,
             output_cap: self.output_cap,
+            ready: self.readiness_check()?,
             first_reader_timeout: self.is_lossless(context).then(|| self.lease.into()),
             ..ProcessWork::new(self.command_line()?)
         };
@@ -206,6 +217,15 @@ impl ExecArgs {
             limits: Some(Box::new(limits)).filter(|limits| !limits.is_empty()),
             ..requests::ExecRequest::new(session, process)
         })
+    }
+
+    fn readiness_check(&self) -> Result<Option<ReadinessCheck>, CliError> {
+        let (output, port, http) =
+            (self.ready.as_deref(), self.ready_port, self.ready_http.as_deref());
+        if output.is_none() && port.is_none() && http.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(ReadinessCheck::from_fields(output, port, http)?))
     }
 
     fn command_line(&self) -> Result<CommandLine, CliError> {

@@ -7,6 +7,7 @@ use brigade_agent::AgentProgress;
 use brigade_model::event_author::EventAuthor;
 use brigade_model::json::Json;
 use brigade_model::limits::Limits;
+use brigade_model::work::ReadinessCheck;
 use brigade_protocol::requests;
 use brigade_protocol::task_info::{ConversationInfo, ConversationState};
 use brigade_protocol::{InheritedLimits, TaskInfo};
@@ -82,6 +83,16 @@ fn render_progress(progress: &Json) -> String {
     }
 }
 
+/// Renders when a task became ready, or the condition for that.
+fn render_readiness(task: &TaskInfo, check: &ReadinessCheck) -> String {
+    let check = render::render_one_line(&check.to_string());
+    match task.ready_at {
+        Some(at) => format!("{} ({check})", render_since(at)),
+        None if task.alive => format!("not yet (when {check})"),
+        None => format!("never (when {check})"),
+    }
+}
+
 fn render_lines(task: &TaskInfo, by: Option<&EventAuthor>) -> Vec<LabelledLine> {
     let mut lines = vec![LabelledLine::new("address", task.address.clone())];
     if let Some(name) = &task.name {
@@ -99,6 +110,9 @@ fn render_lines(task: &TaskInfo, by: Option<&EventAuthor>) -> Vec<LabelledLine> 
     }
     if let Some(liveness) = render::render_liveness(task) {
         lines.push(LabelledLine::new("alive", liveness));
+    }
+    if let Some(check) = &task.readiness_check {
+        lines.push(LabelledLine::new("ready", render_readiness(task, check)));
     }
     if let Some(parent) = &task.parent {
         lines.push(LabelledLine::new("parent", parent.clone()));

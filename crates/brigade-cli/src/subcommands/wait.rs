@@ -8,15 +8,19 @@ use std::time::Duration;
 use brigade_model::call::WaitMode;
 use brigade_protocol::daemon_client::DaemonClient;
 use brigade_protocol::requests::{
-    self, ListTasksRequest, PendingApprovalItem, WaitReply, WaitUntil,
+    self, ListTasksRequest, OutputOffset, PendingApprovalItem, ReadOutputRequest, StreamSelection,
+    WaitReply, WaitUntil,
 };
-use brigade_protocol::{DaemonConnection, TaskInfo};
+use brigade_protocol::{DaemonConnection, TaskInfo, TaskTarget};
 
-use crate::context::{CliContext, follow_over, list_tasks_over};
+use crate::context::{CliContext, call_over, follow_over, list_tasks_over};
 use crate::exit_code::{CliError, CliExitCode};
 use crate::render;
 use crate::styled_line::StyledLine;
 
+/// The end of the output that is printed of a task that never became ready.
+const LAST_OUTPUT_BYTES: u64 = 4_000;
+const LAST_OUTPUT_LINES: usize = 10;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wait until tasks end; the exit code is the task's, of several the first failure's
@@ -24,6 +28,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Without an address, waits for all alive tasks of this workspace. An ended task is reported at
 /// once, as often as you ask. After the timeout the tasks keep running. Without a timeout,
 /// questions and pending approvals are printed to stderr, once.
+///
+/// With --ready, waits until processes that were started with `brigade exec --ready`, --ready-port or
+/// --ready-http are ready. The exit code is 0 then; if one ends before, it is that of the task and never
+/// 0.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WaitArgs {
@@ -36,6 +44,9 @@ pub(crate) struct WaitArgs {
     /// Wait until all tasks end (the default)
     #[arg(long)]
     all: bool,
+    /// Wait until the tasks are ready, not until they end
+    #[arg(long, requires = "addresses")]
+    ready: bool,
     /// Wait at most this long; then the exit code is 124, or 123 if only input is missing
     #[arg(long, short, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
@@ -45,6 +56,7 @@ const EXAMPLES: &str = "\
 Examples:
   brigade wait Tests && git push
   brigade wait --any 3 4 5
+  brigade wait --ready Server --timeout 1m && curl localhost:8000
   brigade wait --timeout 5m process:3 || echo 'running or failed'";
 
 impl WaitArgs {
@@ -68,17 +80,46 @@ impl WaitArgs {
                 remaining.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
             let session = context.session_name()?;
             let tasks = tasks.clone();
-            let until = WaitUntil::Ended;
+            let until = if self.ready { WaitUntil::Ready } else { WaitUntil::Ended };
             let request = requests::WaitRequest { session, tasks, mode, timeout_ms, until };
             tokio::select! {
                 waited = connection.call(request.clone()) => Ok(waited?),
                 // With a timeout, the reply reports them.
-                never = print_questions(&connection, &request), if timeout_ms.is_none() => match never {},
+                never = print_questions(&connection, &request), if timeout_ms.is_none() && !self.ready => {
+                    match never {}
+                }
             }
         };
         let waited = follow_over(&client, wait).await?;
         print_reply(context, &waited)?;
-        Ok(reply_exit_code(&waited))
+        if !self.ready {
+            return Ok(reply_exit_code(&waited));
+        }
+        if !context.json {
+            for task in &waited.ended {
+                print_unready_end(&client, task).await;
+            }
+        }
+        Ok(readiness_exit_code(&waited, mode))
+    }
+}
+
+/// Prints that a task ended before it was ready, and its last output.
+async fn print_unready_end(client: &DaemonClient, task: &TaskInfo) {
+    let label = render::render_label(task);
+    render::print_note(&format!("{label} ended before it was ready"));
+    let read = ReadOutputRequest {
+        target: TaskTarget { session: task.session.clone(), task: task.address.clone() },
+        streams: StreamSelection::Combined,
+        from: OutputOffset::FromEnd(LAST_OUTPUT_BYTES),
+        max_bytes: usize::try_from(LAST_OUTPUT_BYTES).unwrap_or(usize::MAX),
+    };
+    // A task that was not started has no output.
+    let Ok(page) = call_over(client, read).await else { return };
+    let text = page.text();
+    let lines: Vec<&str> = text.lines().collect();
+    for line in lines.iter().skip(lines.len().saturating_sub(LAST_OUTPUT_LINES)) {
+        render::print_note(&format!("  {line}"));
     }
 }
 
@@ -143,7 +184,7 @@ fn print_reply(context: &CliContext, waited: &WaitReply) -> Result<(), CliError>
     if context.json {
         return render::print_json(waited);
     }
-    for task in &waited.ended {
+    for task in waited.ready.iter().chain(&waited.ended) {
         let line = StyledLine::from(render::render_label(task)).text(" ");
         render::print_line(
             line.styled(render::state_style(&task.state), render::render_state_and_reason(task)),
@@ -174,6 +215,20 @@ fn print_reply(context: &CliContext, waited: &WaitReply) -> Result<(), CliError>
         }
     }
     Ok(())
+}
+
+/// Returns the exit code of a wait for readiness. A task that ended before it was ready fails it, also
+/// one that succeeded.
+fn readiness_exit_code(waited: &WaitReply, mode: WaitMode) -> CliExitCode {
+    if waited.timed_out {
+        return CliExitCode::TIMED_OUT;
+    }
+    let is_met = mode == WaitMode::Any && !waited.ready.is_empty();
+    match waited.ended.first().filter(|_| !is_met).map(CliExitCode::for_task) {
+        None => CliExitCode::SUCCEEDED,
+        Some(CliExitCode::SUCCEEDED) => CliExitCode::FAILED,
+        Some(failed) => failed,
+    }
 }
 
 fn reply_exit_code(waited: &WaitReply) -> CliExitCode {

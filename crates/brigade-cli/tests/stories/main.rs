@@ -47,6 +47,7 @@ mod notifications;
 mod offers;
 mod postgres;
 mod private;
+mod readiness;
 mod real_model;
 mod remote;
 mod remote_errors;

@@ -59,6 +59,7 @@ fn exec_request<C: RequestClient>(
     if args.stdin {
         process.stdin = StdinSource::Messages;
     }
+    process.ready = args.readiness_check()?;
     let mut exec = ExecRequest::new(&call.options.session, process);
     exec.name = args.name.clone();
     exec.key = Some(args.key.clone().unwrap_or_else(|| call.idempotency_key.clone()));

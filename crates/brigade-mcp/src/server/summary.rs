@@ -22,7 +22,12 @@ pub(super) fn summarize_task<C: RequestClient>(
         address: call.address(info),
         name: info.name.clone(),
         state: info.state.clone(),
-        detail: info.away.as_ref().map(render_away).or_else(|| info.detail.clone()),
+        detail: info
+            .away
+            .as_ref()
+            .map(render_away)
+            .or_else(|| info.detail.clone())
+            .or_else(|| info.is_ready().then(|| "ready".to_owned())),
         is_alive: info.alive,
         exit_code: info.exit_code,
         signal: info.signal,

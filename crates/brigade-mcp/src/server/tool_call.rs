@@ -125,6 +125,26 @@ impl<C: RequestClient> McpCallContext<C> {
         mode: WaitMode,
         timeout: Duration,
     ) -> Result<WaitReply, Refusal> {
+        self.wait_until(WaitUntil::EndedOrInput, tasks, mode, timeout).await
+    }
+
+    /// Waits until tasks are ready, or have ended before. Collects nothing.
+    pub(super) async fn wait_until_ready(
+        &self,
+        tasks: &[String],
+        mode: WaitMode,
+        timeout: Duration,
+    ) -> Result<WaitReply, Refusal> {
+        self.wait_until(WaitUntil::Ready, tasks, mode, timeout).await
+    }
+
+    async fn wait_until(
+        &self,
+        until: WaitUntil,
+        tasks: &[String],
+        mode: WaitMode,
+        timeout: Duration,
+    ) -> Result<WaitReply, Refusal> {
         let started_at = Instant::now();
         let own = if tasks.is_empty() { self.own_tasks().await? } else { Vec::new() };
         let own: Vec<String> = own.iter().map(|info| info.address.clone()).collect();
@@ -140,13 +160,7 @@ impl<C: RequestClient> McpCallContext<C> {
             // A lost reply may have collected results. A repetition gets them by naming the tasks.
             let is_repeated = was_sent.swap(true, Ordering::Relaxed);
             let tasks = if is_repeated && tasks.is_empty() { own.clone() } else { tasks.to_vec() };
-            WaitRequest {
-                session: self.options.session.clone(),
-                tasks,
-                mode,
-                timeout_ms,
-                until: WaitUntil::EndedOrInput,
-            }
+            WaitRequest { session: self.options.session.clone(), tasks, mode, timeout_ms, until }
         };
         let notify = async {
             match &self.progress {

@@ -22,6 +22,14 @@ impl ClientDelegationTool for WaitTasks {
         let wait = self.wait(call.audience())?.unwrap_or(Duration::MAX);
         let names = self.task_names()?;
         let mode = self.mode();
+        if self.awaits_readiness()? {
+            let waited = call.wait_until_ready(names, mode, wait).await?;
+            let mut reply = build_reply(call, &waited, wait).await;
+            if !waited.timed_out {
+                reply.end = WaitEnd::Ready;
+            }
+            return Ok(McpToolReply::Reply(reply.render()));
+        }
         let NamedWait { reply: waited, not_waited_for } = match names {
             [] => NamedWait::complete(wait_for_own(call, mode, wait).await?),
             names => wait_for_named(call, names, mode, wait).await?,
@@ -153,6 +161,7 @@ async fn build_reply<C: RequestClient>(
         more_ready_count: 0,
         not_waited_for: Vec::new(),
         still_running: waited.still_running.iter().map(|info| summarize_task(call, info)).collect(),
+        ready: waited.ready.iter().map(|info| summarize_task(call, info)).collect(),
         others: Vec::new(),
         approvals: to_user_approvals(call, &waited.pending_approvals),
         notes: to_task_notes(call.take_notes().await),

@@ -61,7 +61,7 @@ class Halves:
         return result
 
 
-LABELS = {"", "Output so far:", "Still running:", "Started by others:", "(no output)", "(no output here)"}
+LABELS = {"", "Output so far:", "Still running:", "Ready:", "Started by others:", "(no output)", "(no output here)"}
 
 
 def strings(value):
@@ -72,7 +72,7 @@ def strings(value):
 
 
 def addresses(fields):
-    lists = [fields.get(name, []) for name in ("tasks", "still_running", "ended", "others")]
+    lists = [fields.get(name, []) for name in ("tasks", "still_running", "ready", "ended", "others")]
     return [task["address"] for tasks in lists for task in tasks]
 
 

@@ -12,6 +12,7 @@ mod keyed_messages;
 mod kills;
 mod protocol_tasks;
 mod raw_messages;
+mod readiness;
 mod reply_halves;
 mod support;
 mod tools;

@@ -8,10 +8,16 @@ use crate::support::{TestWorkspace, ToolReply};
 /// Fields that are of no use to a model.
 const NOISE: [&str; 4] = ["session", "quiet_ms", "alive", "elapsed_ms"];
 /// Fields that hold lists of tasks.
-const TASK_LISTS: [&str; 4] = ["tasks", "still_running", "ended", "others"];
+const TASK_LISTS: [&str; 5] = ["tasks", "still_running", "ready", "ended", "others"];
 /// Lines of the text that only introduce other lines.
-const LABELS: [&str; 5] =
-    ["Output so far:", "Still running:", "Started by others:", "(no output)", "(no output here)"];
+const LABELS: [&str; 6] = [
+    "Output so far:",
+    "Still running:",
+    "Ready:",
+    "Started by others:",
+    "(no output)",
+    "(no output here)",
+];
 
 /// Checks one reply: the message is the first field and is in the text, and every line of the text
 /// is in the structured content.

@@ -8,7 +8,7 @@ use brigade_model::refusal::Refusal;
 use brigade_model::sandbox::{
     NetworkPolicy, ResourceLimits, SandboxRequest, TcpPolicy, TerminalSize,
 };
-use brigade_model::work::{CommandLine, EnvValue, ProcessWork, StdinSource};
+use brigade_model::work::{CommandLine, EnvValue, ProcessWork, ReadinessCheck, StdinSource};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -97,6 +97,9 @@ pub struct NewProcessBody {
     /// The time between SIGTERM and SIGKILL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<u64>,
+    /// The condition under which the process counts as ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadinessBody>,
     /// The process passes to the session when its parent ends.
     #[serde(default)]
     pub keep: bool,
@@ -187,6 +190,41 @@ pub struct NewJobBody {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsBody>,
+}
+
+/// The condition under which a process counts as ready: exactly one of these fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Readiness, example = json!({ "port": 8000 }))]
+pub struct ReadinessBody {
+    /// A line of its output matches this regular expression, whose classes are of ASCII.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// The process accepts a connection on this TCP port of the loopback address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 65535)]
+    pub port: Option<u16>,
+    /// This http URL of the loopback address answers with a status from 200 to 299.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
+}
+
+impl ReadinessBody {
+    pub fn of(check: &ReadinessCheck) -> Self {
+        match check {
+            ReadinessCheck::Output(pattern) => {
+                Self { output: Some(pattern.to_string()), ..Self::default() }
+            }
+            ReadinessCheck::Port(port) => Self { port: Some(*port), ..Self::default() },
+            ReadinessCheck::Http(url) => Self { http: Some(url.to_string()), ..Self::default() },
+            // Of a later version.
+            _ => Self::default(),
+        }
+    }
+
+    pub fn to_check(&self) -> Result<ReadinessCheck, Refusal> {
+        ReadinessCheck::from_fields(self.output.as_deref(), self.port, self.http.as_deref())
+    }
 }
 
 /// The value of a variable: a text, or that of a variable of the server, which is never stored.
@@ -282,6 +320,7 @@ impl NewProcessBody {
             cwd: Some(self.cwd.as_str().into()),
             env: env.collect(),
             stdin: if self.stdin { StdinSource::Messages } else { StdinSource::Null },
+            ready: self.ready.as_ref().map(ReadinessBody::to_check).transpose()?,
             ..ProcessWork::new(command)
         })
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::limits::render_money;
+use super::new_task::ReadinessBody;
 use super::{ApiTime, TaskId};
 use crate::task_info::{ApprovalInfo, AwayInfo, QuestionInfo, TaskInfo};
 
@@ -62,6 +63,12 @@ pub struct TaskBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<ApiTime>,
     pub last_activity_at: ApiTime,
+    /// The condition under which it counts as ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<ReadinessBody>,
+    /// When this run became ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<ApiTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<ApiTime>,
     /// It has been silent for longer than its stall limit.
@@ -108,7 +115,8 @@ impl From<AwayInfo> for AwayBody {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Wait)]
 pub struct WaitBody {
-    /// Open: `tasks`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`, `client_tool`.
+    /// Open: `tasks`, `readiness`, `message`, `inbox`, `timer`, `retry`, `question`, `approval`,
+    /// `client_tool`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The number of the call that waits.
@@ -255,6 +263,8 @@ impl TaskBody {
             spawned_at: row.spawned_at.into(),
             started_at: row.started_at().filter(|_| is_latest_run).map(ApiTime),
             last_activity_at: row.last_activity_at.into(),
+            readiness: info.readiness_check.as_ref().map(ReadinessBody::of),
+            ready_at: info.ready_at.map(|at| Time(at).into()),
             ended_at: info.ended_at.map(|at| Time(at).into()),
             stalled: info.stalled,
             progress: info.progress,
@@ -288,7 +298,7 @@ impl WaitBody {
                     WaitMode::All => "all".to_owned(),
                 });
                 wait.until = condition.until.map(ApiTime);
-                "tasks"
+                if condition.until_ready { "readiness" } else { "tasks" }
             }
             Condition::Message { until, name } => {
                 wait.until = until.map(ApiTime);

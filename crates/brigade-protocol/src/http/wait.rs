@@ -38,7 +38,8 @@ pub enum WaitModeBody {
     All,
 }
 
-/// The event that ends a wait: the end of tasks, or also a question or approval of one.
+/// The event that ends a wait: the end of tasks, or also a question or approval of one; or their
+/// readiness, or the end of one that was not ready before. A wait for readiness collects nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = WaitUntil)]
@@ -46,6 +47,7 @@ pub enum WaitUntilBody {
     #[default]
     Ended,
     EndedOrInput,
+    Ready,
 }
 
 /// The result of a wait.
@@ -57,6 +59,9 @@ pub struct WaitResultBody {
     /// The ended tasks, in the order of the request.
     pub ended: Vec<EndedTaskBody>,
     pub running: Vec<TaskBody>,
+    /// The tasks that are ready, after a wait until `ready`. Those that have ended since are here too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ready: Vec<TaskBody>,
     /// The approvals that these tasks and their descendants wait for, if they can end the wait.
     pub pending_approvals: Vec<PendingApprovalBody>,
 }
@@ -108,6 +113,7 @@ impl From<WaitUntilBody> for WaitUntil {
         match until {
             WaitUntilBody::Ended => Self::Ended,
             WaitUntilBody::EndedOrInput => Self::EndedOrInput,
+            WaitUntilBody::Ready => Self::Ready,
         }
     }
 }

@@ -35,6 +35,8 @@ pub enum WaitUntil {
     /// The tasks have ended, or input is required: a task asks a question, or it or a descendant
     /// needs an approval. Then no result is collected, and that task is among the running ones.
     EndedOrInput,
+    /// The tasks are ready, or have ended before. No result is collected.
+    Ready,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct WaitReply {
     pub ended: Vec<TaskInfo>,
     /// The tasks that still run: after an any-wait, a timeout, or a need of input.
     pub still_running: Vec<TaskInfo>,
+    /// The tasks that are ready, after a wait for that. Those that have ended since are here too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ready: Vec<TaskInfo>,
     pub timed_out: bool,
     /// The pending approvals of these tasks and their descendants, if they can end the wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -8,6 +8,7 @@ use brigade_model::address::{TaskRef, TaskSelector};
 use brigade_model::call::{Condition, RunResult, WaitMode};
 use brigade_model::event::Event;
 use brigade_model::ids::{RunNo, TaskNo};
+use brigade_model::readiness::Readiness;
 use brigade_model::refusal::Refusal;
 use brigade_model::task::{EarlierRun, EndedState, ResultDelivery, StoredTask, TaskRow};
 use brigade_protocol::TaskTarget;
@@ -33,6 +34,7 @@ impl RequestHandler for WaitRequest {
         Ok(WaitReply {
             ended: infos(finished.ended),
             still_running: infos(finished.still_running),
+            ready: infos(finished.ready),
             timed_out: finished.timed_out,
             pending_approvals: approvals.map(|one| new_approval_item(&session, one)).collect(),
         })
@@ -45,8 +47,23 @@ pub(crate) struct FinishedWait {
     /// In the order in which they were named.
     pub(crate) ended: Vec<WaitedTask>,
     pub(crate) still_running: Vec<WaitedTask>,
+    /// Only after a wait for readiness.
+    pub(crate) ready: Vec<WaitedTask>,
     pub(crate) timed_out: bool,
     pub(crate) pending_approvals: Vec<PendingApproval>,
+}
+
+impl FinishedWait {
+    fn new(session: Session, timed_out: bool) -> Self {
+        Self {
+            session,
+            ended: Vec::new(),
+            still_running: Vec::new(),
+            ready: Vec::new(),
+            timed_out,
+            pending_approvals: Vec::new(),
+        }
+    }
 }
 
 /// A task after a wait, or one of its runs.
@@ -62,11 +79,41 @@ pub(crate) async fn wait_for_tasks(
     context: &RequestContext,
 ) -> Result<FinishedWait, Refusal> {
     let ResolvedWait { session, targets } = resolve_targets(request, context).await?;
+    if request.until == WaitUntil::Ready {
+        return wait_for_readiness(request, context, session, &targets).await;
+    }
     let result = match targets.is_empty() && context.is_client() {
         true => wait_for_own(request, context, &session).await?,
         false => wait_for_targets(request, context, &session, &targets).await?,
     };
     finish_wait(request, context, session, targets, result).await
+}
+
+/// Waits until tasks are ready. Collects nothing.
+async fn wait_for_readiness(
+    request: &WaitRequest,
+    context: &RequestContext,
+    session: Session,
+    targets: &[WaitTarget],
+) -> Result<FinishedWait, Refusal> {
+    if targets.is_empty() {
+        return Err(Refusal::invalid("name the tasks that are to become ready"));
+    }
+    let tasks = targets.iter().map(WaitTarget::task_ref).collect();
+    let waited = session.wait_ready(tasks, request.mode, timeout(request)).await?;
+    let mut finished = FinishedWait::new(session, waited.timed_out);
+    for StoredTask { no, row } in waited.tasks {
+        let readiness = row.readiness();
+        let mut info = TaskInfo::of(&finished.session.row().name, no, &row);
+        info.conversation = context.describe_conversation(&row);
+        let task = WaitedTask { no, row, info };
+        match readiness {
+            Readiness::Ready(_) => finished.ready.push(task),
+            Readiness::EndedBefore => finished.ended.push(task),
+            Readiness::Pending => finished.still_running.push(task),
+        }
+    }
+    Ok(finished)
 }
 
 /// The session and the tasks that a request names.
@@ -182,6 +229,7 @@ async fn wait_for_targets(
     let result = match request.until {
         WaitUntil::Ended => wait_ended(request, session, range).await?,
         WaitUntil::EndedOrInput => wait_ended_or_input(request, context, session, range).await?,
+        WaitUntil::Ready => return Err(Refusal::internal("a wait for readiness collects nothing")),
     };
     Ok(match result {
         TaskWaitResult::TimedOut if is_complete => TaskWaitResult::Ended(Vec::new()),
@@ -241,13 +289,7 @@ async fn finish_wait(
         TaskWaitResult::Ended(results) => results,
         TaskWaitResult::TimedOut | TaskWaitResult::InputRequired => Vec::new(),
     };
-    let mut finished = FinishedWait {
-        session: session.clone(),
-        ended: Vec::new(),
-        still_running: Vec::new(),
-        timed_out,
-        pending_approvals: Vec::new(),
-    };
+    let mut finished = FinishedWait::new(session.clone(), timed_out);
     if request.until == WaitUntil::EndedOrInput {
         let named = targets.iter().map(|target| target.no).collect();
         let watch = InputWatch::new(context, &session, named).await?;

@@ -118,6 +118,9 @@ fn new_task(
     for (name, value) in &args.env {
         task = task.env(name, EnvValue::Text(value.as_str().into()));
     }
+    if let Some(check) = args.readiness_check()? {
+        task = task.ready(check);
+    }
     if let Some(deadline) = args.deadline()? {
         task = task.deadline(deadline);
     }

@@ -15,7 +15,12 @@ pub(super) fn summarize_task(no: TaskNo, row: &TaskRow, now: Time) -> TaskSummar
         address: row.address(no),
         name: row.name.as_ref().map(ToString::to_string),
         state: row.state.label().to_owned(),
-        detail: ended.map(|ended| ended.outcome.to_string()).or_else(|| render_absence(row, now)),
+        detail: ended
+            .map(|ended| ended.outcome.to_string())
+            .or_else(|| render_absence(row, now))
+            .or_else(|| {
+                (row.ready_at().is_some() && row.is_performed()).then(|| "ready".to_owned())
+            }),
         is_alive: row.is_alive(),
         exit_code: None,
         signal: None,

@@ -3,7 +3,7 @@
 use brigade_agent::{ToolEffect, ToolError, ToolInvocation, ToolReply};
 use brigade_delegation::wait_tasks::render_running;
 use brigade_delegation::{Audience, TaskSummary, WaitTasks};
-use brigade_model::call::{CallCompletion, ConditionRequest, RunResult};
+use brigade_model::call::{CallCompletion, ConditionRequest, RunResult, TaskReadiness};
 use brigade_model::ids::{Millis, TaskNo};
 
 use super::summary::summarize_task;
@@ -34,13 +34,13 @@ impl AgentDelegationTool for WaitTasks {
         if let Some(completion) = &call.completion {
             return self::render_completion(delegate, completion, &tasks).await;
         }
-        let asked = ConditionRequest::Tasks {
-            tasks,
-            mode: self.mode(),
-            timeout: wait.map(|wait| Millis(wait.as_millis() as u64)),
-            interruptible: true,
+        let mode = self.mode();
+        let timeout = wait.map(|wait| Millis(wait.as_millis() as u64));
+        let condition = match self.awaits_readiness()? {
+            true => ConditionRequest::Ready { tasks, mode, timeout, interruptible: true },
+            false => ConditionRequest::Tasks { tasks, mode, timeout, interruptible: true },
         };
-        Ok(ToolReply::Park { condition: asked, effect: None })
+        Ok(ToolReply::Park { condition, effect: None })
     }
 }
 
@@ -49,6 +49,25 @@ fn render_run_results(delegate: &DelegationContext, results: &[RunResult]) -> St
         [] => "There is nothing to wait for: no task of yours is running.".to_owned(),
         results => delegate.quoter.render_run_results(results),
     }
+}
+
+/// Renders the tasks after a wait for readiness. The result of one that has ended is shown, and stays
+/// to be taken.
+fn render_readiness(delegate: &DelegationContext, tasks: &[TaskReadiness]) -> String {
+    let mut texts = Vec::with_capacity(tasks.len());
+    for TaskReadiness { no, ready_at, result } in tasks {
+        let state = match (ready_at, result) {
+            (Some(_), None) => "is ready.",
+            (Some(_), Some(_)) => "was ready, and has ended since.",
+            (None, Some(_)) => "ended before it was ready.",
+            (None, None) => "is not ready yet.",
+        };
+        texts.push(format!("Task {no} {state}"));
+        if let Some(result) = result {
+            texts.push(delegate.quoter.render_run_results(std::slice::from_ref(result)));
+        }
+    }
+    texts.join("\n")
 }
 
 /// Renders the tasks of the agent that are running. Returns `None` if they are not known, since the
@@ -72,6 +91,9 @@ pub(super) async fn render_completion(
     let reason = match completion {
         CallCompletion::Results(results) => {
             return Ok(ToolReply::text(render_run_results(delegate, results)));
+        }
+        CallCompletion::Readiness(tasks) => {
+            return Ok(ToolReply::text(render_readiness(delegate, tasks)));
         }
         CallCompletion::Elapsed => "The time is up. No result was taken.",
         CallCompletion::Interrupted => {

@@ -49,7 +49,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WaitTerms {
     }
 }
 
-/// Wait until any or all of some tasks have ended
+/// Wait until any or all of some tasks have ended, or are ready
 ///
 /// `Prefer: wait=SECONDS` is the timeout, from 0 to 600; 30 by default. A wait that times out answers
 /// with `done: false`, and collects nothing.
@@ -98,11 +98,16 @@ fn new_result(finished: FinishedWait) -> WaitResultBody {
         let WaitedTask { no, row, info } = task;
         TaskBody::from_info(&session, no, &row, info)
     });
+    let ready = finished.ready.into_iter().map(|task| {
+        let WaitedTask { no, row, info } = task;
+        TaskBody::from_info(&session, no, &row, info)
+    });
     let approvals = finished.pending_approvals.into_iter();
     WaitResultBody {
         done: !finished.timed_out,
         ended: ended.collect(),
         running: running.collect(),
+        ready: ready.collect(),
         pending_approvals: approvals.map(|one| pending_approval(&session, one)).collect(),
     }
 }
