@@ -12,7 +12,6 @@ macro_rules! subcommands {
         $(pub(crate) mod $module;)*
 
         #[derive(Debug, clap::Subcommand)]
-        #[expect(clippy::large_enum_variant, reason = "one value per process")]
         pub(crate) enum Subcommand {
             $($(#[$doc])* $variant($module::$args),)*
         }

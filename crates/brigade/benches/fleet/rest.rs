@@ -107,8 +107,8 @@ async fn measure_claims(database: &BenchDatabase, schema: &str) -> BenchResult<f
     let lane = format!("SELECT min(lane) FROM {schema}.lanes WHERE open AND node <> 0");
     let lane = database.number(&lane).await?;
     let sql = format!(
-        "SELECT count(c.*) FROM {schema}.lanes AS l, {schema}.claim_sessions(l.node, l.lane, 0, 100) AS c \
-         WHERE l.lane = {lane}"
+        "SELECT count(c.*) FROM {schema}.lanes AS l, {schema}.claim_sessions(l.node, l.lane, 0, 100, '{{}}') \
+         AS c WHERE l.lane = {lane}"
     );
     let began_at = std::time::Instant::now();
     for _ in 0..CLAIMS {
