@@ -171,6 +171,11 @@ BEGIN
                 AND s.id <> ALL (p_skipped)
             LIMIT p_most FOR NO KEY UPDATE SKIP LOCKED
         ) AS f;
+        -- A row that was changed before its lock is checked again, but not by a look into another table.
+        SELECT array_agg(s.key) INTO some_keys FROM {schema}.sessions AS s
+            WHERE s.key = ANY (some_keys)
+                AND NOT EXISTS (SELECT FROM {schema}.lanes AS l
+                    WHERE l.lane = s.lane AND l.open AND l.node <> 0);
         keys := keys || coalesce(some_keys, '{}');
     END IF;
 

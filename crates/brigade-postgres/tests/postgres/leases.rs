@@ -8,8 +8,9 @@ use brigade_model::task_tree::ChangedRows;
 use brigade_model::transition::{SessionOpening, open_session};
 use brigade_postgres::{PostgresOptions, PostgresStore};
 use brigade_store::{
-    AcquireResult, Batch, ClaimedSession, Fleet, JoinResult, JoinedNode, NewNode, NodeId, NodeLoad,
-    SessionBatch, SessionClaim, SessionRelease, Store, StoreError,
+    AcquireResult, Batch, CallId, CallTarget, ClaimedSession, Fleet, JoinResult, JoinedNode,
+    NewCall, NewNode, NodeId, NodeLoad, SessionBatch, SessionClaim, SessionRelease, Store,
+    StoreError,
 };
 use uuid::Uuid;
 
@@ -257,4 +258,51 @@ async fn a_lost_release_is_refused_later() {
     );
     assert_eq!(SERVER.execute(&late), "f");
     assert!(store.release(&given).await.unwrap());
+}
+
+/// A claim sees sessions without an owner, and another node acquires them before the claim locks them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_takes_no_session_that_another_node_has_just_acquired() {
+    const ROUNDS: usize = 3;
+    let store = open("raced", "").await;
+    let [owner, claimer] = [join(&store, "a", HOUR).await, join(&store, "b", HOUR).await];
+    let lane = owner.lanes[0];
+    let numbers: Vec<u128> = (1..=300).collect();
+    open_sessions(&store, lane, &numbers).await;
+    // Open calls let both nodes want the sessions.
+    for number in &numbers {
+        let (id, target) = (CallId(Uuid::from_u128(*number)), CallTarget::Session(id(*number)));
+        let call = NewCall { id, target, asked_by: owner.node, request: vec![1] };
+        assert!(store.ask(&call).await.unwrap());
+    }
+    for _ in 0..ROUNDS {
+        SERVER.execute("UPDATE raced.sessions SET lane = NULL");
+        let acquiring = async {
+            let mut acquired_sessions = Vec::new();
+            // A claim begins with the first one.
+            for number in numbers.iter().rev() {
+                let row = store.session(id(*number)).await.unwrap().unwrap();
+                let acquired = store.acquire(lane, &row).await.unwrap();
+                if let AcquireResult::Acquired(acquired) = acquired {
+                    acquired_sessions.push((*number, acquired.epoch));
+                }
+            }
+            acquired_sessions
+        };
+        let claiming = async {
+            let mut count = 0;
+            loop {
+                match claim(&store, &claimer, 300).await.len() {
+                    0 => return count,
+                    more => count += more,
+                }
+            }
+        };
+        let (acquired, claimed) = tokio::join!(acquiring, claiming);
+        for (number, epoch) in &acquired {
+            let own = SessionRelease { epoch: *epoch, ..release(lane, *number) };
+            assert!(store.release(&own).await.unwrap(), "the claim took session {number}");
+        }
+        assert_eq!(acquired.len() + claimed, numbers.len());
+    }
 }
