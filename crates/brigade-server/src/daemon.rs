@@ -211,6 +211,8 @@ impl Daemon {
         let mut idle_timer = IdleTimer { limit: idle_timeout, since: Instant::now() };
         let mut socket_checks = tokio::time::interval(SOCKET_CHECK_INTERVAL);
         socket_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle_checks = tokio::time::interval(idle_timer.poll_interval());
+        idle_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Clients are served during the drain: they answer questions and wait for results.
         let mut drain = Box::pin(drain_when_requested(state.clone(), drain_timeout));
         loop {
@@ -235,7 +237,7 @@ impl Daemon {
                         break;
                     }
                 }
-                () = tokio::time::sleep(idle_timer.poll_interval()) => {
+                _ = idle_checks.tick() => {
                     // An accepted client may not be counted yet. A connection that only signals
                     // presence does not delay an idle shutdown.
                     let presence_count = state.presence_count.load(Ordering::Relaxed);
@@ -337,7 +339,8 @@ struct IdleTimer {
 impl IdleTimer {
     fn poll_interval(&self) -> Duration {
         let max = Duration::from_secs(1);
-        self.limit.map_or(Duration::from_secs(3600), |limit| (limit / 4).min(max))
+        let interval = self.limit.map_or(Duration::from_secs(3600), |limit| (limit / 4).min(max));
+        interval.max(Duration::from_millis(1))
     }
 
     async fn is_expired(&mut self, state: &DaemonState) -> bool {
