@@ -1,9 +1,10 @@
-//! The stage `dist`: installs each package into a clean directory and runs it.
+//! The stage `dist`: installs each package, and the crate of the command, into a clean directory and runs it.
 //!
 //! Each installed program has a private state directory and home. Its daemon is stopped, and a process
 //! that is left behind is a failure. With `BRIGADE_DIST_BINARY`, an existing program is packaged.
 
 mod claude_plugin;
+mod crates;
 mod debian;
 mod image;
 mod installed_program;
@@ -42,7 +43,7 @@ pub(crate) fn run() -> Result<(), String> {
     write_packages(&options)?;
     check_digests(&packages)?;
     check_reproducible(&packages, &options)?;
-    let tests: [(&str, TestFormat); 7] = [
+    let tests: [(&str, TestFormat); 8] = [
         ("archive", test_archive),
         ("npm", node::test_packages),
         ("wheel", python::test_wheel),
@@ -50,6 +51,7 @@ pub(crate) fn run() -> Result<(), String> {
         ("oci", image::test_image),
         ("sbom", python::validate_sbom),
         ("plugin", claude_plugin::test_plugin),
+        ("crates", crates::test_crates),
     ];
     for (name, test) in tests {
         println!("install: {name}");
