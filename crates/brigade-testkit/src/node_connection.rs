@@ -2,7 +2,7 @@
 //! and answers.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ pub struct NodeConnection {
     /// The session that the node cannot read.
     unreadable: Mutex<Option<SessionId>>,
     late_load: watch::Sender<LateLoad>,
+    cuts_after_acquisition: AtomicBool,
     fenced_commits: AtomicU64,
 }
 
@@ -86,6 +87,7 @@ impl NodeConnection {
             faults: Mutex::default(),
             unreadable: Mutex::default(),
             late_load: watch::Sender::new(LateLoad::None),
+            cuts_after_acquisition: AtomicBool::new(false),
             fenced_commits: AtomicU64::new(0),
         })
     }
@@ -127,6 +129,11 @@ impl NodeConnection {
 
     pub fn release_load(&self) {
         self.late_load.send_replace(LateLoad::None);
+    }
+
+    /// Cuts the connection after the next acquisition of a session, whose answer is lost.
+    pub fn cut_after_acquisition(&self) {
+        self.cuts_after_acquisition.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of commits that were refused because the node does not own a session.
@@ -253,7 +260,13 @@ impl Store for NodeConnection {
     }
 
     fn acquire<'a>(&'a self, lane: Lane, row: &'a SessionRow) -> StoreFuture<'a, AcquireResult> {
-        self.pass(async move { self.inner.acquire(lane, row).await })
+        self.pass(async move {
+            let acquired = self.inner.acquire(lane, row).await;
+            if self.cuts_after_acquisition.swap(false, Ordering::Relaxed) {
+                self.set(ConnectionCondition::Cut);
+            }
+            acquired
+        })
     }
 
     fn load(&self, id: SessionId) -> StoreFuture<'_, Option<LoadedSession>> {

@@ -163,7 +163,8 @@ impl Supervisor {
             };
             let Some(row) = row else { return Ok(()) };
             let acquired = self.while_held(store.acquire(self.lane, &row)).await;
-            match acquired.inspect_err(|_| self.note_unheld())? {
+            // Without an answer, it may have happened.
+            match acquired.inspect_err(|_| self.note_not_loaded(id, row.epoch.next()))? {
                 AcquireResult::Changed => {}
                 AcquireResult::Owned | AcquireResult::LabelsMissing => {
                     let now = self.clock.now();
@@ -176,7 +177,7 @@ impl Supervisor {
                     let loaded = self.while_held(store.load(id)).await;
                     let loaded = loaded.inspect_err(|error| match is_unreadable(error) {
                         true => self.give_up_unreadable(&row, acquired.epoch),
-                        false => self.note_unheld(),
+                        false => self.note_not_loaded(id, acquired.epoch),
                     })?;
                     let loaded = loaded.filter(|loaded| loaded.row.epoch == acquired.epoch);
                     let Some(loaded) = loaded else {
@@ -186,6 +187,15 @@ impl Supervisor {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Notes that this node may have acquired a session with this epoch, and has not loaded it. A claim that
+    /// is on its way to the loop has an earlier epoch, whose commits are refused.
+    fn note_not_loaded(&mut self, id: SessionId, epoch: Epoch) {
+        self.note_unheld();
+        if let Some(owned) = &mut self.owned {
+            owned.note_given_up(id, epoch);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brigade_model::refusal::RefusalKind;
 use brigade_testkit::ConnectionCondition;
 use tokio::time::Instant;
 
@@ -169,4 +170,28 @@ async fn a_claim_that_arrives_after_its_session_has_moved_on_is_dropped() {
     assert!(!there.get(task).await.unwrap().row.is_alive(), "it is read as it is stored");
     assert_eq!(two.owner(&there).await.as_deref(), Some("three"));
     assert_eq!(two.connection.fenced_commits(), 0, "it does nothing for a session of another node");
+}
+
+/// The acquisition has given the session a later epoch than the claim.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_arrives_after_an_acquisition_without_an_answer_is_dropped() {
+    let fleet = TestFleet::new();
+    let one = fleet.node("one").await;
+    let two = fleet.node("two").await;
+    let session = one.session("kitchen").await;
+    session.spawn(ECHO.with(())).await.unwrap();
+    let there = two.session("kitchen").await;
+    drop((session, one));
+    tokio::time::sleep(LEASE / 2).await;
+    two.connection.hold_next_load();
+    two.connection.wait_load_held().await;
+    two.connection.cut_after_acquisition();
+    let refused = there.spawn(ECHO.with(())).await.unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    two.connection.set(ConnectionCondition::Works);
+    two.connection.release_load();
+    tokio::time::sleep(SECOND).await;
+    there.spawn(ECHO.with(())).await.unwrap();
+    assert_eq!(two.owner(&there).await.as_deref(), Some("two"));
+    assert_eq!(two.connection.fenced_commits(), 0, "it writes nothing with the epoch of the claim");
 }
