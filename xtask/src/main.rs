@@ -36,14 +36,14 @@ usage: cargo xtask COMMAND
 
   test [--only NAME]   run all stages: tidy, format, api (the facade's public API is as listed),
                        package (the crates can be published), clippy, features, tests, loops (the
-                       runtime with several loops), postgres (the crash stories on it), chaos (a
-                       fleet with faults, for some minutes), interop (MCP and A2A programs of other
-                       vendors), schemathesis (generated requests to the HTTP API), web (the
-                       dashboard in a browser), sdk (the Python and TypeScript clients),
-                       instructions (the hottest paths execute no more instructions than stored).
-                       NAME is one stage, a crate (brigade-model, ...), or a stage that runs only by
-                       name: http (all tests of the HTTP server), fleet (the model and the
-                       simulations of a fleet, and chaos), model (agents with a small real model),
+                       runtime with several loops), postgres (the crash stories on it), interop (MCP
+                       and A2A programs of other vendors), schemathesis (generated requests to the
+                       HTTP API), web (the dashboard in a browser), sdk (the Python and TypeScript
+                       clients), instructions (the hottest paths execute no more instructions than
+                       stored). NAME is one stage, a crate (brigade-model, ...), or a stage that runs
+                       only by name: http (all tests of the HTTP server), chaos (a fleet with faults,
+                       for some minutes), fleet (the model and the simulations of a fleet, and
+                       chaos), model (agents with a small real model),
                        attacks (on the daemon and the sandbox, a minute each), clients (coding
                        agents of other vendors, as MCP clients and as agents of Brigade, offline),
                        dist (each package of `cargo xtask dist`, installed and run)

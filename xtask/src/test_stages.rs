@@ -26,7 +26,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
     ensure_c_compiler()?;
     ensure_tmux();
     ensure_postgres()?;
-    let stages: [(&str, CheckStage); 15] = [
+    let stages: [(&str, CheckStage); 14] = [
         ("tidy", tidy::run),
         ("format", check_format),
         ("api", public_api::check),
@@ -36,7 +36,6 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
         ("tests", run_tests),
         ("loops", run_with_loops),
         ("postgres", run_stories_on_postgres),
-        ("chaos", chaos::run_short),
         ("interop", interop::run),
         ("schemathesis", interop::test_generated_requests),
         ("web", web::run),
@@ -53,6 +52,7 @@ pub(crate) fn run_stages(only: Option<&str>) -> Result<(), String> {
             "http" => return run_timed(only, test_http),
             "postgres" => return run_timed(only, test_postgres),
             "fleet" => return run_timed(only, test_fleet),
+            "chaos" => return run_timed(only, chaos::run_short),
             _ => {}
         }
         return match stages.iter().find(|(name, _)| *name == only) {
