@@ -33,6 +33,7 @@ pub struct NodeConnection {
     unreadable: Mutex<Option<SessionId>>,
     late_load: watch::Sender<LateLoad>,
     cuts_after_acquisition: AtomicBool,
+    loses_answer: AtomicBool,
     fenced_commits: AtomicU64,
 }
 
@@ -88,6 +89,7 @@ impl NodeConnection {
             unreadable: Mutex::default(),
             late_load: watch::Sender::new(LateLoad::None),
             cuts_after_acquisition: AtomicBool::new(false),
+            loses_answer: AtomicBool::new(false),
             fenced_commits: AtomicU64::new(0),
         })
     }
@@ -134,6 +136,11 @@ impl NodeConnection {
     /// Cuts the connection after the next acquisition of a session, whose answer is lost.
     pub fn cut_after_acquisition(&self) {
         self.cuts_after_acquisition.store(true, Ordering::Relaxed);
+    }
+
+    /// Loses the next reply to a call of another node, on its way to the store.
+    pub fn lose_next_answer(&self) {
+        self.loses_answer.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of commits that were refused because the node does not own a session.
@@ -454,7 +461,12 @@ impl Fleet for NodeConnection {
     }
 
     fn answer<'a>(&'a self, answer: &'a CallAnswer) -> StoreFuture<'a, ()> {
-        self.pass(async move { self.inner_fleet()?.answer(answer).await })
+        self.pass(async move {
+            if self.loses_answer.swap(false, Ordering::Relaxed) {
+                return Err(unavailable("the request is lost"));
+            }
+            self.inner_fleet()?.answer(answer).await
+        })
     }
 
     fn remove_calls<'a>(&'a self, calls: &'a [CallId]) -> StoreFuture<'a, Vec<CallResult>> {

@@ -147,24 +147,32 @@ async fn serve_page(
     Ok(())
 }
 
+/// Carries out a call for this node once, and stores the reply. A lost answer repeats the reply alone: the
+/// request may have written to a process.
 async fn answer_node_call(node: Arc<Node>, call: OpenCall) {
-    let Ok(_permit) = node.host_calls.acquire().await else { return };
-    let answered = match node.answer_host(&call.request).await {
-        Ok(reply) => {
-            node.fleet().answer(&CallAnswer { id: call.id, reply, must_exist: false }).await
-        }
+    let asked = node.id();
+    let reply = {
+        let Ok(_permit) = node.host_calls.acquire().await else { return };
+        node.answer_host(&call.request).await
+    };
+    let answer = match reply {
+        Ok(reply) => CallAnswer { id: call.id, reply, must_exist: false },
         Err(refusal) => return tracing::error!(%refusal, "a reply cannot be encoded"),
     };
-    match answered {
-        Ok(()) => {
-            node.served_calls.set_answered(call.id);
-            node.committed.notify_one();
+    loop {
+        match node.fleet().answer(&answer).await {
+            // An earlier answer may have been stored.
+            Ok(()) | Err(StoreError::CallClosed { .. }) => break,
+            Err(error) => tracing::debug!(%error, "a call is answered later"),
         }
-        Err(error) => {
-            tracing::debug!(%error, "a call is answered later");
-            node.served_calls.forget(call.id);
+        tokio::time::sleep(POLL_INTERVAL).await;
+        // The calls of a closed node are removed.
+        if !node.lease.is_held_by(asked) {
+            return;
         }
     }
+    node.served_calls.set_answered(call.id);
+    node.committed.notify_one();
 }
 
 impl Node {

@@ -9,6 +9,7 @@ use brigade_runtime::{
     Clock, NewTask, NodeInfo, NodeOptions, ProcessOptions, Runtime, Session, SystemClock,
 };
 use brigade_store::{JoinResult, MemoryStore, NewNode, SessionClaim, SessionRelease, Store};
+use brigade_testkit::NodeConnection;
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -187,4 +188,46 @@ async fn a_session_returns_to_the_host_of_its_process() {
     let (results, _first) = tokio::join!(session.wait_all([no]), return_home);
     let outcome = results.unwrap().pop().unwrap().outcome;
     assert_eq!(report(&outcome).tail, "started\ndone\n");
+}
+
+/// The node of the process repeats its reply, not the write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_from_another_node_is_written_once_if_its_reply_is_lost() {
+    let clock = SystemClock;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::shared_by_nodes(move || clock.now()));
+    let [here, there] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let first = node_on(&store, &there, "first").await;
+    let session = first.session("kitchen").await.unwrap();
+    let text = "echo started; while read line; do echo $line >> lines; done";
+    let task = NewTask::shell(text).cwd(there.path()).reads_messages();
+    let task = session.spawn(task).await.unwrap();
+    until_output(&task, "started").await;
+    let no = task.no();
+    drop((task, session, first));
+    // The session stays on the second node, because a process of it runs there.
+    let second = node_on(&store, &here, "second").await;
+    let session = second.session("kitchen").await.unwrap();
+    until(async || session.get(no).await.is_ok_and(|found| found.row.away().is_some())).await;
+    session.spawn(NewTask::shell("exec sleep 600")).await.unwrap();
+    let connection = NodeConnection::new(store.clone());
+    let first = node_on(&(connection.clone() as Arc<dyn Store>), &there, "first").await;
+    until(async || session.get(no).await.unwrap().row.is_unattended()).await;
+    connection.lose_next_answer();
+    for line in ["soup", "end"] {
+        session.send(no, line).await.unwrap();
+    }
+    let lines = || std::fs::read_to_string(there.path().join("lines")).unwrap_or_default();
+    until(async || lines().contains("end")).await;
+    assert_eq!(lines(), "soup\nend\n");
+    session.stop_all(None).await.unwrap();
+    drop((first, second));
+}
+
+async fn until(holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(40), waiting).await.expect("it happens in time");
 }
