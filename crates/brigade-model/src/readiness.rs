@@ -1,4 +1,4 @@
-//! Whether a task is ready, and the end of a wait for that.
+//! The readiness of a task, and the end of a wait for it.
 
 use crate::call::WaitMode;
 use crate::ids::Time;
